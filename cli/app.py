@@ -1,7 +1,7 @@
-"""The ``viva`` command's app: its commands by topic, and how commands are added to it.
+"""The app of the `viva` command, its help, and the functions that add commands to it.
 
-Commands import what they need when they run, so that ``viva`` starts fast; those whose options take a while to
-import make them only when they are called.
+Commands import what they need when they run, so that `viva` starts fast. Commands whose options are slow to import
+are lazy: they are made when they are called.
 """
 
 from __future__ import annotations
@@ -22,21 +22,21 @@ from .old_spellings import modernize
 
 F = TypeVar("F", bound=Callable[..., Any])
 HELP = {"help_option_names": ["-h", "--help"]}
-# \b keeps click from filling the lines of a paragraph.
+# \b keeps click from rewrapping a paragraph.
 MODELS = """\b
-How models are named: kind:where#name?option=value, in quotes because of ? and &
+Model names: kind:where#name?option=value, in quotes because of ? and &
   openai:gpt-4o                           the public API, key in OPENAI_API_KEY
   'openai:http://127.0.0.1:8000/v1#name'  any OpenAI-compatible endpoint
   anthropic:NAME, gemini:NAME             key in ANTHROPIC_API_KEY, GEMINI_API_KEY
   llama:model.gguf                        a local file, computed in this process
   'simulated:student?knowledge=0.6'       costs nothing, for trying things out"""
-_LONGEST_SUMMARY = 1000  # letters of a summary
-# Everything behind the command's name is handed on, --help included.
+_LONGEST_SUMMARY = 1000  # characters
+# Every argument is passed on, --help included.
 ALL_ARGUMENTS = {"ignore_unknown_options": True, "allow_extra_args": True}
 
 
-_SECONDS = ("seconds", "timeout", "grace")  # names of options whose number is one of seconds
-_TYPE = re.compile(r" (?!-)(\S.*)$")  # what help shows behind the names of an option
+_SECONDS = ("seconds", "timeout", "grace")  # options that count seconds
+_TYPE = re.compile(r" (?!-)(\S.*)$")  # the type behind the names of an option
 _RANGE = re.compile(r" ?range", re.IGNORECASE)
 _WORDS = {"int": "N", "integer": "N", "path": "FILE", "file": "FILE"}
 
@@ -46,8 +46,8 @@ def _argument_words(param: Any) -> str:
     return words.removeprefix("[").removesuffix("]").removesuffix("...")
 
 
-def _option_words(param: Any, shown: str) -> str:
-    """Return an option's names and what its value is in words; `shown`: the same as typer puts it."""
+def _option_words(param: Any, typer_text: str) -> str:
+    """Return an option's names and its value in words; `typer_text` is typer's version of both."""
     names = ", ".join(sorted(param.opts, key=lambda name: name.startswith("--"))) + "".join(
         f" / {name}" for name in param.secondary_opts
     )
@@ -55,7 +55,7 @@ def _option_words(param: Any, shown: str) -> str:
         return names
     words = param.metavar
     if words is None:
-        match = _TYPE.search(shown)
+        match = _TYPE.search(typer_text)
         kind = _RANGE.sub("", match[1] if match else "").strip("<>[] ").removeprefix("list[").lower()
         last = str(param.name).strip("_").rpartition("_")[2]
         numeric = "SECONDS" if last in _SECONDS else "NUMBER"
@@ -63,13 +63,13 @@ def _option_words(param: Any, shown: str) -> str:
     return f"{names} {words}" + " (repeatable)" * bool(param.multiple)
 
 
-def _help_text(param: Any, shown: str) -> str:
+def _help_text(param: Any, typer_text: str) -> str:
     """Return an option's help with its default in parentheses; bounds are left to error messages."""
     text = param.help or ""
-    extra = shown.removeprefix(text).strip().removeprefix("[").removesuffix("]")
+    extra = typer_text.removeprefix(text).strip().removeprefix("[").removesuffix("]")
     required = "required" if param.param_type_name == "option" else None  # the line of usage says it of arguments
-    kept = [part for part in extra.split("; ") if part.startswith("default: ") or part == required]
-    return text + (f" ({'; '.join(kept)})" if kept else "")
+    parts = [part for part in extra.split("; ") if part.startswith("default: ") or part == required]
+    return text + (f" ({'; '.join(parts)})" if parts else "")
 
 
 def _write_parameters(command: Any, ctx: Any, formatter: Any) -> None:
@@ -103,7 +103,7 @@ class WordedCommand(TyperCommand):
 
 
 class CommandGroup(TyperGroup):
-    """A group whose help shows each command's summary whole, over as many lines as it takes."""
+    """A group whose help shows whole summaries, over as many lines as they need."""
 
     def format_options(self, ctx: Any, formatter: Any) -> None:
         _write_parameters(self, ctx, formatter)
@@ -117,24 +117,24 @@ class CommandGroup(TyperGroup):
                 formatter.write_dl([(name, self.commands[name].get_short_help_str(_LONGEST_SUMMARY)) for name in names])
 
     def sections(self, ctx: Any) -> dict[str, list[str]]:
-        """Return the names of the commands to show, by title."""
+        """Return the names of visible commands by section title."""
         return {"Commands": [name for name in self.list_commands(ctx) if not self.commands[name].hidden]}
 
 
 def example_epilog(*commands: str, models: bool = False) -> str:
-    """What stands at the end of a command's help: calls of it, and how models are named where they are."""
+    """Return the end of a command's help: example calls and, if it takes models, how models are named."""
     calls = "\n".join(f"  {command}" for command in commands)
     return f"\b\nExample{'s' * (len(commands) > 1)}:\n{calls}" + (f"\n\n{MODELS}" if models else "")
 
 
 def typed_words() -> list[str]:
-    """The words of the command, or, while the shell asks how it might go on, of what has been typed of it."""
+    """Return the words of the command; during shell completion, those typed so far."""
     typed = f"{os.environ.get('COMP_WORDS', '')} {os.environ.get('_TYPER_COMPLETE_ARGS', '')}".split()
     return typed if is_completing() else sys.argv
 
 
 def is_completing() -> bool:
-    """Whether the shell asks how a command might go on."""
+    """Return True during shell completion."""
     return "_VIVA_COMPLETE" in os.environ
 
 
@@ -145,11 +145,10 @@ def add_lazy_command(
     make: Callable[[], Callable[..., Any]],
     example: Callable[[], str] | None = None,
 ) -> None:
-    """Add the command that ``make`` gives; the list of commands shows ``summary`` without asking for it.
+    """Add a command that `make` returns when it is called; lists of commands show `summary`.
 
-    What ``example`` gives stands at the end of its help.
+    `example` returns the end of its help.
     """
-
     if is_completing() and name in typed_words():
         app.command(name, help=summary, cls=WordedCommand)(make())
         return
@@ -161,7 +160,7 @@ def add_lazy_command(
 
 
 def run_lazy_command(context: typer.Context, command: Callable[..., Any], epilog: str | None = None) -> None:
-    """Run a command with the arguments that stand in the context; its help ends in ``epilog``."""
+    """Run a command with the arguments of the context; its help ends with `epilog`."""
     alone = typer.Typer(
         add_completion=False, pretty_exceptions_enable=False, context_settings=HELP, rich_markup_mode=None
     )
@@ -180,10 +179,10 @@ _SECTIONS = {
 
 
 class TopLevelGroup(CommandGroup):
-    """The commands in sections; those that scenarios bring stand in the last one."""
+    """The commands in sections; commands of scenarios are in the last one."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        """Permit the code that the command line names, and put old spellings into their new ones.
+        """Permit the code that the command line names, and replace old spellings.
 
         `--python-tools` may stand anywhere.
         """
@@ -207,21 +206,21 @@ class TopLevelGroup(CommandGroup):
 
 
 def _pop_option(option: str, words: list[str]) -> list[str]:
-    """Remove an option from a command's words, wherever it stands; returns its values."""
-    values, at = [], 0
-    while at < len(words) and words[at] != "--":
-        if words[at].startswith(f"{option}="):
-            values.append(words.pop(at).partition("=")[2])
-        elif words[at] == option and at + 1 < len(words):
-            values.append(words[at + 1])
-            del words[at : at + 2]
+    """Remove an option from a command's words and return its values."""
+    values, position = [], 0
+    while position < len(words) and words[position] != "--":
+        if words[position].startswith(f"{option}="):
+            values.append(words.pop(position).partition("=")[2])
+        elif words[position] == option and position + 1 < len(words):
+            values.append(words[position + 1])
+            del words[position : position + 2]
         else:
-            at += 1
+            position += 1
     return values
 
 
-def _version(wanted: bool) -> None:
-    if wanted:
+def _version(is_asked: bool) -> None:
+    if is_asked:
         from importlib.metadata import version
 
         typer.echo(f"viva {version('viva-exam')}")
@@ -243,7 +242,7 @@ def _viva(
         ),
     ] = None,
 ) -> None:
-    """Examine language models by talking with them."""
+    """Examine language models in conversation."""
 
 
 app = typer.Typer(
@@ -254,14 +253,14 @@ app = typer.Typer(
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     context_settings=HELP,
-    rich_markup_mode=None,  # its boxes cut the names of options at 80 columns
+    rich_markup_mode=None,  # rich cuts the names of options at 80 columns
 )
 
 
 def command(
     name: str, *examples: str, models: bool = False, group: typer.Typer = app, **options: Any
 ) -> Callable[[F], F]:
-    """Add the decorated function as a command whose help ends in these calls of it."""
+    """Add the decorated function as a command whose help ends with these examples."""
 
     def add(function: F) -> F:
         options.setdefault("epilog", example_epilog(*examples, models=models) if examples else None)

@@ -1,4 +1,4 @@
-"""``viva export`` and ``viva import``: runs in the formats of other tools, and their results as runs and datasets."""
+"""`viva export` and `viva import`: runs in the formats of other tools, and their results as runs and datasets."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ if TYPE_CHECKING:
     from viva.exchange.files import TransferResult
 
 _EXPORT = "Write a run or a sweep in the format of another tool."
-_IMPORT = "Make a run or a dataset of another tool's results."
+_IMPORT = "Import another tool's results as a run or a dataset."
 
 
 def _export_help() -> str:
     from viva.exchange.exports.formats import FORMATS
 
-    formats = {name: one.summary for name, one in FORMATS.items()}
+    formats = {name: writer.summary for name, writer in FORMATS.items()}
     calls = example_epilog("viva export runs/a --format inspect --out logs", "viva export runs/sweep --format parquet")
     return f"{_format_list(formats)}\n\n{calls}"
 
@@ -58,10 +58,12 @@ def _export(
     from viva.exchange.exports.formats import FORMATS, export
 
     if format_ is None:
-        _refuse_without_format("name a format with --format", {name: one.summary for name, one in FORMATS.items()})
-    done = export(run, format_, out)
-    record = {"export": 1, "to": format_, "records": done.records}
-    _print_outcome(record, done, f"{done.records:,} records in {len(done.files):,} files", json=json)
+        _refuse_without_format(
+            "name a format with --format", {name: writer.summary for name, writer in FORMATS.items()}
+        )
+    result = export(run, format_, out)
+    record = {"export": 1, "to": format_, "records": result.records}
+    _print_outcome(record, result, f"{result.records:,} records in {len(result.files):,} files", json=json)
 
 
 def _import(
@@ -75,7 +77,7 @@ def _import(
     ] = None,
     dataset: Annotated[
         str | None,
-        typer.Option("--dataset", help="Benchmark that the items are of: ids and names are then those of other runs."),
+        typer.Option("--dataset", help="Benchmark of the items, so that ids and names match other runs."),
     ] = None,
     model: Annotated[
         list[str] | None,
@@ -83,50 +85,50 @@ def _import(
     ] = None,
     json: Json = False,
 ) -> None:
-    """Make a run or a dataset of another tool's results."""
+    """Import another tool's results as a run or a dataset."""
     from viva.exchange.imports import import_file, import_formats
     from viva.scenarios.contract import ImportOptions
 
     if source is None:
         _refuse_without_format(f"name the format of {file} with --from", import_formats())
-    done = import_file(file, source, out, ImportOptions(dataset, _models(model or [])))
-    record = {"import": 1, "from": source, "records": done.records, "run": done.run}
-    what = "conversations" if done.run else "dialogs"
-    _print_outcome(record, done, f"{done.records:,} {what}", json=json)
+    result = import_file(file, source, out, ImportOptions(dataset, _models(model or [])))
+    record = {"import": 1, "from": source, "records": result.records, "run": result.run}
+    unit = "conversations" if result.run else "dialogs"
+    _print_outcome(record, result, f"{result.records:,} {unit}", json=json)
 
 
-def _refuse_without_format(what: str, formats: dict[str, str]) -> NoReturn:
+def _refuse_without_format(advice: str, formats: dict[str, str]) -> NoReturn:
     from viva.reports.tables import one_line
 
-    print(f"viva: error: {one_line(what)}\n\n{_format_list(formats).removeprefix(chr(8) + chr(10))}", file=sys.stderr)
+    print(f"viva: error: {one_line(advice)}\n\n{_format_list(formats).removeprefix(chr(8) + chr(10))}", file=sys.stderr)
     raise typer.Exit(2)
 
 
-def _models(given: list[str]) -> dict[str, str]:
+def _models(options: list[str]) -> dict[str, str]:
     from viva.engine.errors import ConfigurationError
 
     models: dict[str, str] = {}
-    for one in given:
-        role, sign, name = one.partition("=")
+    for option in options:
+        role, sign, name = option.partition("=")
         if not sign or not role or not name:
-            raise ConfigurationError(f"--model {one}: expected ROLE=NAME, e.g. candidate=openai:gpt-4o")
+            raise ConfigurationError(f"--model {option}: expected ROLE=NAME, e.g. candidate=openai:gpt-4o")
         if role in models:
             raise ConfigurationError(f"--model {role}=…: given twice; a role has one model")
         models[role] = name
     return models
 
 
-def _print_outcome(record: dict[str, Any], done: TransferResult, what: str, *, json: bool) -> None:
+def _print_outcome(record: dict[str, Any], result: TransferResult, summary: str, *, json: bool) -> None:
     from viva.reports.tables import one_line
 
     from .output import print_json, print_text
 
     if json:
-        print_json(record | {"files": [str(file) for file in done.files], "notes": done.notes})
+        print_json(record | {"files": [str(file) for file in result.files], "notes": result.notes})
         return
-    print_text("".join(f"{one_line(str(file))}\n" for file in done.files))
-    print(f"viva: {what}", file=sys.stderr)
-    for note in done.notes:
+    print_text("".join(f"{one_line(str(file))}\n" for file in result.files))
+    print(f"viva: {summary}", file=sys.stderr)
+    for note in result.notes:
         print_note(note)
 
 

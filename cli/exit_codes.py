@@ -1,7 +1,7 @@
-"""Exit codes of commands, and one line on stderr that says what is wrong and what to do.
+"""Exit codes of commands, and errors as one line on stderr that says what is wrong and what to do.
 
-0 done; 1 the run failed; 2 bad usage or configuration; 3 finished with failed conversations beyond
---max-failures; 130 interrupted.
+0: done. 1: the run failed. 2: wrong usage or configuration. 3: finished, with more failed conversations than
+--max-failures. 130: interrupted.
 """
 
 from __future__ import annotations
@@ -23,9 +23,7 @@ DONE, FAILED, USAGE, FAILURES, INTERRUPTED = 0, 1, 2, 3, 130
 
 
 def handle_errors(command: Callable[P, T]) -> Callable[P, T]:
-    """Wrap a command: our own errors end it with their message and exit code instead of a traceback, and what is to be
-    said of a journal is said as a note.
-    """
+    """Wrap a command so that our errors print their message instead of a traceback, and journal notices are notes."""
 
     @functools.wraps(command)
     def wrapper(*args: P.args, **kwargs: P.kwargs) -> T:
@@ -51,28 +49,28 @@ def _folder_exists() -> bool:
     return True
 
 
-def _check_sizes(given: Mapping[str, object]) -> None:
-    """:raises ConfigurationError: a number that no journal and no JSON can hold."""
-    for name, value in given.items():
-        for one in value if isinstance(value, list) else [value]:
-            if isinstance(one, int) and not -(2**63) <= one < 2**63:
+def _check_sizes(options: Mapping[str, object]) -> None:
+    """Raise ConfigurationError for a number that does not fit into a journal."""
+    for name, value in options.items():
+        for number in value if isinstance(value, list) else [value]:
+            if isinstance(number, int) and not -(2**63) <= number < 2**63:
                 option = f"-{name}" if len(name) == 1 else "--" + name.replace("_", "-")
-                raise ConfigurationError(f"{option}: expected a whole number of at most 64 bits, found {one}")
+                raise ConfigurationError(f"{option}: expected a whole number of at most 64 bits, found {number}")
 
 
 @contextmanager
 def print_journal_notes() -> Iterator[None]:
-    """Show notices about journals as notes on stderr, the same one once."""
-    told: set[str] = set()
+    """Print notices about journals as notes on stderr, each once."""
+    printed: set[str] = set()
     with warnings.catch_warnings():
         warnings.simplefilter("always", JournalNotice)
-        otherwise = warnings.showwarning
+        show_by_default = warnings.showwarning
 
-        def show(message: Warning | str, category: type[Warning], *where: Any, **more: Any) -> None:
+        def show(message: Warning | str, category: type[Warning], *position: Any, **keywords: Any) -> None:
             if not issubclass(category, JournalNotice):
-                otherwise(message, category, *where, **more)
-            elif str(message) not in told:
-                told.add(str(message))
+                show_by_default(message, category, *position, **keywords)
+            elif str(message) not in printed:
+                printed.add(str(message))
                 print_note(message)
 
         warnings.showwarning = show
@@ -80,18 +78,18 @@ def print_journal_notes() -> Iterator[None]:
 
 
 def exit_with_error(error: VivaError) -> NoReturn:
-    """Print an error and leave with its exit code."""
+    """Print an error and exit with its code."""
     print_error(error)
     sys.exit(exit_code(error))
 
 
 def exit_code(error: VivaError) -> int:
-    """Return 2 for what the user can mend in the command or environment, 1 for the rest."""
+    """Return 2 for what the user can fix in the command or the environment, else 1."""
     return USAGE if isinstance(error, ConfigurationError | Unauthorized) else FAILED
 
 
 def print_note(text: object, label: str = "note") -> None:
-    """Print a note on stderr; what names in it spell moves no cursor and makes no line of its own."""
+    """Print a note on stderr, as one line without control characters."""
     from viva.reports.tables import one_line
 
     print(f"viva: {label}: {one_line(str(text))}", file=sys.stderr)

@@ -1,4 +1,4 @@
-"""``viva judge audit`` and ``viva judge certify``: biases of a judge, and its figures corrected by human grades."""
+"""`viva judge audit` and `viva judge certify`: a judge's biases, and its scores corrected by human grades."""
 
 from __future__ import annotations
 
@@ -38,13 +38,13 @@ def _audit_command() -> Any:
 
     from .options import read_settings, with_settings
 
-    which = get_scenario(_AUDIT_SCENARIO)
+    scenario = get_scenario(_AUDIT_SCENARIO)
 
     def command(
-        given: dict[str, Any],
+        options: dict[str, Any],
         run: Annotated[
             Path | None,
-            typer.Option("--run", metavar="RUN", help="Take the answers of this run's models as cases, in pairs."),
+            typer.Option("--run", metavar="RUN", help="Use answers of this run as cases, in pairs."),
         ] = None,
         plot: Plot = None,
         config: Config = None,
@@ -58,21 +58,21 @@ def _audit_command() -> Any:
         check_output_files({"--plot": plot, "--html": html})
         if plot is not None:
             check_plot_file(plot)
-        settings = read_settings(which.settings, given, config)
-        _audit(_audit_launch(which, settings, run, out), plot, json, html, max_failures)
+        settings = read_settings(scenario.settings, options, config)
+        _audit(_audit_launch(scenario, settings, run, out), plot, json, html, max_failures)
 
     command.__doc__ = _AUDIT_SUMMARY
-    return handle_errors(with_settings(command, which.settings, compared=compared_setting(which)))
+    return handle_errors(with_settings(command, scenario.settings, compared=compared_setting(scenario)))
 
 
-def _audit_launch(which: AnyScenario, settings: AuditSettings, run: Path | None, out: Path | None) -> Launch:
-    """The run to hold; cases taken from another run are put into its folder."""
+def _audit_launch(scenario: AnyScenario, settings: AuditSettings, run: Path | None, out: Path | None) -> Launch:
+    """Prepare the audit; cases taken from another run are copied into its folder."""
     from viva.orchestration.folders import fresh_folder
     from viva.orchestration.launch import new_run
 
     folder = (out or fresh_folder(_AUDIT_SCENARIO)).absolute()
     if run is None:
-        return new_run(which, settings, folder)
+        return new_run(scenario, settings, folder)
     import asyncio
 
     from viva.reports.studies.rating_sheet import read_replies
@@ -80,7 +80,7 @@ def _audit_launch(which: AnyScenario, settings: AuditSettings, run: Path | None,
     from viva.scenarios.audit.scenario import Audit
 
     if settings.cases != EXAMPLES:
-        raise ConfigurationError("--run and --cases exclude each other: both say which cases there are")
+        raise ConfigurationError("--run and --cases exclude each other: each supplies the cases")
     cases = reply_cases(asyncio.run(read_replies(run)))
     if not cases:
         raise ConfigurationError(f"--run {run}: no two of its models answered the same question")
@@ -94,29 +94,32 @@ def _audit(launch: Launch, plot: Path | None, json: bool, html: Path | None, max
 
     for note in launch.prepared.notes:
         print_note(note)
-    held = run_launch(launch)
-    report = held.aggregate.report()
+    result = run_launch(launch)
+    report = result.aggregate.report()
     if plot is not None:
         from viva.reports.row_plots import NamedBar
 
         from .output_files import write_forest_plot
 
-        rows = [NamedBar(_judge_name(one, len(report["answer"]) > 1), one["effect"]["value"], one["effect"]["low"],
-                          one["effect"]["high"], one["found"])
-                for one in report["findings"] if one["effect"]["value"] is not None]  # fmt: skip
+        is_several = len(report["answer"]) > 1
+        rows = [
+            NamedBar(_judge_name(finding, is_several), effect["value"], effect["low"], effect["high"], finding["found"])
+            for finding in report["findings"]
+            if (effect := finding["effect"])["value"] is not None
+        ]
         write_forest_plot(plot, "Audit of judges", rows, "effect (95%)")
     if json:
         print_json(report)
     else:
         print_paragraphs(report["answer"])
-        print_tables(held.aggregate.tables())
-    write_run_page(held, launch, html)
-    exit_with(launch, held, max_failures)
+        print_tables(result.aggregate.tables())
+    write_run_page(result, launch, html)
+    exit_with(launch, result, max_failures)
 
 
-def _judge_name(one: dict[str, Any], several: bool) -> str:
-    what = f"{one['audit']} {one['scale']}" if one["audit"] == "labels" else str(one["audit"])
-    return f"{one['judge']}, {what}" if several else what
+def _judge_name(finding: dict[str, Any], several: bool) -> str:
+    audit = f"{finding['audit']} {finding['scale']}" if finding["audit"] == "labels" else str(finding["audit"])
+    return f"{finding['judge']}, {audit}" if several else audit
 
 
 add_lazy_command(judge, "audit", _AUDIT_SUMMARY, _audit_command, _audit_example)
@@ -138,7 +141,8 @@ def _certify(
         typer.Option("--labels", help="People's grades: what --select wrote, or CSV, TSV or JSONL of key, grade."),
     ] = None,
     select: Annotated[
-        int | None, typer.Option("--select", metavar="N", help="Also choose N answers to have graded next (--out).")
+        int | None,
+        typer.Option("--select", metavar="N", help="Choose the N most informative answers to grade next (--out)."),
     ] = None,
     out: Annotated[
         Path | None, typer.Option("--out", metavar="FILE.csv", help="Write the answers to grade to this file.")
@@ -165,7 +169,7 @@ def _certify(
     json: Json = False,
     html: Html = None,
 ) -> None:
-    """Correct a run's means, rates and differences by human grades of some of its answers.
+    """Correct a judge's means, rates and differences by human grades of some answers.
 
     Without --labels, --select N --out FILE draws the first answers to grade.
     """
@@ -195,7 +199,9 @@ def _certify(
     if not 0.0 < confidence < 1.0:
         raise ConfigurationError(f"--confidence {confidence:g}: expected a share between 0 and 1, such as 0.95")
     if (select is None) != (out is None):
-        raise ConfigurationError("--select N and --out FILE.csv go together: how many answers, and where to write them")
+        raise ConfigurationError(
+            "--select N and --out FILE.csv need each other: how many answers, and where to write them"
+        )
     if labels is None and select is None:
         raise ConfigurationError("give --labels FILE, or --select N --out FILE.csv for the first answers to grade")
     read = [path for path in (labels, calibration, run if run.is_file() else None) if path is not None]
@@ -211,14 +217,14 @@ def _certify(
         chosen, probabilities = choose_next_answers(matched, select, seed)
         texts = answer_texts(answers, chosen)
         write_grading_list(out, answers, grades, chosen, probabilities, texts, seed)
-        known = math.isfinite(answers.high - answers.low)
+        is_bounded = math.isfinite(answers.high - answers.low)
         scale_words = (
-            "pass or fail" if answers.passes else f"{answers.low:g} to {answers.high:g}" if known else "numbers"
+            "pass or fail" if answers.passes else f"{answers.low:g} to {answers.high:g}" if is_bounded else "numbers"
         )
         print_note(
-            f"{out}: {len(chosen)} answers to grade, without scores and candidates; fill in 'grade' ({scale_words}) "
-            f"and give the file to --labels; {key_file(out).name} says whose answers they are: keep it beside, and "
-            "from graders"
+            f"{out}: {len(chosen)} answers to grade, without scores and candidates. Fill in 'grade' ({scale_words}) "
+            f"and pass the file to --labels. {key_file(out).name} says which candidates gave them: keep it beside the "
+            "file, and do not show it to graders"
         )
     if labels is None:
         return
@@ -239,7 +245,7 @@ def _certify(
 
 
 def _parse_scale(text: str | None) -> tuple[float, float] | None:
-    """:raises ConfigurationError: it is not LOW:HIGH."""
+    """Parse LOW:HIGH."""
     from viva.grading.human_grades import finite_number
 
     if text is None:

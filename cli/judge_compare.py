@@ -35,16 +35,15 @@ if TYPE_CHECKING:
 
 FIGURE_COLUMNS = ("model", "dataset", "accuracy", "score")
 ERROR_COLUMNS = ("accuracy_se", "score_se")
-# No figure is larger, and none differs by less: beyond are slips and the noise of other programs' arithmetic, which
-# would be ranked as if it were a difference.
+# Larger figures are typing errors, and smaller differences are floating-point noise, which must not affect ranks.
 _LARGEST, _DECIMALS = 1e9, 9
-_MISSPELLING_CUTOFF = 0.8  # from this likeness on a column is taken for a misspelt one
+_MISSPELLING_CUTOFF = 0.8  # similarity from which a column counts as a misspelt one
 _COEFFICIENTS = (("pearson", "Pearson r"), ("spearman", "Spearman ρ"), ("kendall", "Kendall τ"))
 _LINE = ("slope", "intercept", "spread")
 
 
 def _is_accuracy_file(file: Path) -> bool:
-    """Return True if a file has the columns of accuracy and score over models; a misspelt one counts, too."""
+    """Return True if a file has the columns of accuracy and score over models, even if one is misspelt."""
     from viva.data.record_files import TABLE_SUFFIXES, read_records
 
     try:
@@ -55,7 +54,7 @@ def _is_accuracy_file(file: Path) -> bool:
             header = [
                 name for _, record in islice(read_records(file), 1) if isinstance(record, dict) for name in record
             ]
-    except (OSError, VivaError):  # reading the file as ratings says what is wrong
+    except (OSError, VivaError):  # the reader of ratings reports the error
         return False
     names = [str(name).strip(' "\r\n').casefold() for name in header]
     if "accuracy" in names and {*names} <= {*FIGURE_COLUMNS, *ERROR_COLUMNS}:
@@ -72,26 +71,26 @@ def _correlate(file: Path, exclude: Sequence[str], plot: Path | None, html: Path
 
     excluded = list(dict.fromkeys(exclude))
     figures = _read_figures(file, excluded)
-    found: dict[tuple[str, ...], Correlations] = {(): correlate(figures)}
+    correlations: dict[tuple[str, ...], Correlations] = {(): correlate(figures)}
     if excluded:
-        found[tuple(excluded)] = correlate(figures, excluded)
+        correlations[tuple(excluded)] = correlate(figures, excluded)
     lines = fit_lines(figures)
     if plot is not None:
         write_plot(plot, figures, lines, excluded)
     if json:
-        print_json(_correlation_report(file, figures, found, lines))
+        print_json(_correlation_report(file, figures, correlations, lines))
     else:
-        print_tables(_correlation_tables(figures, found, lines))
+        print_tables(_correlation_tables(figures, correlations, lines))
     if html is not None:
-        write_tables_page(html, "Accuracy and score over models", [], _correlation_tables(figures, found, lines))
+        write_tables_page(html, "Accuracy and score over models", [], _correlation_tables(figures, correlations, lines))
     below = {name for fit in lines.values() if fit is not None for name in fit.line.below}
     if chosen := [name for name in excluded if name in below]:
         note = (
-            f"{', '.join(chosen)} is below a line of these very figures: p-values without it hold only if it was named"
+            f"{', '.join(chosen)} is below a line of these figures: p-values without it are valid only if it was chosen"
         )
-        print_note(f"{note} before the figures were seen")
-    if not all(one.accuracy_se or one.score_se for one in figures):
-        note = "without standard errors (accuracy_se, score_se) chance alone often puts one of few models off the line"
+        print_note(f"{note} before looking at the figures")
+    if not all(row.accuracy_se or row.score_se for row in figures):
+        note = "without standard errors (accuracy_se, score_se) one of a few models is often off the line by chance"
         print_note(f"{note}; see docs/judges.md")
 
 
@@ -99,30 +98,32 @@ def _correlate(file: Path, exclude: Sequence[str], plot: Path | None, html: Path
 
 
 def _read_figures(file: Path, without: Collection[str]) -> list[ModelScores]:
-    """The rows of a file."""
+    """Read accuracy and score over models."""
     from viva.data.dataset import missing_field_hint
     from viva.data.items import FieldError
     from viva.data.record_files import read_records
 
     figures: list[ModelScores] = []
-    lines: dict[tuple[str, str], int] = {}  # of each dataset and model
+    lines: dict[tuple[str, str], int] = {}  # by dataset and model
     for line, raw in read_records(file, required=FIGURE_COLUMNS):
         if isinstance(raw, DatasetError):
             raise raw
-        named = {str(name).strip().casefold(): value for name, value in raw.items()}  # as the header is compared
+        values = {str(name).strip().casefold(): value for name, value in raw.items()}  # headers ignore case, too
         try:
-            one = _parse_figures(named)
-            before = lines.setdefault((one.dataset, one.model), line)
+            figure = _parse_figures(values)
+            before = lines.setdefault((figure.dataset, figure.model), line)
             if before != line:
-                message = f"'{one.model}' has a row for '{one.dataset}' in line {before} already; keep one of them"
+                message = (
+                    f"'{figure.model}' has a row for '{figure.dataset}' in line {before} already; keep one of them"
+                )
                 raise FieldError("model", message)
         except FieldError as error:
             message = f"{error}{missing_field_hint(raw, error.field)}"
             raise DatasetError(message, path=str(file), line=line, field=error.field) from None
-        figures.append(one)
+        figures.append(figure)
     if not figures:
-        raise DatasetError(f"holds no row; expected a header and rows of {', '.join(FIGURE_COLUMNS)}", path=str(file))
-    models = list(dict.fromkeys(one.model for one in figures))
+        raise DatasetError(f"has no rows; expected a header and rows of {', '.join(FIGURE_COLUMNS)}", path=str(file))
+    models = list(dict.fromkeys(figure.model for figure in figures))
     for name in without:
         if name not in models:
             raise ConfigurationError(f"--exclude {name}: {file} has no such model; it has: {', '.join(models)}")
@@ -132,17 +133,18 @@ def _read_figures(file: Path, without: Collection[str]) -> list[ModelScores]:
 
 
 def _parse_figures(raw: Any) -> ModelScores:
-    """:raises FieldError: a field is missing or not what it should be."""
     from viva.data.items import text_field
     from viva.scoring.correlation import ModelScores
 
     model, dataset = (text_field(raw, name).strip() for name in ("model", "dataset"))
     accuracy, score = (_parse_number(raw, name) for name in ("accuracy", "score"))
-    errors = [_parse_number(raw, name, least=0.0) if raw.get(name) not in (None, "") else 0.0 for name in ERROR_COLUMNS]
+    errors = [
+        _parse_number(raw, name, minimum=0.0) if raw.get(name) not in (None, "") else 0.0 for name in ERROR_COLUMNS
+    ]
     return ModelScores(model, dataset, accuracy, score, *errors)
 
 
-def _parse_number(raw: Any, name: str, least: float = -_LARGEST) -> float:
+def _parse_number(raw: Any, name: str, minimum: float = -_LARGEST) -> float:
     from viva.data.items import FieldError, preview
 
     value = raw.get(name)
@@ -152,24 +154,26 @@ def _parse_number(raw: Any, name: str, least: float = -_LARGEST) -> float:
         number = math.nan if isinstance(value, bool) else float(value)
     except (TypeError, ValueError, OverflowError):
         number = math.nan
-    if not least <= number <= _LARGEST:  # nan too
-        bounds = f"from {least:g} to {_LARGEST:g}"
+    if not minimum <= number <= _LARGEST:  # also for nan
+        bounds = f"from {minimum:g} to {_LARGEST:g}"
         raise FieldError(name, f"expected a number {bounds}, with a decimal point, found {preview(value)}")
     return round(number, _DECIMALS)
 
 
 def _check_enough(
-    file: Path, figures: list[ModelScores], lines: dict[tuple[str, str], int], without: Collection[str]
+    file: Path, figures: list[ModelScores], lines: dict[tuple[str, str], int], excluded: Collection[str]
 ) -> None:
-    """:raises DatasetError: a dataset has fewer than three models, all told or without those named."""
+    """Raise DatasetError if a dataset has fewer than three models, or fewer than three without those excluded."""
     from viva.scoring.correlation import group_by_dataset
 
     for name, group in group_by_dataset(figures).items():
-        left = [one.model for one in group if one.model not in without]
-        if len(left) < 3:
-            less = f" without {', '.join(without)}" if without else ""
-            number = "1 model" if len(left) == 1 else f"{len(left)} models"
-            message = f"'{name}' has {number}{less}; a correlation needs three: add models, or leave the dataset out"
+        remaining = [figure.model for figure in group if figure.model not in excluded]
+        if len(remaining) < 3:
+            excluding = f" without {', '.join(excluded)}" if excluded else ""
+            number = "1 model" if len(remaining) == 1 else f"{len(remaining)} models"
+            message = (
+                f"'{name}' has {number}{excluding}; a correlation needs three: add models, or leave the dataset out"
+            )
             raise DatasetError(message, path=str(file), line=lines[name, group[0].model], field="dataset")
 
 
@@ -179,7 +183,7 @@ def _check_enough(
 def _correlation_report(
     file: Path,
     figures: list[ModelScores],
-    found: dict[tuple[str, ...], Correlations],
+    by_excluded: dict[tuple[str, ...], Correlations],
     lines: dict[str, DatasetLine | None],
 ) -> dict[str, Any]:
     from viva.reports.figures import correlation_record, line_record
@@ -187,46 +191,49 @@ def _correlation_report(
     correlations = [
         {
             "without": list(without),
-            "overall": correlation_record(one.overall),
-            "datasets": {name: correlation_record(part) for name, part in one.datasets.items()},
+            "overall": correlation_record(correlation.overall),
+            "datasets": {name: correlation_record(part) for name, part in correlation.datasets.items()},
         }
-        for without, one in found.items()
+        for without, correlation in by_excluded.items()
     ]
     return {
         "file": str(file),
         "rows": len(figures),
-        "rows_with_errors": sum(bool(one.accuracy_se or one.score_se) for one in figures),
-        "models": list(dict.fromkeys(one.model for one in figures)),
+        "rows_with_errors": sum(bool(correlation.accuracy_se or correlation.score_se) for correlation in figures),
+        "models": list(dict.fromkeys(correlation.model for correlation in figures)),
         "correlations": correlations,
         "regressions": {name: None if fit is None else line_record(fit) for name, fit in lines.items()},
     }
 
 
 def _correlation_tables(
-    figures: list[ModelScores], found: dict[tuple[str, ...], Correlations], lines: dict[str, DatasetLine | None]
+    figures: list[ModelScores], by_excluded: dict[tuple[str, ...], Correlations], lines: dict[str, DatasetLine | None]
 ) -> list[Table]:
     header = ["dataset", "n"]
     for _, name in _COEFFICIENTS:
         header += [name, "p"]
     tables: list[Table] = []
-    for without, one in found.items():
-        rows = [_coefficient_row(name, part) for name, part in (("overall", one.overall), *one.datasets.items())]
+    for without, correlation in by_excluded.items():
+        rows = [
+            _coefficient_row(name, part)
+            for name, part in (("overall", correlation.overall), *correlation.datasets.items())
+        ]
         tables.append(("Accuracy and score" + (f", without {', '.join(without)}" if without else ""), header, rows))
     rows = [_line_row(name, fit) for name, fit in lines.items()]
     tables.append(("Score = intercept + slope × accuracy", ["dataset", *_LINE, "below", "above"], rows))
     rows = []
-    for model in dict.fromkeys(one.model for one in figures):
-        known = [fit.line if fit and model in fit.line.residuals else None for fit in lines.values()]
-        rows.append([model, *("–" if line is None else _list_outliers(line, model) for line in known)])
+    for model in dict.fromkeys(correlation.model for correlation in figures):
+        fits = [fit.line if fit and model in fit.line.residuals else None for fit in lines.values()]
+        rows.append([model, *("–" if line is None else _list_outliers(line, model) for line in fits)])
     tables.append(("Score less the line (and in expected spreads)", ["model", *lines], rows))
     return tables
 
 
-def _coefficient_row(name: str, one: Correlation) -> list[str]:
-    row = [name, str(one.n)]
+def _coefficient_row(name: str, correlation: Correlation) -> list[str]:
+    row = [name, str(correlation.n)]
     for field, _ in _COEFFICIENTS:
-        found: Coefficient | None = getattr(one, field)
-        row += ["–", "–"] if found is None else [f"{found.value:.3f}", f"{found.p:.2e}"]
+        coefficient: Coefficient | None = getattr(correlation, field)
+        row += ["–", "–"] if coefficient is None else [f"{coefficient.value:.3f}", f"{coefficient.p:.2e}"]
     return row
 
 
@@ -248,16 +255,16 @@ _GRADING_SCENARIO, _TASKS_FILE = "grading", "tasks.jsonl"
 
 
 def _add_baselines(
-    sheet: Sheet, wanted: Sequence[str], judges: Sequence[str], output: str | None, reference: str | None,
+    sheet: Sheet, baselines: Sequence[str], judges: Sequence[str], output: str | None, reference: str | None,
     out: Path | None,
 ) -> None:  # fmt: skip
-    """Add the baselines to the sheet."""
+    """Add the scores of baselines to the sheet."""
     from viva.reports.studies.judge_baselines import SINGLE, add_grades, add_metrics, metric_names
 
-    names = metric_names(wanted)
+    names = metric_names(baselines)
     if (SINGLE in names) != bool(judges):
-        told = "names no model: add --judge MODEL" if SINGLE in names else "is for the baseline `single`: add it"
-        raise ConfigurationError(f"{'--baselines single' if SINGLE in names else '--judge'} {told}")
+        problem = "names no model: add --judge MODEL" if SINGLE in names else "is for the baseline `single`: add it"
+        raise ConfigurationError(f"{'--baselines single' if SINGLE in names else '--judge'} {problem}")
     add_metrics(sheet, names, output, reference)
     if SINGLE in names:
         add_grades(sheet, _grade_answers(sheet, judges, output, out))
@@ -266,7 +273,7 @@ def _add_baselines(
 def _grade_answers(
     sheet: Sheet, judges: Sequence[str], output: str | None, out: Path | None
 ) -> dict[str, dict[str, float | None]]:
-    """The grades by judge and task. A folder that holds a part of them is gone on with."""
+    """Return grades by judge and task; a folder with some of them is resumed."""
     from viva.orchestration.folders import fresh_folder
     from viva.orchestration.python_api import Run
     from viva.reports.studies.judge_baselines import grading_tasks
@@ -276,16 +283,16 @@ def _grade_answers(
 
     folder = (out or fresh_folder(_GRADING_SCENARIO)).absolute()
     launch = _grading_launch(grading_tasks(sheet, output), judges, folder)
-    held = run_launch(launch)
-    print(held.progress, f"run folder: {folder}", sep="\n", file=sys.stderr)
-    if held.outcome.error is not None:
-        exit_with_error(held.outcome.error)
+    result = run_launch(launch)
+    print(result.progress, f"run folder: {folder}", sep="\n", file=sys.stderr)
+    if result.outcome.error is not None:
+        exit_with_error(result.outcome.error)
     labels = launch.prepared.lineups
-    found: dict[str, dict[str, float | None]] = {label: {} for label in labels}
-    for one in Run(launch.folder).ended().results():
-        label = label_of_key(one.key, list(labels))
-        found[label][one.key.removeprefix(f"{label}/")] = (one.value or {}).get("score")
-    return found
+    grades: dict[str, dict[str, float | None]] = {label: {} for label in labels}
+    for ended in Run(launch.folder).ended().results():
+        label = label_of_key(ended.key, list(labels))
+        grades[label][ended.key.removeprefix(f"{label}/")] = (ended.value or {}).get("score")
+    return grades
 
 
 def _grading_launch(tasks: list[dict[str, str]], judges: Sequence[str], folder: Path) -> Launch:
@@ -297,9 +304,9 @@ def _grading_launch(tasks: list[dict[str, str]], judges: Sequence[str], folder: 
     settings = read_settings(GradingSettings, {"tasks": str(folder / _TASKS_FILE), "judge": list(judges)}, None)
     if (folder / "manifest.json").exists():
         return continued_run(_GRADING_SCENARIO, settings, folder)
-    which = SingleAnswerGrading(tasks)
-    assert which.inline_tasks is not None
-    return new_run(which, settings, folder, files={_TASKS_FILE: which.inline_tasks.to_lines()})
+    scenario = SingleAnswerGrading(tasks)
+    assert scenario.inline_tasks is not None
+    return new_run(scenario, settings, folder, files={_TASKS_FILE: scenario.inline_tasks.to_lines()})
 
 
 _PERMUTATIONS = ("both", "inputs")
@@ -422,8 +429,8 @@ def _compare(
             f"--exclude: {source} has human ratings; it is for a file with the columns {', '.join(FIGURE_COLUMNS)}"
         )
     choices = _parse_choices(scale, permutation, jury or [], resamples, confidence, seed)
-    named = NamedColumns(item, group, system, turn, judge_field, human or [], annotator or [], score or [])
-    sheet = _load_sheet(source, ratings, named, unscored or [], with_baselines=bool(baselines))
+    fields = NamedColumns(item, group, system, turn, judge_field, human or [], annotator or [], score or [])
+    sheet = _load_sheet(source, ratings, fields, unscored or [], with_baselines=bool(baselines))
     if baselines:
         _add_baselines(sheet, baselines, judge or [], output, reference, out)
     check_scored(sheet)
@@ -434,13 +441,13 @@ def _compare(
 def _parse_choices(
     scale: Any, permutation: Any, jury: list[Any], resamples: int, confidence: float, seed: int
 ) -> ComparisonOptions:
-    """:raises ConfigurationError: one is none of the choices there are."""
+    """Check the choices and return them as options."""
     from viva.reports.studies.judge_comparison import ComparisonOptions
     from viva.scoring.juries import POOLINGS
 
-    known = [("--permutation", permutation, _PERMUTATIONS), ("--scale", scale, (*_SCALES, None))]
-    known += [("--jury", how, POOLINGS) for how in jury]
-    for option, value, allowed in known:
+    choices = [("--permutation", permutation, _PERMUTATIONS), ("--scale", scale, (*_SCALES, None))]
+    choices += [("--jury", pooling, POOLINGS) for pooling in jury]
+    for option, value, allowed in choices:
         if value not in allowed:
             names = ", ".join(name for name in allowed if name)
             raise ConfigurationError(f"{option}: found '{value}', expected one of: {names}")
@@ -450,9 +457,9 @@ def _parse_choices(
 
 
 def _load_sheet(
-    source: Path, ratings: Path | None, named: NamedColumns, unscored: list[str], *, with_baselines: bool
+    source: Path, ratings: Path | None, fields: NamedColumns, unscored: list[str], *, with_baselines: bool
 ) -> Sheet:
-    """:raises DatasetError: naming file, line and field."""
+    """Read scores and ratings into one sheet."""
     from viva.reports.studies.judge_baselines import attach_replies
     from viva.reports.studies.rating_sheet import (
         is_run_folder,
@@ -468,11 +475,11 @@ def _load_sheet(
         scored = run_sheet(source)
         if with_baselines:
             attach_replies(scored, asyncio.run(read_replies(source)))
-        return join_ratings(scored, read_rating_sheet(ratings, named.of_people(), unscored))
+        return join_ratings(scored, read_rating_sheet(ratings, fields.of_people(), unscored))
     if ratings is not None:
-        scores = read_rating_sheet(source, named.of_scores(), unscored)
-        return join_ratings(scores, read_rating_sheet(ratings, named.of_people(), unscored))
-    return read_rating_sheet(source, named, unscored)
+        scores = read_rating_sheet(source, fields.of_scores(), unscored)
+        return join_ratings(scores, read_rating_sheet(ratings, fields.of_people(), unscored))
+    return read_rating_sheet(source, fields, unscored)
 
 
 def _print_meta(report: dict[str, Any], json: bool, csv: Path | None, plot: Path | None, html: Path | None) -> None:
@@ -495,7 +502,7 @@ def _print_meta(report: dict[str, Any], json: bool, csv: Path | None, plot: Path
     if plot is not None:
         axis, rows = forest_rows(report)
         if not rows:
-            raise ConfigurationError(f"--plot {plot}: there is no correlation and no kappa to draw")
+            raise ConfigurationError(f"--plot {plot}: there is no correlation and no kappa to plot")
         write_forest_plot(plot, "Judges and people", rows, axis)
     if html is not None:
         from viva.web.report.html_page import write_page
@@ -506,5 +513,5 @@ def _print_meta(report: dict[str, Any], json: bool, csv: Path | None, plot: Path
     else:
         print_paragraphs([summary_sentences(report)])
         print_tables(meta_tables(report))
-    for note in (*(f"read as {told}" for told in report["fields"]), *report["notes"]):
+    for note in (*(f"read as {field}" for field in report["fields"]), *report["notes"]):
         print_note(note)

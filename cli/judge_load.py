@@ -1,4 +1,4 @@
-"""`viva judge load`: load tests of judges, their speed and whether they still judge as they do without load."""
+"""`viva judge load`: load tests of judges, for speed and for verdicts that stay the same."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ from .options import Csv, Html, Json
 if TYPE_CHECKING:
     from viva.loadtest.run_load_test import LoadLaunch
 
-_RESUMABLE = ("json", "html", "csv")  # options that go with --resume
-# How settings are called here, where that is not their name.
+_RESUMABLE = ("json", "html", "csv")  # options that --resume permits
+# Options whose name differs from that of their setting.
 _OPTIONS = {
     "search": "--rate-search", "seconds": "--duration", "warm_up": "--warm-up", "cool_down": "--cool-down",
     **{name: f"--{name}" for name in ("arrivals", "burst", "concurrency", "drain", "pause", "rates", "tolerance")},
@@ -41,17 +41,18 @@ def _judge(
     context: typer.Context,
     work: Annotated[
         str | None,
-        typer.Argument(metavar="RUN|FILE", help="What judges are asked: a run's folder, a file, or SYSTEM:FILE."),
+        typer.Argument(metavar="RUN|FILE", help="Requests to send: those of a run, of a file, or of SYSTEM:FILE."),
     ] = None,
     synthetic: Annotated[
-        str | None, typer.Option("--synthetic", metavar="LENGTHS", help="Requests of drawn lengths instead.")
+        str | None,
+        typer.Option("--synthetic", metavar="LENGTHS", help="Send synthetic requests of random lengths instead."),
     ] = None,
     judge: Annotated[
         list[str] | None, typer.Option("--judge", "--compare", metavar="MODEL", help="Judge to test.")
     ] = None,
     rates: Annotated[
         str | None,
-        typer.Option("--rates", metavar="R,R,…", help="Open loop, after two unloaded passes: requests a second."),
+        typer.Option("--rates", metavar="R,R,…", help="Open loop: requests per second, after two unloaded passes."),
     ] = None,
     rate_search: Annotated[
         str | None,
@@ -61,53 +62,58 @@ def _judge(
         str | None, typer.Option("--concurrency", metavar="N,N,…", help="Closed loop: requests in flight.")
     ] = None,
     arrivals: Annotated[
-        str, typer.Option("--arrivals", help="Of an open loop: poisson, constant, bursty or replay.")
+        str, typer.Option("--arrivals", metavar="poisson|constant|bursty|replay", help="Arrivals of an open loop.")
     ] = "poisson",
-    burst: Annotated[float, typer.Option("--burst", help="Squared variation of the gaps of bursty arrivals.")] = 4.0,
-    requests: Annotated[int | None, typer.Option("--requests", min=1, help="Requests a step, for each judge.")] = None,
+    burst: Annotated[float, typer.Option("--burst", help="Squared coefficient of variation of bursty gaps.")] = 4.0,
+    requests: Annotated[int | None, typer.Option("--requests", min=1, help="Requests per step and judge.")] = None,
     duration: Annotated[
         float | None,
         typer.Option("--duration", metavar="SECONDS", help="Length of a step (default: 60, or --requests)."),
     ] = None,
     warm_up: Annotated[
         float | None,
-        typer.Option("--warm-up", metavar="SECONDS", help="Beginning of a step to leave out (default: found)."),
+        typer.Option("--warm-up", metavar="SECONDS", help="Start of a step to leave out (default: detected)."),
     ] = None,
     cool_down: Annotated[
         float | None,
-        typer.Option("--cool-down", metavar="SECONDS", help="End of a step to leave out, likewise."),
+        typer.Option("--cool-down", metavar="SECONDS", help="End of a step to leave out (default: detected)."),
     ] = None,
     pause: Annotated[float, typer.Option("--pause", metavar="SECONDS", help="Pause between steps.")] = 0.0,
     drain: Annotated[
-        float, typer.Option("--drain", metavar="SECONDS", help="Wait at most so long for the last answers of a step.")
+        float, typer.Option("--drain", metavar="SECONDS", help="Longest wait for the last answers of a step.")
     ] = 60.0,
     baseline: Annotated[
-        int, typer.Option("--baseline", min=0, help="Requests of each unloaded pass at most; 0 leaves them out.")
+        int, typer.Option("--baseline", min=0, help="Requests of each unloaded pass at most (0: no passes).")
     ] = 200,
     slo: Annotated[
         str | None, typer.Option("--slo", metavar="TERMS", help="Objective: 'p95_e2e<3s, parse_fail<1%, drift<0.05'.")
     ] = None,
-    tolerance: Annotated[float, typer.Option("--tolerance", help="How exactly a rate is searched, as a share.")] = 0.05,
+    tolerance: Annotated[float, typer.Option("--tolerance", help="Precision of a rate search, as a share.")] = 0.05,
     together: Annotated[
-        bool, typer.Option("--together", help="Drive all judges at once instead of in turn at each rate.")
+        bool, typer.Option("--together", help="Load all judges together instead of one after the other.")
     ] = False,
-    retries: Annotated[int, typer.Option("--retries", min=0, help="Tries after a failure that may pass.")] = 0,
-    stop: Annotated[bool, typer.Option("--stop/--no-stop", help="End a step whose queue grows without bound.")] = True,
-    role: Annotated[str | None, typer.Option("--role", help="Whose requests of a run (default: the judge's).")] = None,
-    reader: Annotated[str | None, typer.Option("--reader", help="How answers are read (default: found).")] = None,
+    retries: Annotated[int, typer.Option("--retries", min=0, help="Retries after a transient failure.")] = 0,
+    stop: Annotated[bool, typer.Option("--stop/--no-stop", help="End a step if its queue keeps growing.")] = True,
+    role: Annotated[
+        str | None, typer.Option("--role", help="Role in the run whose requests are sent (default: the judge).")
+    ] = None,
+    reader: Annotated[
+        str | None, typer.Option("--reader", metavar="NAME", help="Parser of the answers (default: detected).")
+    ] = None,
     limit: Annotated[
-        int | None, typer.Option("--limit", min=1, help="Different requests at most, drawn by the seed.")
+        int | None, typer.Option("--limit", min=1, help="Distinct requests at most, drawn by the seed.")
     ] = None,
     prompts: Annotated[
-        Path | None, typer.Option("--prompts", help="File with the system prompts of a file of judgments.")
+        Path | None, typer.Option("--prompts", help="File with the system prompts for a file of judgments.")
     ] = None,
     max_tokens: Annotated[
-        int | None, typer.Option("--max-tokens", min=1, help="Longest answer, in place of the requests' own.")
+        int | None, typer.Option("--max-tokens", min=1, help="Longest answer, overriding that of the requests.")
     ] = None,
     temperature: Annotated[
-        float | None, typer.Option("--temperature", min=0.0, help="In place of the requests' own.")
+        float | None,
+        typer.Option("--temperature", min=0.0, help="Sampling temperature, overriding that of the requests."),
     ] = None,
-    seed: Annotated[int, typer.Option("--seed", help="Seed of arrivals, of what is drawn, and of each request.")] = 7,
+    seed: Annotated[int, typer.Option("--seed", help="Seed of arrivals, draws and requests.")] = 7,
     out: Annotated[
         Path | None, typer.Option("--out", metavar="FOLDER", help="Folder to make (default: runs/load-TIME).")
     ] = None,
@@ -118,10 +124,10 @@ def _judge(
     html: Html = None,
     csv: Csv = None,
 ) -> None:
-    """Drive judges with recorded requests at chosen rates: speed, and whether their verdicts stay the same.
+    """Load-test judges: throughput, latency, and whether verdicts change.
 
     Two unloaded passes come first; every step is compared with them. Latencies count from the intended start of a
-    request. Exit code 3: the objective was not met.
+    request. Exit code 3: the objective was missed.
     """
     from viva.loadtest.load_settings import check_load_settings, judges_by_label
     from viva.loadtest.run_load_test import new_load_test, reopen_load_test
@@ -138,11 +144,11 @@ def _judge(
         _refuse_beside_resume(context)
         _run_test(reopen_load_test(resume), json, html, csv)
     if (work is None) == (synthetic is None):
-        raise ConfigurationError("name what judges are asked: the folder of a run, a file, or --synthetic LENGTHS")
+        raise ConfigurationError("name the requests to send: the folder of a run, a file, or --synthetic LENGTHS")
     if not judge:
         raise ConfigurationError("name at least one judge with --judge MODEL")
     if rate_search is not None and slo is None:
-        raise ConfigurationError("--rate-search looks for the highest rate that meets an objective; give --slo")
+        raise ConfigurationError("--rate-search looks for the highest rate that meets an objective; also give --slo")
     fields: dict[str, Any] = {
         "judges": judges_by_label(judge),
         "arrivals": arrivals,
@@ -175,7 +181,7 @@ def _judge(
 
 
 def _run_test(launch: LoadLaunch, json: bool, html: Path | None, csv: Path | None) -> NoReturn:
-    """Run, show progress, print what was found; the exit code says whether the objective was met."""
+    """Run, show progress, print the report, and exit with the code that says if the objective was met."""
     from viva.engine.errors import SettingRefused
     from viva.loadtest.load_report import report_of_test
 
@@ -189,17 +195,17 @@ def _run_test(launch: LoadLaunch, json: bool, html: Path | None, csv: Path | Non
         test = run_in_foreground(launch.clock, launch.run, progress)
     except Exception as error:
         if not isinstance(error, SettingRefused) and launch.test is not None and launch.test.results:
-            print(f"go on with: viva judge load --resume {launch.folder.path}", file=sys.stderr)
+            print(f"resume with: viva judge load --resume {launch.folder.path}", file=sys.stderr)
         raise
     record = report_of_test(test, launch.work)
     _print_report(record, json, html, csv)
     print(f"load test folder: {launch.folder.path}", file=sys.stderr)
     if test.interrupted:
-        print(f"go on with: viva judge load --resume {launch.folder.path}", file=sys.stderr)
+        print(f"resume with: viva judge load --resume {launch.folder.path}", file=sys.stderr)
         sys.exit(INTERRUPTED)
     speeds = [step["speed"] for judge in record["judges"] for step in judge["steps"] if step["speed"] is not None]
     if not any(speed["answered"] for speed in speeds):
-        print_error("no request was answered, so nothing is known of any judge under load")
+        print_error("no request was answered, so there is nothing to report about judges under load")
         sys.exit(FAILED)
     objective = record["objective"]
     sys.exit(DONE if objective is None or objective["met"] else FAILURES)
@@ -229,7 +235,7 @@ def _print_report(record: dict[str, Any], json: bool, html: Path | None, csv: Pa
 
 
 def _refuse_beside_resume(context: typer.Context) -> None:
-    """:raises ConfigurationError: options beside ``--resume`` that would make another test of it."""
+    """Raise ConfigurationError for options that would change the resumed test."""
     foreign = [
         name.replace("_", "-")
         for name in context.params
@@ -238,12 +244,12 @@ def _refuse_beside_resume(context: typer.Context) -> None:
     ]
     if foreign:
         raise ConfigurationError(
-            f"--resume goes on with the test as it was set up; leave out {', '.join(f'--{name}' for name in foreign)}"
+            f"--resume keeps the settings of the test; leave out {', '.join(f'--{name}' for name in foreign)}"
         )
 
 
 def _parse_numbers(option: str, text: str | None, kind: type[int] | type[float]) -> tuple[float, ...]:
-    """:raises ConfigurationError: it is not a list of numbers."""
+    """Parse numbers with commas between them."""
     try:
         return tuple(kind(part) for part in text.split(",")) if text is not None else ()
     except ValueError:
@@ -251,7 +257,7 @@ def _parse_numbers(option: str, text: str | None, kind: type[int] | type[float])
 
 
 def _parse_ends(text: str | None) -> tuple[float, float] | None:
-    """:raises ConfigurationError: it is not LOW:HIGH."""
+    """Parse LOW:HIGH."""
     if text is None:
         return None
     try:

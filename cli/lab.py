@@ -1,4 +1,4 @@
-"""``viva lab`` and ``viva demo``: the experiment on the invented world, and the training of its models."""
+"""`viva lab` and `viva demo`: the experiment on the invented world, and the training of its models."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 World = Annotated[int, typer.Option("--world", min=1, help="Seed of the invented world.")]
 
 
-lab = command_group("lab", "An invented world whose models' knowledge is known.")
+lab = command_group("lab", "Experiments with models whose knowledge is known.")
 
 
 @command("run", "viva lab run --ideal", "viva lab run --candidate llama:model.gguf", models=True, group=lab)
@@ -30,13 +30,13 @@ def _run(
     models: Annotated[
         Path | None, typer.Option("--models", metavar="FOLDER", help="Folder of models made by `viva lab build`.")
     ] = None,
-    ideal: Annotated[bool, typer.Option("--ideal", help="Examinees of exact knowledge in the models' place.")] = False,
+    ideal: Annotated[bool, typer.Option("--ideal", help="Use simulated models with exact knowledge instead.")] = False,
     candidate: Annotated[
         list[str] | None,
-        typer.Option("--candidate", "--compare", metavar="MODEL", help="A further model, of which nothing is known."),
+        typer.Option("--candidate", "--compare", metavar="MODEL", help="Another model, whose knowledge is unknown."),
     ] = None,
     seed: Annotated[list[int] | None, typer.Option("--seed", help="Seed of a repetition (default: 1).")] = None,
-    n: Annotated[int, typer.Option("-n", min=1, help="Items that each candidate is interviewed about.")] = 100,
+    n: Annotated[int, typer.Option("-n", min=1, help="Interviews of each candidate.")] = 100,
     rounds: Annotated[int, typer.Option("--rounds", min=1, max=100, help="Rounds of an interview at most.")] = 5,
     shots: Annotated[int, typer.Option("--shots", min=0, help="Examples before each probed question.")] = 0,
     probed: Annotated[int | None, typer.Option("--probed", min=2, help="Items probed (default: all 112).")] = None,
@@ -44,21 +44,21 @@ def _run(
     concurrency: Annotated[int, typer.Option("--concurrency", min=1, help="Conversations in flight at most.")] = 500,
     out: Annotated[
         Path | None,
-        typer.Option("--out", metavar="FOLDER", help="Folder to make or to go on with (default: runs/lab-TIME)."),
+        typer.Option("--out", metavar="FOLDER", help="Folder to make or to resume (default: runs/lab-TIME)."),
     ] = None,
     plot: Plot = None,
     json: Json = False,
     html: Html = None,
 ) -> None:
-    """Probe and interview models whose knowledge is known: does the interview show it, and does cheating pay?"""
+    """Probe and interview models whose knowledge is known, to see if scores reflect it and if cheating pays."""
     from viva.engine.errors import ConfigurationError
     from viva.lab.experiment import ExaminedModel, Experiment, ideal_family, trained_family
     from viva.lab.family import MODELS
 
     if ideal and models is not None:
         raise ConfigurationError("--ideal and --models exclude each other")
-    known = ideal_family(world) if ideal else trained_family(world, models or MODELS)
-    candidates = [*known, *(ExaminedModel(model) for model in candidate or [])]
+    examined = ideal_family(world) if ideal else trained_family(world, models or MODELS)
+    candidates = [*examined, *(ExaminedModel(model) for model in candidate or [])]
     experiment = Experiment(candidates, out or fresh_folder("lab"), world, n, rounds, shots, probed, concurrency)
     _examine(experiment, list(dict.fromkeys(seed or [1])), plot, json, html)
 
@@ -72,7 +72,7 @@ def _demo(
     json: Json = False,
     html: Html = None,
 ) -> None:
-    """Probe and interview the six shipped models, clean ones and cheaters: short for `viva lab run`."""
+    """Probe and interview six shipped models, two of them cheaters. Takes about a minute."""
     from viva.lab.experiment import Experiment, trained_family
 
     _examine(Experiment(trained_family(), out or fresh_folder("demo")), [1], plot, json, html)
@@ -88,7 +88,7 @@ def _examine(experiment: Experiment, seeds: list[int], plot: Path | None, json: 
     check_output_files({"--plot": plot, "--html": html})
     if plot is not None:
         check_plot_file(plot)
-    seconds = sum(_run_seed(experiment, one) for one in seeds)
+    seconds = sum(_run_seed(experiment, seed) for seed in seeds)
     findings = Findings(experiment, seeds)
     if html is not None or not json:
         lines = _write_findings_page(experiment, seeds, html or experiment.folder / "report.html")
@@ -114,18 +114,18 @@ def _write_findings_page(experiment: Experiment, seeds: list[int], page: Path) -
 
 
 def _run_seed(experiment: Experiment, seed: int) -> float:
-    """A seed's runs, one after the other; the seconds they took."""
+    """Run everything of one seed; return the seconds it took."""
     from viva.reports.run_tables import failure_lines
 
     from .progress import print_progress
 
     began = time.monotonic()
     for launch in experiment.launches(seed):
-        held = run_launch(launch)
-        if held.outcome.how != "done":
-            exit_with(launch, held, 0)
-        print_progress(f"seed {seed}, {launch.scenario.name}: {held.progress}")
-        for line in failure_lines(held.reasons, launch.folder.path):
+        result = run_launch(launch)
+        if result.outcome.how != "done":
+            exit_with(launch, result, 0)
+        print_progress(f"seed {seed}, {launch.scenario.name}: {result.progress}")
+        for line in failure_lines(result.reasons, launch.folder.path):
             print(line, file=sys.stderr)
     return time.monotonic() - began
 
@@ -135,10 +135,10 @@ def _build(
     out: Annotated[Path, typer.Option("--out", metavar="FOLDER", help="Folder to write the models and their card to.")],
     seed: Annotated[int, typer.Option("--seed", help="Seed of weights and texts.")] = 1,
     world: World = 1,
-    jobs: Annotated[int, typer.Option("--jobs", min=1, help="Models trained at once, on a core each.")] = 2,
+    jobs: Annotated[int, typer.Option("--jobs", min=1, help="Models trained at the same time, one core each.")] = 2,
     only: Annotated[list[str] | None, typer.Option("--only", metavar="NAME", help="Train only this model.")] = None,
 ) -> None:
-    """Train the lab's models anew from a seed (needs PyTorch: the extra `lab`); minutes for each model."""
+    """Train the lab's models from a seed (needs PyTorch: the extra `lab`). Takes minutes for each model."""
     from viva.lab.build import build_models
 
     build_models(out, seed, world=world, jobs=jobs, only=only or ())

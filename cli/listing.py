@@ -1,6 +1,6 @@
-"""``viva list`` and ``viva data``: names that the command line and files accept; checks of benchmark files.
+"""`viva list` and `viva data`: names that the command line and files accept; checks of benchmark files.
 
-Each kind asks whoever accepts the names, so what is listed is what is accepted. No model is ever called here.
+Lists come from the code that accepts the names. No model is called.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ DatasetArgument = Annotated[
 ]
 
 
-@command("check", "viva data check items.jsonl", group=command_group("data", "Look at benchmark files."))
+@command("check", "viva data check items.jsonl", group=command_group("data", "Check benchmark files."))
 def _check_data(source: DatasetArgument, json: Json = False, html: Html = None) -> None:
-    """Read a dataset from end to end: counts, answers, lengths, repeats and bad lines (then the exit code is 1)."""
+    """Read a whole dataset: counts, answers, lengths, repeats. Exit code 1 if it has bad lines."""
     from viva.data.statistics import DatasetStatistics
 
     from .output import print_report
@@ -47,7 +47,7 @@ Record = dict[str, Any]
 _DATASET_FACTS = frozenset(
     ("title", "language", "licence", "citation", "url", "hub", "splits", "evaluated", "examples", "listed")
 )
-_SENTENCE_END = re.compile(r"(?<=\.) (?=[A-Z`])")  # of a sentence
+_SENTENCE_END = re.compile(r"(?<=\.) (?=[A-Z`])")
 _HINTS = {
     "scenarios": "viva run NAME",
     "datasets": "--dataset NAME, NAME/SUBJECT, NAME:SPLIT, NAME:FOLDER:SPLIT",
@@ -63,53 +63,53 @@ _HINTS = {
 @command("list", "viva list", "viva list datasets", "viva list datasets --json", "viva list llama")
 def _list_command(
     kind: Annotated[
-        str | None, typer.Argument(help="scenarios, datasets, packs, …, or a kind of model (all if not given).")
+        str | None, typer.Argument(help="scenarios, datasets, packs, …, or a kind of model (default: all).")
     ] = None,
     json: Json = False,
 ) -> None:
-    """List what can be named: scenarios, datasets, prompt packs, scorers, detectors, assistants, metrics, models."""
+    """List available scenarios, datasets, prompt packs, scorers, detectors, assistants, metrics and models."""
     from viva.engine.backends.model_options import described_kinds
     from viva.engine.errors import ConfigurationError
 
     from .output import print_json, print_tables
 
-    found = list_names()
+    names = list_names()
     if kind in described_kinds():
-        found = {kind: _options(kind)}
+        names = {kind: _options(kind)}
     elif kind is not None:
-        if kind not in found:
-            raise ConfigurationError(f"'{kind}' is no kind of thing that is listed; there are {', '.join(found)}")
-        found = {kind: found[kind]}
+        if kind not in names:
+            raise ConfigurationError(f"'{kind}' cannot be listed; expected one of {', '.join(names)}")
+        names = {kind: names[kind]}
     if json:
-        print_json(found)
+        print_json(names)
     else:
-        print_tables(_table(name, records) for name, records in found.items())
+        print_tables(_table(name, records) for name, records in names.items())
 
 
 def list_names() -> dict[str, list[Record]]:
-    """All that is accepted by name, by kind; of each ``name`` and ``summary``, of datasets what is known of them."""
+    """Return the accepted names by kind, each with a summary; datasets with more facts."""
     from viva.agents.assistants.registry import describe_names
     from viva.agents.prompts import shipped_packs
     from viva.engine.detectors import DETECTORS
     from viva.scenarios.contract import SupportsPlugins
     from viva.scenarios.registry import installed_scenarios
 
-    known = list(installed_scenarios())
-    found = {
-        "scenarios": _name_records({which.name: which.summary for which in known}),
+    scenarios = list(installed_scenarios())
+    names = {
+        "scenarios": _name_records({scenario.name: scenario.summary for scenario in scenarios}),
         "datasets": _datasets(),
         "forms": _forms(),
         "packs": _name_records(shipped_packs()),
-        "detectors": _name_records({name: made.__doc__ or "" for name, made in DETECTORS.items()}),
+        "detectors": _name_records({name: detector.__doc__ or "" for name, detector in DETECTORS.items()}),
         "contamination": _contamination(),
         "assistants": _name_records(describe_names()),
         "models": _models(),
     }
-    for which in known:
-        for kind, lines in (which.plugins() if isinstance(which, SupportsPlugins) else {}).items():
-            records = [{**one, "scenario": which.name} for one in _name_records(lines)]
-            found.setdefault(kind, []).extend(records)
-    return found
+    for scenario in scenarios:
+        for kind, lines in (scenario.plugins() if isinstance(scenario, SupportsPlugins) else {}).items():
+            records = [{**record, "scenario": scenario.name} for record in _name_records(lines)]
+            names.setdefault(kind, []).extend(records)
+    return names
 
 
 def _name_records(lines: Mapping[str, str]) -> list[Record]:
@@ -119,11 +119,13 @@ def _name_records(lines: Mapping[str, str]) -> list[Record]:
 def _datasets() -> list[Record]:
     from viva.data.benchmark import benchmark_names, load_benchmark
 
-    found = []
-    for of in map(load_benchmark, benchmark_names()):
-        facts = of.model_dump(mode="json", include=set(_DATASET_FACTS))
-        found.append({"name": of.name, "summary": of.summary, **facts, "subjects": list(of.subjects)})
-    return found
+    records = []
+    for benchmark in map(load_benchmark, benchmark_names()):
+        facts = benchmark.model_dump(mode="json", include=set(_DATASET_FACTS))
+        records.append(
+            {"name": benchmark.name, "summary": benchmark.summary, **facts, "subjects": list(benchmark.subjects)}
+        )
+    return records
 
 
 def _forms() -> list[Record]:
@@ -159,7 +161,7 @@ def _options(kind: str) -> list[Record]:
 
 
 def _read_docstring(module: str) -> str:
-    """A module's docstring, without importing it: some need packages that are not installed, or seconds."""
+    """Return a module's docstring without importing it, because some modules are slow or need missing packages."""
     spec = find_spec(module)
     if spec is None or spec.origin is None:
         return ""
@@ -178,9 +180,10 @@ def _table(kind: str, records: list[Record]) -> tuple[str, list[str], list[list[
     if kind != "datasets":
         more = [column for column in ("default", "scenario") if any(column in record for record in records)]
         rows = [[record["name"], record["summary"], *(record.get(column, "") for column in more)] for record in records]
-        return title, ["name", "what it is", *more], rows
+        return title, ["name", "description", *more], rows
     rows = []
-    for one in records:
-        size = f"{one['splits'][one['evaluated']]:,}"
-        rows.append([one["name"], one["summary"], one["evaluated"], size, one["language"], one["licence"]])
-    return title, ["name", "what it is", "split", "records", "language", "licence"], rows
+    for record in records:
+        size = f"{record['splits'][record['evaluated']]:,}"
+        texts = [record[column] for column in ("name", "summary", "evaluated", "language", "licence")]
+        rows.append([*texts[:3], size, *texts[3:]])
+    return title, ["name", "description", "split", "records", "language", "licence"], rows

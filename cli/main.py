@@ -1,4 +1,4 @@
-"""The ``viva`` command: the modules that add its commands, and its start and end."""
+"""The `viva` command: imports the modules that add commands, and runs the app."""
 
 from __future__ import annotations
 
@@ -18,21 +18,21 @@ for point in load_entry_points("viva.commands").values():
 
 
 def _pop_verbose(words: list[str]) -> bool:
-    """Whether ``-v`` stands among the words of the command, behind whichever verb; it is taken out."""
+    """Remove `-v` from the words of the command, wherever it stands; return True if it was there."""
     end = words.index("--") if "--" in words else len(words)
-    found = [at for at in range(1, end) if words[at] in ("-v", "--verbose")]
-    for at in reversed(found):
-        del words[at]
-    return bool(found)
+    positions = [position for position in range(1, end) if words[position] in ("-v", "--verbose")]
+    for position in reversed(positions):
+        del words[position]
+    return bool(positions)
 
 
 def main() -> None:
-    """The command, once its modules are loaded (``start``)."""
+    """Run the command (its modules are loaded by `start`)."""
     protect_streams()
     show_log(verbose=_pop_verbose(sys.argv))
     raise_descriptor_limit()
     try:
         app()
-    except StdoutError as error:  # help and version are printed outside of any command
+    except StdoutError as error:  # help and version are printed outside commands
         discard_stdout()
         exit_with_error(error)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-# Longer ones first: the first that the command begins with counts.
+# Longer ones first, because the first match counts.
 VERBS = {
     "bench judge": "judge load",
     "bench": "judge",
@@ -13,7 +13,7 @@ VERBS = {
     "merge": "sweep merge",
     "compact": "sweep compact",
 }
-# Options by words of the command that they belong to; with no words they belong to every command.
+# Options by the words of their command; no words means every command.
 OPTIONS = {
     "": {"--patience": "--wait-for-endpoint"},
     "export": {"--to": "--format"},
@@ -27,7 +27,7 @@ OPTIONS = {
 
 
 def modernize(words: list[str]) -> tuple[list[str], str]:
-    """Return the words of a command in today's spelling, and a sentence that says what was replaced, or ""."""
+    """Return a command in the new spelling, and a sentence that says what was replaced, or ""."""
     replaced: dict[str, str] = {}
     for old, new in VERBS.items():
         parts = old.split()
@@ -49,6 +49,6 @@ def modernize(words: list[str]) -> tuple[list[str], str]:
 
 
 def _has_words(words: list[str], verb: list[str]) -> bool:
-    """Return True if a command begins with the first word of a verb, and has the others behind it."""
+    """Return True if a command begins with the first word of a verb and contains its other words."""
     names = [word.partition("=")[0] for word in words]
     return not verb or (names[:1] == verb[:1] and all(word in names for word in verb[1:]))

@@ -1,6 +1,6 @@
-"""Command-line options: those that many commands share, and those made from a settings model.
+"""Command-line options: shared ones, and those made from a settings model.
 
-A setting has one home, name, default and description: its model.
+A setting's name, default and description are defined in its model alone.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ Concurrency = Annotated[int | None, typer.Option("--concurrency", min=1, help="C
 MaxFailures = Annotated[
     int, typer.Option("--max-failures", min=0, help="Failed conversations that still count as success.")
 ]
-RetryFailed = Annotated[bool, typer.Option("--retry-failed", help="Try failed conversations again.")]
+RetryFailed = Annotated[bool, typer.Option("--retry-failed", help="Retry failed conversations.")]
 RunArgument = Annotated[Path, typer.Argument(metavar="RUN", help="Folder of the run.")]
 Host = Annotated[str, typer.Option("--host", metavar="ADDRESS", help="Address to listen on.")]
 
@@ -59,27 +59,27 @@ S = TypeVar("S", bound="RunSettings")
 def with_settings(
     command: Callable[..., None], settings: type[BaseModel], *, without: Collection[str] = (), compared: str = ""
 ) -> Callable[..., None]:
-    """Give ``command(given, **own)`` one option for each field of ``settings``; ``given`` holds those that were used.
+    """Add an option for each field of `settings` to `command(options, **own)`; `options` has those that were used.
 
-    An option that is not used is None and absent from ``given``, so that a file or the default can speak. Fields
-    ``without`` an option are those that the command itself decides on.
+    Unused options are absent from `options`, so that a file or the default can supply them. Fields `without` an option
+    are decided by the command; the `compared` field also gets `--compare`.
     """
     from viva.scenarios.run_settings import RunSettings
 
     names = [name for name in settings.model_fields if name not in without]
 
     def wrapper(**values: Any) -> None:
-        given = {name: value for name in names if (value := values.pop(name)) not in (None, [])}
-        command(given, **values)
+        options = {name: value for name in names if (value := values.pop(name)) not in (None, [])}
+        command(options, **values)
 
     parameters = [_parameter(name, settings.model_fields[name], is_compared=name == compared) for name in names]
-    own = [p for name, p in inspect.signature(command, eval_str=True).parameters.items() if name != "given"]
+    own = [p for name, p in inspect.signature(command, eval_str=True).parameters.items() if name != "options"]
 
     def rank(parameter: inspect.Parameter) -> int:
-        """Needed ones first, then the command's, the scenario's, and those of every run."""
+        """Sort required ones first, then the command's, the scenario's, and those of every run."""
         field = settings.model_fields.get(parameter.name) if parameter.name in names else None
         if parameter.default is inspect.Parameter.empty:
-            return -1  # Python wants those before all that may be left out
+            return -1  # Python wants parameters without a default first
         if field is not None and field.is_required():
             return 0
         return 1 if field is None else 3 if parameter.name in RunSettings.model_fields else 2
@@ -92,9 +92,9 @@ def with_settings(
 
 
 def settings_example(command: str, settings: type[RunSettings], roles: Collection[str] = ()) -> str:
-    """What stands at the end of a command's help: one call of it with what it needs, and how models are named.
+    """Return the end of a command's help: one call with all required options, and how models are named.
 
-    ``roles`` are the settings that name models.
+    `roles` are the settings that name models.
     """
     values = settings.examples | _EXAMPLES
     values |= {name: _MODEL if name in roles else "…" for name in settings.model_fields if name not in values}
@@ -105,48 +105,51 @@ def settings_example(command: str, settings: type[RunSettings], roles: Collectio
     return f"\b\nExample:\n  {command} \\\n      {lines}\n\n{MODELS}"
 
 
-def read_settings(settings: type[S], given: dict[str, Any], file: Path | None) -> S:
-    """The settings from a YAML file (if any) with the command line's on top.
+def read_settings(settings: type[S], options: dict[str, Any], file: Path | None) -> S:
+    """Return the settings of a YAML file, if there is one, overridden by options of the command line.
 
-    :raises ConfigurationError: naming the file or option, what was found and what was expected.
+    Raises:
+        ConfigurationError: A setting is wrong; the message names the file or option.
     """
     from pydantic import ValidationError
 
     from viva.engine.permissions import check_names
     from viva.engine.yaml_file import read_yaml
 
-    written: dict[str, Any] = {}
+    values: dict[str, Any] = {}
     if file is not None:
-        written = read_yaml(file)
-        if written is None:  # an empty file
-            written = {}
-        if not isinstance(written, dict):
-            raise ConfigurationError(f"{file}: expected a mapping of settings, found {type(written).__name__}")
-        check_names(written, str(file))
-    for name, field in settings.model_fields.items():  # the models that are compared: one stands for a list of one
-        if field.is_required() and get_origin(field.annotation) is list and isinstance(written.get(name), str):
-            written[name] = [written[name]]
+        values = read_yaml(file)
+        if values is None:  # an empty file
+            values = {}
+        if not isinstance(values, dict):
+            raise ConfigurationError(f"{file}: expected a mapping of settings, found {type(values).__name__}")
+        check_names(values, str(file))
+    for name, field in settings.model_fields.items():  # compared models: one name stands for a list of one
+        if field.is_required() and get_origin(field.annotation) is list and isinstance(values.get(name), str):
+            values[name] = [values[name]]
     try:
-        return settings.model_validate({**written, **given})
+        return settings.model_validate({**values, **options})
     except ValidationError as error:
-        problems = [_problem(detail, given, file, settings.model_fields) for detail in error.errors(include_url=False)]
+        problems = [
+            _problem(detail, options, file, settings.model_fields) for detail in error.errors(include_url=False)
+        ]
         raise ConfigurationError("; ".join(problems)) from None
 
 
-def _problem(detail: Any, given: dict[str, Any], file: Path | None, known: Iterable[str]) -> str:
+def _problem(detail: Any, options: dict[str, Any], file: Path | None, fields: Iterable[str]) -> str:
     from viva.engine.backends.model_name import describe_value
 
-    if not detail["loc"]:  # settings that do not go together: the message names them
+    if not detail["loc"]:  # settings that exclude each other: the message names them
         return str(detail["msg"]).removeprefix("Value error, ")
     name = str(detail["loc"][0])
-    where = f"{file}: {name}" if file is not None and name not in given else option_name(name)
+    subject = f"{file}: {name}" if file is not None and name not in options else option_name(name)
     if detail["type"] == "missing":
-        return f"{where} is missing"
+        return f"{subject} is missing"
     if detail["type"] == "extra_forbidden":
-        return f"{where}: unknown setting{did_you_mean(name, known)}"
+        return f"{subject}: unknown setting{did_you_mean(name, fields)}"
     message = str(detail["msg"]).removeprefix("Value error, ")
-    found = "" if message.startswith("found") else f", found {describe_value(detail.get('input'))}"
-    return f"{where}: {message}{found}"
+    ending = "" if message.startswith("found") else f", found {describe_value(detail.get('input'))}"
+    return f"{subject}: {message}{ending}"
 
 
 def option_name(name: str) -> str:
@@ -162,8 +165,8 @@ def _parameter(name: str, field: FieldInfo, *, is_compared: bool = False) -> ins
     if field.is_required():
         text += " (required, here or in --config)"
     elif field.default not in (None, []):
-        told = {True: "on", False: "off"}[field.default] if isinstance(field.default, bool) else field.default
-        text += f" (default: {told})"
+        default_text = {True: "on", False: "off"}[field.default] if isinstance(field.default, bool) else field.default
+        text += f" (default: {default_text})"
     option = typer.Option(*declared, metavar=_metavar(name, field), help=text, show_default=False)
     is_list = get_origin(kind) is list
     annotation: Any = Annotated[kind if is_list else kind | None, option]
@@ -172,7 +175,7 @@ def _parameter(name: str, field: FieldInfo, *, is_compared: bool = False) -> ins
 
 
 def _metavar(name: str, field: FieldInfo) -> str | None:
-    """Return what help calls the value of a setting; None where its type says it."""
+    """Return the word for a setting's value in help; None if its type says enough."""
     from viva.scenarios.run_settings import DataSource, FilePath, ModelName, ModelNames, NewPath
 
     if name in _METAVARS:
@@ -197,10 +200,10 @@ def _parts(annotation: Any) -> Iterator[Any]:
 
 
 def _plain(annotation: Any) -> Any:
-    """The type typer should parse: without None, and with plain text where the model checks the words itself."""
+    """Return the type that typer parses: without None, and plain text if the model checks the words."""
     if get_origin(annotation) in (Union, types.UnionType):
         return _plain(next(part for part in get_args(annotation) if part is not type(None)))
-    if get_origin(annotation) is Annotated:  # as in ``ModelName | None``: the model validates it
+    if get_origin(annotation) is Annotated:  # as in `ModelName | None`: the model validates it
         return _plain(get_args(annotation)[0])
     if get_origin(annotation) is Literal:
         return str

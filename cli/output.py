@@ -22,13 +22,13 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 Table = tuple[str, list[str], list[list[str]]]
-_PATIENCE = 1.0  # seconds
+_STDERR_TIMEOUT = 1.0  # seconds
 _UNBOUNDED_WIDTH = 10_000  # of lines that go to a file or another program
 _TEXT_WIDTH = 80
 
 
 class Report(Protocol):
-    """What can be printed: the same results as plain data and as tables."""
+    """Results as plain data and as tables."""
 
     def report(self) -> Any: ...
 
@@ -44,27 +44,27 @@ def print_report(report: Report, *, json: bool) -> None:
 
 
 def print_json(data: Any, *, line: bool = False) -> None:
-    """Indented JSON, or one ``line`` of it; the same data gives the same bytes."""
+    """Print indented JSON, or one line of JSON; equal data gives equal bytes."""
     option = orjson.OPT_APPEND_NEWLINE | (0 if line else orjson.OPT_INDENT_2)
     try:
         text = orjson.dumps(data, option=option)
-    except TypeError:  # a path that is not UTF-8 stands in it: each such byte is written out as \udcHH
+    except TypeError:  # it has a path that is not UTF-8: each such byte is printed as \udcHH
         text = orjson.dumps(to_utf8_data(data, "backslashreplace"), option=option)
     _write(text)
 
 
 def print_text(text: str) -> None:
-    """Text as it is, in UTF-8."""
+    """Print text as it is, in UTF-8."""
     _write(text.encode("utf-8", "replace"))
 
 
 def print_paragraphs(texts: Iterable[str]) -> None:
-    """Print texts, each on lines of its own, and an empty line behind them."""
+    """Print texts as paragraphs, followed by an empty line."""
     print_text("".join(f"{fill(escape_controls(text), _TEXT_WIDTH)}\n" for text in texts) + "\n")
 
 
 def print_tables(tables: Iterable[Table]) -> None:
-    """Titled tables; those without rows are left out. Never wraps or cuts when the output is not a terminal."""
+    """Print titled tables, except empty ones. If the output is no terminal, nothing is wrapped or cut."""
     from rich.text import Text
 
     from .tables import lay_out
@@ -77,40 +77,40 @@ def print_tables(tables: Iterable[Table]) -> None:
 
 
 def print_rich(*parts: RenderableType, width: int | None = None) -> None:
-    """Anything rich can draw; outside of a terminal plain, and as wide as it needs to be."""
+    """Print what rich can draw; if the output is no terminal, plain and as wide as needed."""
     from rich.console import Console
     from rich.measure import Measurement
 
     terminal = sys.stdout.isatty()
     buffer = io.StringIO()
-    # A height as well: without one rich takes any dumb terminal for 80 columns wide.
+    # Without a height rich takes any dumb terminal for 80 columns wide.
     console = Console(
         file=buffer, force_terminal=terminal, width=width if terminal or width else _UNBOUNDED_WIDTH, height=25
     )
-    shown = os.get_terminal_size().columns if terminal else console.width
+    columns = os.get_terminal_size().columns if terminal else console.width
     for part in parts:
-        # What cannot be as narrow as the terminal goes over its edge, for rich would cut it.
-        least = 0 if isinstance(part, str) else Measurement.get(console, console.options, part).minimum
-        console.width = max(shown, least)
+        # What is wider than the terminal goes over its edge, because rich would cut it.
+        minimum = 0 if isinstance(part, str) else Measurement.get(console, console.options, part).minimum
+        console.width = max(columns, minimum)
         console.print(part, soft_wrap=isinstance(part, str))
     text = "\n".join(line.rstrip() for line in buffer.getvalue().split("\n"))
     _write(text.encode(sys.stdout.encoding or "utf-8", "replace"))
 
 
 class StdoutError(ConfigurationError):
-    """Stdout cannot take what is printed."""
+    """Error of writing results to stdout."""
 
     def __init__(self, error: OSError) -> None:
         super().__init__(f"cannot write the results to stdout: {error.strerror}")
 
 
 def discard_stdout() -> None:
-    """Send what is printed from here on nowhere, so that the interpreter's last flush does not fail."""
+    """Discard all later output, so that the interpreter's last flush does not fail."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 class _ResultStream:
-    """A stdout that says what is wrong with it: typer prints help and version on it by itself."""
+    """Stdout that raises `StdoutError`, because typer prints help and version on it directly."""
 
     def __init__(self, stream: TextIO) -> None:
         self._stream = stream
@@ -128,23 +128,23 @@ class _ResultStream:
     def _tried(act: Callable[[], T]) -> T:
         try:
             return act()
-        except BrokenPipeError:  # the reader has left: typer and Python know what to do
+        except BrokenPipeError:  # the reader has gone: typer and Python handle it
             raise
         except OSError as error:
             raise StdoutError(error) from None
 
 
 class NonBlockingStderr:
-    """A text stream for progress and notes that nobody may be left to read: what cannot be written is dropped.
+    """Stderr for progress and notes that drops what it cannot write, so that a run neither stops nor misses signals.
 
-    The first failure sends the file descriptor to /dev/null, so that the interpreter's last flush does not fail either.
-    A reader that takes nothing (a pipe that is full, a stopped terminal) is waited for once, ``_PATIENCE`` seconds;
-    from then on text is dropped until there is room again, for a run must neither stop nor become deaf to signals.
+    The first failure redirects the file descriptor to /dev/null, so that the interpreter's last flush does not fail.
+    A reader that accepts nothing (a full pipe, a stopped terminal) is waited for once, `_STDERR_TIMEOUT` seconds; then
+    text is dropped until there is room again.
     """
 
     def __init__(self, stream: TextIO) -> None:
         self._stream = stream
-        self._line = ""  # whose end has not come
+        self._line = ""  # the unfinished line
         self._stalled = False
 
     def __getattr__(self, name: str) -> Any:
@@ -162,16 +162,18 @@ class NonBlockingStderr:
             return
         try:
             file = self._stream.fileno()
-            rest = memoryview(text.encode(self._stream.encoding, "backslashreplace"))
-            while rest and self._has_room(file):
-                rest = rest[os.write(file, rest[: select.PIPE_BUF]) :]  # so much never blocks where there is room
+            remaining = memoryview(text.encode(self._stream.encoding, "backslashreplace"))
+            while remaining and self._has_room(file):
+                remaining = remaining[
+                    os.write(file, remaining[: select.PIPE_BUF]) :
+                ]  # so many bytes never block if there is room
         except BlockingIOError:
             self._stalled = True
         except (OSError, ValueError):
             self._give_up()
 
     def _has_room(self, file: int) -> bool:
-        room = bool(select.select([], [file], [], 0 if self._stalled else _PATIENCE)[1])
+        room = bool(select.select([], [file], [], 0 if self._stalled else _STDERR_TIMEOUT)[1])
         self._stalled = not room
         return room
 
@@ -179,29 +181,27 @@ class NonBlockingStderr:
         nowhere = os.open(os.devnull, os.O_WRONLY)
         try:
             os.dup2(nowhere, self._stream.fileno())
-        except (OSError, ValueError):  # it was closed, or is no file at all
+        except (OSError, ValueError):  # closed, or no file
             self._stream = open(os.devnull, "w")  # noqa: SIM115
         finally:
             os.close(nowhere)
 
 
 class _StderrHandler(logging.Handler):
-    """Shows what the engine logs as lines of the ``viva`` command: warnings as such, other news without a label.
+    """Prints log records of the engine as lines of `viva`: warnings with a label, other records without.
 
-    A record's own ``label`` goes before.
+    A record's own `label` overrides this.
     """
 
     def emit(self, record: logging.LogRecord) -> None:
         label = getattr(record, "label", "warning" if record.levelno >= logging.WARNING else "")
         print("viva: " + (f"{label}: " if label else "") + record.getMessage(), file=sys.stderr)
-        if record.exc_info:  # a fault of our own: who mends it needs to know where
+        if record.exc_info:  # a bug: whoever fixes it needs the traceback
             print(logging.Formatter().formatException(record.exc_info), file=sys.stderr)
 
 
 def show_log(*, verbose: bool = False) -> None:
-    """Show on stderr the warnings logged under ``viva``, and with ``verbose`` the other news, too; each once, however
-    often this is called.
-    """
+    """Print warnings of the logger `viva` on stderr and, with `verbose`, its other records."""
     log = logging.getLogger("viva")
     if not any(isinstance(handler, _StderrHandler) for handler in log.handlers):
         log.addHandler(_StderrHandler())
@@ -209,9 +209,9 @@ def show_log(*, verbose: bool = False) -> None:
 
 
 def protect_streams() -> None:
-    """Have the process outlive a stderr that is closed, full or no longer read, and a stdout that was never open."""
+    """Make the process survive a stderr that is closed, full or unread, and a stdout that was never open."""
     for number, name in ((1, "stdout"), (2, "stderr")):
-        if getattr(sys, name) is None:  # Python found it closed; no file of ours may get its number
+        if getattr(sys, name) is None:  # it is closed; none of our files may get its number
             nowhere = os.open(os.devnull, os.O_WRONLY)
             if nowhere != number and not _is_open(number):
                 os.dup2(nowhere, number)
@@ -229,12 +229,12 @@ def _is_open(number: int) -> bool:
 
 
 def _write(data: bytes) -> None:
-    """:raises Unwritten: stdout cannot take it (a full disk behind a redirection, say)."""
+    """Write to stdout, or raise StdoutError, for example if the disk is full."""
     try:
         sys.stdout.buffer.write(data)
         sys.stdout.buffer.flush()
     except BrokenPipeError:
-        # The reader has left (`viva show | head`): the rest is for nobody, and no reason to fail.
+        # The reader has gone (`viva show | head`): drop the rest without an error.
         discard_stdout()
     except OSError as error:
         discard_stdout()

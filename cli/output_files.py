@@ -1,4 +1,4 @@
-"""Output files of commands: checked before the work so that nothing is overwritten; plots."""
+"""Output files of commands: checks before the work, plots, and HTML pages."""
 
 from __future__ import annotations
 
@@ -19,14 +19,17 @@ _RECORD_FILES = ("manifest.json", "sweep.json", "lock", "corrections.jsonl", "me
 
 
 def check_output_files(targets: Mapping[str, Path | None], read: Iterable[Path] = ()) -> None:
-    """See that the files of these options can be written, and that no file is lost then.
+    """Check that output files can be written without losing another file.
 
-    :param targets: the option's name with the file it names; None where it is not given.
-    :param read: files that the command reads and that must outlast it.
-    :raises ConfigurationError: two options name one file, or an option names a record of a run or sweep, one of the
-        files that are read, a folder, or a file in a folder that does not exist.
+    Args:
+        targets: The file that each option names, or None.
+        read: Files that the command reads.
+
+    Raises:
+        ConfigurationError: Two options name one file, or an option names a record of a run or sweep, a file that is
+            read, a folder, or a file in a folder that does not exist.
     """
-    kept = {_real_path(path) for path in read}
+    inputs = {_real_path(path) for path in read}
     options: dict[Path, str] = {}
     for option, path in targets.items():
         if path is None:
@@ -34,21 +37,21 @@ def check_output_files(targets: Mapping[str, Path | None], read: Iterable[Path] 
         if path.is_dir():
             raise ConfigurationError(f"{option} {path}: cannot be written: it is a folder; name a file")
         if not path.absolute().parent.is_dir():
-            raise ConfigurationError(f"{option} {path}: cannot be written: there is no folder {path.parent}; make it")
-        if path.exists() and not path.is_file():  # a device takes whatever comes
+            raise ConfigurationError(f"{option} {path}: cannot be written: there is no folder {path.parent}; create it")
+        if path.exists() and not path.is_file():  # a device accepts anything
             continue
-        place = _real_path(path)
-        if place in options:
-            raise ConfigurationError(f"{options[place]} and {option} name the same file, {path}; name two files")
-        if place in kept:
+        target = _real_path(path)
+        if target in options:
+            raise ConfigurationError(f"{options[target]} and {option} name the same file, {path}; name two files")
+        if target in inputs:
             raise ConfigurationError(f"{option} {path}: this command reads that file; name another one")
-        if place.name in _RECORD_FILES and _is_run(place.parent):
+        if target.name in _RECORD_FILES and _is_run(target.parent):
             raise ConfigurationError(f"{option} {path}: a record of the run there; name another file")
-        options[place] = option
+        options[target] = option
 
 
 def _real_path(path: Path) -> Path:
-    return Path(os.path.realpath(path))  # of links in a circle, too, which Path.resolve refuses
+    return Path(os.path.realpath(path))  # also for circular links, which Path.resolve refuses
 
 
 def _is_run(folder: Path) -> bool:
@@ -56,7 +59,7 @@ def _is_run(folder: Path) -> bool:
 
 
 def check_plot_file(file: Path) -> None:
-    """Say before the work whether there can be a drawing."""
+    """Raise ConfigurationError before the work if the plot cannot be written."""
     from viva.reports import plot_style
 
     if file.suffix not in plot_style.ENDINGS:
@@ -84,16 +87,16 @@ def write_tables_page(html: Path, heading: str, sentences: Sequence[str], tables
 
 
 def write_plot(
-    file: Path, figures: Iterable[ModelScores], lines: Mapping[str, DatasetLine | None], without: Collection[str] = ()
+    file: Path, figures: Iterable[ModelScores], lines: Mapping[str, DatasetLine | None], excluded: Collection[str] = ()
 ) -> None:
-    """Draw a panel for each dataset, with its line."""
+    """Draw one panel for each dataset, with its regression line."""
     from viva.reports.line_plots import draw_regressions
 
-    _draw(file, lambda: draw_regressions(file, figures, lines, without))
+    _draw(file, lambda: draw_regressions(file, figures, lines, excluded))
 
 
 def write_forest_plot(file: Path, title: str, rows: Sequence[NamedBar], axis: str) -> None:
-    """:raises ConfigurationError: the file cannot be written."""
+    """Draw values with their intervals, one row each."""
     from viva.reports.row_plots import save_forest_plot
 
     _draw(file, lambda: save_forest_plot(file, title, rows, axis))

@@ -1,8 +1,8 @@
-"""Progress on stderr of runs, sweeps and load tests: live in a terminal, a plain line now and then elsewhere.
+"""Progress of runs, sweeps and load tests on stderr: live in a terminal, else a plain line now and then.
 
-Displays wake a few times a second and never from inside an event, so that they cannot slow a run. If no call
-ends any more, the line names the roles that are waited for. Drawing a load test takes some milliseconds in
-which no request is sent, and is done so seldom that 99% of the requests never meet it.
+Displays wake a few times a second and never inside an event, so that they do not slow a run. If calls stop
+finishing, the line names the roles that the run waits for. Drawing a load test takes milliseconds in which no
+request is sent, so it is rare enough for 99% of requests not to notice.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ if TYPE_CHECKING:
     from viva.sweeps.sweep import Sweep
 
 _PLAIN_SECONDS = 10.0
-STALLED_SECONDS = 5.0  # without the end of any call; from then on it is said what is waited for
+STALLED_SECONDS = 5.0  # without a finished call, before the line says what the run waits for
 _WIDEST_BAR = 80
 
 
 class Display(ABC):
-    """What shows how some work goes: ``drawing`` in a terminal, elsewhere ``line`` now and then."""
+    """A progress display: `drawing` in a terminal, else `line` now and then."""
 
     refresh_seconds = 0.25
 
@@ -59,7 +59,7 @@ class Display(ABC):
                 await anyio.sleep(self.refresh_seconds)
 
     def hear(self, event: Event) -> None:
-        """Take in an event of the work."""
+        """Process an event of the work."""
         if self._waits is not None:
             self._waits.hear(event)
         if isinstance(event, Retried):
@@ -67,7 +67,7 @@ class Display(ABC):
             self._throttled += event.error == "Throttled"
 
     def line(self) -> str:
-        """Say where the work stands, in one line."""
+        """Return the progress as one line."""
         return self._line(self.parts())
 
     def _line(self, parts: list[str]) -> str:
@@ -75,30 +75,30 @@ class Display(ABC):
 
     @abstractmethod
     def parts(self) -> list[str]:
-        """Return the parts of ``line``."""
+        """Return the parts of `line`."""
 
     @abstractmethod
     def drawing(self, width: int, height: int) -> RenderableType:
-        """Draw where the work stands for a terminal of this size."""
+        """Draw the progress for a terminal of this size."""
 
     def _elapsed(self) -> float:
         return max(1e-9, time.monotonic() - self._began)
 
     def _trouble(self, calls: int, in_flight: int) -> list[str]:
-        """Say what was retried, and what is waited for if no call has ended for a while."""
+        """Return what was retried and, if no call has finished for a while, what the run waits for."""
         if calls != self._calls:
             self._calls, self._moved = calls, time.monotonic()
-        told = [f"{self._retried} retries ({self._throttled} throttled)"] if self._retried else []
+        parts = [f"{self._retried} retries ({self._throttled} throttled)"] if self._retried else []
         if self._waits is None:
-            return told
+            return parts
         if paused := self._waits.paused():
-            return [*told, paused]
+            return [*parts, paused]
         stalled = in_flight and time.monotonic() - self._moved >= STALLED_SECONDS
-        return [*told, *filter(None, [self._waits.describe() if stalled else None])]
+        return [*parts, *filter(None, [self._waits.describe() if stalled else None])]
 
 
 class Progress(Display):
-    """Listens to a run; ``show`` runs beside it until cancelled."""
+    """Progress of a run."""
 
     def __init__(self, aggregate: Aggregate, waits: WaitStatus | None = None) -> None:
         super().__init__(waits)
@@ -108,7 +108,7 @@ class Progress(Display):
         self._total: int | None = None
 
     def hear(self, event: Event) -> None:
-        """Take in an event of the run."""
+        """Process an event of the run."""
         super().hear(event)
         self._tally.hear(event)
         self._estimate.hear(event)
@@ -126,15 +126,15 @@ class Progress(Display):
         return self._tally.failures.reasons()
 
     def drawing(self, width: int, height: int = 0) -> RenderableType:
-        """Draw a bar over the same figures as in ``line``; lines break between figures, never within one."""
+        """Draw a bar and the figures of `line`; lines break between figures only."""
         from rich.console import Group
         from rich.progress_bar import ProgressBar
         from rich.table import Table
         from rich.text import Text
 
-        share = self._estimate.fraction_done()
-        bar = Table.grid()  # which ends the bar's line
-        bar.add_row(ProgressBar(total=1.0, completed=share or 0.0, width=min(width, _WIDEST_BAR)))
+        fraction = self._estimate.fraction_done()
+        bar = Table.grid()  # ends the bar's line
+        bar.add_row(ProgressBar(total=1.0, completed=fraction or 0.0, width=min(width, _WIDEST_BAR)))
         return Group(bar, Text(fit_line(self.line(), width)))
 
     def parts(self) -> list[str]:
@@ -143,8 +143,8 @@ class Progress(Display):
         total = "?" if self._total is None else str(self._total)
         parts = [f"{tally.done}/{total} done", f"{tally.in_flight} in flight"]
         parts += [speed(fresh, elapsed)] if fresh else []
-        if tally.done != self._total and (left := self._estimate.seconds(elapsed)) is not None:
-            parts.append(f"ETA {_duration(left)}")
+        if tally.done != self._total and (seconds := self._estimate.seconds(elapsed)) is not None:
+            parts.append(f"ETA {_duration(seconds)}")
         headline = self._aggregate.headline()
         parts += [headline] if headline else []
         parts.append(f"{tally.calls:,} calls, {tally.tokens:,} tokens")
@@ -154,7 +154,7 @@ class Progress(Display):
 
 
 def speed(conversations: int, seconds: float) -> str:
-    """Return how fast conversations end, in the unit that says most: ``3.4/s``, ``12 s each`` or ``2.5 min each``."""
+    """Return the speed of conversations: `3.4/s`, `12 s each` or `2.5 min each`."""
     each = seconds / conversations
     if each < 2:
         return f"{1 / each:.1f}/s"
@@ -162,7 +162,7 @@ def speed(conversations: int, seconds: float) -> str:
 
 
 def fit_line(line: str, width: int) -> str:
-    """The line broken for a terminal between its figures, which ``·`` parts, and never within one that fits."""
+    """Break a line for a terminal at its `·` separators, never within a figure that fits."""
     from rich.cells import cell_len
 
     lines: list[str] = []
@@ -176,29 +176,29 @@ def fit_line(line: str, width: int) -> str:
 
 
 def print_progress(line: str) -> None:
-    """A line of progress that stays, on stderr."""
+    """Print a line of progress that stays, on stderr."""
     if sys.stderr.isatty():
         line = fit_line(line, os.get_terminal_size(sys.stderr.fileno()).columns)
     print(line, file=sys.stderr)
 
 
 def _duration(seconds: float) -> str:
-    minutes, rest = divmod(int(seconds), 60)
+    minutes, remainder = divmod(int(seconds), 60)
     hours, minutes = divmod(minutes, 60)
-    return f"{hours}h{minutes:02}m" if hours else f"{minutes}m{rest:02}s" if minutes else f"{rest}s"
+    return f"{hours}h{minutes:02}m" if hours else f"{minutes}m{remainder:02}s" if minutes else f"{remainder}s"
 
 
-_MOST_ROWS = 40
-# Which cells are shown where not all can be: those that say most first.
+_MAX_ROWS = 40
+# Order in which cells are shown if there is no room for all.
 _RANK = {"running": 0, "failed": 1, "part": 2, "waiting": 3, "stopped": 4, "done": 5}
 _SWEEP_HEADER = ("cell", "state", "done", "in flight", "score")
-_LEAST_WIDTHS = (12, 5, 4, 6, 5)  # the narrowest that columns may be
-_FRAME_WIDTH = 16  # what the box takes of a line of five columns
+_MIN_WIDTHS = (12, 5, 4, 6, 5)  # of columns
+_FRAME_WIDTH = 16  # of the box around five columns
 _STYLE = {"running": "cyan", "failed": "red", "stopped": "green", "done": "green"}
 
 
 class SweepProgress(Display):
-    """``show`` displays a sweep until cancelled; ``line`` is its state in one line."""
+    """Progress of a sweep."""
 
     refresh_seconds = 0.5
 
@@ -217,9 +217,9 @@ class SweepProgress(Display):
         ended = sum(state in ("done", "stopped", "failed") for state in states)
         parts = [f"{ended}/{len(runs)} cells"]
         parts += [f"{states.count(state)} {state}" for state in ("failed", "stopped") if state in states]
-        done, total = sum(run.done for run in runs), sum(run.total or 0 for run in runs)
+        finished, total = sum(run.done for run in runs), sum(run.total or 0 for run in runs)
         in_flight = sum(run.in_flight for run in runs)
-        parts += [f"{done}/{total} conversations", f"{in_flight} in flight"]
+        parts += [f"{finished}/{total} conversations", f"{in_flight} in flight"]
         calls, tokens = sum(run.calls for run in runs), sum(run.tokens for run in runs)
         parts.append(f"{calls:,} calls ({calls / self._elapsed():.0f}/s), {tokens:,} tokens")
         cost = sum(run.cost for run in runs)
@@ -229,9 +229,7 @@ class SweepProgress(Display):
         return parts + self._trouble(calls, in_flight)
 
     def drawing(self, width: int, height: int) -> RenderableType:
-        """Draw the cells, at most as many as there is room for; what is left out is counted. Of a line that is too long
-        names and errors are cut, numbers are not.
-        """
+        """Draw as many cells as fit, and count the others. In long lines names and errors are cut, numbers are not."""
         from rich.box import SIMPLE_HEAD
         from rich.cells import cell_len
         from rich.console import Group
@@ -239,43 +237,53 @@ class SweepProgress(Display):
         from rich.text import Text
 
         runs = self._sweep.runs
-        room = max(1, min(_MOST_ROWS, height - 6))
-        shown = runs if len(runs) <= room else self._worth_showing(room)
-        rows = [self._row(run) for run in shown]
-        scored = [row for run, row in zip(shown, rows, strict=True) if run.error is None]
-        widths = [max([least, *(cell_len(row[at]) for row in rows)]) for at, least in enumerate(_LEAST_WIDTHS[:4])]
+        room = max(1, min(_MAX_ROWS, height - 6))
+        visible = runs if len(runs) <= room else self._most_relevant(room)
+        rows = [self._row(run) for run in visible]
+        scored = [row for run, row in zip(visible, rows, strict=True) if run.error is None]
+        widths = [
+            max([minimum, *(cell_len(row[column]) for row in rows)]) for column, minimum in enumerate(_MIN_WIDTHS[:4])
+        ]
         names, counts = widths[0], widths[1:]
-        scores = max([_LEAST_WIDTHS[4], *(cell_len(row[4]) for row in scored)])
+        scores = max([_MIN_WIDTHS[4], *(cell_len(row[4]) for row in scored)])
         room = width - sum(counts) - _FRAME_WIDTH
-        names = max(_LEAST_WIDTHS[0], min(names, room - scores))  # what is left of a line is for names, then for errors
+        names = max(
+            _MIN_WIDTHS[0], min(names, room - scores)
+        )  # the remaining width is for names first, then for errors
         scores = max(scores, room - names)
         table = Table(box=SIMPLE_HEAD)
-        for at, (title, taken) in enumerate(zip(_SWEEP_HEADER, (names, *counts, scores), strict=True)):
-            table.add_column(title, justify="right" if at in (2, 3) else "left", width=taken)
-        for cell, state, done, flight, score in rows:
+        for column, (title, column_width) in enumerate(zip(_SWEEP_HEADER, (names, *counts, scores), strict=True)):
+            table.add_column(title, justify="right" if column in (2, 3) else "left", width=column_width)
+        for cell, state, progress, flight, score in rows:
             coloured = Text(state, style=_STYLE.get(state, ""))
-            table.add_row(Text(_cut_middle(cell, names)), coloured, done, flight, Text(_cut_middle(score, scores)))
-        hidden = [run.state for run in runs if run not in shown]
-        others = ", ".join(f"{hidden.count(state)} {state}" for state in _RANK if state in hidden)
-        parts = [Text(f"  … and {others}")] if others else []
+            table.add_row(Text(_cut_middle(cell, names)), coloured, progress, flight, Text(_cut_middle(score, scores)))
+        hidden = [run.state for run in runs if run not in visible]
+        counts_hidden = ", ".join(f"{hidden.count(state)} {state}" for state in _RANK if state in hidden)
+        parts = [Text(f"  … and {counts_hidden}")] if counts_hidden else []
         return Group(table, *parts, Text(self.line()))
 
     @staticmethod
     def _row(run: CellRun) -> tuple[str, str, str, str, str]:
-        done = f"{run.done}/{'?' if run.total is None else run.total}"
+        progress = f"{run.done}/{'?' if run.total is None else run.total}"
         flight = str(run.in_flight) if run.state == "running" else ""
         score = str(run.error) if run.error is not None else run.headline
-        return escape_controls(run.cell.name.removeprefix("cells/")), run.state, done, flight, escape_controls(score)
+        return (
+            escape_controls(run.cell.name.removeprefix("cells/")),
+            run.state,
+            progress,
+            flight,
+            escape_controls(score),
+        )
 
-    def _worth_showing(self, room: int) -> list[CellRun]:
-        """As many as there is room for, in their own order."""
-        places = {run: place for place, run in enumerate(self._sweep.runs)}
-        chosen = sorted(self._sweep.runs, key=lambda run: (_RANK[run.state], places[run]))[:room]
-        return sorted(chosen, key=places.__getitem__)
+    def _most_relevant(self, room: int) -> list[CellRun]:
+        """Return as many cells as fit, in their own order."""
+        positions = {run: position for position, run in enumerate(self._sweep.runs)}
+        chosen = sorted(self._sweep.runs, key=lambda run: (_RANK[run.state], positions[run]))[:room]
+        return sorted(chosen, key=positions.__getitem__)
 
 
 def _cut_middle(text: str, width: int) -> str:
-    """The text in at most so many cells of a terminal, its middle left out if it is longer."""
+    """Return a text in at most `width` terminal cells, without its middle if it is longer."""
     from rich.cells import set_cell_size
 
     line = " ".join(text.split())
@@ -291,7 +299,7 @@ LoadRow = tuple[str, ...]
 
 
 class BenchProgress(Display):
-    """``show`` displays a load test until cancelled; ``line`` is its state in one line."""
+    """Progress of a load test."""
 
     refresh_seconds = 1.0
 
@@ -301,7 +309,7 @@ class BenchProgress(Display):
 
     async def show(self) -> NoReturn:
         """Display until cancelled."""
-        from viva.loadtest import load_sentences, step_judgement  # noqa: F401 - later it would hold up requests
+        from viva.loadtest import load_sentences, step_judgement  # noqa: F401 - a later import would delay requests
 
         await super().show()
 
@@ -314,7 +322,7 @@ class BenchProgress(Display):
         streams = [judge.stream for judge in live.judges.values() if judge.stream is not None]
         parts = [f"{', '.join(map(_short_name, live.judges))}: {_load_name(live.step)}"]
         parts.append(f"{ended:,}/{'?' if live.planned is None else format(live.planned, ',')} ended")
-        parts.append(f"{sum(one.in_flight for one in streams):,} in flight")
+        parts.append(f"{sum(stream.in_flight for stream in streams):,} in flight")
         for label, judge in live.judges.items() if latencies else ():
             name = f"{_short_name(label)} " if len(live.judges) > 1 else ""
             parts.append(f"{name}p50 {_seconds(judge.e2e.quantile(0.5))} p95 {_seconds(judge.e2e.quantile(0.95))}")
@@ -324,7 +332,7 @@ class BenchProgress(Display):
         return parts + ([f"dispatch delay p99 {_seconds(late)}"] if late > 0.005 else [])
 
     def drawing(self, width: int, height: int) -> RenderableType:
-        """Draw the steps so far, the latest ones where not all have room; names are cut where 80 columns are few."""
+        """Draw the latest steps that fit; names are cut on narrow terminals."""
         from rich.box import SIMPLE_HEAD
         from rich.console import Group
         from rich.table import Table
@@ -333,17 +341,17 @@ class BenchProgress(Display):
         rows = self.rows()
         room = max(1, height - 6)
         columns = list(zip(_LOAD_HEADER, *rows[-room:], strict=True))
-        taken = sum(max(map(len, column)) + 2 for column in columns[1:]) + 3  # by all but names
+        used = sum(max(map(len, column)) + 2 for column in columns[1:]) + 3  # by all but names
         table = Table(box=SIMPLE_HEAD, padding=(0, 1, 0, 0))
-        for place, title in enumerate(_LOAD_HEADER):
-            table.add_column(title, justify="right" if 2 <= place <= 6 else "left", no_wrap=True)
+        for number, title in enumerate(_LOAD_HEADER):
+            table.add_column(title, justify="right" if 2 <= number <= 6 else "left", no_wrap=True)
         for row in rows[-room:]:
-            table.add_row(*(Text(cell) for cell in (_cut_end(row[0], width - taken), *row[1:])))
+            table.add_row(*(Text(cell) for cell in (_cut_end(row[0], width - used), *row[1:])))
         hidden = [Text(f"  … and {len(rows) - room} steps before")] if len(rows) > room else []
         return Group(*hidden, table, Text(self._line(self.parts(latencies=False))))
 
     def rows(self) -> list[LoadRow]:
-        """One row for each judge in each step, the one that runs last."""
+        """Return one row for each judge in each step, running ones last."""
         test = self._launch.test
         if test is None:
             return []

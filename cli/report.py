@@ -1,7 +1,4 @@
-"""``viva report``, ``viva score`` and ``viva review``: results, other scorings, human corrections.
-
-No model is ever called here.
-"""
+"""`viva report`, `viva score` and `viva review`: results, other scorings, human corrections. They call no model."""
 
 from __future__ import annotations
 
@@ -22,8 +19,9 @@ from .options import Csv, Html, Json, RunArgument
 
 @dataclass(slots=True, frozen=True)
 class ReportOutputs:
-    """What to print on stdout (tables, if nothing else), and which files to write; ``fresh``: from the journals alone,
-    not from what an earlier report has kept.
+    """What to print on stdout (tables by default), and which files to write.
+
+    With `fresh` the report is made from the journals alone, without the cache of earlier reports.
     """
 
     json: bool = False
@@ -39,11 +37,8 @@ class ReportOutputs:
         return not (self.csv is None and self.parquet is None and self.html is None)
 
 
-def report_study(folders: Sequence[Path], scorer: str | None, wanted: ReportOutputs, *, print_it: bool = True) -> None:
-    """Read the folders, write the files, print.
-
-    :raises ConfigurationError, JournalError: a folder, the scorer or a file is wrong, or a package is missing.
-    """
+def report_study(folders: Sequence[Path], scorer: str | None, outputs: ReportOutputs, *, print_it: bool = True) -> None:
+    """Report several runs as one study: print it and write its files."""
     from viva.engine.event_loop import gc_tuned
     from viva.reports.studies.cache import user_cache
     from viva.reports.studies.export import check_parquet, write_csv, write_parquet
@@ -53,49 +48,50 @@ def report_study(folders: Sequence[Path], scorer: str | None, wanted: ReportOutp
     from .output import print_json, print_tables, print_text
     from .output_files import check_output_files
 
-    check_output_files({"--csv": wanted.csv, "--parquet": wanted.parquet, "--html": wanted.html})
-    if wanted.parquet is not None:
+    check_output_files({"--csv": outputs.csv, "--parquet": outputs.parquet, "--html": outputs.html})
+    if outputs.parquet is not None:
         check_parquet()
-    with gc_tuned():  # columns and tables hold no cycles, and there are many of them
-        study = Study(folders, scorer, None if wanted.fresh else user_cache())
+    with gc_tuned():  # columns and tables are many, and have no reference cycles
+        study = Study(folders, scorer, None if outputs.fresh else user_cache())
         report = study.report()
-    if wanted.csv is not None:
-        write_csv(report, wanted.csv)
-    if wanted.parquet is not None:
-        write_parquet(report, wanted.parquet)
-    if wanted.html is not None:
+    if outputs.csv is not None:
+        write_csv(report, outputs.csv)
+    if outputs.parquet is not None:
+        write_parquet(report, outputs.parquet)
+    if outputs.html is not None:
         from viva.web.report.html_page import write_html
 
-        write_html(report, wanted.html)
+        write_html(report, outputs.html)
     if not print_it:
         pass
-    elif wanted.json:
+    elif outputs.json:
         print_json(report)
-    elif wanted.latex:
+    elif outputs.latex:
         print_text(to_latex(study.tables()))
-    elif wanted.markdown:
+    elif outputs.markdown:
         print_text(to_markdown(study.tables()))
     else:
         print_tables(study.tables())
-        # The answer stands last, where a terminal is at the end of long tables.
-        told = [
+        # The sentences come last, because a terminal shows the end of long tables.
+        lines = [
             line
             for about, sentences in study_sentences(report)
             for line in ([f"{about}:"] if about else []) + sentences
         ]
-        if told:
-            print_text(escape_controls("\n".join(told)) + "\n")
+        if lines:
+            print_text(escape_controls("\n".join(lines)) + "\n")
     for note in report["notes"]:
         print_note(note)
 
 
-_SCORE = "Score a run's recorded verdicts in another way."
+_SCORE = "Score a run's recorded verdicts with other rules."
 
 
 @command("report", "viva report runs/sweep", "viva report runs/a runs/b --html report.html")
 def _report(
     folders: Annotated[
-        list[Path], typer.Argument(metavar="RUN|SWEEP...", help="Folders of runs and sweeps, or that hold them.")
+        list[Path],
+        typer.Argument(metavar="RUN|SWEEP...", help="Folders of runs and sweeps, or folders that contain some."),
     ],
     json: Json = False,
     markdown: Annotated[bool, typer.Option("--markdown", help="Print Markdown instead of tables.")] = False,
@@ -108,55 +104,53 @@ def _report(
     scorer: Annotated[
         str | None, typer.Option("--scorer", metavar="official|linear|corrected", help="How rounds become a score.")
     ] = None,
-    fresh: Annotated[
-        bool, typer.Option("--fresh", help="Use nothing that an earlier report has kept of unchanged cells.")
-    ] = False,
+    fresh: Annotated[bool, typer.Option("--fresh", help="Ignore the cache of unchanged cells.")] = False,
 ) -> None:
-    """Print the tables of a run as far as it has come; of several, or of a sweep, a study of all together."""
+    """Print the results of a run so far; of several runs or a sweep, a joint study."""
     from viva.sweeps.sweep_folder import is_sweep
 
     if json + markdown + latex > 1:
         raise ConfigurationError("--json, --markdown and --latex exclude each other: each prints on stdout")
     folders = [run for folder in folders for run in _runs_of(folder)]
-    wanted = ReportOutputs(json=json, markdown=markdown, latex=latex, csv=csv, parquet=parquet, html=html, fresh=fresh)
-    # Of one run its own tables are shown, whatever files are written beside; markup and other scorers are a study's.
+    outputs = ReportOutputs(json=json, markdown=markdown, latex=latex, csv=csv, parquet=parquet, html=html, fresh=fresh)
+    # A single run prints its own tables, even if files are written, too; markup and other scorers need a study.
     alone = len(folders) == 1 and scorer is None and not (markdown or latex or is_sweep(folders[0]))
-    if not alone or wanted.files:
-        report_study(folders, scorer, wanted, print_it=not alone)
+    if not alone or outputs.files:
+        report_study(folders, scorer, outputs, print_it=not alone)
     if alone:
         _print_results(*_results(folders[0], {}), json)
 
 
-_MOST_LEVELS = 3  # of folders below the one named, in which runs are looked for
+_MAX_LEVELS = 3  # of folders below the given one that are searched for runs
 
 
 def _runs_of(folder: Path) -> list[Path]:
-    """Return the folder itself if it is a run or a sweep, or if it holds none; else the runs and sweeps below it."""
+    """Return the runs and sweeps below a folder; the folder itself if it is one, or if there are none."""
     from viva.sweeps.sweep_folder import is_sweep
 
-    def is_one(path: Path) -> bool:
+    def is_run_or_sweep(path: Path) -> bool:
         return is_sweep(path) or (path / "manifest.json").is_file()
 
     def below(parent: Path, depth: int) -> list[Path]:
         runs: list[Path] = []
         for child in sorted(path for path in parent.iterdir() if path.is_dir() and not path.name.startswith(".")):
-            if is_one(child):
+            if is_run_or_sweep(child):
                 runs.append(child)
             elif depth > 1 and os.access(child, os.R_OK | os.X_OK):
                 runs += below(child, depth - 1)
         return runs
 
-    if is_one(folder) or not folder.is_dir():
+    if is_run_or_sweep(folder) or not folder.is_dir():
         return [folder]
-    found = below(folder, _MOST_LEVELS)
-    if found:
-        print_note(f"{folder} holds {len(found)} runs: {', '.join(map(str, found))}")
-    return found or [folder]
+    runs_below = below(folder, _MAX_LEVELS)
+    if runs_below:
+        print_note(f"{folder} contains {len(runs_below)} runs: {', '.join(map(str, runs_below))}")
+    return runs_below or [folder]
 
 
 @app.command("score", help=_SCORE, add_help_option=False, context_settings=ALL_ARGUMENTS)
 def _score(context: typer.Context) -> None:
-    """The options are those of the scenario of the run that is named; of all scenarios where none is."""
+    """Score a run; the options are those of its scenario, or of all scenarios if no run is named."""
     run_lazy_command(context, _score_command(context.args))
 
 
@@ -168,19 +162,19 @@ def _score_command(args: list[str]) -> Any:
 
     from .options import with_settings
 
-    kinds = [which.scoring for which in _scenarios_of(args) or installed_scenarios()]
+    kinds = [scenario.scoring for scenario in _scenarios_of(args) or installed_scenarios()]
     fields: dict[str, Any] = {name: (field.annotation, field) for kind in kinds
                               for name, field in kind.model_fields.items()}  # fmt: skip
 
-    def score(given: dict[str, Any], run: RunArgument, json: Json = False, html: Html = None) -> None:
+    def score(options: dict[str, Any], run: RunArgument, json: Json = False, html: Html = None) -> None:
         from viva.engine.run_folder import RunFolder
         from viva.orchestration.launch import recorded_settings, scoring_of
 
         from .output_files import check_output_files, write_tables_page
 
         check_output_files({"--html": html})
-        results, damaged = _results(run, given)
-        note = scoring_of(recorded_settings(RunFolder.open(run))[0], given).note(results.report())
+        results, damaged = _results(run, options)
+        note = scoring_of(recorded_settings(RunFolder.open(run))[0], options).note(results.report())
         if note is not None:
             print_note(note)
         _print_results(results, damaged, json)
@@ -192,16 +186,16 @@ def _score_command(args: list[str]) -> Any:
 
 
 def _scenarios_of(args: list[str]) -> list[Any]:
-    """The scenario of the run that stands among the arguments, alone; empty where none does."""
+    """Return the scenario of the run among the arguments, or an empty list."""
     from viva.engine.errors import VivaError
     from viva.engine.run_folder import RunFolder
     from viva.scenarios.registry import scenario_of_manifest
 
-    for one in args:
-        if not one.startswith("-") and (Path(one) / "manifest.json").exists():
+    for word in args:
+        if not word.startswith("-") and (Path(word) / "manifest.json").exists():
             try:
-                return [scenario_of_manifest(RunFolder.open(Path(one)).manifest)]
-            except VivaError:  # said when the run is read
+                return [scenario_of_manifest(RunFolder.open(Path(word)).manifest)]
+            except VivaError:  # reported when the run is read
                 return []
     return []
 
@@ -229,10 +223,10 @@ def _review(
         Path | None, typer.Option("--out", metavar="FILE.tsv", help="Write all graded outputs to this table.")
     ] = None,
     apply: Annotated[
-        Path | None, typer.Option("--apply", metavar="FILE.tsv", help="Take over the corrections in this table.")
+        Path | None, typer.Option("--apply", metavar="FILE.tsv", help="Apply the corrections in this table.")
     ] = None,
 ) -> None:
-    """Export all verdicts for people to look at (--out), and take their corrections back (--apply)."""
+    """Export verdicts for people to check (--out), and apply their corrections (--apply)."""
     from viva.engine.run_folder import RunFolder
     from viva.orchestration.launch import recorded_settings
     from viva.scenarios.contract import SupportsReviewSheet
@@ -241,22 +235,22 @@ def _review(
     from .output_files import check_output_files
 
     if (out is None) == (apply is None):
-        raise ConfigurationError("give either --out FILE.tsv (export) or --apply FILE.tsv (take corrections back)")
+        raise ConfigurationError("give either --out FILE.tsv (export) or --apply FILE.tsv (apply corrections)")
     folder = RunFolder.open(run)
-    which, _ = recorded_settings(folder)
-    if not isinstance(which, SupportsReviewSheet):
-        raise ConfigurationError(f"{run}: a run of {which.name} has no verdicts to review")
+    scenario, _ = recorded_settings(folder)
+    if not isinstance(scenario, SupportsReviewSheet):
+        raise ConfigurationError(f"{run}: a run of {scenario.name} has no verdicts to review")
     if out is not None:
         check_output_files({"--out": out})
-        count = which.review.write(folder, out)
-        *columns, last = (f"'{name}'" for name in which.review.columns)
+        count = scenario.review.write(folder, out)
+        *columns, last = (f"'{name}'" for name in scenario.review.columns)
         print_text(
             f"{out}: {count} graded outputs; fill in {', '.join(columns)} and {last}, then:\n"
             f"viva review {run} --apply {out}\n"
         )
         return
     assert apply is not None
-    applied = which.review.apply(folder, apply)
-    print_text(f"{run}: {applied.added} corrections added, {applied.known} were there already\n")
+    applied = scenario.review.apply(folder, apply)
+    print_text(f"{run}: {applied.added} corrections added, {applied.known} already known\n")
     for note in applied.notes:
         print_note(note)

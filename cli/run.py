@@ -1,10 +1,8 @@
-"""``viva run`` with its shortcuts and forks, and ``viva resume``: commands that run conversations with models.
-
-Other commands that run something have it run, reported and ended here.
-"""
+"""`viva run` with its shortcuts and forks, `viva resume`, and what all commands that run models share."""
 
 from __future__ import annotations
 
+import logging
 import sys
 from dataclasses import dataclass
 from difflib import get_close_matches
@@ -38,8 +36,8 @@ if TYPE_CHECKING:
     from viva.scenarios.registry import AnyScenario
 
 
-_MISSPELLING_CUTOFF = 0.75  # from this likeness on an unknown option is taken for a misspelt one
-# Roles that many scenarios have, and others call otherwise.
+_MISSPELLING_CUTOFF = 0.75  # similarity from which an unknown option counts as a misspelt one
+# Roles that many scenarios have under this name, and others under another.
 _ROLE_OPTIONS = ("--candidate", "--model", "--interactor", "--user", "--evaluator", "--judge")
 
 
@@ -55,12 +53,12 @@ def add_scenarios() -> None:
     )
     runs.callback()(handle_errors(_fork))
     for name in load_entry_points("viva.scenarios"):
-        # Only the scenario that is asked for is imported: the others cost the command's start nothing.
+        # Import only the requested scenario, so that the others do not slow the start.
         typed = typed_words()
         if name in typed or is_completing() or typed[1:] in (["run"], ["run", "--help"], ["run", "-h"]):
             try:
                 runs.command(name, epilog=_example(name), cls=_command_class(name))(_scenario_command(name))
-            except ConfigurationError as error:  # the others can be run; it ends the command where it is asked for
+            except ConfigurationError as error:  # an error only if this scenario is requested
                 if name not in typed:
                     print_note(error)
     app.add_typer(runs, name="run")
@@ -70,7 +68,7 @@ def add_scenarios() -> None:
 
 
 class _Scenarios(CommandGroup):
-    """The group of scenarios: registered ones and files; says which there are when one is asked for that is not."""
+    """The scenarios, registered ones and files; an unknown name is answered with the known ones."""
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
         command = super().get_command(ctx, cmd_name)
@@ -78,7 +76,7 @@ class _Scenarios(CommandGroup):
             from viva.scenarios.registry import get_scenario
 
             try:
-                get_scenario(cmd_name)  # that of a file is run first, so that errors in it are told as such
+                get_scenario(cmd_name)  # runs the file, so that its errors are reported as such
                 alone = typer.Typer(
                     add_completion=False, pretty_exceptions_enable=False, context_settings=HELP, rich_markup_mode=None
                 )
@@ -92,7 +90,7 @@ class _Scenarios(CommandGroup):
 
 
 def _command_class(name: str) -> type[WordedCommand]:
-    """Return the command of a scenario. Where it is given another scenario's role, it names its own ones."""
+    """Return the command class of a scenario, which answers another scenario's role with its own roles."""
     from viva.scenarios.registry import get_scenario
 
     from .options import option_name
@@ -118,10 +116,10 @@ def _scenario_command(name: str) -> Any:
 
     from .options import read_settings, with_settings
 
-    which = get_scenario(name)
+    scenario = get_scenario(name)
 
     def command(
-        given: dict[str, Any],
+        options: dict[str, Any],
         config: Config = None,
         out: Out = None,
         json: Json = False,
@@ -133,18 +131,18 @@ def _scenario_command(name: str) -> Any:
         from .output_files import check_output_files
 
         check_output_files({"--html": html})
-        settings = read_settings(which.settings, given, config)
-        launch = new_run(which, settings, out or fresh_folder(which.name))
+        settings = read_settings(scenario.settings, options, config)
+        launch = new_run(scenario, settings, out or fresh_folder(scenario.name))
         warn_if_short(launch)
         run_and_report(launch, json=json, html=html, max_failures=max_failures)
 
-    command.__doc__ = which.summary
-    return handle_errors(with_settings(command, which.settings, compared=compared_setting(which)))
+    command.__doc__ = scenario.summary
+    return handle_errors(with_settings(command, scenario.settings, compared=compared_setting(scenario)))
 
 
-def compared_setting(which: AnyScenario) -> str:
+def compared_setting(scenario: AnyScenario) -> str:
     """Return the setting that names the models that a scenario compares, or "" if it compares none."""
-    return next((role.setting for role in which.roles if role.many), "")
+    return next((role.setting for role in scenario.roles if role.many), "")
 
 
 def _example(name: str, command: str | None = None) -> str:
@@ -152,8 +150,8 @@ def _example(name: str, command: str | None = None) -> str:
 
     from .options import settings_example
 
-    which = get_scenario(name)
-    return settings_example(command or f"viva run {name}", which.settings, [role.setting for role in which.roles])
+    scenario = get_scenario(name)
+    return settings_example(command or f"viva run {name}", scenario.settings, [role.setting for role in scenario.roles])
 
 
 def _fork(
@@ -172,7 +170,7 @@ def _fork(
 ) -> None:
     if context.invoked_subcommand is not None:
         if fork is not None:
-            raise typer.BadParameter("--fork takes no scenario: it is that of the run", param_hint="--fork")
+            raise typer.BadParameter("--fork takes no scenario: the fork has that of its run", param_hint="--fork")
         return
     if fork is None or judge is None:
         typer.echo(context.get_help() if fork is None else "viva: error: --fork needs --judge MODEL", err=True)
@@ -183,8 +181,8 @@ def _fork(
 
     check_output_files({"--html": html})
     changes = {"evaluator": judge, "concurrency": concurrency}
-    given = {name: value for name, value in changes.items() if value is not None}
-    launch = forked_run(fork, out or fresh_folder("fork"), changes=given)
+    changes = {name: value for name, value in changes.items() if value is not None}
+    launch = forked_run(fork, out or fresh_folder("fork"), changes=changes)
     run_and_report(launch, json=json, html=html, max_failures=max_failures)
 
 
@@ -229,23 +227,23 @@ def _resume(
         "max_seconds": max_seconds,
         "patience": patience,
     }
-    given = {name: value for name, value in changes.items() if value is not None}
+    changes = {name: value for name, value in changes.items() if value is not None}
     if is_sweep(run):
         from .sweep import resume_sweep
 
-        resume_sweep(run, given, retry_failed=retry_failed, json=json, html=html, max_failures=max_failures)
-    launch = resumed_run(run, retry_failed=retry_failed, changes=given)
+        resume_sweep(run, changes, retry_failed=retry_failed, json=json, html=html, max_failures=max_failures)
+    launch = resumed_run(run, retry_failed=retry_failed, changes=changes)
     run_and_report(launch, json=json, html=html, max_failures=max_failures)
 
 
 def warn_if_short(launch: Launch) -> None:
-    """Say where a dataset holds fewer items than were asked for."""
+    """Print a note if a dataset has fewer items than requested."""
     for setting, part in (("n", "dataset"), ("against_n", "against")):
-        wanted, found = getattr(launch.settings, setting, None), launch.folder.manifest.get(part)
-        if wanted is not None and found and found.get("chosen", wanted) < wanted:
+        requested, record = getattr(launch.settings, setting, None), launch.folder.manifest.get(part)
+        if requested is not None and record and record.get("chosen", requested) < requested:
             option = "-n" if setting == "n" else "--against-n"
-            said = f"{option} {wanted}: {found['name']} has {found['chosen']} items to draw from; all are taken"
-            print_note(said)
+            message = f"{option} {requested}: {record['name']} has {record['chosen']} items; all are used"
+            print_note(message)
 
 
 def run_and_report(launch: Launch, *, json: bool, html: Path | None, max_failures: int) -> None:
@@ -254,10 +252,10 @@ def run_and_report(launch: Launch, *, json: bool, html: Path | None, max_failure
 
     for note in launch.prepared.notes:
         print_note(note)
-    held = run_launch(launch)
-    print_report(held.aggregate, json=json)
-    write_run_page(held, launch, html)
-    exit_with(launch, held, max_failures)
+    result = run_launch(launch)
+    print_report(result.aggregate, json=json)
+    write_run_page(result, launch, html)
+    exit_with(launch, result, max_failures)
 
 
 def write_run_page(result: RunResult, launch: Launch, html: Path | None) -> None:
@@ -270,7 +268,7 @@ def write_run_page(result: RunResult, launch: Launch, html: Path | None) -> None
 
 @dataclass(frozen=True, slots=True)
 class RunResult:
-    """What came of a run: its results, how it ended, its last line of progress, and why conversations failed."""
+    """Results of a run, how it ended, its last progress line, and the reasons of failures."""
 
     aggregate: Aggregate
     outcome: Outcome
@@ -279,7 +277,7 @@ class RunResult:
 
 
 def run_launch(launch: Launch) -> RunResult:
-    """Run and show progress."""
+    """Run conversations while showing progress."""
     from viva.engine.errors import JournalError, user_frame
     from viva.orchestration.launch import empty_results, recorded_results
     from viva.orchestration.run_progress import WaitStatus
@@ -292,45 +290,45 @@ def run_launch(launch: Launch) -> RunResult:
     listening = launch.events.listen(progress.hear)
     outcome = run_in_foreground(launch.clock, launch.run, progress)
     if outcome.how == "failed" and outcome.finished:
-        # Events may have outrun a journal that then failed: report what is really recorded.
+        # Events may be ahead of a journal that failed: report only what is recorded.
         try:
             aggregate = recorded_results(launch.folder)
         except JournalError as error:  # the run's own error says more
             raise (outcome.error or error) from None
     raised = listening.error
-    if raised is not None:  # the results so far are not all
-        said = f"{type(raised).__name__}: {raised} (at {user_frame(raised)})"
+    if raised is not None:  # the results are incomplete
+        message = f"{type(raised).__name__}: {raised} (at {user_frame(raised)})"
         raise ConfigurationError(
-            f"{launch.scenario.name}: its aggregate raised {said}; all is recorded in {launch.folder.path}: mend it, "
-            "and go on with `viva report` or `viva resume`"
+            f"{launch.scenario.name}: its aggregate raised {message}. All is recorded in {launch.folder.path}: fix the "
+            "aggregate, then use `viva report` or `viva resume`"
         )
     return RunResult(aggregate, outcome, progress.line(), progress.reasons)
 
 
-def exit_with(launch: Launch, held: RunResult, max_failures: int, code: int | None = None) -> NoReturn:
-    """Say on stderr how a run went and where it lies, and leave with the exit code for it, or with ``code``."""
+def exit_with(launch: Launch, result: RunResult, max_failures: int, code: int | None = None) -> NoReturn:
+    """Print on stderr how a run ended and where it is, and exit with its code, or with `code`."""
     from .progress import print_progress
 
-    print_progress(held.progress)
-    _explain(launch, held)
-    sys.exit(_exit_code_of(held.outcome, max_failures) if code is None else code)
+    print_progress(result.progress)
+    _explain(launch, result)
+    sys.exit(_exit_code_of(result.outcome, max_failures) if code is None else code)
 
 
-def _explain(launch: Launch, held: RunResult) -> None:
+def _explain(launch: Launch, result: RunResult) -> None:
     from viva.engine.errors import SettingRefused
     from viva.reports.run_tables import failure_lines
     from viva.reports.tables import escape_controls, one_line
 
-    path, outcome = launch.folder.path, held.outcome
-    say = [f"run folder: {path}"]
+    path, outcome = launch.folder.path, result.outcome
+    lines = [f"run folder: {path}"]
     if outcome.loop_lag:
-        say.append(f"event-loop lag p99 {outcome.loop_lag['p99_ms']:.1f} ms")
-    say += map(escape_controls, failure_lines(held.reasons, path))
+        logging.getLogger("viva").info("event-loop lag p99 %.1f ms", outcome.loop_lag["p99_ms"])
+    lines += map(escape_controls, failure_lines(result.reasons, path))
     if outcome.error is not None:
-        say.append(f"viva: error: {one_line(str(outcome.error))}")
+        lines.append(f"viva: error: {one_line(str(outcome.error))}")
     if outcome.how != "done" and not isinstance(outcome.error, SettingRefused):
-        say.append(f"{outcome.interrupted} conversations were interrupted; go on with: viva resume {path}")
-    print("\n".join(say), file=sys.stderr)
+        lines.append(f"{outcome.interrupted} conversations were interrupted; resume with: viva resume {path}")
+    print("\n".join(lines), file=sys.stderr)
 
 
 def _exit_code_of(outcome: Outcome, max_failures: int) -> int:

@@ -1,4 +1,4 @@
-"""``viva serve``: runs over HTTP, and an OpenAI-compatible endpoint in front of models."""
+"""`viva serve`: runs over HTTP, and an OpenAI-compatible endpoint in front of models."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ def _serve(
         "runs"
     ),
     host: Host = "127.0.0.1",
-    port: Annotated[int, typer.Option("--port", min=0, max=65535, help="Port (0: any free one).")] = 8000,
+    port: Annotated[int, typer.Option("--port", min=0, max=65535, help="Port to listen on (0: any free one).")] = 8000,
     token_file: Annotated[
         Path | None,
-        typer.Option("--token-file", help="File with the hashes of the tokens that are accepted (also: VIVA_TOKENS)."),
+        typer.Option("--token-file", help="File with the hashes of accepted tokens (also: VIVA_TOKENS)."),
     ] = None,
     new_token: Annotated[
         str | None,
@@ -39,11 +39,13 @@ def _serve(
     ] = None,
     allow_host: Annotated[
         list[str] | None,
-        typer.Option("--allow-host", metavar="HOST", help="Name by which clients may call this server."),
+        typer.Option("--allow-host", metavar="HOST", help="Host name that clients may use for this server."),
     ] = None,
     allow_origin: Annotated[
         list[str] | None,
-        typer.Option("--allow-origin", metavar="URL", help="Site whose pages may ask, e.g. https://example.org."),
+        typer.Option(
+            "--allow-origin", metavar="URL", help="Site whose pages may send requests, e.g. https://example.org."
+        ),
     ] = None,
     allow_endpoint: Annotated[
         list[str] | None,
@@ -55,12 +57,14 @@ def _serve(
         ),
     ] = None,
     max_tokens: Annotated[
-        int, typer.Option("--max-tokens", min=1, help="Longest answer to a client that sets no bound.")
+        int, typer.Option("--max-tokens", min=1, help="Longest answer if the client sets no limit.")
     ] = 4096,
     max_body: Annotated[
         float, typer.Option("--max-body", metavar="MB", min=0.001, help="Largest request body, in MB.")
     ] = 16.0,
-    grace: Annotated[float, typer.Option("--grace", min=0, help="Seconds for calls under way at the end.")] = 10.0,
+    grace: Annotated[
+        float, typer.Option("--grace", min=0, help="Seconds to wait for calls in flight before exit.")
+    ] = 10.0,
 ) -> None:
     """Serve runs over HTTP under /api/v1, and models to OpenAI's clients under /v1."""
     import asyncio
@@ -74,7 +78,7 @@ def _serve(
 
     if new_token is not None:
         if token_file is None:
-            raise ConfigurationError("--new-token: name the file that gets its hash with --token-file")
+            raise ConfigurationError("--new-token: needs --token-file FILE for the token's hash")
         print(add_token(token_file, new_token))
         return
     hosts = [name.lower() for name in allow_host or []]

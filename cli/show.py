@@ -1,4 +1,4 @@
-"""``viva show`` and ``viva view``: conversations of a run in the terminal, and runs as pages in a browser."""
+"""`viva show` and `viva view`: conversations of a run in the terminal, and runs as pages in a browser."""
 
 from __future__ import annotations
 
@@ -26,19 +26,19 @@ def _show(
     run: Annotated[Path, typer.Argument(metavar="RUN|SWEEP", help="Folder of the run, or of a sweep.")],
     conversation: Annotated[
         str | None,
-        typer.Option("--conversation", metavar="KEY", help="Number, key, or the end of a key that only one has."),
+        typer.Option("--conversation", metavar="KEY", help="Number, key, or a unique end of a key."),
     ] = None,
-    thoughts: Annotated[bool, typer.Option("--thoughts", help="Show the thoughts before each answer.")] = False,
+    thoughts: Annotated[bool, typer.Option("--thoughts", help="Show the reasoning before each answer.")] = False,
     prompts: Annotated[
         bool,
-        typer.Option("--prompts", help="Show before each answer what was new in the prompt (with --json: all of it)."),
+        typer.Option("--prompts", help="Show the new part of the prompt before each answer (with --json: all of it)."),
     ] = False,
     whole_prompts: Annotated[
-        bool, typer.Option("--whole-prompts", help="Show before each answer the whole prompt.")
+        bool, typer.Option("--whole-prompts", help="Show the whole prompt before each answer.")
     ] = False,
     json: Json = False,
 ) -> None:
-    """List a run's conversations (a sweep's cells), or print the transcript of one (with --json: all, one a line)."""
+    """List a run's conversations or a sweep's cells, or print one transcript (with --json: all, one a line)."""
     from viva.engine.journal_reader import History
     from viva.engine.run_folder import RunFolder
     from viva.orchestration.transcripts import Transcripts
@@ -56,61 +56,73 @@ def _show(
         if conversation is None and not json:
             _list_conversations(history)
             if prompts or thoughts:
-                print_note("prompts and thoughts: name a --conversation, or add --json")
+                print_note("--prompts and --thoughts: name a --conversation, or add --json")
             return
         numbers = list(history.numbers()) if conversation is None else [_find_number(history, run, conversation)]
-        failed = {one.number: one.result for one in history.ended() if one.failed}
+        failed = {
+            conversation_end.number: conversation_end.result
+            for conversation_end in history.ended()
+            if conversation_end.failed
+        }
 
         async def show() -> None:
             for number in numbers:
-                told, error = await transcripts.read(history, number, thoughts=thoughts), failed.get(number)
+                transcript, error = await transcripts.read(history, number, thoughts=thoughts), failed.get(number)
                 if json:
-                    record = _transcript_record(number, told, error, prompts)
-                    # What is damaged ends before a damaged call.
+                    record = _transcript_record(number, transcript, error, prompts)
+                    # A damaged transcript ends before the damaged call.
                     record |= {"damaged": True} if number in history.broken else {}
                     print_json(record, line=conversation is None)
                 else:
-                    _print_transcript(number, told, error, prompts=prompts, whole=whole_prompts)
+                    _print_transcript(number, transcript, error, prompts=prompts, is_whole=whole_prompts)
 
         anyio.run(show)
 
 
-def _transcript_record(number: int, told: Transcript, error: Any, prompts: bool) -> dict[str, Any]:
-    """A transcript as plain data; ``error`` is that of a conversation that failed."""
-    record = {"number": number, "key": told.key, "talk": [_record(one, prompts) for one in told.speeches]}
-    record |= {"prompts_unknown": told.problem} if prompts and told.problem else {}
+def _transcript_record(number: int, transcript: Transcript, error: Any, prompts: bool) -> dict[str, Any]:
+    """Return a transcript as plain data, with the error of a failed conversation."""
+    record = {
+        "number": number,
+        "key": transcript.key,
+        "talk": [_record(speech, prompts) for speech in transcript.speeches],
+    }
+    record |= {"prompts_unknown": transcript.problem} if prompts and transcript.problem else {}
     if error is not None:
-        sent = [{"party": one.party, **_branch(one), "prompt": one.prompt} for one in told.unanswered]
-        record |= ({"unanswered": sent} if prompts and sent else {}) | {"failed": error}
+        unanswered = [
+            {"party": speech.party, **_branch(speech), "prompt": speech.prompt} for speech in transcript.unanswered
+        ]
+        record |= ({"unanswered": unanswered} if prompts and unanswered else {}) | {"failed": error}
     return record
 
 
-def _record(one: Speech, prompts: bool) -> dict[str, Any]:
-    return {"party": one.party, **_branch(one), "text": one.text} | (
-        {"prompt": one.prompt} if prompts and one.prompt else {}
+def _record(speech: Speech, prompts: bool) -> dict[str, Any]:
+    return {"party": speech.party, **_branch(speech), "text": speech.text} | (
+        {"prompt": speech.prompt} if prompts and speech.prompt else {}
     )
 
 
-def _branch(one: Speech) -> dict[str, str]:
-    return {"branch": one.branch} if one.branch else {}
+def _branch(speech: Speech) -> dict[str, str]:
+    return {"branch": speech.branch} if speech.branch else {}
 
 
-def _print_transcript(number: int, told: Transcript, error: Any, *, prompts: bool, whole: bool) -> None:
-    """Print a transcript; one of a failed conversation ends with what was sent and not answered, and the reason."""
+def _print_transcript(number: int, transcript: Transcript, error: Any, *, prompts: bool, is_whole: bool) -> None:
+    """Print a transcript; that of a failed conversation ends with the unanswered prompt and the reason."""
     from viva.orchestration.transcripts import Speech
     from viva.scoring.aggregates import failure_reason
 
     from .transcript import print_conversation
 
-    speeches = list(told.speeches)
+    speeches = list(transcript.speeches)
     if error is not None:
         speeches += (
-            [Speech(one.party, "(no answer)", one.prompt, one.branch) for one in told.unanswered] if prompts else []
+            [Speech(speech.party, "(no answer)", speech.prompt, speech.branch) for speech in transcript.unanswered]
+            if prompts
+            else []
         )
         speeches.append(Speech("failed", failure_reason(error)))
-    print_conversation(number, told.key, speeches, prompts=prompts, whole=whole)
-    if prompts and told.problem:
-        print_note(f"{told.key or number}: not all prompts are known: {told.problem}")
+    print_conversation(number, transcript.key, speeches, prompts=prompts, is_whole=is_whole)
+    if prompts and transcript.problem:
+        print_note(f"{transcript.key or number}: not all prompts are known: {transcript.problem}")
 
 
 def _list_conversations(history: History) -> None:
@@ -118,22 +130,25 @@ def _list_conversations(history: History) -> None:
 
     from .output import print_tables
 
-    ended = {one.number: failure_reason(one.result) if one.failed else "" for one in history.ended()}
+    ended = {
+        conversation.number: failure_reason(conversation.result) if conversation.failed else ""
+        for conversation in history.ended()
+    }
     rows = [
         [str(number), started[0], _state_of(ended.get(number)), ended.get(number, "")]
         for number in history.numbers()
         if (started := history.started(number)) is not None
     ]
-    shown = 4 if any(ended.values()) else 3
-    header = ["number", "key", "state", "reason"][:shown]
-    print_tables([(f"{len(rows)} conversations", header, [row[:shown] for row in rows])])
+    columns = 4 if any(ended.values()) else 3
+    header = ["number", "key", "state", "reason"][:columns]
+    print_tables([(f"{len(rows)} conversations", header, [row[:columns] for row in rows])])
 
 
 def _find_number(history: History, run: Path, conversation: str) -> int:
-    """The number of the conversation that is asked for."""
+    """Return the number of a conversation by its number, key, or unique end of its key."""
     is_number = conversation.isascii() and conversation.isdigit() and len(conversation) < 18
     number = int(conversation) if is_number else history.number_of(conversation)
-    # Of one whose start is damaged the calls may be whole.
+    # If the start of a conversation is damaged, its calls may still be readable.
     if number is None or not (history.started(number) or history.calls(number)):
         keys = history.keys()
         several = [key for key in keys if conversation and key.endswith(conversation)][:3]
@@ -147,7 +162,7 @@ def _find_number(history: History, run: Path, conversation: str) -> int:
 
 
 def _show_sweep(sweep: Path, conversation: str | None, json: bool) -> None:
-    """List the cells of a sweep, each a run of its own."""
+    """List the cells of a sweep, each of which is a run."""
     from viva.sweeps.recorded_sweep import recorded_cells
 
     from .output import print_json, print_tables
@@ -166,42 +181,45 @@ def _show_sweep(sweep: Path, conversation: str | None, json: bool) -> None:
 
 
 def _state_of(reason: str | None) -> str:
-    """Of a conversation: None stands for one that has not ended, "" for one that did not fail."""
+    """Return the state of a conversation: None means not ended, "" means not failed."""
     return "interrupted" if reason is None else "failed" if reason else "finished"
 
 
 VIEW_PORT = 7788
 
 
-@command("view")
+@command("view", "viva view runs/sweep", "viva view runs --port 0", "viva view runs/sweep --export pages")
 def _view(
-    folder: Annotated[Path, typer.Argument(metavar="RUN|SWEEP|FOLDER", help="What to look at; a run may go on.")],
+    folder: Annotated[
+        Path, typer.Argument(metavar="RUN|SWEEP|FOLDER", help="Folder to show; a run may be in progress.")
+    ],
     export: Annotated[
         Path | None,
         typer.Option("--export", metavar="FOLDER", help="Write the pages as files instead of serving them."),
     ] = None,
     port: Annotated[
-        int, typer.Option("--port", min=0, max=65535, help="Port to listen on; 0 takes a free one.")
+        int, typer.Option("--port", min=0, max=65535, help="Port to listen on (0: any free one).")
     ] = VIEW_PORT,
     host: Annotated[
         str,
         typer.Option(
-            "--host", metavar="ADDRESS", help="Address to listen on. Whoever can reach it can read all transcripts."
+            "--host",
+            metavar="ADDRESS",
+            help="Address to listen on. Everybody who can reach it can read all transcripts.",
         ),
     ] = "127.0.0.1",
     name: Annotated[
         list[str] | None,
-        typer.Option("--name", metavar="HOST", help="A further host name by which pages may be asked for."),
+        typer.Option("--name", metavar="HOST", help="Another host name that browsers may use."),
     ] = None,
     index: Annotated[
         Path | None,
-        typer.Option("--index", metavar="FOLDER", help="Folder of the viewer's own index; else in your cache."),
+        typer.Option("--index", metavar="FOLDER", help="Folder of the viewer's index (default: in your cache)."),
     ] = None,
 ) -> None:
-    """Look at runs in a browser: what was found, every conversation, live while a run goes on.
+    """Show runs in a browser: findings and every conversation, live during a run.
 
-    Nothing in the run's folder is changed. Examples: `viva view runs/sweep`, `viva view runs --port 0`,
-    `viva view runs/sweep --export pages`.
+    Nothing in the run's folder is changed.
     """
     if export is not None:
         from viva.web.view.export import export_pages

@@ -1,4 +1,4 @@
-"""Signals during work that shows its progress: Ctrl-C interrupts; a second one, SIGTERM and SIGHUP halt."""
+"""Signals during work with a progress display: Ctrl-C interrupts; a second one, SIGTERM and SIGHUP halt."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ T = TypeVar("T")
 
 
 class Stoppable(Protocol):
-    """What can be asked to stop: a run, or a sweep of runs."""
+    """Work that can be stopped: a run or a sweep."""
 
     def interrupt(self) -> None:
-        """Finish the calls under way, begin nothing new."""
+        """Finish the calls in flight and start nothing new."""
 
     def halt(self) -> None:
         """Stop now."""
 
 
 class Display(Protocol):
-    """What shows how the work goes; ``note`` is shown with it."""
+    """Progress display; `note` is shown with the progress."""
 
     note: str
 
@@ -34,11 +34,12 @@ class Display(Protocol):
 
 
 async def run_with_signals(work: Callable[[Callable[[Any], None]], Awaitable[T]], display: Display) -> T:
-    """Await ``work(ready)``, obeying signals from the first moment on and showing progress.
+    """Await `work(ready)` while showing progress and handling signals.
 
-    ``ready`` is called with what the signals are for; before that a signal ends the work as if it had not begun.
+    `work` calls `ready` with the object that signals stop. A signal before that cancels the work.
 
-    :raises KeyboardInterrupt: a signal came before anything had begun.
+    Raises:
+        KeyboardInterrupt: A signal came before the work had started.
     """
     import asyncio
 
@@ -46,30 +47,30 @@ async def run_with_signals(work: Callable[[Callable[[Any], None]], Awaitable[T]]
 
     from viva.engine.errors import VivaError
 
-    done: list[T] = []
+    results: list[T] = []
     failure: VivaError | None = None
     obeyed: Stoppable | None = None
     interrupts = 0
 
-    def ready(what: Stoppable) -> None:
+    def ready(stoppable: Stoppable) -> None:
         nonlocal obeyed
-        obeyed = what
+        obeyed = stoppable
 
     def stop(*, now: bool) -> None:
         nonlocal interrupts
         interrupts += 1
-        if obeyed is None:  # the models are still being looked at: nothing has begun
+        if obeyed is None:  # models are still being opened: nothing has started
             group.cancel_scope.cancel()
         elif now or interrupts > 1:
             obeyed.halt()
         else:
-            display.note = "finishing the calls under way (Ctrl-C again to stop now)"
-            if not sys.stderr.isatty():  # there the line of progress says it
+            display.note = "finishing the calls in flight (Ctrl-C again to stop now)"
+            if not sys.stderr.isatty():  # a terminal shows it in the progress line
                 print(display.note, file=sys.stderr, flush=True)
             obeyed.interrupt()
 
     async with anyio.create_task_group() as group:
-        # From the first moment on: without a handler of its own the loop may sleep over a signal.
+        # Without handlers of its own the event loop may sleep through a signal.
         loop = asyncio.get_running_loop()
         loop.add_signal_handler(signal.SIGINT, partial(stop, now=False))
         loop.add_signal_handler(signal.SIGTERM, partial(stop, now=True))
@@ -77,20 +78,20 @@ async def run_with_signals(work: Callable[[Callable[[Any], None]], Awaitable[T]]
             loop.add_signal_handler(signal.SIGHUP, partial(stop, now=True))
         group.start_soon(display.show)
         try:
-            done.append(await work(ready))
-        except VivaError as error:  # out of the group as itself, not as one of a group of errors
+            results.append(await work(ready))
+        except VivaError as error:  # leaves the task group as itself, not in an exception group
             failure = error
         finally:
             group.cancel_scope.cancel()
-    if done:
-        return done[0]
+    if results:
+        return results[0]
     if failure is None and interrupts:
         raise KeyboardInterrupt
     raise failure or RuntimeError("the work was cancelled from outside")
 
 
 def run_in_foreground(clock: Clock, work: Callable[[Callable[[Any], None]], Awaitable[T]], display: Display) -> T:
-    """Do the work in an event loop of its own, as ``run_with_signals`` does."""
+    """Run `run_with_signals` in an event loop."""
     from viva.engine.event_loop import gc_tuned
 
     with gc_tuned():

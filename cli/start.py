@@ -1,9 +1,9 @@
-"""Where the ``viva`` command begins and ends: Ctrl-C shows one line and no traceback, whenever it comes.
+"""Entry point of the `viva` command: Ctrl-C shows one line and no traceback, whenever it comes.
 
-It imports nothing but what Python has loaded already: a module that loads here loads before Ctrl-C is heard.
+It imports only what Python has already loaded, because Ctrl-C is not handled while a module of this file loads.
 """
 
-import _signal  # type: ignore[import-not-found]  # the part of ``signal`` in C: the rest imports ``enum``
+import _signal  # type: ignore[import-not-found]  # the C part of `signal`: the Python part imports `enum`
 import os
 import sys
 
@@ -12,14 +12,14 @@ _LINE = b"viva: interrupted\n"
 
 
 def main() -> None:
-    """Run the ``viva`` command."""
-    # An exception in the midst of an import does not always arrive: libraries in C turn it into errors of their own.
-    heard = _signal.getsignal(_signal.SIGINT) is _signal.default_int_handler
-    if heard:
-        _signal.signal(_signal.SIGINT, _leave)
+    """Run the `viva` command."""
+    # An exception during an import does not always arrive: C libraries turn it into their own errors.
+    is_handled = _signal.getsignal(_signal.SIGINT) is _signal.default_int_handler
+    if is_handled:
+        _signal.signal(_signal.SIGINT, _exit)
     from .main import main as command
 
-    if heard:
+    if is_handled:
         _signal.signal(_signal.SIGINT, _signal.default_int_handler)
     try:
         command()
@@ -30,16 +30,16 @@ def main() -> None:
         sys.exit(_INTERRUPTED)
     finally:
         if _signal.getsignal(_signal.SIGINT) is _signal.default_int_handler:
-            _signal.signal(_signal.SIGINT, _signal.SIG_DFL)  # what is left is the interpreter's own end
+            _signal.signal(_signal.SIGINT, _signal.SIG_DFL)  # only the interpreter's shutdown is left
 
 
-def _leave(number: int, frame: object) -> None:
+def _exit(number: int, frame: object) -> None:
     os.write(2, _LINE)
     os._exit(_INTERRUPTED)
 
 
 def _was_interrupted(end: BaseException) -> bool:
-    """Return True if Ctrl-C ended the command as an exception; typer makes an exit without words of that."""
+    """Return True if Ctrl-C ended the command; typer turns it into a silent exit."""
     if isinstance(end, SystemExit) and end.code != _INTERRUPTED:
         return False
     reason: BaseException | None = end

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 CellName = Annotated[
     str | None,
-    typer.Option("--cell", metavar="ID", help="One cell: its folder, or its number from 1 in the file's order."),
+    typer.Option("--cell", metavar="ID", help="Run one cell: its folder, or its number from 1 in the file's order."),
 ]
 _MERGE_HEADER = ["cell", "state", "shards", "done"]
 
@@ -63,15 +63,13 @@ app.add_typer(sweep_group, name="sweep", help=_SUMMARY)
     group=sweep_group,
 )
 def _sweep(
-    file: Annotated[Path, typer.Argument(help="YAML file: candidates, datasets, seeds, and what is done with them.")],
+    file: Annotated[Path, typer.Argument(help="YAML file with candidates, datasets, seeds and scenarios.")],
     out: Annotated[
         Path | None,
-        typer.Option(
-            "--out", metavar="FOLDER", help="Folder to make or to go on with (default: runs/NAME of the file)."
-        ),
+        typer.Option("--out", metavar="FOLDER", help="Folder to make or to resume (default: runs/NAME of the file)."),
     ] = None,
     dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Say what there is to do and what it may cost; open no model.")
+        bool, typer.Option("--dry-run", help="Print what would run and what it may cost, without opening a model.")
     ] = False,
     retry_failed: RetryFailed = False,
     concurrency: Concurrency = None,
@@ -87,18 +85,20 @@ def _sweep(
         typer.Option(
             "--ray",
             metavar="ADDRESS",
-            help="Have a Ray cluster hold the cells: auto (the running one), local (start one here), HOST:PORT.",
+            help="Run cells on a Ray cluster: auto (the running one), local (start one here), HOST:PORT.",
         ),
     ] = None,
     ray_shards: Annotated[
-        int | None, typer.Option("--ray-shards", min=1, help="Tasks that each cell is divided into (1).")
+        int | None, typer.Option("--ray-shards", min=1, help="Tasks for each cell (default: 1).")
     ] = None,
     ray_workers: Annotated[
-        int | None, typer.Option("--ray-workers", min=1, help="Tasks at once at most (as many as there is room for).")
+        int | None, typer.Option("--ray-workers", min=1, help="Concurrent tasks at most (default: as many as fit).")
     ] = None,
     ray_timeout: Annotated[
         float | None,
-        typer.Option("--ray-timeout", min=0.0, help="Seconds to wait for a machine that can hold a task (300)."),
+        typer.Option(
+            "--ray-timeout", min=0.0, help="Seconds to wait for a machine that can run a task (default: 300)."
+        ),
     ] = None,
     json: Json = False,
     html: Html = None,
@@ -115,16 +115,16 @@ def _sweep(
     if html is not None and (shard is not None or dry_run):
         option = "--dry-run" if dry_run else "--shard"
         raise ConfigurationError(f"--html: with {option} there is no report yet; leave out one of them")
-    share = None if shard is None else Shard.parse(shard)
+    shard_slice = None if shard is None else Shard.parse(shard)
     sweep: Sweep
     options = {"shards": ray_shards, "workers": ray_workers, "timeout_seconds": ray_timeout}
     if ray is not None:
         sweep = _sweep_on_cluster(
-            file, out, ray, options, share, cell, retry_failed=retry_failed, concurrency=concurrency
+            file, out, ray, options, shard_slice, cell, retry_failed=retry_failed, concurrency=concurrency
         )
     else:
         _refuse_without_ray(options)
-        selection = SweepSlice(cell, share)
+        selection = SweepSlice(cell, shard_slice)
         sweep = open_sweep(file, out, retry_failed=retry_failed, concurrency=concurrency, selection=selection)
         _note_attempts(sweep)
     if dry_run:
@@ -138,53 +138,52 @@ def _sweep_on_cluster(
     out: Path | None,
     address: str,
     options: dict[str, Any],
-    share: Shard | None,
+    shard_slice: Shard | None,
     cell: str | None,
-    **how: Any,
+    **settings: Any,
 ) -> Sweep:
-    """:raises ConfigurationError: the file is wrong, or a shard is asked for."""
+    """Open a sweep that a cluster runs; raise ConfigurationError if the file is wrong or a shard is requested."""
     from viva.sweeps.cluster_sweep import ClusterOptions, open_cluster_sweep
 
-    if share is not None:
-        raise ConfigurationError("--shard: with --ray every shard is held; say with --ray-shards into how many")
-    given = {name: value for name, value in options.items() if value is not None}
-    return open_cluster_sweep(file, out, ClusterOptions(address=address, **given), cell=cell, **how)
+    if shard_slice is not None:
+        raise ConfigurationError("--shard: with --ray all shards run; choose their number with --ray-shards")
+    chosen = {name: value for name, value in options.items() if value is not None}
+    return open_cluster_sweep(file, out, ClusterOptions(address=address, **chosen), cell=cell, **settings)
 
 
 def _refuse_without_ray(options: dict[str, Any]) -> None:
-    """:raises ConfigurationError: an option of a cluster is given, and no cluster."""
-
+    """Raise ConfigurationError for options of a cluster without a cluster."""
     for name, value in options.items():
         if value is not None:
             raise ConfigurationError(
-                f"--ray-{name.removesuffix('_seconds')}: says how a cluster works; give --ray ADDRESS too"
+                f"--ray-{name.removesuffix('_seconds')}: is for a cluster; also give --ray ADDRESS"
             )
 
 
 def _note_attempts(sweep: Sweep) -> None:
-    """Say that a cluster has made something that this process will not find."""
+    """Print a note if a cluster has left results that this process does not see."""
     from viva.sweeps.cluster_attempts import has_attempts
 
     if has_attempts(sweep.out):
-        said = f"{sweep.out}/attempts holds what a cluster has made; the same command with --ray takes it over"
-        print_note(said)
+        message = f"{sweep.out}/attempts has results of a cluster; the same command with --ray takes them over"
+        print_note(message)
 
 
 def resume_sweep(
-    out: Path, given: dict[str, Any], *, retry_failed: bool, json: bool, html: Path | None, max_failures: int
+    out: Path, changes: dict[str, Any], *, retry_failed: bool, json: bool, html: Path | None, max_failures: int
 ) -> NoReturn:
-    """Resume the sweep in a folder; `given` are options of `viva resume`."""
+    """Resume the sweep in a folder; `changes` are options of `viva resume`."""
     from viva.sweeps.sweep import reopen_sweep
 
-    foreign = sorted(given.keys() - {"concurrency"})
+    foreign = sorted(changes.keys() - {"concurrency"})
     if foreign:
-        named = ", ".join(f"--{name.replace('_', '-')}" for name in foreign)
-        raise ConfigurationError(f"{named}: a sweep's budgets stand in its file, for each cell")
-    _run_sweep(reopen_sweep(out, retry_failed=retry_failed, **given), json=json, html=html, max_failures=max_failures)
+        names = ", ".join(f"--{name.replace('_', '-')}" for name in foreign)
+        raise ConfigurationError(f"{names}: a sweep's budgets are in its file, for each cell")
+    _run_sweep(reopen_sweep(out, retry_failed=retry_failed, **changes), json=json, html=html, max_failures=max_failures)
 
 
 def _run_sweep(sweep: Sweep, *, json: bool, html: Path | None, max_failures: int) -> NoReturn:
-    """Run, show progress, print the cells, and leave with the exit code that says how it went."""
+    """Run, show progress, print the cells, and exit with the code that says how it went."""
     from viva.reports.run_tables import failure_lines
     from viva.reports.tables import escape_controls
     from viva.sweeps.overview import SweepOverview
@@ -204,16 +203,18 @@ def _run_sweep(sweep: Sweep, *, json: bool, html: Path | None, max_failures: int
         print(escape_controls(line), file=sys.stderr)
     print(f"sweep folder: {sweep.out}", file=sys.stderr)
     if sweep.interrupted:
-        again = f"viva resume {sweep.out}" if sweep.selection.is_whole and not sweep.spread else "the same command"
-        print(f"go on with: {again}", file=sys.stderr)
+        resume_command = (
+            f"viva resume {sweep.out}" if sweep.selection.is_whole and not sweep.spread else "the same command"
+        )
+        print(f"resume with: {resume_command}", file=sys.stderr)
         sys.exit(INTERRUPTED)
     if sweep.selection.shard is not None:
-        print(f"when all shards are at their end: viva sweep merge {sweep.out}", file=sys.stderr)
+        print(f"when all shards have finished: viva sweep merge {sweep.out}", file=sys.stderr)
     sys.exit(FAILURES if failed or sweep.failures > max_failures else DONE)
 
 
 def _run_cells(sweep: Sweep) -> str:
-    """Run and show progress; returns the last line of it."""
+    """Run while showing progress; return its last line."""
     from .progress import SweepProgress
     from .signals import run_in_foreground
 
@@ -224,7 +225,7 @@ def _run_cells(sweep: Sweep) -> str:
 
 
 def _print_failed_cells(sweep: Sweep) -> bool:
-    """Say why cells failed; returns True if any did."""
+    """Print why cells failed; return True if any did."""
     failed = [run for run in sweep.runs if run.error is not None]
     for run in failed:
         print_error(f"{run.cell.name}: {run.error}")
@@ -232,12 +233,12 @@ def _print_failed_cells(sweep: Sweep) -> bool:
 
 
 def _warn_if_short(sweep: Sweep) -> None:
-    """Say once of each dataset where it holds fewer items than were asked for."""
+    """Print one note for each dataset that has fewer items than requested."""
     notes: dict[str, None] = {}
     for run in sweep.runs:
-        wanted = getattr(run.cell.settings, "n", None)
-        if sweep.selection.shard is None and wanted is not None and run.total is not None and run.total < wanted:
-            notes[f"n: {wanted}: {run.cell.dataset} has {run.total} items to draw from; all are taken"] = None
+        requested = getattr(run.cell.settings, "n", None)
+        if sweep.selection.shard is None and requested is not None and run.total is not None and run.total < requested:
+            notes[f"n: {requested}: {run.cell.dataset} has {run.total} items; all are used"] = None
     for note in notes:
         print_note(note)
 
@@ -259,7 +260,7 @@ def _forecast(sweep: Sweep, json: bool) -> NoReturn:
 
 @command("plan", "viva sweep plan grid.yaml", "viva sweep plan grid.yaml --pilot 0.05 --budget 20", group=sweep_group)
 def _plan(
-    file: Annotated[Path, typer.Argument(help="A sweep's YAML file, as `viva sweep` takes it.")],
+    file: Annotated[Path, typer.Argument(help="YAML file of a sweep, as for `viva sweep`.")],
     out: Annotated[
         Path | None,
         typer.Option("--out", metavar="FOLDER", help="The sweep's folder (default: runs/NAME of the file)."),
@@ -285,14 +286,14 @@ def _plan(
     ] = None,
     concurrency: Concurrency = None,
     simulations: Annotated[
-        int, typer.Option("--simulations", min=2, max=1000, help="Simulated sweeps that figures are made of.")
+        int, typer.Option("--simulations", min=2, max=1000, help="Number of simulated sweeps.")
     ] = 20,
     json: Json = False,
     html: Html = None,
 ) -> None:
-    """Say what a sweep will take: time, tokens, money, and what holds it up.
+    """Estimate what a sweep will need: time, tokens, money, and the bottleneck.
 
-    Needs no API keys without --pilot. Exit code 1: it may cost more than the budget; 3: a cell cannot run.
+    Needs API keys only for --pilot. Exit code 1: it may cost more than the budget. 3: a cell cannot run.
     """
     from viva.sweeps.plan import Plan
     from viva.sweeps.plan_report import PlanReport
@@ -327,15 +328,15 @@ def _plan(
     sys.exit(FAILURES if plan.forecast.problems else DONE if report.within_budget() else FAILED)
 
 
-def _run_pilot(file: Path, out: Path | None, share: float, concurrency: int | None, budget: float | None) -> None:
-    """Hold a pilot; its failed cells are told, and planned without it."""
+def _run_pilot(file: Path, out: Path | None, fraction: float, concurrency: int | None, budget: float | None) -> None:
+    """Run a pilot; its failed cells are reported, and planned without it."""
     from viva.sweeps.pilot import open_pilot
     from viva.sweeps.prices import require_prices
 
-    sweep = open_pilot(file, out, share, concurrency=concurrency)
+    sweep = open_pilot(file, out, fraction, concurrency=concurrency)
     require_prices(budget, [model for run in sweep.runs for model in run.cell.models])
     progress = _run_cells(sweep)
-    print(f"pilot in {sweep.out}, where `viva sweep {file}` goes on: {progress}", file=sys.stderr)
+    print(f"pilot in {sweep.out}, where `viva sweep {file}` resumes: {progress}", file=sys.stderr)
     _print_failed_cells(sweep)
     if sweep.interrupted:
         sys.exit(INTERRUPTED)
@@ -346,25 +347,33 @@ def _merge(
     folder: Annotated[Path, typer.Argument(metavar="DIR", help="Folder of a sweep that was run with --shard.")],
     cell: CellName = None,
     partial: Annotated[
-        bool, typer.Option("--partial", help="Merge what there is; missing conversations are no error.")
+        bool, typer.Option("--partial", help="Merge what is there; missing conversations are no error.")
     ] = False,
     json: Json = False,
 ) -> NoReturn:
-    """Join the shards of a sweep; refuses missing and doubled conversations."""
+    """Join the shards of a sweep. Missing and duplicate conversations are errors."""
     from viva.sweeps.merge import merge_sweep
 
     from .output import print_json, print_tables
 
     merged = merge_sweep(folder, cell=cell, partial=partial)
     if json:
-        print_json({"merge": 1, "cells": [one.to_record() for one in merged]})
+        print_json({"merge": 1, "cells": [merged_cell.to_record() for merged_cell in merged]})
     else:
-        rows = [[one.cell.name, one.state, str(one.shards), f"{one.ended}/{one.planned or '?'}"] for one in merged]
+        rows = [
+            [
+                merged_cell.cell.name,
+                merged_cell.state,
+                str(merged_cell.shards),
+                f"{merged_cell.ended}/{merged_cell.planned or '?'}",
+            ]
+            for merged_cell in merged
+        ]
         print_tables([(f"{len(rows)} cells", _MERGE_HEADER, rows)])
-    for one in merged:
-        for problem in one.problems:
-            print_error(f"{one.cell.name}: {problem}")
-    sys.exit(FAILURES if any(one.problems for one in merged) else DONE)
+    for merged_cell in merged:
+        for problem in merged_cell.problems:
+            print_error(f"{merged_cell.cell.name}: {problem}")
+    sys.exit(FAILURES if any(merged_cell.problems for merged_cell in merged) else DONE)
 
 
 _COMPACT_HEADER = ["run", "before", "after", "texts packed"]
@@ -375,23 +384,24 @@ def _compact(
     folder: Annotated[
         Path, typer.Argument(metavar="RUN|SWEEP", help="Folder of a run or a sweep that is not running.")
     ],
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Write nothing; say about what it would save.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Write nothing; estimate the savings.")] = False,
     json: Json = False,
 ) -> NoReturn:
-    """Make journals small: texts are packed, nothing is removed, and every command reads them as before."""
+    """Compress the journals of a run or sweep. Nothing is removed, and every command still reads them."""
     from viva.sweeps.compaction import compact
 
     from .output import print_json, print_tables
 
-    found = compact(folder, dry_run=dry_run)
-    done = [(one.name, one.compaction) for one in found if one.compaction is not None]
-    before, after = (sum(getattr(made, name) for _, made in done) for name in ("before", "after"))
+    results = compact(folder, dry_run=dry_run)
+    done = [(result.name, result.compaction) for result in results if result.compaction is not None]
+    before, after = (sum(getattr(compaction, name) for _, compaction in done) for name in ("before", "after"))
     if json:
         print_json({"compact": 1, "dry_run": dry_run, "before": before, "after": after,
-                    "runs": [one.to_record() for one in found]})  # fmt: skip
+                    "runs": [result.to_record() for result in results]})  # fmt: skip
     else:
         rows = [
-            [name, _format_bytes(made.before), _format_bytes(made.after), f"{made.packed:,}"] for name, made in done
+            [name, _format_bytes(compaction.before), _format_bytes(compaction.after), f"{compaction.packed:,}"]
+            for name, compaction in done
         ]
         about = "about " if dry_run else ""
         title = (
@@ -399,18 +409,18 @@ def _compact(
             f"{about}{_format_bytes(after)} after"
         )
         print_tables([(title, _COMPACT_HEADER, rows)])
-    for name, made in done:
-        if made.busy:
-            said = "another program reads the journal; its file gets smaller once that has closed it"
-            print_note(f"{name}: {said}")
-    for one in found:
-        if one.problem:
-            print_error(f"{one.name}: {one.problem}")
-    sys.exit(FAILURES if any(one.problem for one in found) else DONE)
+    for name, compaction in done:
+        if compaction.busy:
+            message = "another program is reading the journal; its file shrinks when that program closes it"
+            print_note(f"{name}: {message}")
+    for result in results:
+        if result.problem:
+            print_error(f"{result.name}: {result.problem}")
+    sys.exit(FAILURES if any(result.problem for result in results) else DONE)
 
 
 def _format_bytes(size: int) -> str:
-    for unit, least in (("GB", 1e9), ("MB", 1e6), ("kB", 1e3)):
-        if size >= least:
-            return f"{size / least:.3g} {unit}"
+    for unit, minimum in (("GB", 1e9), ("MB", 1e6), ("kB", 1e3)):
+        if size >= minimum:
+            return f"{size / minimum:.3g} {unit}"
     return f"{size} B"

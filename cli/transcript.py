@@ -1,8 +1,7 @@
-"""Transcript of a conversation for the terminal: what was said, and, on request, what each model was sent for it.
+"""Transcript of a conversation for the terminal, on request with the prompts.
 
-A prompt stands behind a bar, the answer to it below without one. As prompts grow by a turn at a time, messages
-that the same role was sent before, or has said itself, are counted and not printed again unless they are asked
-for.
+A prompt is printed behind a bar, with its answer below. Prompts grow turn by turn, so messages that a role has
+already seen or said are only counted, unless whole prompts are requested.
 """
 
 from __future__ import annotations
@@ -25,13 +24,13 @@ if TYPE_CHECKING:
     from viva.orchestration.transcripts import Speech
 
 _COLOURS = {"candidate": "green", "interactor": "cyan", "evaluator": "yellow", "failed": "red"}
-_WIDTH = 120  # where the output is no terminal
+_WIDTH = 120  # if the output is no terminal
 _BAR = "  │ "
-_ONE_LINE = 60  # characters of continuations that stand side by side
+_ONE_LINE = 60  # characters of continuations that are printed side by side
 
 
 class _Prompt:
-    """Text behind a bar, on each of its lines."""
+    """Text with a bar before each line."""
 
     def __init__(self, text: Text) -> None:
         self._text = text
@@ -48,39 +47,39 @@ class _Prompt:
         return Measurement(len(_BAR) + 20, options.max_width)
 
 
-def print_conversation(number: int, key: str, speeches: Iterable[Speech], *, prompts: bool, whole: bool) -> None:
-    """Print a transcript, with ``prompts`` what models were sent, ``whole`` or only what was new in it."""
+def print_conversation(number: int, key: str, speeches: Iterable[Speech], *, prompts: bool, is_whole: bool) -> None:
+    """Print a transcript, on request with prompts, either whole or only their new messages."""
     parts: list[RenderableType] = [Rule(Text(escape_controls(f"{number}: {key}")), align="left")]
     before: dict[tuple[str, str], Speech] = {}
-    for one in speeches:
-        if prompts and one.prompt is not None:
-            sent = [*_sent(one.prompt, None if whole else before.get((one.branch, one.party)))]
-            parts.append(Text(f"  to {_party(one)}:", style="bold"))
-            parts += [_Prompt(_labelled(kind, text)) for kind, text in sent]
-            before[one.branch, one.party] = one
-        parts.append(Text(f"[{_party(one)}]", style=f"bold {_COLOURS.get(one.party, 'white')}"))
-        parts.append(Text(escape_controls(one.text) + "\n"))
+    for speech in speeches:
+        if prompts and speech.prompt is not None:
+            messages = [*_prompt_parts(speech.prompt, None if is_whole else before.get((speech.branch, speech.party)))]
+            parts.append(Text(f"  to {_party(speech)}:", style="bold"))
+            parts += [_Prompt(_labelled(kind, text)) for kind, text in messages]
+            before[speech.branch, speech.party] = speech
+        parts.append(Text(f"[{_party(speech)}]", style=f"bold {_COLOURS.get(speech.party, 'white')}"))
+        parts.append(Text(escape_controls(speech.text) + "\n"))
     print_rich(*parts, width=_WIDTH)
 
 
-def _party(one: Speech) -> str:
-    """Who speaks, and in which branch of the conversation."""
-    return escape_controls(f"{one.party} in {one.branch}" if one.branch else one.party)
+def _party(speech: Speech) -> str:
+    """Return the speaker and the branch of the conversation."""
+    return escape_controls(f"{speech.party} in {speech.branch}" if speech.branch else speech.party)
 
 
 def _labelled(kind: str, text: str) -> Text:
     return Text.assemble((f"{kind}: " if kind else "", "bold"), (escape_controls(text), "dim"))
 
 
-def _sent(prompt: Any, before: Speech | None) -> Iterator[tuple[str, str]]:
-    """What a model was sent, as (kind, text); less what it had ``before``, if that is given."""
+def _prompt_parts(prompt: Any, before: Speech | None) -> Iterator[tuple[str, str]]:
+    """Yield the messages of a prompt as (kind, text), without those that `before` already had."""
     if "messages" not in prompt:
         yield from _reading_lines(prompt)
         return
-    messages, known = prompt["messages"], 0 if before is None else _count_known(prompt["messages"], before)
-    if known:
-        yield "", f"… {known} message{'s' if known > 1 else ''} as before"
-    for message in messages[known:]:
+    messages, count = prompt["messages"], 0 if before is None else _count_known(prompt["messages"], before)
+    if count:
+        yield "", f"… {count} message{'s' if count > 1 else ''} as before"
+    for message in messages[count:]:
         yield message["role"], _message_text(message)
     tools = prompt.get("tools")
     if tools and (before is None or tools != before.prompt.get("tools")):
@@ -88,16 +87,16 @@ def _sent(prompt: Any, before: Speech | None) -> Iterator[tuple[str, str]]:
 
 
 def _count_known(messages: list[dict[str, Any]], before: Speech) -> int:
-    """How many messages a prompt begins with that the role was sent before, or answered to that."""
-    known = 0
+    """Count the first messages of a prompt that the role has already seen, or said itself."""
+    count = 0
     earlier = before.prompt.get("messages", [])
-    while known < len(earlier) and known < len(messages) and messages[known] == earlier[known]:
-        known += 1
-    if known < len(messages) and messages[known]["role"] == "assistant":
-        said = _message_text(messages[known])
-        # The answer may begin with thoughts, which nobody is told.
-        known += before.text.endswith(said) if said else not before.text
-    return known
+    while count < len(earlier) and count < len(messages) and messages[count] == earlier[count]:
+        count += 1
+    if count < len(messages) and messages[count]["role"] == "assistant":
+        text = _message_text(messages[count])
+        # The answer may begin with reasoning, which prompts leave out.
+        count += before.text.endswith(text) if text else not before.text
+    return count
 
 
 def _message_text(message: dict[str, Any]) -> str:
@@ -106,7 +105,7 @@ def _message_text(message: dict[str, Any]) -> str:
 
 
 def _reading_lines(prompt: Any) -> Iterator[tuple[str, str]]:
-    """The texts whose likelihood was asked for."""
+    """Yield the texts whose likelihood was computed."""
     if prompt["context"]:
         yield "text", prompt["context"]
     texts = prompt["continuations"]

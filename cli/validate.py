@@ -1,6 +1,6 @@
-"""``viva validate``: finds the items that the models of an examination answer correctly themselves.
+"""`viva validate`: the items that all named models answer correctly.
 
-Underneath it is a run of a scenario that can tell right answers, with a run folder like any other.
+It is a run of a scenario that recognises correct answers, with a run folder like any other.
 """
 
 from __future__ import annotations
@@ -33,16 +33,16 @@ _EXAMPLE = "viva validate --dataset items.jsonl --model llama:model.gguf --out i
 def _validate_command() -> Any:
     from .options import read_settings, with_settings
 
-    which, validation = _validating_scenario()
+    scenario, validation = _validating_scenario()
     from viva.scenarios.contract import compared_role
 
-    candidate = compared_role(which.roles).name
+    candidate = compared_role(scenario.roles).name
     unused = (candidate, *validation.decided, *validation.unused)
 
     def command(
-        given: dict[str, Any],
+        options: dict[str, Any],
         model: Annotated[list[str], typer.Option("--model", metavar="MODEL", help="Model to answer.")],
-        out: Annotated[Path, typer.Option("--out", help="File to write the ids to, one a line, as --ids takes them.")],
+        out: Annotated[Path, typer.Option("--out", help="File to write the ids to, one a line, for --ids.")],
         run: Annotated[
             Path | None,
             typer.Option("--run", metavar="FOLDER", help="Run folder to make or to resume (default: runs/NAME-TIME)."),
@@ -51,28 +51,28 @@ def _validate_command() -> Any:
         html: Html = None,
         max_failures: MaxFailures = 0,
     ) -> None:
-        """List the items that all of the named models answer correctly: their ids go to a file for --ids."""
+        """Find the items that all named models answer correctly, and write their ids to a file for --ids."""
         decided = validation.decided | {candidate: model}
-        settings = read_settings(which.settings, given | decided, None)
-        _validate(which, settings, out, run, json, html, max_failures)
+        settings = read_settings(scenario.settings, options | decided, None)
+        _validate(scenario, settings, out, run, json, html, max_failures)
 
-    return handle_errors(with_settings(command, which.settings, without=unused))
+    return handle_errors(with_settings(command, scenario.settings, without=unused))
 
 
 def _validating_scenario() -> tuple[AnyScenario, Validation]:
-    """The scenario that tells which answers are right."""
+    """Return the scenario that recognises correct answers."""
     from viva.engine.errors import ConfigurationError
     from viva.scenarios.contract import SupportsValidation
     from viva.scenarios.registry import installed_scenarios
 
-    for which in installed_scenarios():
-        if isinstance(which, SupportsValidation):
-            return which, which.validation
+    for scenario in installed_scenarios():
+        if isinstance(scenario, SupportsValidation):
+            return scenario, scenario.validation
     raise ConfigurationError("no installed scenario can validate items")
 
 
 def _validate(
-    which: AnyScenario,
+    scenario: AnyScenario,
     settings: RunSettings,
     out: Path,
     run: Path | None,
@@ -83,52 +83,52 @@ def _validate(
     from .output import print_json, print_tables
     from .output_files import check_output_files
 
-    source = str(getattr(settings, which.data))
-    read = (source, source.partition(":")[2])  # with its form before it, or without
+    source = str(getattr(settings, scenario.data))
+    read = (source, source.partition(":")[2])  # with or without a form before it
     check_output_files({"--out": out, "--html": html}, read=[Path(name) for name in read if name])
-    launch = _launch(which, settings, run or fresh_folder("validate"))
+    launch = _launch(scenario, settings, run or fresh_folder("validate"))
     warn_if_short(launch)
-    held = run_launch(launch)
-    if held.outcome.how == "done":
+    result = run_launch(launch)
+    if result.outcome.how == "done":
         ids, total = _ids_answered_by_all(launch)
         _write_ids(out, ids, launch.folder)
-        told = {"items": total, "correct": len(ids), "file": str(out)}
+        counts = {"items": total, "correct": len(ids), "file": str(out)}
         models = f"every model ({len(launch.prepared.lineups)})"
         verdict = f"{len(ids):,} of {total:,} items were answered correctly by {models}; their ids are in {out}"
     else:
-        told, verdict = None, f"no list was written; go on with --run {launch.folder.path}"
+        counts, verdict = None, f"no list was written; resume with --run {launch.folder.path}"
     if json:
-        print_json(held.aggregate.report() | {"validated": told})
+        print_json(result.aggregate.report() | {"validated": counts})
     else:
-        print_tables(held.aggregate.tables())
-    write_run_page(held, launch, html)
-    print(verdict, file=sys.stderr if json or told is None else sys.stdout)
-    exit_with(launch, held, max_failures)
+        print_tables(result.aggregate.tables())
+    write_run_page(result, launch, html)
+    print(verdict, file=sys.stderr if json or counts is None else sys.stdout)
+    exit_with(launch, result, max_failures)
 
 
-def _launch(which: AnyScenario, settings: RunSettings, folder: Path) -> Launch:
-    """A new run, or the same one once more: what is recorded is not asked again, what failed is."""
+def _launch(scenario: AnyScenario, settings: RunSettings, folder: Path) -> Launch:
+    """Return a new run, or resume the run of the folder, including its failed conversations."""
     from viva.engine.errors import ConfigurationError
     from viva.engine.run_folder import RunFolder
     from viva.orchestration.launch import new_run, recorded_settings, resumed_run
 
     if not (folder / "manifest.json").exists():
-        return new_run(which, settings, folder)
-    held, recorded = recorded_settings(RunFolder.open(folder))
+        return new_run(scenario, settings, folder)
+    recorded_scenario, recorded = recorded_settings(RunFolder.open(folder))
     now, then = settings.model_dump(), recorded.model_dump()
     different = [name for name in now if name not in settings.circumstances and now[name] != then.get(name)]
-    if held.name != which.name or different:
+    if recorded_scenario.name != scenario.name or different:
         from viva.scenarios.contract import compared_role
 
-        candidate = compared_role(which.roles).name
-        what = ", ".join("model" if name == candidate else name for name in different) or "scenario"
-        raise ConfigurationError(f"--run {folder}: holds another run (different: {what}); name another folder")
+        candidate = compared_role(scenario.roles).name
+        names = ", ".join("model" if name == candidate else name for name in different) or "scenario"
+        raise ConfigurationError(f"--run {folder}: contains a run with other settings ({names}); name another folder")
     changes = {name: now[name] for name in settings.circumstances}
     return resumed_run(folder, retry_failed=True, changes=changes)
 
 
 def _ids_answered_by_all(launch: Launch) -> tuple[list[str], int]:
-    """The ids that every model answered correctly, in the order of the dataset; and how many were asked."""
+    """Return the ids that every model answered correctly, in the order of the dataset, and the number of items."""
     from viva.engine.journal_reader import History
     from viva.scenarios.contract import SupportsValidation
 
@@ -137,7 +137,7 @@ def _ids_answered_by_all(launch: Launch) -> tuple[list[str], int]:
     right: Counter[str] = Counter()
     with History(launch.folder.journal) as history:
         for ended in history.ended():
-            if ended.item is None:  # its record is damaged; the note on stderr names it
+            if ended.item is None:  # its record is damaged; a note on stderr names it
                 continue
             right[ended.item["id"]] += not ended.failed and validation.right(ended.result)
     models = len(launch.prepared.lineups)
@@ -148,17 +148,17 @@ def _write_ids(file: Path, ids: list[str], folder: RunFolder) -> None:
     from viva.engine.errors import ConfigurationError
     from viva.engine.files import write_atomically
 
-    # Ids of a user's own may be anything that is text; those that no line can hold go into a list of JSON.
+    # A user's ids may be any text; if one does not fit on a line, the file is a JSON list.
     plain = all(name == name.strip() and len(name.splitlines()) == 1 and name[0] not in "[{" for name in ids)
     lines = "".join(f"{name}\n" for name in ids)
     try:
         write_atomically(file, lines.encode() if plain else orjson.dumps(ids, option=orjson.OPT_APPEND_NEWLINE))
     except OSError as error:
         raise ConfigurationError(
-            f"{file}: cannot be written: {error.strerror}; the answers are recorded: name another file, and give "
+            f"{file}: cannot be written: {error.strerror}. The answers are recorded: name another file, with "
             f"--run {folder.path}"
         ) from None
 
 
-_SUMMARY = "List the items that all of the named models answer correctly."
+_SUMMARY = "Find the items that all named models answer correctly."
 add_lazy_command(app, "validate", _SUMMARY, _validate_command, lambda: example_epilog(_EXAMPLE, models=True))

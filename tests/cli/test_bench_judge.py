@@ -42,8 +42,8 @@ def test_asked_once_to_stop_it_waits_for_answers_and_says_how_to_go_on(asked: Pa
         process.send_signal(signal.SIGINT)
         code, _, said = ended(process)
         assert code == 130
-        assert "finishing the calls under way" in said
-        assert f"go on with: viva judge load --resume {folder}" in said
+        assert "finishing the calls in flight" in said
+        assert f"resume with: viva judge load --resume {folder}" in said
         counts = queue.counts()
         assert counts["requests"] == counts["answered"] < 20 + 100
         with LoadHistory(folder) as history:

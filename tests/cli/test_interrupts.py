@@ -64,7 +64,7 @@ def test_line_10_asked_once_it_finishes_the_calls_under_way(chaos: StartChaos, t
     code, report, said = ended(process)
     assert code == 130
     assert f"viva resume {run}" in said
-    assert f"{_WIDTH} conversations were interrupted; go on with: viva resume {run}" in said
+    assert f"{_WIDTH} conversations were interrupted; resume with: viva resume {run}" in said
     log = server.log()
     assert len(log) == _WIDTH, "no further call begins, and those under way are waited for"
     assert not any(entry["left"] for entry in log)
@@ -81,7 +81,7 @@ def test_line_10_a_call_that_waits_for_its_turn_is_not_under_way(chaos: StartCha
     process.send_signal(signal.SIGINT)
     code, _, said = ended(process)
     assert code == 130
-    assert f"{_WIDTH} conversations were interrupted; go on with: viva resume {run}" in said
+    assert f"{_WIDTH} conversations were interrupted; resume with: viva resume {run}" in said
     assert [entry["left"] for entry in server.log()] == [False]
     assert ended(started("resume", run))[0] == 0
     assert len(server.log()) == _TALKS * _CALLS
@@ -96,7 +96,7 @@ def test_line_10_a_call_that_waits_for_its_next_try_is_not_under_way(chaos: Star
     process.send_signal(signal.SIGINT)
     code, report, said = ended(process)
     assert code == 130
-    assert f"{_WIDTH} conversations were interrupted; go on with: viva resume {run}" in said
+    assert f"{_WIDTH} conversations were interrupted; resume with: viva resume {run}" in said
     assert orjson.loads(report)["candidates"]["candidate"]["failed"] == 0
     assert ended(started("resume", run))[0] == 0
     assert len(server.log()) == _TALKS * _CALLS + _WIDTH
@@ -110,11 +110,11 @@ def test_asked_twice_it_stops_at_once(chaos: StartChaos, tmp_path: Path) -> None
     server.log(requests=_WIDTH)
     process.send_signal(signal.SIGINT)
     assert process.stderr is not None
-    assert process.stderr.readline() == b"finishing the calls under way (Ctrl-C again to stop now)\n"
+    assert process.stderr.readline() == b"finishing the calls in flight (Ctrl-C again to stop now)\n"
     process.send_signal(signal.SIGINT)
     code, report, said = ended(process)
     assert code == 130
-    assert f"{_WIDTH} conversations were interrupted; go on with: viva resume {run}" in said
+    assert f"{_WIDTH} conversations were interrupted; resume with: viva resume {run}" in said
     assert len(server.log(left=_WIDTH)) == _WIDTH
     assert _interviews(report) == 0
     _goes_on_as_if_nothing_had_been(server, run, tmp_path / "whole", unanswered=_WIDTH)
@@ -144,7 +144,7 @@ def test_terminated_it_stops_at_once(chaos: StartChaos, tmp_path: Path) -> None:
     process.send_signal(signal.SIGTERM)
     code, report, said = ended(process)
     assert code == 130
-    assert f"{_WIDTH} conversations were interrupted; go on with: viva resume {run}" in said
+    assert f"{_WIDTH} conversations were interrupted; resume with: viva resume {run}" in said
     assert len(server.log(left=_WIDTH)) == first + _WIDTH
     assert _interviews(report) < _TALKS
     _goes_on_as_if_nothing_had_been(server, run, tmp_path / "whole", unanswered=_WIDTH)

@@ -134,7 +134,7 @@ def test_people_are_shown_question_and_answer_in_random_order_and_nothing_of_jud
     file, other = tmp_path / "next.csv", tmp_path / "other.csv"
     more = ["--rounds"] if rounds else []
     _, said = _viva("judge", "certify", interviews, *more, "--select", "40", "--out", file)
-    assert "keep it beside" in " ".join(said.split())
+    assert "keep it beside the file" in " ".join(said.split())
     rows, known = _rows(file), {row["id"]: row for row in _key_rows(file)}
     assert list(rows[0]) == ["id", "question", "answer", "grade"]
     assert all(row["question"] and row["answer"] and not row["grade"] for row in rows)
@@ -398,7 +398,7 @@ def test_what_cannot_be_is_refused_on_the_command_line(interviews: Path, tmp_pat
         return _viva("judge", "certify", *arguments, ok=False)[1]
 
     assert "give --labels FILE, or --select N --out FILE.csv" in error(interviews)
-    assert "--select N and --out FILE.csv go together" in error(interviews, "--select", "3")
+    assert "--select N and --out FILE.csv need each other" in error(interviews, "--select", "3")
     assert "ask for 1 to 80" in error(interviews, "--select", "1000", "--out", tmp_path / "next.csv")
     assert "this command reads that file" in error(
         _scores(tmp_path / "s.csv"), "--select", "3", "--out", tmp_path / "s.csv"

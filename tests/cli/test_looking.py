@@ -253,7 +253,7 @@ def _in_terminal(*arguments: str) -> str:
 def test_prompts_of_no_conversation_in_particular_are_a_matter_for_json(run: Path) -> None:
     done = _shown(run, "--prompts")
     assert done.stdout == _shown(run).stdout
-    assert done.stderr == "viva: note: prompts and thoughts: name a --conversation, or add --json\n"
+    assert done.stderr == "viva: note: --prompts and --thoughts: name a --conversation, or add --json\n"
 
 
 @pytest.mark.parametrize("name", ["99", "99999999999999999999", "²", "good/none", ""])
@@ -311,4 +311,4 @@ def test_a_folder_of_runs_is_reported_as_its_runs_are(tmp_path: Path) -> None:
     both = viva("report", tmp_path / "demo" / "day" / "seed-1" / "one", tmp_path / "demo" / "two")
     whole = viva("report", tmp_path / "demo")
     assert whole.stdout == both.stdout
-    assert "holds 2 runs" in whole.stderr
+    assert "contains 2 runs" in whole.stderr

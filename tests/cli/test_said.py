@@ -72,7 +72,7 @@ def test_line_14_a_label_may_hold_a_comma(tmp_path: Path) -> None:
 
 def test_line_14_fewer_items_than_were_asked_for_are_said(tmp_path: Path) -> None:
     _, _, said = _run(tmp_path / "run", "--candidate", "simulated:a", "-n", "1000")
-    assert "viva: note: -n 1000: science has 40 items to draw from; all are taken\n" in said
+    assert "viva: note: -n 1000: science has 40 items; all are used\n" in said
     _, _, said = _run(tmp_path / "all", "--candidate", "simulated:a", "-n", "40")
     assert "note" not in said
 

@@ -76,7 +76,7 @@ def test_a_run_that_was_cut_is_gone_on_with_and_only_then_the_list_is_written(ch
     cut = viva(*options, "--run", tmp_path / "run", "--max-calls", "10")
     assert cut.returncode == 1
     assert "budget of 10 calls is used up" in cut.stderr
-    assert f"no list was written; go on with --run {tmp_path / 'run'}" in cut.stderr
+    assert f"no list was written; resume with --run {tmp_path / 'run'}" in cut.stderr
     assert not (tmp_path / "ids.txt").exists()
 
     made = len(server.log())
@@ -93,7 +93,7 @@ def test_a_run_that_was_cut_is_gone_on_with_and_only_then_the_list_is_written(ch
 
     other = viva(*options, "--run", tmp_path / "run", "--model", server.model("c"), "--seed", "8")
     assert other.returncode == 2
-    assert f"--run {tmp_path / 'run'}: holds another run (different: seed, model)" in other.stderr
+    assert f"--run {tmp_path / 'run'}: contains a run with other settings (seed, model)" in other.stderr
 
 
 def test_what_failed_is_not_listed_and_asked_again_when_gone_on_with(chaos: Chaos, tmp_path: Path) -> None:
@@ -157,6 +157,6 @@ def test_line_25_ids_that_cannot_be_written_leave_the_answers_to_go_on_with(tmp_
     options = ["--dataset", ITEMS, "-n", "9", "--model", "simulated:m?knowledge=1", "--run", tmp_path / "run"]
     full = viva("validate", *options, "--out", "/dev/full")
     assert full.returncode == 2
-    assert f"the answers are recorded: name another file, and give --run {tmp_path / 'run'}" in full.stderr
+    assert f"The answers are recorded: name another file, with --run {tmp_path / 'run'}" in full.stderr
     again = viva("validate", *options, "--out", tmp_path / "ids")
     assert (again.returncode, " 0 calls" in again.stderr) == (0, True)

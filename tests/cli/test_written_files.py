@@ -117,7 +117,7 @@ def test_line_29_a_hangup_stops_a_run_in_order_and_is_ignored_where_it_was(chaos
         process.send_signal(signal.SIGHUP)
         code, _, said = ended(process)
         assert code == (0 if ignored else 130)
-        assert (f"go on with: viva resume {out}" in said) == (not ignored)
+        assert (f"resume with: viva resume {out}" in said) == (not ignored)
 
 
 @pytest.mark.parametrize("how", ["closed", "full", "left"])

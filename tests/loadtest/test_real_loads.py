@@ -154,7 +154,7 @@ def endedbench(*arguments: str | Path) -> tuple[int, bytes, str]:
 @pytest.mark.parametrize(
     ("arguments", "named"),
     [
-        (["--rates", "1"], "name what judges are asked"),
+        (["--rates", "1"], "name the requests to send"),
         (["FILE", "--rates", "1"], "--judge MODEL"),
         (["FILE", "--judge", "simulated:a"], "name the load"),
         (["FILE", "--judge", "simulated:a", "--rates", "1,x"], "expected numbers with commas"),

@@ -28,8 +28,8 @@ run --fork runs/run --judge gemini:evaluator?retries=0 --concurrency 1 --out run
 resume runs/run --retry-failed
 probe --dataset ITEMS -n 6 --candidate openai:candidate?retries=0 --shots 0 --method generate --method letter
     --concurrency 1 --out runs/probe
-sweep sweep.yaml --concurrency 1 --out runs/sweep
-sweep sweep.yaml --shard 1/2 --concurrency 1 --out runs/shards
+sweep run sweep.yaml --concurrency 1 --out runs/sweep
+sweep run sweep.yaml --shard 1/2 --concurrency 1 --out runs/shards
 sweep run sweep.yaml --shard 2/2 --concurrency 1 --out runs/shards
 sweep merge runs/shards
 sweep plan sweep.yaml --from runs/sweep --pilot 0.5 --simulations 2 --out runs/planned
