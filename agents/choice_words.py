@@ -186,12 +186,12 @@ _ORDINAL_CHOICE = re.compile(
 def mark_ordinals(text: str, marks: Sequence[str]) -> str:
     """Replace each choice that is named by its position ("the second option") with the choice's mark."""
 
-    def marked(match: re.Match[str]) -> str:
+    def replace(match: re.Match[str]) -> str:
         index = _ORDINAL_INDEX.get(match[1].lower(), len(marks) - 1)
         return marks[index] if index < len(marks) else match[0]
 
     lowered = text.lower()
-    return _ORDINAL_CHOICE.sub(marked, text) if any(noun in lowered for noun in _OPTIONS) else text
+    return _ORDINAL_CHOICE.sub(replace, text) if any(noun in lowered for noun in _OPTIONS) else text
 
 
 def _compile_lexicon() -> tuple[
@@ -287,9 +287,9 @@ def to_plain_lines(text: str) -> str:
     text = _ARROW.sub("→", text)
     lines = []
     for line in text.split("\n"):
-        marked = _MARKED_LINE.match(line)
-        if marked is not None and marked[2].strip() and not CHECK_MARKS & set(marked[2]):
-            line = f"{marked[2]} : {_BOXES.get(marked[1], marked[1])}"
+        match = _MARKED_LINE.match(line)
+        if match is not None and match[2].strip() and not CHECK_MARKS & set(match[2]):
+            line = f"{match[2]} : {_BOXES.get(match[1], match[1])}"
         line = _NUMBERED.sub("", " ".join(_LINE_START.sub("", line).split()))
         if line:
             lines.append(line)

@@ -258,12 +258,12 @@ class _Line:
     def sentences(self) -> Iterator[_Sentence]:
         """Yield the line's sentences that are not empty."""
         for at, (token, classes) in enumerate(self._parts):
-            is_end = self._ends(at, token, classes)
+            is_end = self._add_token(at, token, classes)
             if (is_end or at == len(self._parts) - 1) and self._row:
                 yield _Sentence(self._row, self._choices, self._unsure, self._number, token == "?", self._entry)
                 self._start()
 
-    def _ends(self, at: int, token: str, classes: str) -> bool:
+    def _add_token(self, at: int, token: str, classes: str) -> bool:
         """Add a token's classes to the row, and return True if it ends the sentence."""
         if classes:
             self._row += classes
@@ -272,7 +272,7 @@ class _Line:
             if self._row.endswith("MB") and self._choices[-1] == choice:
                 self._row += "w"  # "B is Mars" explains the label
             else:
-                self._mention(choice, unsure=False)
+                self._add_mention(choice, unsure=False)
         elif _is_east(token[0]):
             self._add_run(token)
         elif token in CHECK_MARKS:
@@ -280,10 +280,10 @@ class _Line:
         elif token[0].isalnum():
             label = self._choice_of_label(at, token) if len(token) == 1 else None
             if label is not None:
-                self._mention(label, unsure=self._may_be_word(at))
+                self._add_mention(label, unsure=self._may_be_word(at))
             else:
                 self._row += self._class_of_word(at, token)
-        elif self._row in ("M", "nM") and token in ").:-" and self._after(at):
+        elif self._row in ("M", "nM") and token in ").:-" and self._next_token(at):
             self._entry, self._row = True, "M:"
             return token == "." and self._begins_anew(at + 1)
         elif token == ")":
@@ -293,7 +293,7 @@ class _Line:
                 else:
                     self._row += ")"
             self._bracket = False
-        elif token == "." and self._row.endswith("M") and self._is_mark(self._after(at), self._choices[-1]):
+        elif token == "." and self._row.endswith("M") and self._is_mark(self._next_token(at), self._choices[-1]):
             pass  # "not B. Mars": the label's own words
         elif token[0] in ".!?":
             return True
@@ -302,12 +302,12 @@ class _Line:
             self._row += _PUNCTUATION.get(token, SINGLE.get(token, ""))
         return False
 
-    def _after(self, at: int) -> str:
+    def _next_token(self, at: int) -> str:
         return self._parts[at + 1][0] if at + 1 < len(self._parts) else ""
 
     def _begins_anew(self, at: int) -> bool:
         """Return True if a label and its predicate begin here: "B. A is too hot"."""
-        label, after = self._parts[at][0], self._after(at)
+        label, after = self._parts[at][0], self._next_token(at)
         is_letter = label.isascii() and label.isupper() and len(label) == 1
         return is_letter and after[:1].isalpha() and (_is_east(after[0]) or _first_class(after) in _FOLLOWS)
 
@@ -315,7 +315,7 @@ class _Line:
     def _is_mark(token: str, choice: int) -> bool:
         return token[:1] == TEXT_MARK and ord(token[1]) - FIRST_MARK == choice
 
-    def _mention(self, choice: int, *, unsure: bool) -> None:
+    def _add_mention(self, choice: int, *, unsure: bool) -> None:
         if self._choices and self._choices[-1] == choice:
             last = self._row.rfind("M")
             if not self._row[last + 1 :].strip(":(,n"):  # "B) Mars" is one mention
@@ -341,7 +341,7 @@ class _Line:
 
     def _choice_of_label(self, at: int, letter: str) -> int | None:
         """Return the choice that a letter or digit stands for, -1 for a letter of no choice; None if it is a word."""
-        before, after = self._parts[at - 1][0] if at else "", self._after(at)
+        before, after = self._parts[at - 1][0] if at else "", self._next_token(at)
         if before in _OPERATORS or after in _OPERATORS or after == "=":
             return None
         leads = _LEADS.search(self._row[-12:]) is not None
@@ -384,12 +384,12 @@ class _Line:
         if len(word) > 1 or not word.isascii() or word == "I":
             return word_classes(word.lower())
         if word == "a":
-            return "" if self._row.endswith("k") and self._after(at)[:1] == TEXT_MARK else "w"
+            return "" if self._row.endswith("k") and self._next_token(at)[:1] == TEXT_MARK else "w"
         return word_classes(word) if word.islower() else "w"
 
     def _may_be_word(self, at: int) -> bool:
         """Return True if a letter stands among words, with no verb and no end of a clause behind it."""
-        after = self._after(at)
+        after = self._next_token(at)
         if not after[:1].isalpha() or _is_east(after[0]) or self._row.endswith(("n", ":", "C")):
             return False
         return _first_class(after) not in _FOLLOWS
@@ -566,7 +566,7 @@ class _Reader:
         if len(self._events) > _MAX_MENTIONS:
             return
         self._last_line = sentence.line
-        row, groups = self._grouped(sentence)
+        row, groups = self._group_mentions(sentence)
         if sentence.entry:
             self._entries.append((sentence.choices[0], sentence.line))
         if self._heading is not None and self._is_listed(sentence):
@@ -591,10 +591,10 @@ class _Reader:
                 continue
             mentions = clause.count("G")
             if mentions:
-                self._clause(clause, groups[at : at + mentions], sentence, before, bare=bare, opens=opens)
+                self._take_clause(clause, groups[at : at + mentions], sentence, before, bare=bare, opens=opens)
                 at += mentions
             elif clause:
-                self._remark(clause, sentence.line)
+                self._take_remark(clause, sentence.line)
             opens, before = False, "" if clause else before
         self._begun = True
 
@@ -610,7 +610,7 @@ class _Reader:
         self._heading_line = sentence.line
         return True
 
-    def _grouped(self, sentence: _Sentence) -> tuple[str, list[_Group]]:
+    def _group_mentions(self, sentence: _Sentence) -> tuple[str, list[_Group]]:
         """Return the classes with `G` for each group of mentions, and the groups."""
         groups: list[_Group] = []
         classes = sentence.classes
@@ -637,7 +637,7 @@ class _Reader:
 
         return _GROUP.sub(group, classes), groups
 
-    def _clause(
+    def _take_clause(
         self, clause: str, groups: list[_Group], sentence: _Sentence, before: str, *, bare: bool, opens: bool
     ) -> None:
         """Record what a clause says of its groups; `before` is what separates it from the previous clause."""
@@ -687,7 +687,7 @@ class _Reader:
     def _subject_weight(self) -> float:
         return self._subject.weight if self._subject is not None and self._subject.weight < 0 else _MENTION
 
-    def _remark(self, clause: str, line: int) -> None:
+    def _take_remark(self, clause: str, line: int) -> None:
         """Record what a clause without a mention says of the previous mention."""
         subject, match = self._subject, _REMARK.fullmatch(clause)
         if subject is None or match is None:

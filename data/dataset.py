@@ -444,7 +444,7 @@ def open_dataset(
 class CheckedDatasets:
     """Cache of checked datasets, for many runs on the same ones.
 
-    Within `used`, a dataset that is opened again with the same arguments is not checked again. If a file changes
+    Within `activate`, a dataset that is opened again with the same arguments is not checked again. If a file changes
     meanwhile, the runs that read the changed record end.
     """
 
@@ -452,7 +452,7 @@ class CheckedDatasets:
         self._checked: dict[tuple[Any, ...], Dataset] = {}
 
     @contextmanager
-    def used(self) -> Iterator[CheckedDatasets]:
+    def activate(self) -> Iterator[CheckedDatasets]:
         """Make `open_dataset` use this cache, in this task or thread and in tasks that begin within."""
         token = _checked_datasets.set(self)
         try:

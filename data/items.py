@@ -164,7 +164,7 @@ def text_field(raw: Raw, name: str, within: str = "") -> str:
         raise FieldError(within + name, "is missing")
     if not isinstance(value, str) or not value.strip():
         raise FieldError(within + name, f"expected text, found {preview(value)}")
-    return _printable(value, within + name)
+    return _require_printable(value, within + name)
 
 
 def record_id(raw: Raw, name: str) -> str | None:
@@ -174,7 +174,7 @@ def record_id(raw: Raw, name: str) -> str | None:
         return None
     if isinstance(value, bool) or not isinstance(value, str | int) or not str(value).strip():
         raise FieldError(name, f"expected text or a whole number, found {preview(value)}")
-    return _printable(str(value), name)
+    return _require_printable(str(value), name)
 
 
 def optional_text(raw: Raw, name: str) -> str:
@@ -184,7 +184,7 @@ def optional_text(raw: Raw, name: str) -> str:
         return ""
     if isinstance(value, bool) or not isinstance(value, str | int | float):
         raise FieldError(name, f"expected text, found {preview(value)}")
-    return _printable(str(value), name)
+    return _require_printable(str(value), name)
 
 
 def choice_list(values: Any, field: str) -> list[str]:
@@ -193,7 +193,7 @@ def choice_list(values: Any, field: str) -> list[str]:
         raise FieldError(field, f"expected a list of texts, none of them empty, found {preview(values)}")
     if not 2 <= len(values) <= MAX_CHOICES:
         raise FieldError(field, f"expected 2 to {MAX_CHOICES} choices, found {len(values)}")
-    return [_printable(value, field) for value in values]
+    return [_require_printable(value, field) for value in values]
 
 
 def answer_index(answer: Any, labels: Sequence[str], field: str) -> int:
@@ -258,7 +258,7 @@ def preview(value: Any) -> str:
     return text if len(text) <= 60 else text[:57] + "…"
 
 
-def _printable(value: str, field: str) -> str:
+def _require_printable(value: str, field: str) -> str:
     if "\0" in value:
         raise FieldError(field, f"holds a NUL character: {preview(value)}")
     return value

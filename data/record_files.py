@@ -205,16 +205,16 @@ class _JsonScanner:
         self._decoder = json.JSONDecoder()
 
     def values(self) -> Iterator[Record]:
-        in_list = self._next() == "["
+        in_list = self._next_character() == "["
         if in_list:
             self._skip(1)
         first = True
-        while (letter := self._next()) != ("]" if in_list else ""):
+        while (letter := self._next_character()) != ("]" if in_list else ""):
             if in_list and not first:
                 if letter != ",":
                     raise self._error(f"expected a comma or the end of the list, found {preview(letter or 'the end')}")
                 self._skip(1)
-                self._next()
+                self._next_character()
             first = False
             line = self._line
             end = self._end_of_value()
@@ -223,7 +223,7 @@ class _JsonScanner:
             yield line, self._record(text, line)
         if in_list:
             self._skip(1)
-            if letter := self._next():
+            if letter := self._next_character():
                 raise self._error(f"expected the end of the file behind its list, found {preview(letter)}")
 
     def _record(self, text: str, line: int) -> dict[str, object] | DatasetError:
@@ -254,9 +254,9 @@ class _JsonScanner:
                 raise self._error(
                     f"{problem or 'a value without an end'}; a value may have {MAX_LINE_BYTES:,} characters"
                 )
-            self._more(len(self._text) - self._at)
+            self._read_more(len(self._text) - self._at)
 
-    def _next(self) -> str:
+    def _next_character(self) -> str:
         """Move to the next character that is not white space, and return it; "" at the end of the file."""
         while True:
             while self._at < len(self._text):
@@ -266,7 +266,7 @@ class _JsonScanner:
                 self._skip(1)
             if self._ended:
                 return ""
-            self._more(_JSON_CHUNK)
+            self._read_more(_JSON_CHUNK)
 
     def _skip(self, count: int) -> None:
         self._line += self._newlines(self._at, self._at + count)
@@ -275,7 +275,7 @@ class _JsonScanner:
     def _newlines(self, begin: int, end: int) -> int:
         return self._text.count("\n", begin, end)
 
-    def _more(self, count: int) -> None:
+    def _read_more(self, count: int) -> None:
         """Read more, at least as much as is buffered, so that retries cost at most twice the text."""
         try:
             piece = self._file.read(max(count, _JSON_CHUNK))

@@ -96,7 +96,7 @@ def open_source(text: str) -> Source:
         return _open_hub_dataset(parsed)
     if not parsed.path:
         return _open_published(parsed)
-    path = _path(parsed.path)
+    path = _to_path(parsed.path)
     if _exists(path) and path.is_dir():
         if not parsed.form:
             form_of = next(iter(similar_names(path.resolve().name)), "mmlu")
@@ -144,7 +144,7 @@ def absolute_source(text: str, folder: Path = Path()) -> str:
         parsed = _parse_source(text, folder)
     except ConfigurationError:
         return text
-    path = _path(parsed.path, folder)
+    path = _to_path(parsed.path, folder)
     if parsed.form == HUB or not parsed.path or not _exists(path):
         return text
     return ":".join(part for part in (_form_and_subject(parsed), str(path.resolve()), parsed.split) if part)
@@ -165,7 +165,7 @@ def development_source(text: str) -> str | None:
         benchmark = load_benchmark(parsed.form)
         split = benchmark.split(parsed.split or benchmark.evaluated)
         return f"{_form_and_subject(parsed)}:{benchmark.examples}" if benchmark.examples not in (None, split) else None
-    path = _path(parsed.path)
+    path = _to_path(parsed.path)
     if parsed.form == HUB or not _exists(path):
         return None
     before = _form_and_subject(parsed)
@@ -231,7 +231,7 @@ def _open_published(parsed: _ParsedSource) -> Source:
         loaded[0].text,
         form_by_name(benchmark.name),
         parts,
-        partial(_joined_digest, loaded),
+        partial(_join_digests, loaded),
         benchmark,
         subject,
         benchmark.hub.revision,
@@ -250,7 +250,7 @@ def _open_hub_dataset(parsed: _ParsedSource) -> Source:
 def _parse_source(text: str, folder: Path = Path()) -> _ParsedSource:
     head, colon, location = text.partition(":")
     form, slash, subject = head.partition("/")
-    if _exists(_path(text, folder)):
+    if _exists(_to_path(text, folder)):
         return _ParsedSource("", text, "")
     if not colon:
         return _ParsedSource(form, "", "", subject) if form in benchmark_names() else _ParsedSource("", text, "")
@@ -258,15 +258,15 @@ def _parse_source(text: str, folder: Path = Path()) -> _ParsedSource:
         form = head
     if form not in FORMS and form not in benchmark_names() and form != HUB:
         before, _, split = text.rpartition(":")
-        if _exists(_path(before, folder)):
+        if _exists(_to_path(before, folder)):
             message = f"dataset '{text}': a split needs a form before it, as in mmlu:{before}:{split}"
         else:
             message = f"dataset '{text}': unknown form '{form}'; {_suggest(form, FORMS)}{_list_known()}"
         raise ConfigurationError(message)
-    if form in benchmark_names() and not _exists(_path(location, folder)) and load_benchmark(form).split(location):
+    if form in benchmark_names() and not _exists(_to_path(location, folder)) and load_benchmark(form).split(location):
         return _ParsedSource(form, "", location, subject)
     path, colon, split = location.rpartition(":")
-    if not colon or not _SPLIT.fullmatch(split) or (form != HUB and _exists(_path(location, folder))):
+    if not colon or not _SPLIT.fullmatch(split) or (form != HUB and _exists(_to_path(location, folder))):
         path, split = location, ""
     if not path:
         raise ConfigurationError(f"dataset '{text}': names no file or folder after '{head}:'")
@@ -317,7 +317,7 @@ def _plain(name: str) -> str:
     return "_".join(name.casefold().replace("_", " ").split())
 
 
-def _path(text: str, folder: Path = Path()) -> Path:
+def _to_path(text: str, folder: Path = Path()) -> Path:
     # The shell expands ~ only at the beginning of a word, not after a form.
     return Path(text).expanduser() if text.startswith("~/") else folder / text
 
@@ -357,6 +357,6 @@ def _digest(files: list[Path]) -> str:
     return hashlib.sha256(repr(digests).encode()).hexdigest()[:16]
 
 
-def _joined_digest(parts: Sequence[HubDataset]) -> str:
+def _join_digests(parts: Sequence[HubDataset]) -> str:
     digests = [part.digest() for part in parts]
     return digests[0] if len(digests) == 1 else hashlib.sha256(repr(digests).encode()).hexdigest()[:16]

@@ -98,7 +98,7 @@ class VirtualClock:
         """Jump ahead. Called by the loop's selector, and by tests."""
         self._now += seconds
 
-    def rules(self, loop: asyncio.AbstractEventLoop) -> bool:
+    def drives(self, loop: asyncio.AbstractEventLoop) -> bool:
         """Return True if an event loop follows this clock."""
         return isinstance(loop, _VirtualLoop) and loop.clock is self
 

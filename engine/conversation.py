@@ -187,7 +187,7 @@ class Conversation:
             child._outer_meters = (*self._outer_meters, self._meter)
             child._meter, child._own_meter = copy.copy(self._own_meter), copy.copy(self._own_meter)
         if continuing:
-            own_state = self._state_of(continuing)
+            own_state = self._get_state(continuing)
             if own_state.after == _MOVING:
                 raise self._refuse(f"branch({name!r}, continuing={continuing!r}): the parent branch continues this "
                                    "role itself; open both from the part where it began")  # fmt: skip
@@ -195,7 +195,7 @@ class Conversation:
                 raise self._refuse(f"branch({name!r}, continuing={continuing!r}): calls are in flight, so which of "
                                    "two parts comes next would depend on latency; open all branches that continue "
                                    "a role before any part begins")  # fmt: skip
-            state = child._state_of(continuing)
+            state = child._get_state(continuing)
             state.stored, state.branch, state.calls = own_state.stored, own_state.branch, own_state.calls
             state.after = _MOVING
             own_state.calls += 1
@@ -233,14 +233,14 @@ class Conversation:
             LimitReached: The run's budget is used up.
             ConfigurationError: The role's previous call in this branch is still in flight.
         """
-        state = self._roles.get(role) or self._state_of(role)
+        state = self._roles.get(role) or self._get_state(role)
         if state.state or self._stopped is not None or self._traffic.fatal is not None:
             await self._prepare(state, role)
         backend = state.backend
         if backend is None:
-            self._no_backend(role)
+            self._raise_no_backend(role)
         services, traffic, ordinal = self._services, self._traffic, state.calls
-        state.state, state.calls = _BUSY, ordinal + 1  # like `_in_flight`, without its frame
+        state.state, state.calls = _BUSY, ordinal + 1  # like `_reserve_call`, without its frame
         traffic.under_way += 1
         state.usage.calls += 1
         try:
@@ -272,7 +272,7 @@ class Conversation:
                     if watch
                     else backend.generate(request)
                 )
-                completion = await self._recorded_answer(role, state, ordinal, digest, backend, answer)
+                completion = await self._record_answer(role, state, ordinal, digest, backend, answer)
             if services.events.congested:
                 await services.events.wait_for_room()
             if not services.loop_yield.pass_nowait():
@@ -296,10 +296,10 @@ class Conversation:
             ConfigurationError: The model returns no likelihoods, or as for `generate`.
             ConversationStopped, BackendError, LimitReached: As for `generate`.
         """
-        async with self._in_flight(role) as (state, ordinal):
+        async with self._reserve_call(role) as (state, ordinal):
             backend = state.backend
             if backend is None:
-                self._no_backend(role)
+                self._raise_no_backend(role)
             state.usage.calls += 1
             digest = reading.digest()
             completion = self._recall(role, state, ordinal, digest) if self._recorded else None
@@ -308,7 +308,7 @@ class Conversation:
             else:
                 self._begin_call()
                 answer = backend.read(reading)
-                completion = await self._recorded_answer(role, state, ordinal, digest, backend, answer)
+                completion = await self._record_answer(role, state, ordinal, digest, backend, answer)
             return completion.likelihoods or []
 
     async def compute(
@@ -341,7 +341,7 @@ class Conversation:
             ConversationStopped: The conversation was ended before.
         """
         role, services, digest = STEP_PREFIX + name, self._services, step_digest(name, arguments, key)
-        async with self._in_flight(role) as (state, ordinal):
+        async with self._reserve_call(role) as (state, ordinal):
             self.computed[name] = self.computed.get(name, 0) + 1
             recorded = completion = self._recall(role, state, ordinal, digest) if self._recorded else None
             if completion is None:
@@ -420,7 +420,7 @@ class Conversation:
         for branch in (self._branches or {}).values():
             branch._set_stopped(stopped)
 
-    def _state_of(self, role: str) -> _RoleState:
+    def _get_state(self, role: str) -> _RoleState:
         """Return the state of a role, or of a step by its role in the journal; create it at first use."""
         state = self._roles.get(role)
         if state is None:
@@ -434,11 +434,11 @@ class Conversation:
             self._roles[role] = state
         return state
 
-    def _next(self, role: str) -> tuple[str, int]:
+    def _count_call(self, role: str) -> tuple[str, int]:
         """Count a call that is answered without a model and may overlap; return its stored role and ordinal."""
         if self._stopped is not None:
             raise self._stopped
-        state = self._state_of(role)
+        state = self._get_state(role)
         if state.state:
             self._move(state, role)
         stored, ordinal = state.stored, state.calls
@@ -494,9 +494,9 @@ class Conversation:
             await self._wait_for_others(1)
 
     @asynccontextmanager
-    async def _in_flight(self, role: str) -> AsyncIterator[tuple[_RoleState, int]]:
+    async def _reserve_call(self, role: str) -> AsyncIterator[tuple[_RoleState, int]]:
         """Reserve the role's next call and yield its state and ordinal. `generate` does this inline, for speed."""
-        state, traffic, services = self._roles.get(role) or self._state_of(role), self._traffic, self._services
+        state, traffic, services = self._roles.get(role) or self._get_state(role), self._traffic, self._services
         if state.state or self._stopped is not None or traffic.fatal is not None:
             await self._prepare(state, role)
         state.state, state.calls = _BUSY, state.calls + 1
@@ -544,7 +544,7 @@ class Conversation:
             traffic.waiting.remove(path)
             traffic.calls_waiting -= own
 
-    async def _recorded_answer(
+    async def _record_answer(
         self, role: str, state: _RoleState, ordinal: int, digest: bytes, backend: Backend, answer: Awaitable[Completion]
     ) -> Completion:
         """Await a model's answer and record it before it is used."""
@@ -645,7 +645,7 @@ class Conversation:
             if reason is not None:
                 raise self.stop("detector", reason)
 
-    def _no_backend(self, role: str) -> NoReturn:
+    def _raise_no_backend(self, role: str) -> NoReturn:
         roles = ", ".join(self._backends)
         raise ConfigurationError(
             f"conversation {self.key}: no model for the role '{role}'; roles with a model: {roles}"

@@ -122,7 +122,7 @@ class _ReplayConversation(Conversation):
         hint: Any = None,
         watch: Sequence[Callable[[], Detector]] = (),
     ) -> Completion:
-        stored, ordinal = self._next(role)
+        stored, ordinal = self._count_call(role)
         digest = request_digest(view, sampling, self._seeds.seed(stored, ordinal), tools)
         exchange = Exchange(role, ordinal, None, view.messages, tools, sampling=sampling, hint=hint, branch=self.path)
         completion = await self._answer(exchange, stored, digest)
@@ -131,7 +131,7 @@ class _ReplayConversation(Conversation):
         return completion
 
     async def read(self, role: str, reading: Reading) -> list[Likelihood]:
-        stored, ordinal = self._next(role)
+        stored, ordinal = self._count_call(role)
         exchange = Exchange(role, ordinal, None, reading=reading, branch=self.path)
         completion = await self._answer(exchange, stored, reading.digest())
         return completion.likelihoods or []
@@ -145,7 +145,7 @@ class _ReplayConversation(Conversation):
         limit: float = 60.0,
         where: StepLocation = "thread",
     ) -> Computed:
-        stored, ordinal = self._next(STEP_PREFIX + name)
+        stored, ordinal = self._count_call(STEP_PREFIX + name)
         self.computed[name] = self.computed.get(name, 0) + 1
         call, _ = await self._recorded_call(name, stored, ordinal, step_digest(name, arguments, key))
         computed = computed_from_record(call.completion)

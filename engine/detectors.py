@@ -121,7 +121,7 @@ DETECTORS: dict[str, Callable[[], Detector]] = {
 }
 
 
-def detector_makers(names: Sequence[str]) -> list[Callable[[], Detector]]:
+def detector_factories(names: Sequence[str]) -> list[Callable[[], Detector]]:
     """Return the factories of the named detectors, or raise `ConfigurationError`."""
     unknown = [name for name in names if name not in DETECTORS]
     if unknown:

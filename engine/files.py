@@ -52,7 +52,7 @@ def find_sqlite_damage(connection: sqlite3.Connection, statements: str) -> str:
     Other tables and columns are ignored.
     """
     try:
-        columns_by_table = _columns_of(connection)
+        columns_by_table = _read_columns(connection)
         for table, columns in _expected_columns(statements).items():
             if table not in columns_by_table:
                 return f"its table '{table}' is missing; {_RESTORE_ADVICE}"
@@ -78,10 +78,10 @@ def find_sqlite_damage(connection: sqlite3.Connection, statements: str) -> str:
 def _expected_columns(statements: str) -> _ColumnsByTable:
     with closing(sqlite3.connect(":memory:")) as connection:
         connection.executescript(statements)
-        return _columns_of(connection)
+        return _read_columns(connection)
 
 
-def _columns_of(connection: sqlite3.Connection) -> _ColumnsByTable:
+def _read_columns(connection: sqlite3.Connection) -> _ColumnsByTable:
     tables = connection.execute("select name from sqlite_master where type = 'table' and name not like 'sqlite%'")
     columns_by_table: _ColumnsByTable = {}
     for (table,) in tables.fetchall():
@@ -208,7 +208,7 @@ def write_atomically(path: Path, data: bytes) -> None:
         status = None
     if status is not None and stat.S_ISDIR(status.st_mode):
         raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
-    descriptor = _descriptor_of_path(path, status)
+    descriptor = _find_descriptor(path, status)
     if descriptor is not None:
         with open(os.dup(descriptor), "wb", buffering=0) as stream:
             _write_all(stream, data)
@@ -222,7 +222,7 @@ def write_atomically(path: Path, data: bytes) -> None:
 def _write_regular(path: Path, data: bytes, status: os.stat_result | None) -> None:
     temporary: Path | None = None
     try:
-        temporary, file = _new_file_beside(path)
+        temporary, file = _create_file_beside(path)
         with os.fdopen(file, "wb") as opened:
             if status is not None:
                 os.fchmod(opened.fileno(), stat.S_IMODE(status.st_mode))
@@ -238,7 +238,7 @@ def _write_regular(path: Path, data: bytes, status: os.stat_result | None) -> No
             _write_all(stream, data)
 
 
-def _descriptor_of_path(path: Path, status: os.stat_result | None) -> int | None:
+def _find_descriptor(path: Path, status: os.stat_result | None) -> int | None:
     """Return the descriptor under which this process has the file open as its output, or None."""
     match = _DESCRIPTOR_PATH.fullmatch(str(path))
     for number in (int(match[1]),) if match else (1, 2):
@@ -259,7 +259,7 @@ def is_leftover(name: str, target: str) -> bool:
     return name.startswith(f"{target}.") and name.endswith(".part")
 
 
-def _new_file_beside(path: Path) -> tuple[Path, int]:
+def _create_file_beside(path: Path) -> tuple[Path, int]:
     """Create a file in the same folder and open it for writing; existing files are never used."""
     for number in count():
         temporary = path.with_name(f"{path.name}.{os.getpid()}{f'-{number}' if number else ''}.part")

@@ -61,7 +61,7 @@ def creation_advice(error: BaseException | None) -> str:
     return ""
 
 
-def damaged_journal(path: Path) -> JournalError:
+def damaged_journal_error(path: Path) -> JournalError:
     """Return the error for writing to a journal with a broken structure."""
     return JournalError(
         f"{path}: the file is damaged and can no longer be written: restore it from a copy, or start the run again in "
@@ -69,7 +69,7 @@ def damaged_journal(path: Path) -> JournalError:
     )
 
 
-def missing_journal(path: Path) -> JournalError:
+def missing_journal_error(path: Path) -> JournalError:
     """Return the error for a run with a manifest but no journal."""
     return JournalError(
         f"{path}: the journal of this run is missing; put it back (gunzip it if it is compressed), or start the run "
@@ -403,7 +403,7 @@ def _drop_unfinished_tables(connection: sqlite3.Connection, path: Path) -> None:
     tables = {name for (name,) in connection.execute("select name from sqlite_master")} & _TABLES.keys()
     for table in sorted(tables):
         if connection.execute(f"select 1 from {table} limit 1").fetchone():
-            raise damaged_journal(path)
+            raise damaged_journal_error(path)
         connection.execute(f"drop table {table}")
 
 

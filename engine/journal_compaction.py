@@ -20,7 +20,7 @@ from .journal import (
     PLAIN_ROLE,
     SCHEMA_VERSION,
     branch_and_role,
-    damaged_journal,
+    damaged_journal_error,
     journal_error,
     open_database,
     schema_version,
@@ -73,7 +73,7 @@ def compact_journal(journal: Path, *, dry_run: bool = False) -> Compaction:
     before = _size(journal)
     with History(journal) as history:
         if not history.sound:
-            raise damaged_journal(journal)
+            raise damaged_journal_error(journal)
     try:
         if dry_run:
             return _estimate_size(journal, before)

@@ -34,7 +34,7 @@ from .journal import (
     branch_and_role,
     is_locked,
     journal_error,
-    missing_journal,
+    missing_journal_error,
     schema_version,
     unreadable_version_error,
 )
@@ -67,7 +67,7 @@ def open_for_reading(path: Path) -> OpenedJournal:
         if not stat.S_ISREG(path.stat().st_mode):
             raise JournalError(f"{path}: not a regular file, so not a viva journal")
     except FileNotFoundError:
-        raise missing_journal(path) from None
+        raise missing_journal_error(path) from None
     except OSError as error:
         raise JournalError(f"{path}: cannot be read: {error.strerror}") from None
     try:
@@ -231,8 +231,8 @@ class History:
         They end before the first damaged one: what follows it counts as not recorded.
         """
         calls: list[RecordedCall] = []
-        for row in self._call_rows(number):
-            call = self._call(row, f"call {len(calls) + 1}")
+        for row in self._iter_call_rows(number):
+            call = self._read_call(row, f"call {len(calls) + 1}")
             if call is None:
                 self.broken.add(number)
                 break
@@ -242,21 +242,21 @@ class History:
 
     def started(self, number: int) -> tuple[str, Any] | None:
         """Return key and item of an admitted conversation, else None; the item is None if its record is damaged."""
-        rows = self._rows(_SELECT_STARTED.format(self._sum, "number = ?"), number)
-        start = next((self._start(*row) for row in rows), None)
+        rows = self._iter_rows(_SELECT_STARTED.format(self._sum, "number = ?"), number)
+        start = next((self._read_start(*row) for row in rows), None)
         self._warn_about_damage()
         return start
 
     def numbers(self) -> Iterator[int]:
         """Yield the numbers of all admitted conversations, ascending."""
-        for (number,) in self._every("started", "number"):
+        for (number,) in self._iter_table("started", "number"):
             yield number
 
     def ended_numbers(self, *, failed: bool = True) -> set[int]:
         """Return the numbers of the ended conversations, including failed ones only if requested."""
         numbers = set()
-        for row in self._every("ended", f"number, status, result, {self._sum}"):
-            texts = self._verified("end", *row)
+        for row in self._iter_table("ended", f"number, status, result, {self._sum}"):
+            texts = self._verify("end", *row)
             if texts is not None and (failed or texts[0] == "finished"):
                 numbers.add(row[0])
         self._warn_about_damage()
@@ -264,20 +264,20 @@ class History:
 
     def ended(self) -> Iterator[EndedConversation]:
         """Yield all ended conversations by ascending number, except those with damaged records."""
-        rows = self._every("ended", f"number, status, result, {self._sum}")
-        yield from filter(None, (self._end(*row) for row in rows))
+        rows = self._iter_table("ended", f"number, status, result, {self._sum}")
+        yield from filter(None, (self._read_end(*row) for row in rows))
         self._warn_about_damage()
 
     def end(self, number: int) -> EndedConversation | None:
         """Return how one conversation ended; None if it has not, or if its record is damaged."""
-        rows = self._rows(_SELECT_ENDED.format(self._sum, "number = ?"), number)
-        return next((self._end(*row) for row in rows), None)
+        rows = self._iter_rows(_SELECT_ENDED.format(self._sum, "number = ?"), number)
+        return next((self._read_end(*row) for row in rows), None)
 
     def keys(self) -> dict[str, int]:
         """Return the number of every admitted conversation by its key."""
         keys = {}
-        for row in self._every("started", f"number, key, item, {self._sum}"):
-            if (texts := self._verified("start", *row)) is not None:
+        for row in self._iter_table("started", f"number, key, item, {self._sum}"):
+            if (texts := self._verify("start", *row)) is not None:
                 keys[texts[0]] = row[0]
         self._warn_about_damage()
         return keys
@@ -307,8 +307,8 @@ class History:
 
     # -- rows and what is wrong with them -------------------------------------------------------------------------
 
-    def _end(self, number: int, status: Any, result: Any, checksum: Any) -> EndedConversation | None:
-        texts = self._verified("end", number, status, result, checksum, as_json=True)
+    def _read_end(self, number: int, status: Any, result: Any, checksum: Any) -> EndedConversation | None:
+        texts = self._verify("end", number, status, result, checksum, as_json=True)
         if texts is None:
             return None
         start = self.started(number)
@@ -316,17 +316,17 @@ class History:
             self._note_damage(f"start of conversation {number}")
         return None if start is None else EndedConversation(number, *start, texts[0] == "failed", texts[1])
 
-    def _start(self, number: int, key: Any, item: Any, checksum: Any) -> tuple[str, Any] | None:
-        texts = self._verified("start", number, key, item, checksum)
+    def _read_start(self, number: int, key: Any, item: Any, checksum: Any) -> tuple[str, Any] | None:
+        texts = self._verify("start", number, key, item, checksum)
         if texts is None:
             return None
         try:
-            return texts[0], self._item(texts[1])
+            return texts[0], self._read_item(texts[1])
         except DAMAGE_ERRORS:
             self._note_damage(f"item of conversation {number}")
             return texts[0], None
 
-    def _item(self, text: str) -> Any:
+    def _read_item(self, text: str) -> Any:
         """Return the item stored in a row, or with the conversation whose number the row refers to."""
         if not text.startswith(SAME_ITEM_PREFIX):
             return orjson.loads(text)
@@ -334,8 +334,8 @@ class History:
         if first != self._latest[0]:
             number = first
             for _ in range(_MAX_HOPS):  # one admitted again by a later process may refer further
-                [row] = self._rows(_SELECT_STARTED.format(self._sum, "number = ?"), number)
-                _, item = self._texts(*row)
+                [row] = self._iter_rows(_SELECT_STARTED.format(self._sum, "number = ?"), number)
+                _, item = self._read_texts(*row)
                 if not item.startswith(SAME_ITEM_PREFIX):
                     break
                 number = int(item.removeprefix(SAME_ITEM_PREFIX))
@@ -344,7 +344,7 @@ class History:
             self._latest = (first, orjson.loads(item))
         return self._latest[1]
 
-    def _texts(self, number: int, first: bytes, second: bytes, checksum: Any) -> tuple[str, str]:
+    def _read_texts(self, number: int, first: bytes, second: bytes, checksum: Any) -> tuple[str, str]:
         """Return the two texts of a row of `started` or `ended`.
 
         Raises:
@@ -355,18 +355,18 @@ class History:
             raise ValueError
         return row[1:]
 
-    def _verified(
+    def _verify(
         self, record: str, number: int, first: bytes, second: bytes, checksum: Any, *, as_json: bool = False
     ) -> tuple[str, Any] | None:
         """Return the texts of a row of `started` or `ended`, or note that the conversation's record is damaged."""
         try:
-            first_text, second_text = self._texts(number, first, second, checksum)
+            first_text, second_text = self._read_texts(number, first, second, checksum)
             return first_text, orjson.loads(second_text) if as_json else second_text
         except DAMAGE_ERRORS:
             self._note_damage(f"{record} of conversation {number}")
             return None
 
-    def _call(self, row: tuple[Any, ...], record: str) -> RecordedCall | None:
+    def _read_call(self, row: tuple[Any, ...], record: str) -> RecordedCall | None:
         """Return the call of a row, or note that this record of its conversation is damaged."""
         *fields, checksum, _ = row
         number, role, ordinal, digest, text, finish, prompt_tokens, completion_tokens, at, latency, extra = fields
@@ -415,17 +415,17 @@ class History:
             stacklevel=1,
         )
 
-    def _call_rows(self, number: int) -> Iterator[tuple[Any, ...]]:
+    def _iter_call_rows(self, number: int) -> Iterator[tuple[Any, ...]]:
         if self.sound:
-            yield from self._rows(_SELECT_CALLS.format(self._sum, "conversation = ?"), number)
+            yield from self._iter_rows(_SELECT_CALLS.format(self._sum, "conversation = ?"), number)
             return
         if not self._rows_by_conversation:  # the index is unreliable: use each row's own number
-            for conversation, rowid in self._every("calls", "conversation, rowid", key="rowid"):
+            for conversation, rowid in self._iter_table("calls", "conversation, rowid", key="rowid"):
                 self._rows_by_conversation.setdefault(conversation, []).append(rowid)
         for rowid in self._rows_by_conversation.get(number, ()):
-            yield from self._rows(_SELECT_CALLS.format(self._sum, "rowid = ?"), rowid)
+            yield from self._iter_rows(_SELECT_CALLS.format(self._sum, "rowid = ?"), rowid)
 
-    def _rows(self, sql: str, *parameters: Any) -> Iterator[tuple[Any, ...]]:
+    def _iter_rows(self, sql: str, *parameters: Any) -> Iterator[tuple[Any, ...]]:
         """Yield the rows of a query about one conversation; rows behind a broken page are skipped and named."""
         try:
             yield from self._connection.execute(sql, parameters)
@@ -434,7 +434,7 @@ class History:
                 raise journal_error(self.path, error) from error
             self._note_damage(f"pages of the file at conversation {parameters[0]}")
 
-    def _every(self, table: str, columns: str, key: str = "number") -> Iterator[tuple[Any, ...]]:
+    def _iter_table(self, table: str, columns: str, key: str = "number") -> Iterator[tuple[Any, ...]]:
         """Yield all rows of a table by ascending key; behind a broken page they are looked up one by one."""
         latest = -1
         _ = self.sound  # report rows that are missing entirely
@@ -447,7 +447,7 @@ class History:
             if not _is_damage(error):
                 raise journal_error(self.path, error) from error
         self._note_damage(f"pages of the file in its table '{table}'")
-        for number in range(latest + 1, self._last(table, key) + 1):
+        for number in range(latest + 1, self._greatest_key(table, key) + 1):
             try:
                 row = self._connection.execute(f"select {columns} from {table} where {key} = ?", (number,)).fetchone()
             except sqlite3.Error:
@@ -455,7 +455,7 @@ class History:
             if row is not None:
                 yield row
 
-    def _last(self, table: str, key: str) -> int:
+    def _greatest_key(self, table: str, key: str) -> int:
         """Return the greatest key that may be in a table, as far as any page of the file tells; -1 if none does."""
         candidates = [-1]
         queries = [f"select max({key}) from {table}"]
@@ -560,7 +560,7 @@ class JournalTail(History):
         """Always True: each row is verified by its checksum."""
         return True
 
-    def added(self, last_number: int, last_row: int, unended: Collection[int], limit: int) -> JournalAdditions:
+    def read_additions(self, last_number: int, last_row: int, unended: Collection[int], limit: int) -> JournalAdditions:
         """Return at most `limit` conversations started after `last_number` and calls after `last_row`, and ends.
 
         The ends are those of these conversations, of the conversations that the calls belong to, and of the `unended`
@@ -573,26 +573,26 @@ class JournalTail(History):
             starts = self._connection.execute(started, (last_number, limit)).fetchall()
             for row in starts:
                 additions.last_number = row[0]
-                if (start := self._start(*row)) is not None:
+                if (start := self._read_start(*row)) is not None:
                     additions.started.append((row[0], *start))
             answers = self._connection.execute(calls, (last_row, limit)).fetchall()
             for row in answers:
                 additions.last_row = row[-1]
-                if (call := self._call(row, "a call")) is not None:
+                if (call := self._read_call(row, "a call")) is not None:
                     additions.calls.append(AddedCall(row[0], row[-1], call))
             numbers = (
                 {number for number, _, _ in additions.started}
                 | {added.number for added in additions.calls}
                 | set(unended)
             )
-            additions.ended = list(self._ends(sorted(numbers)))
+            additions.ended = list(self._read_ends(sorted(numbers)))
             additions.more = limit in (len(starts), len(answers))
         self._warn_about_damage()
         return additions
 
     def end_of(self, number: int) -> AddedEnd | None:
         """Return how one conversation ended; None if it has not, or if the record is damaged."""
-        end = next(iter(self._ends([number])), None)
+        end = next(iter(self._read_ends([number])), None)
         self._warn_about_damage()
         return end
 
@@ -602,13 +602,13 @@ class JournalTail(History):
         with self._read_transaction():
             return dict(self._connection.execute(f"select number, {column} from ended").fetchall())
 
-    def _ends(self, numbers: list[int]) -> Iterator[AddedEnd]:
+    def _read_ends(self, numbers: list[int]) -> Iterator[AddedEnd]:
         for at in range(0, len(numbers), _CHUNK_ROWS):
             chunk = numbers[at : at + _CHUNK_ROWS]
             marks = ",".join("?" * len(chunk))
             query = _SELECT_ENDED.format(self._sum, f"number in ({marks})")
             for row in self._connection.execute(query, chunk).fetchall():
-                if (texts := self._verified("end", *row, as_json=True)) is not None:
+                if (texts := self._verify("end", *row, as_json=True)) is not None:
                     checksum = row[-1] if self._sums else len(row[2].decode())
                     yield AddedEnd(row[0], texts[0] == "failed", texts[1], checksum)
 

@@ -214,7 +214,7 @@ class Permit:
     async def __aexit__(self, *exc: object) -> None:
         self._limits._end(self)
 
-    def used(self, tokens: int) -> None:
+    def record_usage(self, tokens: int) -> None:
         """Replace the reservation with the call's real token count."""
         usual = self._limits._usual_tokens
         self._limits._usual_tokens = usual + 0.1 * (tokens - usual) if usual else float(tokens)
@@ -284,7 +284,7 @@ class Limits:
         except BaseException:
             # Cancelled just when served: pass the permit on.
             if turn.done() and not turn.cancelled():
-                permit.used(0)
+                permit.record_usage(0)
                 self._end(permit)
             else:
                 turn.cancel()

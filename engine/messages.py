@@ -80,7 +80,7 @@ class View:
         if calls or call_id or name:
             message = Message(role, content, pieces, tuple(calls), call_id, name)
             # The capital letter distinguishes such a message from one with the same bytes as text.
-            data = self._digest + role[0].upper().encode() + _with_tools(message)
+            data = self._digest + role[0].upper().encode() + _encode_with_tools(message)
         else:
             message = Message(role, content, pieces)
             data = (
@@ -256,15 +256,15 @@ def fold_system_messages(messages: Sequence[Message]) -> list[Message]:
         if pending and message.role == "user":
             message = Message("user", "\n\n".join([*pending, message.content]))
         elif pending:
-            _say_as_user(folded, pending)
+            _append_as_user(folded, pending)
         pending = []
         folded.append(message)
     if pending:
-        _say_as_user(folded, pending)
+        _append_as_user(folded, pending)
     return folded
 
 
-def _say_as_user(folded: list[Message], pending: list[str]) -> None:
+def _append_as_user(folded: list[Message], pending: list[str]) -> None:
     previous = [folded.pop().content] if folded and folded[-1].role == "user" else []
     folded.append(Message("user", "\n\n".join([*previous, *pending])))
 
@@ -277,7 +277,7 @@ def request_digest(view: View, sampling: Sampling, seed: int, tools: Toolbox | N
     return hashlib.blake2b(data, digest_size=_DIGEST_BYTES).digest()
 
 
-def _with_tools(message: Message) -> bytes:
+def _encode_with_tools(message: Message) -> bytes:
     """Return a message's texts, each prefixed by its length, so that no two messages have the same bytes."""
     texts = [message.content, message.call_id, message.name]
     for call in message.calls:

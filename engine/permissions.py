@@ -45,8 +45,8 @@ Network = ipaddress.IPv4Network | ipaddress.IPv6Network
 
 # Private addresses that `is_global` accepts, at least in some versions of Python.
 _INNER: tuple[Network, ...] = tuple(
-    ipaddress.ip_network(one)
-    for one in (
+    ipaddress.ip_network(network)
+    for network in (
         *("192.0.0.0/24", "100.64.0.0/10", "168.63.129.16/32", "fec0::/10", "64:ff9b:1::/48", "::/96"),
         *("::ffff:0:0:0/96", "3fff::/20", "5f00::/16"),  # translated, for examples, segment routing
     )
@@ -102,20 +102,20 @@ class Endpoints:
             if allowed[:3] == (scheme, host, port) and (path + "/").startswith(allowed[3].rstrip("/") + "/"):
                 return True
         try:
-            return self._within(ipaddress.ip_address(host))
+            return self._is_in_network(ipaddress.ip_address(host))
         except ValueError:
             return False
 
     def check_address(self, text: str, url: str) -> None:
         """Raise `NotPermitted` for a private address that is neither the operator's nor the one in the URL itself."""
         address = ipaddress.ip_address(text.partition("%")[0])
-        if not (is_public(address) or self._within(address) or _names_own_machine(url, address)):
+        if not (is_public(address) or self._is_in_network(address) or _names_own_machine(url, address)):
             raise NotPermitted(
                 f"{address} is not a public address; clients may use it only if the server was started with "
                 f"--allow-endpoint {address}"
             )
 
-    def _within(self, address: Address) -> bool:
+    def _is_in_network(self, address: Address) -> bool:
         return any(embedded in network for embedded in _embedded_addresses(address) for network in self.networks)
 
 
@@ -135,7 +135,7 @@ class Client:
     folders: tuple[Path, ...] = ()
     endpoints: Endpoints = field(default_factory=Endpoints)
 
-    def lists(self, spec: ModelSpec) -> bool:
+    def has_model(self, spec: ModelSpec) -> bool:
         """Return True if this is one of the operator's models, under any label."""
         from .backends.base import ModelSpec
 
@@ -172,7 +172,7 @@ class Permissions:
         if self.client is None:
             self.check_code(spec.where, f"{location}model '{text}': ")
             return
-        if self.client.lists(spec):
+        if self.client.has_model(spec):
             return
         address = spec.where.lower()
         if spec.kind in _ENDPOINTS and address.startswith(("http://", "https://")):
@@ -197,7 +197,7 @@ class Permissions:
         from .backends.base import ModelSpec
 
         client = self.client
-        return client.operator if client is not None and client.lists(ModelSpec.parse(text)) else self
+        return client.operator if client is not None and client.has_model(ModelSpec.parse(text)) else self
 
     def variable(self, name: str) -> str | None:
         """Return the value of an environment variable; raise `NotPermitted` for a client."""
@@ -268,7 +268,7 @@ def begin_command(words: Sequence[str], tools: Sequence[str] = ()) -> None:
 
 def grant_typed(*words: str) -> None:
     """Permit the Python files among words that a person typed: of a command, or arguments of a program."""
-    grant(*(path for word in words for path in _typed_files(word)))
+    grant(*(path for word in words for path in _iter_typed_files(word)))
 
 
 def is_python_file(name: str) -> bool:
@@ -301,7 +301,7 @@ def check_names(
     Raises:
         NotPermitted: A text names code that is not granted; the message has file, line and field.
     """
-    for path, text in _texts(value):
+    for path, text in _iter_texts(value):
         match = _CODE.match(text)
         location = f"{name if line is None else f'{name}:{line(path)}'}: {'.'.join(map(str, path))}: "
         if _SETTING in path:
@@ -319,18 +319,18 @@ def check_names(
                 raise ConfigurationError(f"{location}{error}") from None
 
 
-def _texts(value: Any, path: tuple[str | int, ...] = ()) -> Iterator[tuple[tuple[str | int, ...], str]]:
+def _iter_texts(value: Any, path: tuple[str | int, ...] = ()) -> Iterator[tuple[tuple[str | int, ...], str]]:
     if isinstance(value, str):
         yield path, value
     elif isinstance(value, Mapping):
         for name, entry in value.items():
-            yield from _texts(entry, (*path, str(name)))
+            yield from _iter_texts(entry, (*path, str(name)))
     elif isinstance(value, list):
         for index, entry in enumerate(value):
-            yield from _texts(entry, (*path, index))
+            yield from _iter_texts(entry, (*path, index))
 
 
-def _typed_files(word: str) -> Iterator[Path]:
+def _iter_typed_files(word: str) -> Iterator[Path]:
     """Yield the Python files in a word of a command: `mine.py`, `python:mine.py#f`, `LABEL=mine.py#f`."""
     for end in re.finditer(r"\.py(?=$|[#?:@,=])", word):
         head = word[: end.end()]

@@ -21,7 +21,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 
 from .errors import ConfigurationError, JournalError
 from .files import describe_version_problem, is_leftover, write_atomically
-from .journal import creation_advice, missing_journal, open_database
+from .journal import creation_advice, missing_journal_error, open_database
 from .journal_reader import has_records, has_tables, is_unfinished
 from .permissions import SEAL, grant_from_seal, permissions, seal_manifest
 
@@ -227,7 +227,7 @@ class RunFolder:
                     "again in another folder"
                 )
         elif "journal" in self.manifest or [entry.name for entry in self.path.iterdir()] != ["manifest.json"]:
-            raise missing_journal(self.journal)
+            raise missing_journal_error(self.journal)
         self._make_journal()
 
     def lock(self) -> None:

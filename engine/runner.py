@@ -222,8 +222,8 @@ class Runner:
         restored = self._restore()
         self._events.publish(RunStarted(self._clock.wall(), "", total, len(restored)))
         planned = iter(plans)
-        self._queue, self._converse = self._admissible(planned, restored), converse
-        self._journal.on_failure = self._journal_failed
+        self._queue, self._converse = self._iter_admissible(planned, restored), converse
+        self._journal.on_failure = self._on_journal_failure
         async with LagMonitor(self._clock) as lag:
             try:
                 async with anyio.create_task_group() as self._group:
@@ -260,7 +260,7 @@ class Runner:
         self._outcome.restored = len(ended)
         return ended
 
-    def _admissible(self, plans: Iterator[Plan], ended: set[int]) -> Iterator[Plan]:
+    def _iter_admissible(self, plans: Iterator[Plan], ended: set[int]) -> Iterator[Plan]:
         try:
             for plan in plans:
                 if not self._admitting:
@@ -317,7 +317,7 @@ class Runner:
     async def _run_plan(self, plan: Plan) -> None:
         assert self._converse is not None
         self.services.stop.enter()  # the task may be a child of another run that shares the slots
-        with self._recording_failure(plan):
+        with self._handle_errors(plan):
             recorded = self._history.calls(plan.number) if self._history is not None else ()
             conversation = Conversation(
                 self.services, plan.number, plan.key, plan.backends, recorded, plan.label, plan.repeat
@@ -358,14 +358,14 @@ class Runner:
             self._events.publish(ConversationFinished(self._clock.wall(), plan.key, plan.number, result))
 
     @contextmanager
-    def _recording_failure(self, plan: Plan) -> Iterator[None]:
+    def _handle_errors(self, plan: Plan) -> Iterator[None]:
         try:
             yield
         except anyio.get_cancelled_exc_class() as error:
             if is_failure(error):
-                self._failed(plan, error)
+                self._record_failure(plan, error)
                 return
-            self._interrupted(plan)
+            self._record_interruption(plan)
             task = asyncio.current_task()
             if task is None or anyio.current_effective_deadline() == -math.inf:  # cancelled by the caller
                 raise
@@ -380,26 +380,26 @@ class Runner:
             )
         except LimitReached as error:
             # Calls in flight are paid for: they finish and are recorded. Conversations are interrupted at their next.
-            self._interrupted(plan)
+            self._record_interruption(plan)
             if self._outcome.error is None:
                 self._events.publish(LimitHit(self._clock.wall(), "", error.limit, str(error)))
                 self._close_admission()
                 self._outcome.how, self._outcome.error = "budget", error
         except RunStopping:
-            self._interrupted(plan)
+            self._record_interruption(plan)
         except ENDS_RUN as error:
-            if isinstance(error, Unauthorized) and self._answered_before(plan, error):
+            if isinstance(error, Unauthorized) and self._has_accepted_key(plan, error):
                 message = str(error).removeprefix(f"{error.model}: ")
-                self._failed(plan, Forbidden(message, model=error.model, status=error.status))
+                self._record_failure(plan, Forbidden(message, model=error.model, status=error.status))
                 return
-            self._interrupted(plan)
+            self._record_interruption(plan)
             self._end("failed", error)
         except BaseException as error:
             if not is_failure(error):
                 raise
-            self._failed(plan, error)  # a protocol cannot end the program
+            self._record_failure(plan, error)  # a protocol cannot end the program
 
-    def _answered_before(self, plan: Plan, error: Unauthorized) -> bool:
+    def _has_accepted_key(self, plan: Plan, error: Unauthorized) -> bool:
         """Return True if a resumed run's journal shows that the model accepts the key: only this request is forbidden.
 
         Holds for 403 only: a 401 refuses the key itself, which may have changed since then.
@@ -410,7 +410,7 @@ class Runner:
         own = f"{error.model}/"
         return bool(roles) and self._history.has_answers(roles, own if plan.key.startswith(own) else "")
 
-    def _failed(self, plan: Plan, error: BaseException) -> None:
+    def _record_failure(self, plan: Plan, error: BaseException) -> None:
         if isinstance(error, VivaError):
             record = error.to_record()
         else:  # a fault in protocol code: record its location
@@ -423,11 +423,11 @@ class Runner:
         self._outcome.failed += 1
         self._events.publish(ConversationFailed(self._clock.wall(), plan.key, plan.number, record))
 
-    def _interrupted(self, plan: Plan) -> None:
+    def _record_interruption(self, plan: Plan) -> None:
         self._outcome.interrupted += 1
         self._events.publish(ConversationInterrupted(self._clock.wall(), plan.key, plan.number))
 
-    def _journal_failed(self, error: JournalError) -> None:
+    def _on_journal_failure(self, error: JournalError) -> None:
         self._end("failed", error)
 
     def _end(self, outcome: str, error: VivaError | None = None) -> None:

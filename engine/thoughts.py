@@ -98,7 +98,7 @@ class ThoughtMarks:
             raise ValueError("expected the opening and the closing mark, such as <a>…</a>")
         return cls(opening, closing)
 
-    def may_stand_in(self, text: str) -> bool:
+    def may_occur_in(self, text: str) -> bool:
         """Return True if a text may contain a mark; False is certain.
 
         In the hot path: searching for one character is a hundred times cheaper than for a word.
@@ -118,7 +118,7 @@ _DEFAULT_MARKS = ThoughtMarks()
 
 def has_marks(text: str, marks: ThoughtMarks = _DEFAULT_MARKS) -> bool:
     """Return True if a text may contain a mark of thoughts; False is certain."""
-    return marks.may_stand_in(text)
+    return marks.may_occur_in(text)
 
 
 def split_thoughts(text: str, marks: ThoughtMarks = _DEFAULT_MARKS) -> tuple[str, str]:
@@ -126,7 +126,7 @@ def split_thoughts(text: str, marks: ThoughtMarks = _DEFAULT_MARKS) -> tuple[str
 
     A text without marks is returned unchanged as the answer.
     """
-    if not marks.may_stand_in(text):
+    if not marks.may_occur_in(text):
         return "", text
     phrased = _PHRASED.match(text)
     if phrased is not None:

@@ -62,7 +62,7 @@ class WorkerProcess:
             self.end()
             return timeout_result(function, limit)
         except (OSError, EOFError, KeyError) as error:
-            return failure_result("BrokenWorkerProcess", self._cause(error), definition_site(function))
+            return failure_result("BrokenWorkerProcess", self._explain_failure(error), definition_site(function))
 
     @property
     def alive(self) -> bool:
@@ -109,7 +109,7 @@ class WorkerProcess:
             raise EOFError(f"it was not ready after {_START_SECONDS:g} s") from None
         return mine
 
-    def _cause(self, error: Exception) -> str:
+    def _explain_failure(self, error: Exception) -> str:
         if self._process is None:
             self.end()
             return f"no worker process can be started: {error}"
@@ -144,14 +144,14 @@ def serve(descriptor: int) -> None:
     os.set_inheritable(descriptor, False)
     connection = socket.socket(fileno=descriptor)
     requests: queue.SimpleQueue[bytes] = queue.SimpleQueue()
-    threading.Thread(target=_take, args=(connection, requests), daemon=True).start()
+    threading.Thread(target=_receive_requests, args=(connection, requests), daemon=True).start()
     _send(connection, _READY, b"")
     while True:
         kind, data = _answer(requests.get())
         _send(connection, b"c" if kind == COMPUTED else b"e", data)
 
 
-def _take(connection: socket.socket, requests: queue.SimpleQueue[bytes]) -> None:
+def _receive_requests(connection: socket.socket, requests: queue.SimpleQueue[bytes]) -> None:
     try:
         while True:
             requests.put(_receive(connection)[1])
@@ -205,11 +205,11 @@ def _send(connection: socket.socket, kind: bytes, data: bytes, deadline: float |
 
 
 def _receive(connection: socket.socket, deadline: float | None = None) -> tuple[bytes, bytes]:
-    kind, length = _LENGTH.unpack(_exactly(connection, _LENGTH.size, deadline))
-    return kind, _exactly(connection, length, deadline)
+    kind, length = _LENGTH.unpack(_receive_exactly(connection, _LENGTH.size, deadline))
+    return kind, _receive_exactly(connection, length, deadline)
 
 
-def _exactly(connection: socket.socket, count: int, deadline: float | None) -> bytes:
+def _receive_exactly(connection: socket.socket, count: int, deadline: float | None) -> bytes:
     data = bytearray()
     while len(data) < count:
         connection.settimeout(None if deadline is None else max(0.001, deadline - time.monotonic()))

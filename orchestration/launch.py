@@ -20,7 +20,7 @@ from viva.engine.clock import Clock, RealClock
 from viva.engine.computation import StepExecutor
 from viva.engine.errors import ConfigurationError
 from viva.engine.event_loop import LoopYield
-from viva.engine.journal import Journal, damaged_journal
+from viva.engine.journal import Journal, damaged_journal_error
 from viva.engine.journal_reader import History
 from viva.engine.run_folder import RunFolder
 from viva.engine.runner import Outcome, Runner, Slots
@@ -97,7 +97,7 @@ class Launch:
                     raise
                 with History(self.folder.journal) if self._resumed else nullcontext() as history:
                     if history is not None and not history.sound:
-                        raise damaged_journal(self.folder.journal)
+                        raise damaged_journal_error(self.folder.journal)
                     async with Journal(self.folder.journal, self.clock) as journal:
                         try:
                             outcome = await self._run(journal, history, backends, on_ready, shared)

@@ -560,7 +560,7 @@ async def _cancel_and_wait(task: asyncio.Task[None]) -> None:
 def _check_event_loop(clock: Clock | None) -> None:
     """Refuse to run while a scenario file is being imported, or with a clock that does not drive this event loop."""
     refuse_while_loading()
-    if isinstance(clock, VirtualClock) and not clock.rules(asyncio.get_running_loop()):
+    if isinstance(clock, VirtualClock) and not clock.drives(asyncio.get_running_loop()):
         raise ConfigurationError(
             "clock: a VirtualClock needs its own event loop: use viva.run_sync(…, clock=clock), or call "
             "clock.run(main) instead of asyncio.run(main())"

@@ -244,7 +244,7 @@ class ClusterSweep(Sweep):
         except OSError as error:
             raise JournalError(f"{self.out}: cannot make the sweep's folder: {error}") from error
         try:
-            with tempfile.TemporaryDirectory(prefix="viva-cluster-") as scratch, CheckedDatasets().used():
+            with tempfile.TemporaryDirectory(prefix="viva-cluster-") as scratch, CheckedDatasets().activate():
                 self._scratch = Path(scratch)
                 settle_attempts(self.out, self._scratch)
                 write_sweep(self.out, self.recorded)

@@ -43,7 +43,7 @@ class Forecast:
         self.remaining: dict[str, int] = {}
         self.per_conversation: dict[str, dict[str, UsageForecast]] = {}
         self._one_by_one: dict[str, bool] = {}
-        with CheckedDatasets().used() as datasets:
+        with CheckedDatasets().activate() as datasets:
             sweep.survey(datasets)
             usage_by_key: dict[str, dict[str, UsageForecast]] = {}
             for run in sweep.runs:

@@ -111,7 +111,7 @@ class Station:
                 self._look()
                 self._in_flight -= 1
                 permit.succeeded()
-                permit.used(tokens)
+                permit.record_usage(tokens)
         finally:
             self.tally.calls += 1
             self.tally.prompt += prompt

@@ -121,7 +121,7 @@ class Sweep:
         try:
             write_sweep(self.out, self.recorded)
             limit = min(_MOST_OPEN, len(self.runs))
-            with CheckedDatasets().used(), limit_parallel_runs(limit) as self._most_open:
+            with CheckedDatasets().activate(), limit_parallel_runs(limit) as self._most_open:
                 if ready is not None:
                     ready(self)
                 units = self._survey()
@@ -161,7 +161,7 @@ class Sweep:
 
         ``datasets``: those that need not be read through again.
         """
-        with (datasets or CheckedDatasets()).used():
+        with (datasets or CheckedDatasets()).activate():
             self._survey()
 
     def _survey(self) -> list[_CellGroup]:

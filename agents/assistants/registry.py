@@ -47,10 +47,10 @@ def absolute_name(text: str, folder: Path = Path()) -> str:
         ConfigurationError: A model's name contains a credential.
     """
     label, text = _split_label(text)
-    return f"{label}={_absolute(text, folder)}" if label else _absolute(text, folder)
+    return f"{label}={_make_absolute(text, folder)}" if label else _make_absolute(text, folder)
 
 
-def _absolute(text: str, folder: Path) -> str:
+def _make_absolute(text: str, folder: Path) -> str:
     kind, colon, target = text.partition(":")
     if colon and kind in _MODELS:
         return f"{kind}:{with_absolute_path(target, folder)}"

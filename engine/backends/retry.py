@@ -190,7 +190,7 @@ async def attempt_within(limits: Limits, tokens: int, attempt: Callable[[], Awai
             _report_failure(permit, error)
             raise
         permit.succeeded()
-        permit.used(completion.prompt_tokens + completion.completion_tokens)
+        permit.record_usage(completion.prompt_tokens + completion.completion_tokens)
         return completion
 
 

@@ -71,7 +71,7 @@ class ThoughtSplittingBackend(BackendWrapper):
         if request.on_text is not None:
             request = replace(request, on_text=AnswerStream(request.on_text, self._marks).feed)
         completion = await self.inner.generate(request)
-        if not self.replays and self._marks.may_stand_in(completion.text):
+        if not self.replays and self._marks.may_occur_in(completion.text):
             separate_thoughts(completion, self._marks)
         return completion
 

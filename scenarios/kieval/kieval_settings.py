@@ -7,7 +7,7 @@ from typing import Any, ClassVar, Literal
 from pydantic import Field, field_validator, model_validator
 
 from viva.data.dataset import Cluster
-from viva.engine.detectors import detector_makers
+from viva.engine.detectors import detector_factories
 from viva.engine.errors import ConfigurationError
 
 from ..assistant_roles import AssistantNames
@@ -99,7 +99,7 @@ class KievalSettings(RunSettings):
     @classmethod
     def _known_detectors(cls, names: list[str]) -> list[str]:
         try:
-            detector_makers(names)
+            detector_factories(names)
         except ConfigurationError as error:
             raise ValueError(str(error)) from None
         return names

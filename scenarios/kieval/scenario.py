@@ -11,7 +11,7 @@ from viva.agents.assistants.registry import open_assistants
 from viva.agents.prompts import PromptPack
 from viva.data.dataset import Dataset, DatasetRecord, ManifestPart, open_dataset
 from viva.data.items import Item
-from viva.engine.detectors import detector_makers
+from viva.engine.detectors import detector_factories
 from viva.engine.errors import ConfigurationError
 from viva.engine.messages import View
 
@@ -210,7 +210,7 @@ class Kieval(
             settings.rounds,
             settings.early_stop,
             settings.overlap,
-            detector_makers(settings.detectors),
+            detector_factories(settings.detectors),
             sampling,
             settings.first_answer,
             assistants=open_assistants(settings.assistant, ANSWER_TEXT),

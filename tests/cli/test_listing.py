@@ -16,7 +16,7 @@ from viva.cli.main import app
 from viva.data.sources import hub_name, open_source
 from viva.engine.backends.base import ModelSpec
 from viva.engine.backends.registry import with_absolute_path
-from viva.engine.detectors import detector_makers
+from viva.engine.detectors import detector_factories
 from viva.engine.errors import ConfigurationError
 from viva.scenarios.flexeval.metrics import load_function
 from viva.scenarios.kieval.kieval_settings import KievalSettings
@@ -56,7 +56,7 @@ def test_what_is_listed_is_accepted(found: dict[str, list[dict[str, Any]]], tmp_
             open_source(f"{form}:{tmp_path / 'none.jsonl'}")
         assert "unknown form" not in str(caught.value)
     assert all(is_shipped_pack(name) for name in names(found, "packs"))
-    assert len(detector_makers(names(found, "detectors"))) == len(found["detectors"])
+    assert len(detector_factories(names(found, "detectors"))) == len(found["detectors"])
     scores = Signals.from_logprobs("a text", [-1.0, -2.0], [-1.0, -1.0], [0.5, 0.5]).scores()
     assert {name.rstrip("_0123456789") for name in scores} == set(names(found, "contamination"))
     for name in names(found, "assistants"):

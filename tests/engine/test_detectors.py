@@ -9,7 +9,7 @@ from case_tables import case_table
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from viva.engine.detectors import Detector, EmptyReply, Repetition, RoleShift, detector_makers
+from viva.engine.detectors import Detector, EmptyReply, Repetition, RoleShift, detector_factories
 from viva.engine.errors import ConfigurationError
 
 relaxed = settings(deadline=None)
@@ -17,7 +17,7 @@ relaxed = settings(deadline=None)
 
 def made(names: list[str]) -> list[Detector]:
     """New detectors of these names."""
-    return [make() for make in detector_makers(names)]
+    return [make() for make in detector_factories(names)]
 
 
 sizes = st.lists(st.integers(1, 60), min_size=1, max_size=12)

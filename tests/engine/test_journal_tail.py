@@ -20,7 +20,7 @@ def _looks(tail: JournalTail, place: Place, limit: int) -> tuple[Place, list[int
     """All looks until nothing more comes: where they end, conversations, calls, ends."""
     started, calls, ended = [], [], set()
     while True:
-        found = tail.added(*place, set(started) - ended, limit)
+        found = tail.read_additions(*place, set(started) - ended, limit)
         place = found.last_number, found.last_row
         started += [number for number, _, _ in found.started]
         calls += [(one.number, one.call.completion.text) for one in found.calls]
@@ -50,7 +50,7 @@ def test_what_a_later_process_adds_is_found_by_the_next_look(tmp_path: Path) -> 
         state = journal_state(journal)
         small_run(tmp_path / "run", count=9, resume=True)
         assert journal_state(journal) != state
-        found = tail.added(*place, set(range(9)) - ended, 100)
+        found = tail.read_additions(*place, set(range(9)) - ended, 100)
         assert len(calls) + len(found.calls) == 27
         assert ended | {one.number for one in found.ended} == set(range(9))
 

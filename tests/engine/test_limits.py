@@ -184,7 +184,7 @@ def test_tokens_in_any_minute_stay_within_the_limit(wanted: list[int], pauses: l
     async def one(tokens: int) -> None:
         async with limits.permit(tokens) as permit:
             admitted.append((clock.now(), tokens))
-            permit.used(tokens)
+            permit.record_usage(tokens)
 
     async def main() -> None:
         async with anyio.create_task_group() as group:
@@ -206,7 +206,7 @@ def test_more_than_the_whole_limit_gets_through_alone() -> None:
     async def one(tokens: int) -> None:
         async with limits.permit(tokens) as permit:
             admitted.append(clock.now())
-            permit.used(tokens)
+            permit.record_usage(tokens)
 
     async def main() -> None:
         async with anyio.create_task_group() as group:

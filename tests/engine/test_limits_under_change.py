@@ -86,7 +86,7 @@ def test_reservations_are_corrected_by_what_was_used(
         async with limits.permit(tokens) as permit:
             admitted.append(clock.now())
             await clock.sleep(lasts)
-            permit.used(used)
+            permit.record_usage(used)
 
     async def main() -> None:
         async with anyio.create_task_group() as group:
@@ -106,7 +106,7 @@ def test_calls_longer_than_the_window_leave_nothing_behind(used: int) -> None:
         for _ in range(20):
             async with limits.permit(400) as permit:
                 await clock.sleep(70)
-                permit.used(used)
+                permit.record_usage(used)
         async with limits.permit(400):
             assert limits.statistics()["tokens_in_window"] == 400
 

@@ -247,7 +247,7 @@ def test_what_cannot_be_written_down_is_said_and_nobody_waits_for_it(tmp_path: P
 
 def test_a_broken_dataset_ends_the_run_with_its_error(tmp_path: Path) -> None:
     def prepare(runner: Runner, stream: EventStream) -> None:
-        whole = runner._admissible
+        whole = runner._iter_admissible
 
         def breaking(plans: Iterator[Any], ended: set[int]) -> Iterator[Any]:
             def some() -> Iterator[Any]:
@@ -258,7 +258,7 @@ def test_a_broken_dataset_ends_the_run_with_its_error(tmp_path: Path) -> None:
 
             return whole(some(), ended)
 
-        runner._admissible = breaking  # type: ignore[method-assign]
+        runner._iter_admissible = breaking  # type: ignore[method-assign]
 
     outcome, _ = small_run(tmp_path, prepare=prepare, concurrency=1)
     assert outcome.how == "failed"

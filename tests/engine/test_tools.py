@@ -14,7 +14,7 @@ from small_runs import after_calls, results, small_run
 from small_tools import PLACE, RIGHT, TOOLS, WEATHER
 
 from viva.engine.conversation import Conversation
-from viva.engine.detectors import detector_makers
+from viva.engine.detectors import detector_factories
 from viva.engine.errors import ConfigurationError, MalformedOutput
 from viva.engine.events import CallFinished
 from viva.engine.journal_reader import History
@@ -154,7 +154,7 @@ async def two_turns(conversation: Conversation, payload: Any) -> list[Any]:
     hints: list[Any] = [RIGHT, {"role": "assistant", "content": "It rains."}]
     for hint in hints:
         completion = await conversation.generate(
-            "candidate", view, sampling, tools=TOOLS, hint=AssistantHint(hint), watch=detector_makers(["empty"])
+            "candidate", view, sampling, tools=TOOLS, hint=AssistantHint(hint), watch=detector_factories(["empty"])
         )
         view.append("assistant", completion.text, calls=completion.calls or ())
         for call in completion.calls or ():

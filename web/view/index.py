@@ -537,7 +537,7 @@ class Indexer:
         one.used = time.monotonic()
         row = one.row
         again = [] if one.checked else list(self._changed_ends(writer, one))
-        added = one.tail.added(row.last_number, row.last_row, {*writer.unended(row), *again}, _ROW_BATCH)
+        added = one.tail.read_additions(row.last_number, row.last_row, {*writer.unended(row), *again}, _ROW_BATCH)
         one.checked = True
         known = writer.checksums(row, [end.number for end in added.ended])
         ends = [end for end in added.ended if known.get(end.number) != end.checksum]
