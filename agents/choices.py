@@ -89,7 +89,7 @@ def _may_mention(marked: str) -> bool:
     )
 
 
-# A line with which a base model begins the next question behind its answer.
+# A line with which a base model begins the next question after its answer.
 _NEXT_QUESTION = re.compile(
     r"(?<=\S)\s{0,20}\n[#* \t]{0,9}(?:Question|Q|Human|User|Instruction|Frage|问题|質問|문제)\s?\d{0,4}\s?[*:：]",
     re.IGNORECASE,
@@ -245,7 +245,7 @@ class _Line:
         words = [at for at, (token, _) in enumerate(parts) if token[0].isalnum() or token[0] == TEXT_MARK]
         self._single = len(words) == 1
         signs = [at for at, (token, _) in enumerate(parts) if token in CHECK_MARKS]
-        # A choice is behind its sign if the line begins with one.
+        # A choice is after its sign if the line begins with one.
         self._sign = ";{}" if signs and words and signs[0] < words[0] else "{};"
         self._start()
 
@@ -327,7 +327,7 @@ class _Line:
         self._unsure.append(unsure)
 
     def _add_run(self, run: str) -> None:
-        """Add the classes of words that are written without blanks; a particle behind a mention has none."""
+        """Add the classes of words that are written without blanks; a particle after a mention has none."""
         position = 1 if run[0] in "가이" and self._row[-1:] in ("M", "n") and EASTERN.match(run) is None else 0
         while position < len(run):
             match = EASTERN.match(run, position)
@@ -388,7 +388,7 @@ class _Line:
         return word_classes(word) if word.islower() else "w"
 
     def _may_be_word(self, at: int) -> bool:
-        """Return True if a letter stands among words, with no verb and no end of a clause behind it."""
+        """Return True if a letter is among words, with no verb and no end of a clause after it."""
         after = self._next_token(at)
         if not after[:1].isalpha() or _is_east(after[0]) or self._row.endswith(("n", ":", "C")):
             return False
@@ -442,7 +442,7 @@ _REMARK = re.compile(r"[SiYJ:]*?(?:P[Bbih]*|B)?i*(?P<no>N?)[Bbi]*(?P<what>[WRftY
 
 
 def _weigh(left: str, right: str) -> float:
-    """Return how plainly a clause affirms a mention (above 0) or denies it (below), by what stands around it."""
+    """Return how plainly a clause affirms a mention (above 0) or denies it (below), by its context."""
     before, _, explained = left.rpartition(":")
     if set("BSC") & set(explained) and not set("Wf") & set(before):  # "it is no organ at all: it is the skin"
         left = explained
@@ -503,7 +503,7 @@ def _weigh_predicate(verdict: re.Match[str], right: str, *, negated: bool) -> fl
 
 
 def _weigh_statement(stated: re.Match[str], left: str, *, silent: bool) -> float:
-    """Return the weight of a mention behind "the answer is" and the like."""
+    """Return the weight of a mention after "the answer is" and the like."""
     head, tail, before = stated["head"], stated["tail"], left[: stated.start()]
     if (head == "n" and not silent) or "H" in before:
         return _MENTION

@@ -217,7 +217,7 @@ def _verdict_from_json(body: str, judged: str) -> tuple[bool, str] | None:
 
 
 def _verdict_after_json(body: str) -> bool | None:
-    """Return the verdict at the end of a text, behind its last JSON object; None if it ends otherwise."""
+    """Return the verdict at the end of a text, after its last JSON object; None if it ends otherwise."""
     tail = body.rpartition("}")[2][-_MAX_VERDICT_LINE:]
     sentence = [part for part in _SENTENCE.split(tail) if part.strip()][-1:]
     match = _ENDING.search(sentence[0]) if sentence else None

@@ -98,7 +98,7 @@ def files_of_split(folder: Path, split: str, endings: tuple[str, ...], source: s
 
 
 def development_folder(folder: Path, split: str, endings: tuple[str, ...]) -> tuple[Path, str] | None:
-    """Return the development split beside a folder's split, as (folder, split); None if there is none."""
+    """Return the development split beside a folder's split, as (folder, split), or None."""
     files = files_by_split(folder, endings)
     own = canonical_split(split) if split else (next(iter(files)) if len(files) == 1 else "")
     own = own or split_of_folder(folder)
@@ -111,7 +111,7 @@ def development_folder(folder: Path, split: str, endings: tuple[str, ...]) -> tu
 
 
 def development_file(path: Path) -> Path | None:
-    """Return the development split's file that belongs to a file of another split; None if there is none."""
+    """Return the development split's file that belongs to a file of another split, or None."""
     stem = FileStem.from_path(path)
     own = stem.split or split_of_folder(path.parent)
     if own in ("", "dev"):
@@ -215,7 +215,7 @@ class Benchmark(_BenchmarkPart):
     copies: frozenset[str] = frozenset()
 
     def split(self, name: str) -> str:
-        """Return the hub's name of a split, in any spelling; "" if there is none like it."""
+        """Return the hub's name of a split, in any spelling, or ""."""
         return next((split for split in self.splits if canonical_split(split) == canonical_split(name)), "")
 
     def records(self, split: str, subject: str = "") -> int | None:
@@ -227,7 +227,7 @@ class Benchmark(_BenchmarkPart):
         """Return a subject's name, in any spelling.
 
         Raises:
-            ConfigurationError: There is none like it; the message suggests similar ones.
+            ConfigurationError: There is no such subject; the message suggests similar ones.
         """
         subjects = {_plain(subject): subject for subject in self.subjects}
         if _plain(text) not in subjects:
@@ -274,7 +274,7 @@ def load_benchmark(name: str) -> Benchmark:
 
 
 def benchmark_at_hub(location: str) -> Benchmark | None:
-    """Return the benchmark at `owner/name` or `owner/name/config` on the hub; None if there is none."""
+    """Return the benchmark at `owner/name` or `owner/name/config` on the hub, or None."""
     for name in benchmark_names():
         benchmark = load_benchmark(name)
         if location.casefold() == benchmark.hub.id.casefold() or (

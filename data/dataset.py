@@ -183,7 +183,7 @@ class DatasetReader:
                     self._compare_choices(item)
                     yield item
             if location.position == 0 and len(self.source.parts) > 1:
-                self._reject(DatasetError("holds no record", path=part.path))
+                self._reject(DatasetError("contains no record", path=part.path))
 
     def _records(self, part: SourcePart) -> Iterator[Record]:
         try:
@@ -501,7 +501,7 @@ def _open_checked(
             heapq.heappushpop(ranked, rank)
     if total == 0:
         bad = f" ({reading.bad_count} bad lines)" if reading.bad_count else ""
-        raise DatasetError(f"holds no usable item{bad}", path=opened_source.path)
+        raise DatasetError(f"contains no usable item{bad}", path=opened_source.path)
     if listed is not None and matched == 0:
         message = f"none of its {len(listed.ids):,} ids is an id of the {total:,} items of {source}"
         raise DatasetError(message, path=listed.path)

@@ -229,7 +229,7 @@ class _MappedReader:
         """Read a question with choices.
 
         Raises:
-            FieldError: The record is none.
+            FieldError: The record is not valid.
         """
         question, choices = text_field(raw, self._fields.question), self._choices(raw)
         index = self._answer(raw, choices)
@@ -240,7 +240,7 @@ class _MappedReader:
         """Read a question with a free answer.
 
         Raises:
-            FieldError: The record is none.
+            FieldError: The record is not valid.
         """
         question, answer = text_field(raw, self._fields.question), free_answer(raw, self._fields.answer)
         # In published lists, the answer is such a question's single choice.

@@ -260,5 +260,5 @@ def preview(value: Any) -> str:
 
 def _require_printable(value: str, field: str) -> str:
     if "\0" in value:
-        raise FieldError(field, f"holds a NUL character: {preview(value)}")
+        raise FieldError(field, f"contains a NUL character: {preview(value)}")
     return value

@@ -110,7 +110,7 @@ def reject_other_formats(path: Path, head: bytes) -> None:
 def line_text(line: bytes) -> str | BadLine:
     """Return the text of a line's bytes, or why they are invalid."""
     if b"\0" in line:
-        return BadLine(f"holds a NUL byte at position {line.index(0) + 1}", line.count(b'"'))
+        return BadLine(f"contains a NUL byte at position {line.index(0) + 1}", line.count(b'"'))
     try:
         return line.decode()
     except UnicodeDecodeError as error:
@@ -224,7 +224,7 @@ class _JsonScanner:
         if in_list:
             self._skip(1)
             if letter := self._next_character():
-                raise self._error(f"expected the end of the file behind its list, found {preview(letter)}")
+                raise self._error(f"expected the end of the file after its list, found {preview(letter)}")
 
     def _record(self, text: str, line: int) -> dict[str, object] | DatasetError:
         try:
@@ -280,7 +280,7 @@ class _JsonScanner:
         try:
             piece = self._file.read(max(count, _JSON_CHUNK))
         except UnicodeDecodeError as error:
-            raise self._error(f"is not UTF-8 text behind this line ({error.reason}); save the file as UTF-8") from None
+            raise self._error(f"is not UTF-8 text after this line ({error.reason}); save the file as UTF-8") from None
         self._ended = not piece
         self._text, self._at = self._text[self._at :] + piece, 0
 

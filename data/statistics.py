@@ -77,7 +77,7 @@ class DatasetStatistics:
             for choice in item.choices:
                 self.lengths["choice"].add(choice)
         if not self.items and not reading.bad_count:
-            reading.bad.append(DatasetError("holds no record", path=self.source.path))
+            reading.bad.append(DatasetError("contains no record", path=self.source.path))
             reading.bad_count = 1
 
     @property

@@ -112,10 +112,10 @@ class AdaptiveLimit:
             if self._narrowing and wide:
                 self.window = min(self.window, max(1.0, call.level - 1.0))
             return
-        near_refused_pace = (
+        near_refusal = (
             not math.isinf(self.pace) and abs(self.pace - self._refused_pace) <= _EQUAL_PACE_SHARE * self.pace
         )
-        if not self._refusal_evidence.add(call.level, _EXPECTED_BURST if near_refused_pace else _BURST):
+        if not self._refusal_evidence.add(call.level, _EXPECTED_BURST if near_refusal else _BURST):
             return
         self._slow_start = False
         if wide:
@@ -210,9 +210,8 @@ class _FailureEvidence:
 
     def __init__(self) -> None:
         self.answers = 0  # of all kinds
-        self._failures: deque[tuple[int, int]] = deque(
-            maxlen=max(_BURST[0], _TREND[0])
-        )  # answers before it, and its level
+        # Number of answers up to each failure, and its level.
+        self._failures: deque[tuple[int, int]] = deque(maxlen=max(_BURST[0], _TREND[0]))
 
     def add(self, level: int, burst: tuple[int, int] = _BURST) -> bool:
         """Add a failure and return True if there was a short burst of failures, or many over a longer time."""

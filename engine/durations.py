@@ -36,7 +36,7 @@ def format_duration(seconds: float) -> str:
 
 
 def parse_time(date: str | None) -> datetime | None:
-    """Return the time in a header, in HTTP or RFC 3339 format; None if there is none."""
+    """Return the time in a header, in HTTP or RFC 3339 format, or None."""
     if not date:
         return None
     try:

@@ -237,9 +237,7 @@ def user_frame(error: BaseException) -> str:
     """
     while isinstance(error, BaseExceptionGroup):  # raised together in a task group: the first counts
         error = error.exceptions[0]
-    frames = {
-        _frame_rank(frame): frame for frame in _frames_of_error(error.__traceback__)
-    }  # the innermost of each rank
+    frames = {_frame_rank(entry): entry for entry in _frames_of_error(error.__traceback__)}  # the innermost per rank
     return "nowhere" if not frames else "{0.filename}:{0.lineno} in {0.name}".format(frames[min(frames)][1])
 
 

@@ -107,12 +107,11 @@ _CHUNKS = (1024, 256, 64, 16, 4, 1)
 _EAGER_ROWS = 2048
 _FULL_ROWS = 20_000
 _BUSY_SECONDS = 5.0  # wait for another program's lock before each warning
-_PATIENCE_SECONDS = 600.0  # total wait for a lock; if the run was told to stop, only:
-_CLOSING_SECONDS = 30.0
+_PATIENCE_SECONDS = 600.0  # total wait for a lock
+_CLOSING_SECONDS = 30.0  # the same, once the run was told to stop
 SAME_ITEM_PREFIX = "="  # no JSON begins like this
-BRANCH_PREFIX = (
-    "/"  # between the names in a branch's path; no role begins like this, and no name in a path holds it or ":"
-)
+# Separates the names in a branch's path; no role begins with it, and no name in a path contains it or ":".
+BRANCH_PREFIX = "/"
 # The role alone, from the column `role`.
 PLAIN_ROLE = f"case when role like '{BRANCH_PREFIX}%' then substr(role, instr(role, ':') + 1) else role end"
 

@@ -426,7 +426,7 @@ class History:
             yield from self._iter_rows(_SELECT_CALLS.format(self._sum, "rowid = ?"), rowid)
 
     def _iter_rows(self, sql: str, *parameters: Any) -> Iterator[tuple[Any, ...]]:
-        """Yield the rows of a query about one conversation; rows behind a broken page are skipped and named."""
+        """Yield the rows of a query about one conversation; rows after a broken page are skipped and named."""
         try:
             yield from self._connection.execute(sql, parameters)
         except sqlite3.Error as error:
@@ -435,7 +435,7 @@ class History:
             self._note_damage(f"pages of the file at conversation {parameters[0]}")
 
     def _iter_table(self, table: str, columns: str, key: str = "number") -> Iterator[tuple[Any, ...]]:
-        """Yield all rows of a table by ascending key; behind a broken page they are looked up one by one."""
+        """Yield all rows of a table by ascending key; after a broken page they are looked up one by one."""
         latest = -1
         _ = self.sound  # report rows that are missing entirely
         try:

@@ -244,7 +244,7 @@ class Completion:
 def fold_system_messages(messages: Sequence[Message]) -> list[Message]:
     """Return the conversation for a model without system messages.
 
-    Their text is put before the next user message; if none follows, behind the previous one, or in a user message of
+    Their text is put before the next user message; if none follows, after the previous one, or in a user message of
     its own.
     """
     folded: list[Message] = []

@@ -379,7 +379,7 @@ def _seal(record: Mapping[str, Any], code: list[str], key: bytes) -> str:
 
 
 def _seal_key(*, make: bool) -> bytes | None:
-    """Return this user's key; None if there is none, or none can be stored."""
+    """Return this user's key, or None, e.g. if it cannot be stored."""
     base = os.environ.get("XDG_STATE_HOME")
     try:
         folder = (Path(base) if base else Path.home() / ".local" / "state") / "viva"

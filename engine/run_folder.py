@@ -183,9 +183,8 @@ class RunFolder:
             write_atomically(path / "manifest.json", data)
         except (OSError, JournalError) as error:
             folder.remove()
-            cause = (
-                error.__cause__ if isinstance(error, JournalError) else None
-            )  # its advice is for runs that have begun
+            # The advice of a JournalError is for runs that have begun.
+            cause = error.__cause__ if isinstance(error, JournalError) else None
             reason = f"{cause or error}{creation_advice(cause or error)}"
             raise JournalError(f"{path}: cannot make the run folder: {reason}") from error
         return folder

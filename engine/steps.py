@@ -79,7 +79,7 @@ def to_json_bytes(value: Any) -> bytes:
 
 
 def _find_non_finite(value: Any, path: str = "") -> str | None:
-    """Return the path of a number that is not finite; "" is the data itself, None means there is none."""
+    """Return the path of a number that is not finite; "" is the data itself; None if all are finite."""
     if isinstance(value, float):
         return None if math.isfinite(value) else path
     parts = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list | tuple) else ()

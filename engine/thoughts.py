@@ -8,7 +8,7 @@ the channels of harmony (gpt-oss) and of Gemma 4, and the control tokens of othe
 - A closing mark without an opening one ends thoughts that began with the text: the chat template wrote the opening.
 - An opening mark at the beginning of a line that nothing closes leaves no answer after it.
 - A mark between quotation marks or backticks is text about marks. So is an opening one in a code block with the closing
-  one, if any closes it, in the same block; and each within an answer that is one JSON object, behind thoughts or not.
+  one, if any closes it, in the same block; and each within an answer that is one JSON object, after thoughts or not.
 - A closing mark at the very end, after thoughts have ended, is a slip that ends nothing.
 - An element that answers have, too (`<analysis>`), contains thoughts only if it begins the text or follows other
   thoughts, and is closed by its own name alone.
@@ -169,7 +169,7 @@ def split_thoughts(text: str, marks: ThoughtMarks = _DEFAULT_MARKS) -> tuple[str
 
 
 def separate_thoughts(completion: Completion, marks: ThoughtMarks = _DEFAULT_MARKS) -> None:
-    """Move the thoughts in a new answer's text to `completion.thoughts`, behind thoughts received separately.
+    """Move the thoughts in a new answer's text to `completion.thoughts`, after thoughts received separately.
 
     The reply's tokens (`pieces`) are dropped if thoughts were: later requests contain only the answer.
     """
@@ -311,7 +311,7 @@ def _without_elements(text: str, marks: list[re.Match[str]]) -> list[re.Match[st
 
 
 def _before_object(text: str, marks: list[re.Match[str]]) -> list[re.Match[str]]:
-    """Drop marks within a JSON object that is the whole answer behind the thoughts."""
+    """Drop marks within a JSON object that is the whole answer after the thoughts."""
     ends = [at for at, mark in enumerate(marks) if mark["closing"] and _OBJECT.match(text, mark.end())]
     for at in ends[:_MAX_OBJECTS]:
         if _is_object(text[marks[at].end() :]):

@@ -236,7 +236,7 @@ class _RequestCollector(Conversation):
         hint: Any = None,
         watch: Sequence[Callable[[], Detector]] = (),
     ) -> Completion:
-        stored, ordinal = self._next(role)
+        stored, ordinal = self._count_call(role)
         if not any(message.role == "assistant" and message.content in self._replies for message in view.messages):
             request = LoadRequest(
                 f"{self.key}:{stored}{ordinal}",

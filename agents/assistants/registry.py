@@ -113,6 +113,6 @@ def _split_label(text: str) -> tuple[str, str]:
 
 
 def _split_reference(text: str) -> tuple[str, str]:
-    """Return a name, and the `@TEXT` behind it ("" if there is none)."""
+    """Return a name, and the `@TEXT` after it ("" if there is none)."""
     match = _AGAINST.search(text)
     return (text, "") if match is None else (text[: match.start()], match.group())

@@ -61,7 +61,7 @@ def test_an_empty_file_is_not_sound(tmp_path: Path) -> None:
     path.write_text("")
     done = viva("data", "check", path)
     assert done.returncode == 1
-    assert f"{path}: holds no record" in done.stdout
+    assert f"{path}: contains no record" in done.stdout
 
 
 @pytest.mark.parametrize("source", ["none.jsonl", "mmlu:none:test", "nope:none", "hf:nothing"])

@@ -115,7 +115,7 @@ def test_line_1_a_correction_that_could_not_be_read_again_is_refused(run: Path, 
     before = _report(run)
     done = viva("review", run, "--apply", tmp_path / "back.tsv")
     assert (done.returncode, done.stdout) == (2, "")
-    assert f"back.tsv:2: field '{column}': holds a NUL character" in done.stderr
+    assert f"back.tsv:2: field '{column}': contains a NUL character" in done.stderr
     assert _report(run) == before  # every later report of the run failed
 
 

@@ -88,9 +88,9 @@ TABLE: dict[str, Malformed] = {
     "no object": generic('["id"]', None, "expected a JSON object, found list"),
     "key given twice": generic('{"answer": "A", "id": "b", "answer": "B"}', None, 'the key "answer" is given twice'),
     "key twice within": generic('{"id": "b", "choices": {"text": 1, "text": 2}}', None, 'key "text" is given twice'),
-    "NUL byte": generic('{"id": "b\0"}', None, "holds a NUL byte at position 10"),
-    "escaped NUL": generic(GOOD | {"id": "b", "question": "W\0?"}, "question", "holds a NUL character"),
-    "NUL in a choice": generic(GOOD | {"id": "b", "choices": ["t\0", "f"]}, "choices", "holds a NUL character"),
+    "NUL byte": generic('{"id": "b\0"}', None, "contains a NUL byte at position 10"),
+    "escaped NUL": generic(GOOD | {"id": "b", "question": "W\0?"}, "question", "contains a NUL character"),
+    "NUL in a choice": generic(GOOD | {"id": "b", "choices": ["t\0", "f"]}, "choices", "contains a NUL character"),
     "not UTF-8": Malformed(
         jsonl(GOOD) + '{"question": "锡"}\n'.encode("gbk") + jsonl(GOOD | {"id": "c"}),
         2,
@@ -144,7 +144,7 @@ TABLE: dict[str, Malformed] = {
         0,
         passable=False,
     ),
-    "NUL in a table": table(HEAD + "1,W\0?,a,b,A\n2,Why?,a,b,A\n", 2, None, "holds a NUL byte", 1),
+    "NUL in a table": table(HEAD + "1,W\0?,a,b,A\n2,Why?,a,b,A\n", 2, None, "contains a NUL byte", 1),
     "not UTF-8 within quotes": table(
         HEAD.encode() + b'1,"Who\nis \xff?",a,b,A\n2,Why?,a,b,A\n', 3, None, "is not UTF-8 text", 1
     ),
@@ -262,7 +262,7 @@ def test_of_very_many_bad_lines_the_first_are_kept_and_all_are_counted(tmp_path:
     path.write_bytes(jsonl(GOOD, *["{"] * 500))
     dataset = open_dataset(str(path), skip_bad=True)
     assert dataset.skipped == 500
-    with pytest.raises(DatasetError, match=r"holds no usable item \(2 bad lines\)"):
+    with pytest.raises(DatasetError, match=r"contains no usable item \(2 bad lines\)"):
         open_dataset(_file(tmp_path / "bad.jsonl", "{\n}\n"), skip_bad=True)
     assert [error.line for error in dataset.bad] == list(range(2, 2 + MAX_KEPT_ERRORS))
 
@@ -277,8 +277,8 @@ def test_what_is_no_file_is_refused_and_never_waited_for(tmp_path: Path) -> None
         str(folder): "is a folder: name its form",
         f"generic:{folder}": "has no file ending in",
         str(gone): "cannot be read: No such file or directory",
-        _file(tmp_path / "empty.jsonl", ""): "holds no usable item",
-        _file(tmp_path / "header.csv", HEAD): "holds no usable item",
+        _file(tmp_path / "empty.jsonl", ""): "contains no usable item",
+        _file(tmp_path / "header.csv", HEAD): "contains no usable item",
         _file(tmp_path / "items.xlsx", "PK"): "unknown kind of file '.xlsx'; the form generic is read from .jsonl, ",
         f"generic:{tmp_path / 'missing.jsonl'}": "cannot be read: No such file or directory",
         str(tmp_path / ("long" * 100)): "cannot be read: File name too long",
@@ -306,7 +306,7 @@ def test_a_file_without_permission_is_named(tmp_path: Path) -> None:
 def test_an_empty_file_among_others_is_not_overlooked(tmp_path: Path) -> None:
     (tmp_path / "anatomy_test.csv").write_text(MMLU)
     (tmp_path / "law_test.csv").write_text("")
-    with pytest.raises(DatasetError, match=r"law_test\.csv: holds no record"):
+    with pytest.raises(DatasetError, match=r"law_test\.csv: contains no record"):
         open_dataset(f"mmlu:{tmp_path}")
     assert open_dataset(f"mmlu:{tmp_path}", skip_bad=True).total == 1
     check = DatasetStatistics(f"mmlu:{tmp_path}")
