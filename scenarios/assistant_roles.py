@@ -75,12 +75,12 @@ def check_assistant_texts(
         against = (assistant.against or default) if assistant.comparing else None
         if assistant.comparing and against is None:
             raise ConfigurationError(
-                f"assistant '{assistant.name}': {source} names no text to compare with; write @TEXT behind it, one of: "
+                f"assistant '{assistant.name}': {source} has no default text to compare with; append @TEXT, one of: "
                 f"{', '.join(texts)}"
             )
         if against is not None and against not in texts:
             raise ConfigurationError(
-                f"assistant '{assistant.name}': {source} has no text '{against}' besides the response; it has "
+                f"assistant '{assistant.name}': {source} has no text '{against}' besides the response; available: "
                 f"{', '.join(texts)}"
             )
 

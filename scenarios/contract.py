@@ -644,7 +644,7 @@ def compared_role(roles: Iterable[Role]) -> Role:
     compared = [role for role in roles if role.many]
     if len(compared) != 1:
         names = " and ".join(role.name for role in compared) or "no role's"
-        raise ConfigurationError(f"this needs a scenario that compares the models of one role; here are {names}")
+        raise ConfigurationError(f"this needs a scenario that compares the models of one role; compared here: {names}")
     return compared[0]
 
 

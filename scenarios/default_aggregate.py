@@ -13,7 +13,7 @@ from viva.scoring.intervals import Estimate
 
 from .contract import SCORE, Ranges, Role
 from .models import lineups
-from .run_aggregate import ModelResults, RunAggregate, common_tables
+from .run_aggregate import ModelResults, RunAggregate, common_tables, tier_name
 
 TRUTH_RANGE = (0.0, 1.0)
 
@@ -85,7 +85,8 @@ class Measures(RunAggregate[CandidateMeasures]):
     ) -> None:
         super().__init__(manifest, lambda: CandidateMeasures(ranges), lineups(roles, manifest["models"]))
         self._unit = unit
-        self._role = "+".join(role.name for role in roles if role.many)
+        several = sum(role.many for role in roles) > 1
+        self._header = "pairing" if several else "candidate"
 
     def add(self, key: str, result: Any) -> None:
         self.model_of(key).add(result)
@@ -120,8 +121,10 @@ class Measures(RunAggregate[CandidateMeasures]):
             row += [f"{sum(measure['unscored'] for measure in record['measures'].values()):,}"] if unscored else []
             rows.append([*row, f"{record['failed']:,}"])
         titles = [self.score_header() if name == SCORE else name for name in names]
-        header = [self._role, "conversations", *titles, *(["unscored"] if unscored else []), "failed"]
-        title = f"{report['scenario']} on {report['dataset']['name']}, seed {report['seed']}, tier {report['tier']}"
+        header = [self._header, "conversations", *titles, *(["unscored"] if unscored else []), "failed"]
+        title = (
+            f"{report['scenario']} on {report['dataset']['name']}, seed {report['seed']}, {tier_name(report['tier'])}"
+        )
         return (title, header, rows)
 
     def _counts(self, report: dict[str, Any]) -> list[Table]:
@@ -130,7 +133,7 @@ class Measures(RunAggregate[CandidateMeasures]):
             counts = {label: record["counts"].get(name, {}) for label, record in report["candidates"].items()}
             every = sorted({value for record in counts.values() for value in record})
             rows = [[label, *(f"{record.get(value, 0):,}" for value in every)] for label, record in counts.items()]
-            tables.append((f"{name}: how often each value was returned", [self._role, *every], rows))
+            tables.append((f"Values of {name}, number of conversations", [self._header, *every], rows))
         return tables
 
     def _stops(self, report: dict[str, Any]) -> Table:
@@ -139,7 +142,7 @@ class Measures(RunAggregate[CandidateMeasures]):
             for label, record in report["candidates"].items()
             for reason, count in record["stopped"].items()
         ]
-        return ("Why conversations ended early", [self._role, "reason", "conversations"], rows)
+        return ("Early stops", [self._header, "reason", "conversations"], rows)
 
 
 def estimate_record(mean: ClusteredMean | None, ends: Estimate | None) -> dict[str, Any]:

@@ -49,8 +49,8 @@ def to_json_value(value: Any, name: str) -> Any:
         data = orjson.dumps(value, default=_json_default, option=_JSON_OPTIONS)
     except (TypeError, RecursionError) as error:
         raise TypeError(
-            f"{name} returned what cannot be recorded ({type(value).__name__}): {error}; return a number, or a dict of "
-            "numbers, truth values and texts"
+            f"{name} returned a value that cannot be recorded ({type(value).__name__}): {error}; return a number, or a "
+            "dict of numbers, booleans and strings"
         ) from None
     if len(data) > _MOST_BYTES:
         raise TypeError(f"{name} returned {len(data)} bytes of JSON; at most {_MOST_BYTES} are recorded")
@@ -71,7 +71,7 @@ POOL = "candidate"  # the setting of models that meet each other
 _NAME = re.compile(r"\w[\w-]*")
 ScenarioFunction = Callable[..., Awaitable[Any]]
 Range = tuple[float | None, float | None]
-_TASKS = "Tasks as JSON lines, one a line, of the type that the scenario's function takes."
+_TASKS = "JSON Lines file of tasks, in the type of the scenario function's second argument."
 
 
 class FunctionScenario(Scenario[RunSettings, InlineTask]):
@@ -115,7 +115,7 @@ class FunctionScenario(Scenario[RunSettings, InlineTask]):
         elif source is not None:
             tasks = read_tasks(Path(source), self.task_type)
         else:
-            raise ConfigurationError(f"{self.name}: there are no tasks; give tasks=… in Python, or --tasks FILE.jsonl")
+            raise ConfigurationError(f"{self.name}: no tasks; give tasks=… in Python, or --tasks FILE.jsonl")
         name = "tasks" if source is None or self._tasks is not None else Path(source).stem
         records: dict[str, Any] = {"dataset": {"name": name, "digest": tasks.digest, "chosen": len(tasks)}}
         if self.file is not None:
@@ -252,7 +252,7 @@ def scenario(
         title = name or function.__name__
         if not _NAME.fullmatch(title):
             raise ConfigurationError(
-                f"name '{title}': expected letters, digits, '-' and '_': it stands in folders' names"
+                f"name '{title}': expected letters, digits, '-' and '_', because it is part of folder names"
             )
         summary = (inspect.getdoc(function) or f"The scenario {title}.").split("\n", 1)[0]
         scenario_class = type(
@@ -311,8 +311,8 @@ def _score_ranges(score: Range | Mapping[str, Range] | None, names: Sequence[str
             pair = math.nan, math.nan
         if not (isinstance(name, str) and pair[0] < pair[1]):
             raise ConfigurationError(
-                f"score: expected (least, greatest), such as (0, 1) or (0, None), or a dict of such pairs by the names "
-                f"that are returned; found {name!r}: {ends!r:.80}"
+                f"score: expected (lowest, highest), such as (0, 1) or (0, None), or a dict of such pairs by returned "
+                f"name; found {name!r}: {ends!r:.80}"
             )
         ranges[name] = pair
     return ranges
@@ -328,7 +328,7 @@ def _check_roles(roles: Sequence[Role], settings: type[RunSettings]) -> None:
         if not isinstance(name, str):
             raise ConfigurationError(f'role {name!r}: expected a name, such as compare="pupil"')
         if not name.isidentifier() or name.startswith("_") or names.count(name) > 1:
-            raise ConfigurationError(f"role '{name}': expected a plain name that stands there once")
+            raise ConfigurationError(f"role '{name}': expected an identifier that is used once")
         if name in settings.model_fields or name in (
             "tasks",
             "repeats",
@@ -340,24 +340,24 @@ def _check_roles(roles: Sequence[Role], settings: type[RunSettings]) -> None:
             "help",
             "h",
         ):
-            raise ConfigurationError(f"role '{name}': is the name of a setting; choose another")
+            raise ConfigurationError(f"role '{name}': this is the name of a setting; choose another name")
 
 
 def _settings_class(title: str, roles: Sequence[Role], base: type[RunSettings]) -> type[RunSettings]:
     fields: dict[str, Any] = {}
     for role in roles:
         if role.pool:
-            description = "Model to compare; give several times: every two of them meet."
+            description = "Model to compare; give at least two: every pair of them meets."
             fields[role.pool] = (ModelNames, Field(min_length=2, description=description))
         elif role.many:
-            description = f"Model that plays the {role.name}; may be given several times: they are compared."
+            description = f"Model that plays the {role.name}; give several to compare them."
             fields[role.name] = (ModelNames, Field(min_length=1, description=description))
         else:
             fields[role.name] = (ModelName, Field(description=f"Model that plays the {role.name}."))
     own = {
         "tasks": (FilePath | None, Field(default=None, description=_TASKS)),
-        "repeats": (int, Field(default=1, ge=1, description="How often each task is held with each model.")),
-        "temperature": (float | None, temperature_option("all roles (default: what the scenario asks for)", None)),
+        "repeats": (int, Field(default=1, ge=1, description="How often each task is run with each model.")),
+        "temperature": (float | None, temperature_option("all roles (default: set by the scenario)", None)),
         **{f"{role.name}_tokens": (int | None, tokens_option(f"answer of the {role.name}", None)) for role in roles},
     }
     fields |= {name: field for name, field in own.items() if name not in base.model_fields}
@@ -372,12 +372,12 @@ def _parameter_types(function: ScenarioFunction) -> list[Any]:
     try:
         hints = get_type_hints(function)
     except NameError as error:
-        raise ConfigurationError(f"{function.__name__}: its annotations cannot be read: {error}") from None
+        raise ConfigurationError(f"{function.__name__}: cannot read its annotations: {error}") from None
     parameters = list(inspect.signature(function).parameters)
     if not 2 <= len(parameters) <= 3:
         raise ConfigurationError(
-            f"{function.__name__}: takes (conversation, task), or (conversation, task, settings); the decorator names "
-            "the type of the settings, a subclass of viva.RunSettings (settings=…)"
+            f"{function.__name__}: takes (conversation, task), or (conversation, task, settings); the decorator's "
+            "settings=… is the type of the settings, a subclass of viva.RunSettings"
         )
     return [hints.get(name, Any) for name in parameters]
 

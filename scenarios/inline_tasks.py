@@ -43,12 +43,12 @@ class InlineTasks:
     def __init__(self, tasks: Iterable[InlineTask], source: str) -> None:
         self._tasks = list(tasks)
         if not self._tasks:
-            raise ConfigurationError(f"{source}: there are no tasks")
+            raise ConfigurationError(f"{source}: no tasks")
         ids: set[str] = set()
         digest = hashlib.sha256()
         for task in self._tasks:
             if task.id in ids:
-                raise ConfigurationError(f"{source}: two tasks have the id '{task.id}'; give each an 'id' of its own")
+                raise ConfigurationError(f"{source}: two tasks have the id '{task.id}'; ids must be unique")
             ids.add(task.id)
             digest.update(_json(task.to_record(), task.id) + b"\n")
         self.digest = digest.hexdigest()[:16]

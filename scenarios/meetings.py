@@ -196,7 +196,7 @@ class Meetings(Measures):
         ]
         tables.append(_pairs_table(report["pairs"]))
         tables.append(_results_table("By role, over all models", "role", report["roles"], self.score_header()))
-        return [*tables, ("By pairing", header, rows), *remaining]
+        return [*tables, (f"By pairing ({'+'.join(self._pools)})", header, rows), *remaining]
 
 
 def _results_table(title: str, first: str, results: Mapping[str, Mapping[str, Any]], score: str) -> Table:
@@ -220,7 +220,7 @@ def _pairs_table(pairs: Sequence[Mapping[str, Any]]) -> Table:
         counts = [f"{pair[name]:,}" for name in ("won", "tied", "lost")]
         rows.append([*pair["models"], f"{pair['conversations']:,}", *difference, *counts])
     header = ["first", "second", "conversations", *scored, "won", "tied", "lost"]
-    return ("How the first of each pair did against the second, in both roles", header, rows)
+    return ("Results of the first model of each pair against the second, in both roles", header, rows)
 
 
 def _clustered_record(values: Sequence[tuple[str, float]], scale: tuple[float, float] | None) -> dict[str, Any]:

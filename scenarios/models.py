@@ -32,7 +32,7 @@ def model_labels(models: list[str]) -> dict[str, str]:
             label = Path(label).name or label
         if label in labels:
             raise ConfigurationError(
-                f"two candidates are called '{label}'; tell them apart with ?label=NAME in the model's name"
+                f"two candidates have the label '{label}'; set another with ?label=NAME in the model's name"
             )
         labels[label] = text
     return labels
@@ -61,7 +61,7 @@ def lineups(roles: Iterable[Role], models: Mapping[str, Any]) -> dict[str, dict[
         label = "+".join(labels)
         if label in result:
             raise ConfigurationError(
-                f"two pairings of models are called '{label}'; tell them apart with ?label=NAME in a model's name"
+                f"two pairings of models have the label '{label}'; set another with ?label=NAME in a model's name"
             )
         result[label] = {role.name: model_label for role, model_label in zip(compared, labels, strict=True)}
     return result
@@ -121,8 +121,8 @@ def check_prices(settings: RunSettings, models: Iterable[str]) -> None:
     unpriced = [model for model in dict.fromkeys(models) if known_price(model) is None]
     if bounds and unpriced:
         raise ConfigurationError(
-            f"{' and '.join(bounds)}: the price of {', '.join(unpriced)} is not known; give price_in= and price_out= "
-            "(per million tokens) in the model's name, 0 where it costs nothing"
+            f"{' and '.join(bounds)}: the price of {', '.join(unpriced)} is unknown; give price_in= and price_out= "
+            "(per million tokens) in the model's name, 0 if it costs nothing"
         )
 
 
@@ -134,7 +134,7 @@ def label_of_key(key: str, labels: list[str]) -> str:
     """
     matches = [label for label in labels if key.startswith(f"{label}/")]
     if not matches:
-        raise JournalError(f"the journal holds a conversation '{key}' of no candidate in manifest.json: {labels}")
+        raise JournalError(f"the journal has a conversation '{key}', but manifest.json has no such candidate: {labels}")
     return max(matches, key=len)
 
 

@@ -100,7 +100,7 @@ def _load_entry_point(point: EntryPoint) -> AnyScenario:
         raise ConfigurationError(f"{origin}: expected a viva.Scenario, found {type(scenario).__name__}")
     if getattr(scenario, "name", None) != point.name:  # a recorded run finds its scenario by this name
         raise ConfigurationError(
-            f"{origin}: calls itself '{getattr(scenario, 'name', '')}'; give the entry point the same name"
+            f"{origin}: its name is '{getattr(scenario, 'name', '')}'; give the entry point the same name"
         )
     return scenario
 
@@ -126,5 +126,5 @@ def scenario_from_file(file: Path, name: str | None = None) -> AnyScenario:
             f"{file}: expected {f'the scenario {name}' if name else 'one scenario, or FILE.py#NAME'}; it has {names}"
         )
     if sum(scenario.name == chosen[0] for scenario in every) > 1:
-        raise ConfigurationError(f"{file}: has several scenarios called '{chosen[0]}'; give each a name= of its own")
+        raise ConfigurationError(f"{file}: several scenarios are called '{chosen[0]}'; give each its own name=")
     return register(by_name[chosen[0]])

@@ -156,7 +156,7 @@ def finish_marks(call: Exchange) -> Iterable[Mark]:
     """Return marks for an answer that did not end normally."""
     finish = call.completion.finish if call.completion is not None else "stop"
     if finish == "length":
-        yield Mark("cut at the token limit", level=0)
+        yield Mark("truncated at the token limit", level=0)
     elif finish not in ("stop", "tool_calls"):
         yield Mark("ended by", finish.removeprefix("watch:"), 0)
 

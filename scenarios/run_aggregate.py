@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any, ClassVar, Generic, TypeVar
 
 from viva.engine.conversation import Conversation
+from viva.reports.page import TIER_NAMES
 from viva.reports.run_tables import (
     Irregular,
     add_irregular,
@@ -30,6 +31,11 @@ def conversation_costs(conversation: Conversation) -> dict[str, Any]:
     """Return the last fields of a conversation's record: usage by role, and irregular answers if any."""
     usage = {role: used.to_record() for role, used in sorted(conversation.usage.items())}
     return {"usage": usage} | ({"irregular": conversation.irregular} if conversation.irregular else {})
+
+
+def tier_name(tier: str) -> str:
+    """Return how reproducible a run of this tier is."""
+    return TIER_NAMES.get(tier, f"tier {tier}")
 
 
 _MAX_HEADLINE = 4  # models in a progress line

@@ -82,7 +82,11 @@ def temperature_option(subject: str, default: float | None = 0.0) -> Any:
 
 def tokens_option(output: str, default: int | None) -> Any:
     """Return the field `ROLE_tokens`, for the token limit of `output`, such as an answer of the candidate."""
-    return Field(default=default, ge=1, description=f"Longest {output}, in tokens.")
+    return Field(
+        default=default,
+        ge=1,
+        description=f"Maximum tokens per {output}.",
+    )
 
 
 def pack_option(name: str) -> Any:
@@ -92,12 +96,12 @@ def pack_option(name: str) -> Any:
 
 def count_option(unit: str) -> Any:
     """Return the field `n`."""
-    return Field(default=None, ge=1, description=f"{unit} drawn by the seed (all if not given).")
+    return Field(default=None, ge=1, description=f"{unit} to sample with the seed (default: all).")
 
 
 def skip_option(problem: str) -> Any:
     """Return the field `skip_bad_items`."""
-    return Field(default=False, description=f"Leave out lines that {problem}, and count them.")
+    return Field(default=False, description=f"Skip and count lines that {problem}.")
 
 
 class RunSettings(BaseModel):
@@ -105,30 +109,28 @@ class RunSettings(BaseModel):
 
     model_config = ConfigDict(extra="forbid")
 
-    seed: int = Field(default=7, description="Every random choice of the run derives from it.")
-    concurrency: int = Field(default=500, ge=1, description="Conversations in flight at most.")
+    seed: int = Field(default=7, description="Seed of every random choice of the run.")
+    concurrency: int = Field(default=500, ge=1, description="Maximum number of conversations in flight.")
     max_tokens_total: int | None = Field(default=None, ge=1, description="Stop the run after this many tokens.")
     max_calls: int | None = Field(default=None, ge=1, description="Stop the run after this many model calls.")
     max_cost: float | None = Field(
-        default=None, gt=0, description="Stop the run after this much money (see price_in, price_out)."
+        default=None, gt=0, description="Stop the run at this cost (see price_in, price_out)."
     )
     max_seconds: float | None = Field(default=None, gt=0, description="Stop the run after this many seconds.")
     patience: float = Field(
         default=600.0,
         ge=0,
-        description="Wait so many seconds for a model that is gone, then stop; 0: do not wait.",
+        description="Seconds to wait for an unreachable model before giving up (0: none).",
     )
-    chaos: FilePath | None = Field(default=None, description="YAML file of faults to meet on purpose (docs/models.md).")
-    strict: bool = Field(
-        default=False, description="Refuse models that cannot give byte-identical transcripts (tier C)."
-    )
+    chaos: FilePath | None = Field(default=None, description="YAML file of faults to inject (docs/models.md).")
+    strict: bool = Field(default=False, description="Refuse models without reproducible transcripts.")
     conversation_tokens: int | None = Field(
         default=None, ge=1, description="End a conversation after this many tokens."
     )
     conversation_calls: int | None = Field(
         default=None, ge=1, description="End a conversation after this many model calls."
     )
-    conversation_cost: float | None = Field(default=None, gt=0, description="End a conversation after this much money.")
+    conversation_cost: float | None = Field(default=None, gt=0, description="End a conversation at this cost.")
     conversation_seconds: float | None = Field(
         default=None, gt=0, description="End a conversation after this many seconds."
     )

@@ -37,9 +37,7 @@ EXAMPLES = "examples"
 class AuditSettings(RunSettings):
     """Audits of judges: do irrelevant changes affect their verdicts?"""
 
-    judge: ModelNames = Field(
-        min_length=1, description="Model that judges; may be given several times: all are audited."
-    )
+    judge: ModelNames = Field(min_length=1, description="Judge to audit; may be given several times.")
     cases: Annotated[str, file_or(EXAMPLES)] = Field(
         default=EXAMPLES,
         description="JSONL with question, answers, and optionally id, families, preferred; or 'examples' (shipped).",
@@ -49,12 +47,12 @@ class AuditSettings(RunSettings):
     )
     family: list[str] = Field(
         default=[],
-        description="LABEL=FAMILY: the family of a judge, as the cases name families (else that in its label).",
+        description="LABEL=FAMILY: the model family of a judge, named as in the cases (default: the one in its label).",
     )
     n: int | None = count_option("Cases")
     retests: int = Field(default=5, ge=2, le=100, description="How often the same answer is graded (retest).")
     temperature: float = temperature_option("the judge")
-    retest_temperature: float = Field(default=0.7, ge=0, le=2, description="That of the audit retest.")
+    retest_temperature: float = Field(default=0.7, ge=0, le=2, description="Sampling temperature of the audit retest.")
     judge_tokens: int = tokens_option("reasoning with verdict", 1024)
     pack: FilePath = pack_option("audit")
 
@@ -136,10 +134,10 @@ def open_cases(source: str, limit: int | None, seed: int) -> list[AuditCase]:
         with located_errors(path, line):
             for case in _parse_cases(raw, line):
                 if lines.setdefault(case.id, line) != line or any(case.id == previous.id for previous in cases[-1:]):
-                    raise FieldError("id", f"'{case.id}' stands in line {lines[case.id]} already; ids are unique")
+                    raise FieldError("id", f"'{case.id}' is already in line {lines[case.id]}; ids must be unique")
                 cases.append(case)
     if not cases:
-        raise DatasetError("holds no case", path=str(path))
+        raise DatasetError("has no cases", path=str(path))
     return sample_cases(cases, limit, seed)
 
 
@@ -183,7 +181,7 @@ def _parse_cases(raw: Mapping[str, Any], line: int) -> Iterator[AuditCase]:
             raise FieldError(f"answers.{at}", f"expected text, found {preview(answer)}")
     families = raw.get("families") or [None] * len(answers)
     if not isinstance(families, list) or len(families) != len(answers):
-        raise FieldError("families", f"expected one for each of {len(answers)} answers, found {preview(families)}")
+        raise FieldError("families", f"expected one per answer ({len(answers)}), found {preview(families)}")
     if wrong := [
         family for family in families if family is not None and (not isinstance(family, str) or not family.strip())
     ]:
@@ -214,4 +212,4 @@ def _parse_cases(raw: Mapping[str, Any], line: int) -> Iterator[AuditCase]:
 def check_has_pairs(cases: Iterable[AuditCase], audits: Iterable[str]) -> None:
     """Raise `ConfigurationError` if no case fits any of the audits."""
     if not any(case.paired for case in cases) and set(audits) <= {"position", "self"}:
-        raise ConfigurationError("cases: none has two answers, which the audits position and self compare")
+        raise ConfigurationError("cases: no case has two answers, which the audits position and self need")

@@ -14,7 +14,7 @@ from viva.reports.tables import DASH, Table, p_value, percent, signed
 from viva.scoring.comparison import Effect, adjust_p_values, balanced_effect, mean_effect, spread_effect
 from viva.scoring.intervals import Estimate, extend_to_zero
 
-from ..run_aggregate import ModelResults, RunAggregate, common_tables
+from ..run_aggregate import ModelResults, RunAggregate, common_tables, tier_name
 from .audit_cases import AuditSettings
 from .audit_protocol import BASE_SCALE, JUDGE
 
@@ -185,7 +185,7 @@ _TITLES = {
     "position": "position: first − second",
     "verbosity": "verbosity: padded − plain",
     "format": "format: Markdown − plain",
-    "self": "self: own − other family",
+    "self": "self-preference: own − other family",
     "retest": "retest: spread of grades",
 }
 
@@ -249,8 +249,8 @@ def summary_sentence(label: str, records: list[dict[str, Any]]) -> str:
     biased = {record["audit"] for record in own if record["found"]}
     unaffected = join_names(name for name in clean if name not in biased)
     if not phrases:
-        return f"{label}: no effect was found" + (f" ({unaffected})" if unaffected else "") + "."
-    return f"{label} {'; '.join(phrases)}." + (f" Nothing was found in: {unaffected}." if unaffected else "")
+        return f"{label}: no effect found" + (f" ({unaffected})" if unaffected else "") + "."
+    return f"{label} {'; '.join(phrases)}." + (f" No effect found: {unaffected}." if unaffected else "")
 
 
 def _effect_phrase(record: Mapping[str, Any]) -> str:
@@ -288,14 +288,14 @@ def finding_tables(report: Mapping[str, Any]) -> list[Table]:
             listing = join_names(f"{case} ({signed(value, 2)})" for case, value in record["cases"])
             cases.append([*head, f"{record['showing']:,}", listing])
     head = (["judge"] if several else []) + ["audit"]
-    title = f"Audit on {report['dataset']['name']}, seed {report['seed']}, tier {report['tier']}"
+    title = f"Audit on {report['dataset']['name']}, seed {report['seed']}, {tier_name(report['tier'])}"
     unread = [[label, f"{record['unscored']:,} of {record['verdicts']:,}"]
               for label, record in report["candidates"].items() if record["unscored"]]  # fmt: skip
     return [
         (title, [*head, "effect", "interval", "Holm p", "cases", "found"], rows),
-        ("Beside the effects", [*head, "note"], beside),
-        ("Cases that show it", [*head, "cases", "strongest"], cases),
-        ("Verdicts that could not be read", ["judge", "unscored"], unread),
+        ("Notes", [*head, "note"], beside),
+        ("Examples", [*head, "cases", "strongest"], cases),
+        ("Unreadable verdicts", ["judge", "unscored"], unread),
     ]
 
 
@@ -306,6 +306,6 @@ def _finding_note(record: Mapping[str, Any]) -> str | None:
         return f"all grades of a case are the same in {percent(record['unanimous'])} of cases"
     if record["audit"] == "self":
         if record["beyond"]:
-            return f"family {record['family']}, beyond what {record['beyond']} prefer"
-        return f"family {record['family']}: nobody else has judged, so better answers of its own look the same"
+            return f"family {record['family']}, compared with {record['beyond']}"
+        return f"family {record['family']}: no other judge to compare with, so it may simply write better answers"
     return None

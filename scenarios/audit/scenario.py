@@ -61,7 +61,7 @@ class Audit(Scenario[AuditSettings, AuditTask], SupportsForecast, SupportsKnownV
         notes = []
         if "self" in s.audits and (unknown := [label for label in model_labels(s.judge) if label not in families]):
             notes.append(
-                f"the family of {', '.join(unknown)} is not known, so self-preference is not looked at; name it with "
+                f"the family of {', '.join(unknown)} is unknown, so self-preference is not audited; set it with "
                 "--family LABEL=FAMILY"
             )
         return Prepared(tasks, {"dataset": dataset, "families": families}, notes)
@@ -137,10 +137,10 @@ def families_of(settings: AuditSettings, cases: Iterable[AuditCase]) -> dict[str
     for text in settings.family:
         label, _, family = text.rpartition("=")
         if label not in labels:
-            raise ConfigurationError(f"family: there is no judge '{label}'; there are: {', '.join(labels)}")
+            raise ConfigurationError(f"family: there is no judge '{label}'; judges: {', '.join(labels)}")
         if family not in case_families:
             names = ", ".join(sorted(case_families)) or "none"
-            raise ConfigurationError(f"family: no answer is of the family '{family}'; the cases have: {names}")
+            raise ConfigurationError(f"family: no answer is of the family '{family}'; families in the cases: {names}")
         families[label] = family
     return families
 

@@ -86,7 +86,7 @@ def _render_ruling(turn: RenderedTurn, ruling: Mapping[str, Any] | None) -> None
     """Show the judge's reasons instead of the raw text, which is folded."""
     if ruling is None:
         return
-    turn.details.append(Detail("as it was written", turn.text))
+    turn.details.append(Detail("raw text", turn.text))
     turn.text = ruling["reasoning"]
     turn.marks.append(pass_mark("ruling", ruling["passed"], ruling["problem"] or ""))
 

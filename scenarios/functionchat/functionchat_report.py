@@ -16,7 +16,7 @@ from viva.reports.tables import DASH, Table, interval, number, percent
 from viva.scoring.aggregates import Mean, Tally, pass_hat_k
 from viva.scoring.clustered_means import clustered_mean
 
-from ..run_aggregate import ModelResults, RunAggregate, common_tables
+from ..run_aggregate import ModelResults, RunAggregate, common_tables, tier_name
 from .rule_grading import TAGS
 from .turns import OUTPUT_TYPES, TOOL_LISTS, OutputType, Subset
 from .verdict_review import Correction, disputed_outputs, effective_corrections, recorded_corrections
@@ -100,15 +100,24 @@ class UserAggregate(FunctionChatAggregate[CandidateDialogs]):
 
     def _main(self, report: dict[str, Any]) -> Table:
         ks = _listed_ks(report["repeats"])
-        header = ["candidate", "tasks", "talks", "success", *(f"pass^{k}" for k in ks), "calls", "exchanges", "failed"]
+        header = [
+            "candidate",
+            "tasks",
+            "dialogs",
+            "success",
+            *(f"pass^{k}" for k in ks),
+            "calls",
+            "exchanges",
+            "failed",
+        ]
         rows = []
         for label, record in report["candidates"].items():
             row = [label, str(record["tasks"]), str(record["talks"]), interval(record["success"])]
             row += [number(record["pass_hat"][str(k)]["mean"], 3) for k in ks]
             row += [number(record[name]["mean"]) for name in ("calls", "exchanges")]
             rows.append([*row, str(record["failed"])])
-        title = f"Talks with a played user on {report['dataset']['name']}, {report['repeats']} times each, "
-        return (title + f"seed {report['seed']}, tier {report['tier']}", header, rows)
+        title = f"Dialogs with a simulated user on {report['dataset']['name']}, {report['repeats']} times each, "
+        return (title + f"seed {report['seed']}, {tier_name(report['tier'])}", header, rows)
 
     def _ends(self, report: dict[str, Any]) -> Table:
         candidates = report["candidates"]
@@ -119,7 +128,7 @@ class UserAggregate(FunctionChatAggregate[CandidateDialogs]):
                     every[label][prefix + name] = record[part].get(name, 0)
         names = list(next(iter(every.values())))
         rows = [[label, *map(str, record.values())] for label, record in every.items()]
-        return ("What went wrong, and how talks ended", ["candidate", *names], rows)
+        return ("Faults and ends of dialogs", ["candidate", *names], rows)
 
 
 def _listed_ks(repeats: int) -> list[int]:
@@ -206,7 +215,7 @@ def averages(rates: Mapping[str, float], counts: Mapping[str, int]) -> tuple[flo
         ValueError: There is no rate, or a type has no count.
     """
     if not rates or any(counts.get(name, 0) < 1 for name in rates):
-        raise ValueError(f"averages need a rate at least, and a count for each: {dict(rates)}, {dict(counts)}")
+        raise ValueError(f"averages need at least one rate, and a count for each: {dict(rates)}, {dict(counts)}")
     micro = sum(rate * counts[name] for name, rate in rates.items()) / sum(counts[name] for name in rates)
     return sum(rates.values()) / len(rates), micro
 
@@ -300,7 +309,7 @@ def _wrong_verdicts(outcomes: Sequence[GradedTurn], corrections: Mapping[str, Co
 
 def singlecall_table(title: str, rows: Mapping[str, Mapping[str, Any]]) -> Table:
     """Return Table 3: passes by tool list, sum and average, from `singlecall_figures` by candidate."""
-    header = ["candidate", *TOOL_LISTS, "SUM", "AVG", "±", "unscored"]
+    header = ["candidate", *TOOL_LISTS, "sum", "average", "SE", "unscored"]
     cells = []
     for label, record in rows.items():
         lists = [record["lists"][name] for name in TOOL_LISTS]
@@ -316,7 +325,7 @@ def singlecall_table(title: str, rows: Mapping[str, Mapping[str, Any]]) -> Table
 
 def dialog_table(title: str, rows: Mapping[str, Mapping[str, Any]]) -> Table:
     """Return Table 4: pass rates by type, macro and micro average, from `dialog_figures` by candidate."""
-    header = ["candidate", *(_TYPE_NAMES[kind] for kind in OUTPUT_TYPES), "macro", "±", "micro", "±", "unscored"]
+    header = ["candidate", *(_TYPE_NAMES[kind] for kind in OUTPUT_TYPES), "macro", "SE", "micro", "SE", "unscored"]
     cells = []
     for label, record in rows.items():
         types = [record["types"][kind] for kind in OUTPUT_TYPES]
@@ -330,7 +339,7 @@ def dialog_table(title: str, rows: Mapping[str, Mapping[str, Any]]) -> Table:
 def category_table(title: str, rows: Mapping[str, Mapping[str, Any]]) -> Table:
     """Return passes and turns by category and in total, from one subset's `category_figures` by candidate."""
     names = sorted({name for record in rows.values() for name in record["categories"]})
-    header = ["candidate", *names, "all", "rate", "±", "unscored"]
+    header = ["candidate", *names, "all", "rate", "SE", "unscored"]
     cells = []
     for label, record in rows.items():
         parts = [record["categories"].get(name) for name in names]
@@ -463,7 +472,7 @@ class TurnAggregate(FunctionChatAggregate[CandidateTurns]):
 
     def tables(self) -> list[Table]:
         report = self.report()
-        subject = f"{report['dataset']['name']}, seed {report['seed']}, tier {report['tier']}"
+        subject = f"{report['dataset']['name']}, seed {report['seed']}, {tier_name(report['tier'])}"
         variants = {"": report["candidates"]}
         if "corrections" in report:
             corrected = {label: record.get("corrected", record) for label, record in report["candidates"].items()}
@@ -471,7 +480,7 @@ class TurnAggregate(FunctionChatAggregate[CandidateTurns]):
         tables = []
         for suffix, candidates in variants.items():
             single = {label: record["singlecall"] for label, record in candidates.items()}
-            tables.append(singlecall_table(f"Single calls passed, by tool list: {subject}{suffix}", single))
+            tables.append(singlecall_table(f"Passes in single calls, by tool list: {subject}{suffix}", single))
         for suffix, candidates in variants.items():
             dialogs = {label: record["dialog"] for label, record in candidates.items()}
             tables.append(dialog_table(f"Pass rates in dialogs, by type: {subject}{suffix}", dialogs))
@@ -481,9 +490,9 @@ class TurnAggregate(FunctionChatAggregate[CandidateTurns]):
             for suffix, candidates in variants.items():
                 rows = {label: record["categories"][subset] for label, record in candidates.items()
                         if subset in record.get("categories", ())}  # fmt: skip
-                tables.append(category_table(f"Passed in {subset}, by category: {subject}{suffix}", rows))
+                tables.append(category_table(f"Passes in {subset}, by category: {subject}{suffix}", rows))
         if "corrections" in report:
-            tables.append(judge_table("Wrong verdicts, as far as reviewed", report["corrections"]["judge_errors"]))
+            tables.append(judge_table("Wrong verdicts among those reviewed", report["corrections"]["judge_errors"]))
         failed, *common = common_tables(report)
         return [*tables, self._tags(report), self._grading(report), failed, _unread_files(report["dataset"]), *common]
 
@@ -501,7 +510,7 @@ class TurnAggregate(FunctionChatAggregate[CandidateTurns]):
             for name in TAGS
             if any(name in record["tags"][kind] for record in candidates.values())
         ]
-        return ("What was seen in answers that failed, by type of turn", ["type", "tag", *candidates, "meaning"], rows)
+        return ("Failure tags, by type of turn", ["type", "tag", *candidates, "meaning"], rows)
 
     def _grading(self, report: dict[str, Any]) -> Table:
         rows = []
@@ -520,10 +529,10 @@ def _by_category(outcomes: list[GradedTurn]) -> dict[str, Any]:
 
 def _unread_files(dataset: dict[str, Any]) -> Table:
     """Return the files beside the data, and lines in it, that were not read."""
-    rows = [[name, "", "no known file of the benchmark"] for name in dataset.get("unread_files", ())]
+    rows = [[name, "", "not a known file of the benchmark"] for name in dataset.get("unread_files", ())]
     skipped = dataset.get("skipped_lines", {"count": 0, "first": []})
     rows += [[entry["file"], str(entry["line"]), entry["problem"]] for entry in skipped["first"]]
     more = skipped["count"] - len(skipped["first"])
     if more:
         rows.append([f"{more} more lines", "", ""])
-    return ("Left out of the data", ["file", "line", "why"], rows)
+    return ("Left out of the data", ["file", "line", "reason"], rows)

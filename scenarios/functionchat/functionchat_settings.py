@@ -34,23 +34,23 @@ class FunctionChatSettings(RunSettings):
         description="Folder with FunctionChat's files, or a JSONL file of their form; in mode user a YAML or JSONL "
         "file of tasks, or 'examples'."
     )
-    candidate: ModelNames = Field(min_length=1, description="Model under examination; may be given several times.")
+    candidate: ModelNames = Field(min_length=1, description="Model to examine; may be given several times.")
     judge: ModelName | None = Field(
         default=None, description="Model that judges what cannot be decided exactly (mode turns)."
     )
     interactor: ModelName | None = Field(default=None, description="Model that plays the user (mode user).")
     mode: Literal["turns", "user"] = Field(
         default="turns",
-        description="turns: each turn from the recorded talk before it; user: whole talks with a played user.",
+        description="turns: each turn after its recorded history; user: whole dialogs with a simulated user.",
     )
     subset: Subsets = Field(
         default="all",
-        description="singlecall, dialog, calldecision, parallel, sequential; both (the paper's two) or all that the "
-        "folder has (mode turns).",
+        description="singlecall, dialog, calldecision, parallel, sequential; both (the paper's two) or all in the "
+        "folder (mode turns).",
     )
     skip_bad_items: bool = skip_option("cannot be used (mode turns)")
-    n: int | None = Field(default=None, ge=1, description="Turns, or tasks, drawn by the seed (all if not given).")
-    repeats: int = Field(default=1, ge=1, le=1000, description="How often each of them is held.")
+    n: int | None = Field(default=None, ge=1, description="Turns or tasks to sample with the seed (default: all).")
+    repeats: int = Field(default=1, ge=1, le=1000, description="How often each of them is run.")
     system: Annotated[str, file_or(PACK, DATA)] = Field(
         default=PACK,
         description="The candidate's system prompt: pack (the pack's), data (system_prompt.txt beside the data) or a "
@@ -62,14 +62,14 @@ class FunctionChatSettings(RunSettings):
     )
     matching: Matching = Field(
         default="strict",
-        description="What decides without the judge: strict (rules that pass and fail) or official (the authors' exact "
+        description="Grading without the judge: strict (rules that pass and fail) or official (the authors' exact "
         "match, which only passes) (mode turns).",
     )
     # None is what older runs have: Korean in mode turns.
     language: str | None = Field(
         default=DATA,
-        description="Language that the pack has replies in: data (that of the data's users where their script tells "
-        "it, else none), its name, or '' for none.",
+        description="Language of replies: data (that of the data's users if their script tells it, else any), a "
+        "language, or '' for any.",
     )
     pack: FilePath = pack_option("functionchat")
     temperature: float = temperature_option("the candidate")
@@ -78,9 +78,11 @@ class FunctionChatSettings(RunSettings):
     candidate_tokens: int = tokens_option("answer of the candidate", 512)
     judge_tokens: int = tokens_option("reasoning with verdict", 1024)
     interactor_tokens: int = tokens_option("message of the interactor", 256)
-    exchanges: int = Field(default=10, ge=1, le=1000, description="Messages of the played user at most (mode user).")
+    exchanges: int = Field(
+        default=10, ge=1, le=1000, description="Maximum number of messages of the simulated user (mode user)."
+    )
     steps: int = Field(
-        default=10, ge=1, le=1000, description="Answers of the candidate to one of them at most (mode user)."
+        default=10, ge=1, le=1000, description="Maximum number of candidate answers to each of them (mode user)."
     )
 
     # The command line takes the option out before the settings are made (`engine.permissions`): nothing is recorded.
@@ -102,13 +104,13 @@ class FunctionChatSettings(RunSettings):
     def _roles_of_the_mode(self) -> FunctionChatSettings:
         if self.mode == "turns":
             if self.judge is None:
-                raise ValueError("judge: mode turns needs a model that judges; give one with --judge")
+                raise ValueError("judge: mode turns needs a judge; give one with --judge")
             if self.interactor is not None:
-                raise ValueError("interactor: only mode user has a played user; add --mode user")
+                raise ValueError("interactor: only mode user has a simulated user; add --mode user")
         elif self.judge is not None:
-            raise ValueError("judge: in mode user calls are compared exactly and nothing is judged; leave it out")
+            raise ValueError("judge: mode user compares calls exactly and needs no judge; omit it")
         if self.mode == "user" and self.subset not in ("both", "all"):
-            raise ValueError("subset: mode user has tasks of its own and no subsets; leave it out")
+            raise ValueError("subset: mode user has its own tasks and no subsets; omit it")
         return self
 
     def reply_language(self, data_language: str) -> str:

@@ -41,7 +41,7 @@ class FunctionChat(
     """Tool-use dialogs (Lee et al. 2024)."""
 
     name = "functionchat"
-    summary = "Tool-use dialogs, graded exactly where that decides and judged elsewhere (FunctionChat-Bench)."
+    summary = "Tool-use dialogs, graded by rules where possible, else by a judge (FunctionChat-Bench)."
     plural = "dialogs"
     data = "data"
     settings = FunctionChatSettings
@@ -64,7 +64,9 @@ class FunctionChat(
         tasks = open_tasks(s.data, limit=s.n, seed=s.seed)
         played = [task.id for task in tasks if task.goal is not None]
         if played and s.interactor is None:
-            raise ConfigurationError(f"interactor: task {played[0]} needs a model that plays its user; name one")
+            raise ConfigurationError(
+                f"interactor: task {played[0]} needs a model that plays the user; give --interactor"
+            )
         return Prepared(tasks, self._records(s, tasks.to_record(), ""))
 
     def _records(self, settings: FunctionChatSettings, dataset: dict[str, Any], language: str) -> dict[str, Any]:

@@ -237,7 +237,7 @@ def _parse_json(text: str, path: str) -> Any:
     try:
         return json.loads(text)
     except ValueError as error:
-        raise FieldError(path, f"begins like JSON, but is none ({error}): {preview(text)}") from None
+        raise FieldError(path, f"looks like JSON but is invalid ({error}): {preview(text)}") from None
 
 
 _SKIP_ADVICE = "fix the line, or skip such lines with --skip-bad-items"
@@ -300,7 +300,7 @@ def _read_turns(path: Path, turns: Callable[[Raw], TurnIterator], skipped: OnSki
                 for turn in new_turns:
                     first = line if turn.id in line_ids else lines_by_id.get(turn.id)
                     if first is not None:
-                        raise FieldError("serial_num", f"'{turn.id}' stands in line {first} already; number anew")
+                        raise FieldError("serial_num", f"'{turn.id}' is already in line {first}; renumber")
                     line_ids.add(turn.id)
             except FieldError as error:
                 advice = "" if skipped else f"; {_SKIP_ADVICE}"
@@ -313,7 +313,7 @@ def _read_turns(path: Path, turns: Callable[[Raw], TurnIterator], skipped: OnSki
         else:
             skipped(problem)
     if not lines_by_id:
-        raise DatasetError("holds no turn", path=str(path))
+        raise DatasetError("has no turns", path=str(path))
 
 
 def _singlecall_turns(raw: Raw) -> TurnIterator:
@@ -321,7 +321,7 @@ def _singlecall_turns(raw: Raw) -> TurnIterator:
     for index, entry in enumerate(object_list(raw, "tools")):
         name = entry.get("type")
         if name not in TOOL_LISTS or name in lists:
-            problem = "stands twice" if name in lists else f"is none of {', '.join(TOOL_LISTS)}"
+            problem = "occurs twice" if name in lists else f"is none of {', '.join(TOOL_LISTS)}"
             raise FieldError(f"tools[{index}].type", f"{preview(name)} {problem}")
         lists[name] = parse_toolbox(entry.get("content"), f"tools[{index}].content")
     queries, truths = _by_serial(raw, "query"), _by_serial(raw, "ground_truth")
@@ -409,7 +409,7 @@ def _by_serial(raw: Raw, name: str) -> dict[str, tuple[str, dict[str, Any]]]:
         path = f"{name}[{index}]."
         serial = record_id(entry, "serial_num")
         if serial is None or serial in entries:
-            problem = "is missing" if serial is None else f"{serial} stands twice"
+            problem = "is missing" if serial is None else f"{serial} occurs twice"
             raise FieldError(f"{path}serial_num", problem)
         entries[serial] = (path, entry)
     return entries
@@ -507,11 +507,12 @@ class TurnSource:
     def notes(self) -> list[str]:
         """Notes on files and lines that were left out, a sentence each."""
         notes = [
-            f"{name} is no known file of the benchmark and was not read; name it with --data" for name in self.unread
+            f"{name} is not a known file of the benchmark and was not read; to read it, name it with --data"
+            for name in self.unread
         ]
         if self.skipped:
             first = "; ".join(map(str, self.bad[:3]))
-            notes.append(f"{self.skipped} lines that cannot be used were left out, the first: {first}")
+            notes.append(f"{self.skipped} unusable lines were skipped, the first: {first}")
         return notes
 
     def to_record(self) -> dict[str, Any]:
@@ -554,7 +555,7 @@ def open_turns(data: str, subset: Subsets, *, limit: int | None, seed: int, skip
             subsets = [name for name in subsets if name in _PAPER_SUBSETS or (path / FILES[name]).is_file()]
             unread = sorted({file.name for file in path.glob("FunctionChat-*.jsonl")} - set(FILES.values()))
         if not subsets:
-            raise DatasetError(f"is a folder, which has no file of the subset {subset}; name the file", path=data)
+            raise DatasetError(f"this folder has no file of the subset {subset}; name the file", path=data)
         files = [(name, path / FILES[name]) for name in subsets]
         missing = [file.name for _, file in files if not file.is_file()]
         if missing:
@@ -563,7 +564,7 @@ def open_turns(data: str, subset: Subsets, *, limit: int | None, seed: int, skip
         form = _detect_form(path)
         files = [(form, path)]
         if subset not in ("both", "all", form):
-            raise DatasetError(f"holds turns of the form {form}, not {subset}; leave --subset out", path=data)
+            raise DatasetError(f"has turns of the form {form}, not {subset}; omit --subset", path=data)
     digest = file_digest([file for _, file in files])
     turns = TurnSource(path.resolve().name, digest, files, unread, skip_bad)
     turns.check(limit, seed)

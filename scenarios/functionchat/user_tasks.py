@@ -84,11 +84,11 @@ class DialogTask(BaseModel):
     @model_validator(mode="after")
     def _check_consistency(self) -> DialogTask:
         if (self.goal is None) == (self.says is None):
-            raise ValueError("give either a goal (a model plays the user) or what the user says, and not both")
+            raise ValueError("give either a goal (a model plays the user) or says (the user's lines), not both")
         if not self.expected and self.expected_state is None and not self.forbidden:
-            raise ValueError("nothing is expected and nothing forbidden: there is nothing to succeed in")
+            raise ValueError("nothing is expected or forbidden: the task has no success condition")
         if self.python is None and (self.state or self.expected_state is not None):
-            raise ValueError("only a Python tool has a state; name one under python")
+            raise ValueError("only a Python tool has a state; name the tool under python")
         offered = set(self.toolbox.names)
         for field_name in ("results", "expected", "forbidden"):
             for index, pattern in enumerate(getattr(self, field_name)):
@@ -224,7 +224,7 @@ def open_tasks(data: str, *, limit: int | None, seed: int) -> SampledTasks[Dialo
             raise refuse(f"a second task has the id '{task.id}'", "id")
         every[task.id] = task
     if not every:
-        raise DatasetError("holds no task", path=str(path))
+        raise DatasetError("has no tasks", path=str(path))
     return SampledTasks(EXAMPLES if data == EXAMPLES else path.stem, digest, every, "tasks", limit, seed)
 
 

@@ -105,7 +105,7 @@ def _read_correction(row: Mapping[str, str], known_ids: Collection[str]) -> Corr
     id_, verdict = unescape_cell(row[_ID].strip()), row[CORRECTED].strip().lower()
     reviewer, reason = row[REVIEWER].strip(), row[REASON].strip()
     if id_ not in known_ids:
-        raise FieldError(_ID, f"{preview(id_)} is no graded output of this run; keep the ids as they were exported")
+        raise FieldError(_ID, f"{preview(id_)} is not a graded output of this run; keep the exported ids")
     if not verdict:
         if reason:
             raise FieldError(CORRECTED, "is empty, but a reason is given; write pass or fail, or clear the reason")
@@ -202,9 +202,7 @@ def graded_outputs(folder: RunFolder) -> Iterator[ReviewItem]:
         JournalError: The journal cannot be read.
     """
     if folder.manifest["settings"]["mode"] != "turns":
-        raise ConfigurationError(
-            f"{folder.path}: there is nothing to review: mode user has no verdicts on single outputs"
-        )
+        raise ConfigurationError(f"{folder.path}: nothing to review: mode user has no verdicts on single outputs")
     with History(folder.journal) as history:
         for ended in history.ended():
             if ended.failed or ended.item is None or ended.result["grade"] is None:

@@ -17,7 +17,7 @@ from viva.scoring.clustered_means import clustered_mean
 from viva.scoring.correlation import correlation, kendall
 from viva.scoring.juries import ScoreColumn, assign_folds, average_columns, average_out_of_fold, correlation_weights
 
-from ..run_aggregate import ModelResults, RunAggregate, common_tables
+from ..run_aggregate import ModelResults, RunAggregate, common_tables, tier_name
 from .judge_plan import Plan
 from .task_files import Criterion, TaskFile
 
@@ -250,9 +250,8 @@ class FusionAggregate(RunAggregate[JudgeScores]):
             rows.append([*row, f"{unscored:,}", f"{record['repaired']:,}", f"{record['failed']:,}"])
         header = [JUDGE_SOURCE, "examples", *map(_with_range, criteria.items()), "unscored", "unreadable", "failed"]
         mode = f"mode {report['mode']}, {report['predictions']} predictions"
-        title = (
-            f"{self._task.name} on {report['dataset']['name']}, {mode}, seed {report['seed']}, tier {report['tier']}"
-        )
+        origin = f"seed {report['seed']}, {tier_name(report['tier'])}"
+        title = f"{self._task.name} on {report['dataset']['name']}, {mode}, {origin}"
         return (title, header, rows)
 
     def _spreads(self, report: dict[str, Any]) -> Table:
@@ -278,7 +277,7 @@ class FusionAggregate(RunAggregate[JudgeScores]):
                     cells = [_coefficient_cell(record, coefficient) for record in figures]
                     rows.append([label, source, *cells])
             if any(cell != DASH for row in rows for cell in row[2:]):
-                tables.append((f"Agreement with people: {title}", [JUDGE_SOURCE, "source", *names], rows))
+                tables.append((f"Agreement with human ratings: {title}", [JUDGE_SOURCE, "source", *names], rows))
         return tables
 
     def _gaps(self, report: dict[str, Any]) -> Table:
@@ -288,7 +287,7 @@ class FusionAggregate(RunAggregate[JudgeScores]):
             for name, problems in record["gaps"].items()
             for problem, count in problems.items()
         ]
-        return ("Where assistants had no number", [JUDGE_SOURCE, "assistant", "examples", "reason"], rows)
+        return ("Missing assistant results", [JUDGE_SOURCE, "assistant", "examples", "reason"], rows)
 
 
 def _with_range(entry: tuple[str, Criterion]) -> str:

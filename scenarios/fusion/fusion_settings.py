@@ -32,8 +32,8 @@ class FusionSettings(RunSettings):
     task: Annotated[str, file_or(*SHIPPED_TASKS)] = Field(
         description=f"Task: {', '.join(SHIPPED_TASKS)}, or a YAML file."
     )
-    data: FilePath = Field(description="Examples: a JSONL file, or a JSON file with a list, in the fields of the task.")
-    judge: ModelNames = Field(min_length=1, description="Model that judges; may be given several times.")
+    data: FilePath = Field(description="Examples: a JSONL file or a JSON list, with the fields that the task names.")
+    judge: ModelNames = Field(min_length=1, description="Judge; may be given several times.")
     assistant: AssistantNames = Field(
         default=[],
         description="Assistant: rouge-1, rouge-2, rouge-l, bleu, chrf, meteor (@TEXT: compared with this text), "
@@ -46,17 +46,17 @@ class FusionSettings(RunSettings):
     )
     plan: NewPath | None = Field(default=None, description="YAML file of the plan.")
     planner: ModelName | None = Field(
-        default=None, description="Model that writes the plan's file where it is not there yet; once, before the run."
+        default=None, description="Model that writes the plan file before the run, if it does not exist yet."
     )
     n: int | None = count_option("Examples")
-    predictions: int = Field(default=8, ge=1, le=100, description="Predictions of each judge for each example.")
+    predictions: int = Field(default=8, ge=1, le=100, description="Number of predictions per judge and example.")
     temperature: float = temperature_option("the judge", 0.5)
     scores: Literal["written", "expected"] = Field(
         default="written",
-        description="written: scores as they are written; expected: whole numbers, weighted by their probabilities "
-        "where the model tells them.",
+        description="written: scores as written; expected: whole numbers, weighted by their probabilities "
+        "if the model returns them.",
     )
-    folds: int = Field(default=5, ge=2, le=100, description="Parts of the data, for weights fitted on the other parts.")
+    folds: int = Field(default=5, ge=2, le=100, description="Number of folds for weights fitted on the other folds.")
     pack: FilePath = pack_option("fusion")
     judge_tokens: int = tokens_option("answer of the judge", 1024)
 
@@ -65,9 +65,9 @@ class FusionSettings(RunSettings):
     @model_validator(mode="after")
     def _parts_of_the_mode(self) -> FusionSettings:
         if self.mode != DIRECT and not self.assistant:
-            raise ValueError(f"assistant: mode {self.mode} needs one at least; add --assistant, or take --mode direct")
+            raise ValueError(f"assistant: mode {self.mode} needs at least one; add --assistant, or use --mode direct")
         if self.mode == PLAN and self.plan is None:
             raise ValueError("plan: mode plan needs a file; add --plan FILE (and --planner MODEL to have it written)")
         if self.planner is not None and self.plan is None:
-            raise ValueError("planner: needs --plan FILE, the file that the plan is written to")
+            raise ValueError("planner: needs --plan FILE to write the plan to")
         return self

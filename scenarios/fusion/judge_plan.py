@@ -45,7 +45,7 @@ def plan_text(path: Path) -> str:
     try:
         return read_text(path)
     except ConfigurationError as error:
-        raise ConfigurationError(f"plan: {error}; write it, or name a model that writes it with --planner") from None
+        raise ConfigurationError(f"plan: {error}; write it, or have a model write it with --planner") from None
 
 
 def read_plan(text: str, name: str, task: TaskFile, assistants: Sequence[Assistant]) -> Plan:
@@ -69,7 +69,7 @@ def read_plan(text: str, name: str, task: TaskFile, assistants: Sequence[Assista
                 has = ", ".join(names) or "none"
                 raise ConfigurationError(
                     f"{name}:{line(['use', criterion, position])}: use.{criterion}.{position}: the run has no "
-                    f"assistant '{assistant}'; it has {has}; name it with --assistant, or take it out of the plan"
+                    f"assistant '{assistant}'; it has {has}; add it with --assistant, or remove it from the plan"
                 )
     return plan
 
@@ -176,7 +176,9 @@ def _ask_planner(
     with ThreadPoolExecutor(1, thread_name_prefix="viva-plan") as thread:
         plan = thread.submit(run).result()
     if plan is None:
-        raise ConfigurationError(f"planner '{model}': gave no plan, twice: {problems[-1]}; write the plan yourself")
+        raise ConfigurationError(
+            f"planner '{model}': wrote no valid plan in two attempts: {problems[-1]}; write the plan yourself"
+        )
     return plan
 
 

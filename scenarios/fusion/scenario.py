@@ -64,7 +64,7 @@ class Fusion(Scenario[FusionSettings, JudgedExample], SupportsForecast, Supports
     """Responses scored by judges with the help of assistants."""
 
     name = "fusion"
-    summary = "Responses scored by judges that are told what automatic assistants say of them (Fusion-Eval)."
+    summary = "Responses scored by judges with the help of automatic assistants (Fusion-Eval)."
     plural = "judgements"
     data = "data"
     settings = FusionSettings
@@ -130,7 +130,7 @@ def _check_whole_scores(settings: FusionSettings, prompts: JudgePrompts) -> None
             low, high = criterion.range
             raise ConfigurationError(
                 f"scores: expected needs ranges of 2 to 11 whole numbers; criterion '{name}' goes from {low:g} to "
-                f"{high:g}; change the task file, or take --scores written"
+                f"{high:g}; change the task file, or use --scores written"
             )
 
 

@@ -83,7 +83,7 @@ class TaskFile(YamlModel):
         for key, names in references.items():
             for name in names:
                 if name not in self.texts:
-                    raise ValueError(f"{key}: there is no text '{name}'; there are {', '.join(self.texts)}")
+                    raise ValueError(f"{key}: there is no text '{name}'; texts: {', '.join(self.texts)}")
                 if name == self.response and key != "response":
                     raise ValueError(f"{key}: '{name}' is the response itself")
         return self
@@ -158,11 +158,11 @@ def open_examples(path: Path, task: TaskFile, *, limit: int | None, seed: int) -
             problem = (
                 f"a second example has the id '{example.id}'; ids must differ (`id:` in the task file names the field; "
             )
-            problem += "without it, places are ids)"
+            problem += "without it, positions are ids)"
             raise DatasetError(problem, path=str(path), line=line, field=task.id)
         every[example.id] = example
     if not every:
-        raise DatasetError("holds no example", path=str(path))
+        raise DatasetError("has no examples", path=str(path))
     return SampledTasks(path.stem, digest.hexdigest()[:16], every, "examples", limit, seed)
 
 
@@ -247,4 +247,4 @@ def _rating_problem(value: Any, criterion: Criterion) -> str:
     low, high = criterion.range
     if isinstance(value, bool) or not isinstance(value, int | float):
         return f"expected a number, found {preview(value)}"
-    return "" if low <= value <= high else f"{value:g} is outside of the criterion's range, {low:g} to {high:g}"
+    return "" if low <= value <= high else f"{value:g} is outside the criterion's range, {low:g} to {high:g}"

@@ -81,7 +81,7 @@ def read_details(path: Path, choices: ImportOptions) -> ImportedRun:
     settings |= {"evaluator": models["evaluator"], "scorer": "official"}
     settings |= {"first_answer": "text" if items[0].free else "five-shot"}
     conversations = [_conversation(entry, item, label, planned) for entry, item in zip(entries, items, strict=True)]
-    notes = ["the file has no counts of tokens and no times: usage counts calls alone"]
+    notes = ["the file has no token counts and no times: usage counts calls only"]
     facts = {"file": path.name, "rounds": planned}
     return ImportedRun(settings, path.stem, items, conversations, choices.dataset, {"examples": None}, facts, notes)
 
@@ -104,7 +104,7 @@ def _entries(path: Path) -> list[_Entry]:
         entry = _Entry(path, number, record)
         before = numbers.setdefault(entry.field("uuid", str), number)
         if before != number:
-            raise entry.wrong("uuid", f"is that of entry {before} too; keep one of them")
+            raise entry.wrong("uuid", f"is already used by entry {before}; remove one of them")
         entries.append(entry)
     return entries
 
@@ -181,7 +181,7 @@ def _calls(entry: _Entry) -> Iterator[ImportedCall]:
     for at, message in enumerate(entry.field("all_messages", list)):
         role, content = (message.get("role"), message.get("content")) if isinstance(message, dict) else (None, None)
         if role != _ROLES[at % 3] or not isinstance(content, str):
-            raise entry.wrong(f"all_messages[{at}]", f"expected the words of the {_ROLES[at % 3]}, found {role!r:.40}")
+            raise entry.wrong(f"all_messages[{at}]", f"expected a message of the {_ROLES[at % 3]}, found {role!r:.40}")
         yield ImportedCall(role, Completion(content))
 
 

@@ -25,7 +25,7 @@ from .score import Interview, Scorer
 from .verdicts import ASPECTS, PartlyReadable, Verdict, read_verdict
 
 _BEST, _WORST = 4, 1
-_ENDS = {"rounds": "all rounds", "transcript": "end of the record"}
+_ENDS = {"rounds": "all rounds", "transcript": "end of the recording"}
 
 
 def render_interview(recorded: RecordedConversation, sides: Mapping[str, Side]) -> RenderedConversation:
@@ -57,13 +57,13 @@ def _render_verdict(turn: RenderedTurn, replies: list[RenderedTurn]) -> None:
     """Move the evaluator's scores to the reply before it, and fold the raw text."""
     turn.round = max(1, len(replies) - 1)
     raw, turn.text = turn.text, ""
-    turn.details.append(Detail("as it was written", raw))
+    turn.details.append(Detail("raw text", raw))
     verdict: Verdict | None
     try:
         verdict = read_verdict(raw)
     except PartlyReadable as error:
         verdict = error.verdict
-        turn.marks.append(Mark("read in part", level=0, comment=str(error)))
+        turn.marks.append(Mark("partly readable", level=0, comment=str(error)))
     except MalformedOutput as error:
         turn.marks.append(Mark("unreadable", level=0, comment=str(error)))
         return

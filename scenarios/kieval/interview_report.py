@@ -11,7 +11,7 @@ from viva.reports.run_tables import add_counts, add_irregular, add_usage, usage_
 from viva.reports.tables import Table, number, percent
 from viva.scoring.aggregates import ClusteredStream, Mean, Tally
 
-from ..run_aggregate import ModelResults, RunAggregate, common_tables
+from ..run_aggregate import ModelResults, RunAggregate, common_tables, tier_name
 from .score import ASPECTS, Interview, Scorer
 
 _UNSCORED_ROUND: tuple[int | None, ...] = (None,) * len(ASPECTS)
@@ -232,7 +232,7 @@ class KievalAggregate(RunAggregate[InterviewAggregate]):
         return [self._main(report), self._reasons(report), *common, usage_table(_with_discarded(report))]
 
     def _main(self, report: dict[str, Any]) -> Table:
-        header = ["candidate", "n", "accuracy", "KIEval", "±", "acc", "log", "rel", "coh", "con", "rounds"]
+        header = ["candidate", "n", "first answer", "KIEval", "SE", *ASPECTS[:-1], "rounds"]
         header += ["unanswered", "unscored", "unparsed", "failed"]
         free = report["dataset"].get("free", 0)
         has_accuracy = not free or free < report["dataset"]["items"]  # of some first answers, whether they are right
@@ -248,10 +248,10 @@ class KievalAggregate(RunAggregate[InterviewAggregate]):
             rows.append(row if has_accuracy else _without_static(row, header))
         skipped = report["dataset"]["skipped"]
         dataset = report["dataset"]["name"] + (f" ({skipped} bad lines skipped)" if skipped else "")
-        title = f"KIEval on {dataset}, scorer {report['scorer']}, seed {report['seed']}, tier {report['tier']}"
+        title = f"KIEval on {dataset}, scorer {report['scorer']}, seed {report['seed']}, {tier_name(report['tier'])}"
         if free:
-            note = f"accuracy leaves out {free:,} questions without choices"
-            title += f"; {note}" if has_accuracy else "; questions without choices have no accuracy"
+            note = f"{free:,} questions without choices are left out of the first answer's accuracy"
+            title += f"; {note}" if has_accuracy else "; first answers to questions without choices have no accuracy"
         silent = [label for label, record in report["candidates"].items() if _is_often_unanswered(record)]
         if silent:
             title += f"; more than {100 * MAX_UNANSWERED:.0f}% of first answers name no choice: {', '.join(silent)}"
@@ -265,11 +265,11 @@ class KievalAggregate(RunAggregate[InterviewAggregate]):
             [label, *(str(record.get(reason, 0)) for reason in reasons)]
             for label, record in zip(report["candidates"], every, strict=True)
         ]
-        return ("Why talks ended early", ["candidate", *reasons], rows if reasons else [])
+        return ("Early stops", ["candidate", *reasons], rows if reasons else [])
 
 
 def _without_static(row: list[str], header: list[str]) -> list[str]:
-    return [cell for name, cell in zip(header, row, strict=True) if name not in ("accuracy", "unanswered")]
+    return [cell for name, cell in zip(header, row, strict=True) if name not in ("first answer", "unanswered")]
 
 
 def _with_discarded(report: dict[str, Any]) -> dict[str, Any]:
@@ -277,7 +277,7 @@ def _with_discarded(report: dict[str, Any]) -> dict[str, Any]:
     candidates = {}
     for label, record in report["candidates"].items():
         discarded = record["discarded_questions"]
-        more = {"(of it discarded questions)": discarded} if discarded["calls"] else {}
+        more = {"(of which discarded questions)": discarded} if discarded["calls"] else {}
         candidates[label] = {"usage": record["usage"] | more}
     return {"candidates": candidates}
 

@@ -34,46 +34,44 @@ class KievalSettings(RunSettings):
     dataset: DataSource = Field(
         description="Benchmark: NAME (viva list datasets), FILE, form:PATH[:split] or hf:owner/name[:split]."
     )
-    candidate: ModelNames = Field(min_length=1, description="Model under examination; may be given several times.")
-    interactor: ModelName = Field(description="Model that asks.")
+    candidate: ModelNames = Field(min_length=1, description="Model to examine; may be given several times.")
+    interactor: ModelName = Field(description="Model that asks the questions.")
     evaluator: ModelName = Field(description="Model that judges.")
     assistant: AssistantNames = Field(
         default=[],
-        description="Assistant whose number about each reply the evaluator is told: rouge-l, bleu, logprob:MODEL, "
-        "FILE.py#NAME, … (docs/judges.md); @question or @dialogue compares with these, else with the right answer. May "
-        "be given several times.",
+        description="Assistant whose score of each reply the evaluator reads: rouge-l, bleu, logprob:MODEL, "
+        "FILE.py#NAME, … (docs/judges.md); @question or @dialogue compares with that text, else with the right answer. "
+        "May be given several times.",
     )
     n: int | None = count_option("Items")
-    ids: FilePath | None = Field(default=None, description="File of item ids: only items on this list are used.")
-    shuffled: bool = Field(
-        default=False, description="Take the items in an order that the seed gives, not in the file's."
-    )
+    ids: FilePath | None = Field(default=None, description="File of item ids: only these items are used.")
+    shuffled: bool = Field(default=False, description="Shuffle the items by the seed.")
     cluster: Cluster | None = Field(
         default=None,
-        description="Items of one subject, or about one passage, are not independent: take them together, in an order "
-        "that the seed gives.",
+        description="Items of one subject or passage are not independent: keep them together, in an order set "
+        "by the seed.",
     )
-    rounds: int = Field(default=5, ge=1, le=100, description="Rounds of question and reply at most.")
+    rounds: int = Field(default=5, ge=1, le=100, description="Maximum number of rounds of question and reply.")
     early_stop: bool = Field(
-        default=True, description="Let the evaluator end a talk; its flags are recorded either way."
+        default=True, description="Let the evaluator end an interview; its flags are recorded either way."
     )
     overlap: bool = Field(
         default=False, description="Ask the next question while the last reply is still being judged."
     )
     detectors: list[Literal["empty", "repetition", "role_shift"]] = Field(
-        default=[], description="End a talk when a reply is empty, loops, or shifts role, even while it streams."
+        default=[], description="End an interview when a reply is empty, loops, or shifts role, even while it streams."
     )
     scorer: ScorerName = Field(
-        default="official", description="How rounds become a score: official, linear or corrected."
+        default="official", description="How rounds are aggregated into a score: official, linear or corrected."
     )
-    decay: bool = Field(default=True, description="Let early rounds weigh more.")
+    decay: bool = Field(default=True, description="Weight early rounds more.")
     first_answer: FirstAnswerMode = Field(
         default="choice",
         description="What roles see of the first answer: the choice it names (choice), its words (text), or the choice "
-        "named after five solved examples, and no interview where none is named (five-shot).",
+        "named after five solved examples, and no interview if it names none (five-shot).",
     )
     shots_from: DataSource | None = Field(
-        default=None, description="Where five-shot's examples come from (default: the dev split)."
+        default=None, description="Source of the five-shot examples (default: the dev split)."
     )
     pack: FilePath = pack_option("kieval")
     temperature: float = temperature_option("all three roles")
@@ -92,7 +90,7 @@ class KievalSettings(RunSettings):
     @model_validator(mode="after")
     def _examples_have_a_use(self) -> KievalSettings:
         if self.shots_from is not None and self.first_answer != "five-shot":
-            raise ValueError("shots_from: only first_answer five-shot shows examples")
+            raise ValueError("shots_from: only first_answer five-shot uses examples")
         return self
 
     @field_validator("detectors")

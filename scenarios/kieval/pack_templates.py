@@ -52,7 +52,7 @@ def check_free_templates(pack: PromptPack) -> None:
         if name not in pack:
             raise ConfigurationError(
                 f"prompt pack '{pack.name}' has no template {name}, which questions without choices need; write one, "
-                "or put `base: kieval` into the file for those of the shipped pack"
+                "or put `base: kieval` into the file to use those of the shipped pack"
             )
 
 

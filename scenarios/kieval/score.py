@@ -22,8 +22,8 @@ from ..contract import Scoring, TurnScores
 ScorerName = Literal["official", "linear", "corrected"]
 SCORERS: tuple[ScorerName, ...] = get_args(ScorerName)
 SUMMARIES: dict[ScorerName, str] = {
-    "official": "As the published KIEval figures were computed; only rounds with a score count.",
-    "linear": "As official, with a quarter of the points in place of its mapping.",
+    "official": "As for the published KIEval figures; only rounds with a score count.",
+    "linear": "As official, but scores count linearly.",
     "corrected": "Weights by the true round; rounds lost to an early stop count 0.",
 }
 # Order of the scores in a round: the five aspects, then overall.
@@ -160,11 +160,11 @@ class KievalScoring(Scoring):
     """The scorer and its switches (KIEval, Appendix D)."""
 
     scorer: ScorerName | None = Field(default=None, description="official, linear or corrected.")
-    decay: bool | None = Field(default=None, description="Let early rounds weigh more, or all rounds the same.")
+    decay: bool | None = Field(default=None, description="Weight early rounds more, or all rounds equally.")
     early_stop: bool | None = Field(
         default=None,
-        description="Cut talks at the first stop flag, though they went on; or ignore stop flags (of talks that went "
-        "on after them).",
+        description="Cut interviews at the first stop flag, or ignore stop flags (only possible if interviews "
+        "continued after them).",
     )
 
     def scorer_of(self, settings: Mapping[str, Any]) -> Scorer:
@@ -173,7 +173,7 @@ class KievalScoring(Scoring):
 
     def note(self, report: Mapping[str, Any]) -> str | None:
         if self.early_stop is False and report.get("recorded_with_early_stop"):
-            return "talks of this run really ended at their stop flags; rounds after them were never held"
+            return "interviews of this run ended at their stop flags; there are no rounds after them"
         return None
 
 

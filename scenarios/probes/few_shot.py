@@ -24,7 +24,7 @@ def open_examples(dataset: str, shots_from: str | None, *, without: str, skip_ba
     source = shots_from or development_source(dataset)
     if source is None:
         raise ConfigurationError(
-            f"shots: no dev split was found beside {dataset}; name one with --shots-from, or {without}"
+            f"shots: no dev split found beside {dataset}; name one with --shots-from, or {without}"
         )
     return open_dataset(source, skip_bad=skip_bad)
 
@@ -63,7 +63,7 @@ class Shots:
         }
         if len(by_subject[""]) < count:
             raise ConfigurationError(
-                f"shots: {count} are wanted, {source.name} has {len(by_subject[''])} items; ask for fewer --shots"
+                f"shots: {count} requested, {source.name} has {len(by_subject[''])} items; ask for fewer --shots"
             )
         return cls(count, by_subject)
 

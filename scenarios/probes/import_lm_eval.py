@@ -69,13 +69,13 @@ def read_samples(path: Path, choices: ImportOptions) -> ImportedRun:
                 raise FieldError("arguments", f"is of method {sample.method}; lines before are of {answered[0].method}")
         answered.append(sample)
     if not answered:
-        raise DatasetError("holds no samples", path=str(path))
+        raise DatasetError("has no samples", path=str(path))
     task = _task(path)
     shots = int(next(iter((results.get("n-shot") or {}).values()), 0) or 0) if results else 0
     settings = {"candidate": [models[CANDIDATE]], "method": [answered[0].method], "shots": min(shots, 100)}
     notes = [f"lines of other filters than '{chosen}' are left out: {left_out:,}"] if left_out else []
     if not results:
-        notes.append("no results_*.json beside the file: shots are not known and count as 0")
+        notes.append("no results_*.json beside the file: the number of shots is unknown and set to 0")
     facts = {"file": path.name, "task": task, "filter": chosen, "metrics": (results.get("results") or {}).get(task)}
     conversations = [_conversation(sample, label) for sample in answered]
     records = {"against": None, "examples": None}
@@ -173,7 +173,7 @@ def _right(raw: Raw, method: Method) -> bool:
             if raw[name] not in (0, 1):
                 raise FieldError(name, f"expected 0 or 1, found {preview(raw[name])}")
             return bool(raw[name])
-    raise FieldError(_RIGHT[method][0], "is missing: nothing says whether the answer is right")
+    raise FieldError(_RIGHT[method][0], "is missing: the file does not say whether the answer is right")
 
 
 def _conversation(sample: _AnsweredItem, label: str) -> ImportedConversation:

@@ -60,19 +60,19 @@ class ProbeSettings(RunSettings):
     )
     n: int | None = count_option("Items")
     ids: FilePath | None = Field(default=None, description="File of item ids: only these are probed.")
-    shots: int = Field(default=5, ge=0, le=100, description="Examples before each question, drawn by the seed.")
+    shots: int = Field(default=5, ge=0, le=100, description="Examples before each question, sampled with the seed.")
     shots_from: DataSource | None = Field(
-        default=None, description="Where examples come from (default: the dataset's dev split)."
+        default=None, description="Source of the examples (default: the dataset's dev split)."
     )
     against: DataSource | None = Field(
         default=None,
-        description="A second set for method loss: the gap of mean losses, and how well detectors part the two.",
+        description="Second set for method loss: the gap of mean losses, and how well detectors separate the sets.",
     )
     against_n: int | None = Field(
-        default=None, ge=1, description="Items drawn of the second set (default: as many as -n)."
+        default=None, ge=1, description="Items to sample from the second set (default: as many as -n)."
     )
     members: Literal["dataset", "against"] = Field(
-        default="dataset", description="Which of the two sets is taken for the one seen in training."
+        default="dataset", description="The set that counts as seen in training."
     )
     answer_tokens: int = tokens_option("answer of method generate", 32)
     pack: FilePath = pack_option("probe")
@@ -219,9 +219,9 @@ def render_probe(recorded: RecordedConversation, sides: Mapping[str, Side]) -> R
             if name in _CHOICE_METHODS:
                 turn.marks.insert(0, _choice_mark(name, result[name]))
             elif name == "signals":
-                turn.marks.insert(0, Mark(_METHOD_TITLES["loss"], f"{result[name]['loss']:.3f} nats a token"))
+                turn.marks.insert(0, Mark(_METHOD_TITLES["loss"], f"{result[name]['loss']:.3f} nats per token"))
             if entry.reading is not None:
-                turn.details.insert(0, Detail("the text that was read", entry.reading.shared + entry.reading.context))
+                turn.details.insert(0, Detail("text read", entry.reading.shared + entry.reading.context))
         turns.append(turn)
     return RenderedConversation([*turns, *pending_turns(recorded, sides)])
 

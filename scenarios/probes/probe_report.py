@@ -12,7 +12,7 @@ from viva.scoring.aggregates import ClusteredStream, Mean, Tally
 from viva.scoring.clustered_means import clustered_mean
 from viva.scoring.contamination import Signals, auc, chance_error, loss_gap, tpr_at_fpr
 
-from ..run_aggregate import ModelResults, RunAggregate
+from ..run_aggregate import ModelResults, RunAggregate, tier_name
 
 _LOW_FALSE_POSITIVES = 0.05
 ACCURACIES = {"letter": "letter", "text": "text", "text_normalised": "text, by length", "generate": "generated"}
@@ -168,13 +168,13 @@ class ProbeAggregate(RunAggregate[CandidateProbes]):
             rows[-1].append(str(record["failed"]))
         skipped = report["dataset"]["skipped"]
         dataset = report["dataset"]["name"] + (f" ({skipped} bad lines skipped)" if skipped else "")
-        title = f"Accuracy on {dataset}, {report['shots']} shots, seed {report['seed']}, tier {report['tier']}"
+        title = f"Accuracy on {dataset}, {report['shots']} shots, seed {report['seed']}, {tier_name(report['tier'])}"
         return (title, header, rows if used else [])
 
     def _losses(self, report: dict[str, Any]) -> Table:
-        header = ["candidate", report["dataset"]["name"], "±"]
+        header = ["candidate", report["dataset"]["name"], "SE"]
         if report["against"]:
-            header += [report["against"]["name"], "±", "gap, members less others"]
+            header += [report["against"]["name"], "SE", "gap, members vs. non-members"]
         rows = []
         for label, record in report["candidates"].items():
             row = [label]
@@ -195,4 +195,4 @@ class ProbeAggregate(RunAggregate[CandidateProbes]):
             [name.replace("_", " "), *(interval(detectors.get(name), 3) for detectors in by_candidate.values())]
             for name in names
         ]
-        return [("AUC, members against others", ["detector", *by_candidate], rows)]
+        return [("AUC, members vs. non-members", ["detector", *by_candidate], rows)]

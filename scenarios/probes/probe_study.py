@@ -85,7 +85,7 @@ def average_scores(cells: Sequence[ProbeColumns]) -> dict[tuple[bool, str], dict
 
 _METHOD_LABELS = {"text": "probed by options' texts", "letter": "probed by letters", "generate": "probed by generating"}
 _EXPLANATION = (
-    "Loss is nats per token. AUC is the chance that a member is ranked over another text by the detector; 0.5 "
+    "Loss is nats per token. AUC is the probability that the detector ranks a member above a non-member; 0.5 "
     "is chance; its interval is Newcombe's (2006). Min-K% averages the k% least likely tokens (Shi et al. "
     "2024)."
 )

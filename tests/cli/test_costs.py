@@ -52,8 +52,8 @@ def test_line_11_a_bound_of_money_names_the_models_without_a_price(tmp_path: Pat
     )
     assert (code, printed) == (2, b"")
     assert said == (
-        f"viva: error: {bound}: the price of {url}#c is not known; give price_in= and price_out= "
-        "(per million tokens) in the model's name, 0 where it costs nothing\n"
+        f"viva: error: {bound}: the price of {url}#c is unknown; give price_in= and price_out= "
+        "(per million tokens) in the model's name, 0 if it costs nothing\n"
     )
     assert not (tmp_path / "run").exists()
 

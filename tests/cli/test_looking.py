@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     StartChaos = Callable[[Plan], Server]
 
 ITEMS = Path(__file__).parents[2] / "scenarios" / "kieval" / "items" / "science.jsonl"
-_NOTE = "talks of this run really ended at their stop flags"
+_NOTE = "interviews of this run ended at their stop flags"
 
 
 def _command(*arguments: str | Path) -> list[str]:
@@ -50,7 +50,7 @@ def _made(out: Path, *options: str) -> Path:
 
 def _titles(done: subprocess.CompletedProcess[str]) -> list[str]:
     assert done.returncode == 0, done.stderr
-    return [line.partition(", tier")[0] for line in done.stdout.splitlines() if line.startswith("KIEval on ")]
+    return [line.partition(", reproducible")[0] for line in done.stdout.splitlines() if line.startswith("KIEval on ")]
 
 
 def _rows(done: subprocess.CompletedProcess[str]) -> list[str]:

@@ -137,4 +137,4 @@ def test_a_title_is_not_wrapped_in_a_pipe(tmp_path: Path) -> None:
     items = tmp_path / f"{'long ' * 30}.jsonl"
     items.write_bytes(ITEMS.read_bytes())
     done = _run(tmp_path / "run", "--candidate", "simulated:c", dataset=items)
-    assert "tier C" in done.stdout.splitlines()[0]
+    assert "reproducible transcripts" in done.stdout.splitlines()[0]

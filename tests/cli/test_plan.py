@@ -46,5 +46,5 @@ def test_a_budget_with_a_model_without_a_price_is_an_error_before_anything_begin
     file = write_file(tmp_path, items=4, interviews=talks)
     done = viva("sweep", "plan", file, "--out", tmp_path / "out", "--budget", "5", "--pilot", "0.5", "--json")
     assert (done.returncode, done.stdout) == (2, "")
-    assert "the price of openai:http://127.0.0.1:9/v1#judge is not known; give price_in= and price_out=" in done.stderr
+    assert "the price of openai:http://127.0.0.1:9/v1#judge is unknown; give price_in= and price_out=" in done.stderr
     assert not (tmp_path / "out").exists()

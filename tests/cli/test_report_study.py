@@ -51,7 +51,7 @@ def sweep(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_one_run_is_reported_as_ever(runs: list[Path]) -> None:
     assert told(runs[0]) == recorded_results(RunFolder.open(runs[0])).report()
-    assert viva("report", runs[0]).stdout.startswith("KIEval on science, scorer official, seed 1, tier C\n")
+    assert viva("report", runs[0]).stdout.startswith("KIEval on science, scorer official, seed 1, reproducible transcripts\n")
 
 
 def test_line_12_files_beside_change_nothing_on_stdout(runs: list[Path], tmp_path: Path) -> None:
@@ -64,9 +64,9 @@ def test_line_12_files_beside_change_nothing_on_stdout(runs: list[Path], tmp_pat
 def test_several_runs_make_a_study(runs: list[Path]) -> None:
     assert told(*runs) == Study(runs).report()
     shown = viva("report", *runs)
-    assert shown.stdout.startswith("KIEval on science: scorer official, seeds 1, 2, tier C")
+    assert shown.stdout.startswith("KIEval on science: scorer official, seeds 1, 2, reproducible transcripts")
     assert shown.returncode == 0
-    assert shown.stderr.startswith("viva: note: 3 of 3 comparisons rest on 100 items or fewer")
+    assert shown.stderr.startswith("viva: note: 3 of 3 comparisons have 100 items or fewer")
     assert shown.stderr.count("\n") == 1
 
 
@@ -111,7 +111,7 @@ def test_another_scorer_is_named_and_scores(runs: list[Path]) -> None:
 def test_tables_as_markup(runs: list[Path], option: str, begins: str) -> None:
     done = viva("report", runs[0], option)
     assert done.returncode == 0
-    assert "comparisons rest on 100 items or fewer" in done.stderr
+    assert "comparisons have 100 items or fewer" in done.stderr
     assert done.stdout.startswith(begins)
     assert "weak" in done.stdout
 

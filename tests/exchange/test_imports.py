@@ -205,7 +205,7 @@ def test_broken_files_are_refused_with_their_line(tmp_path: Path) -> None:
     entries = details()
     entries[1]["all_messages"][0]["role"] = "judge"
     whole.write_text(json.dumps(entries))
-    with pytest.raises(DatasetError, match=r"entry 2: expected the words of the interactor"):
+    with pytest.raises(DatasetError, match=r"entry 2: expected a message of the interactor"):
         import_file(whole, "kieval", tmp_path / "run")
     assert not list(tmp_path.glob("run*"))
 

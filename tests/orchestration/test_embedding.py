@@ -62,7 +62,7 @@ def test_numbers_have_means_texts_are_counted_and_lists_are_only_recorded(tmp_pa
     assert values[0]["parts"] == [1]
     assert [result.task for result in run.results()] == ["tides"] * 2 + ["rust"] * 2 + ["salt"] * 2
     [main, *_] = run.tables()
-    assert main[0] == "lesson on tasks, seed 7, tier C"
+    assert main[0] == "lesson on tasks, seed 7, reproducible transcripts"
     assert main[1] == ["pupil", "conversations", "score", "long", "failed"]
 
 
@@ -246,7 +246,7 @@ WRONG: dict[str, tuple[dict[str, Any], str]] = {
     "several": ({"models": MODELS | {"tutor": ["simulated:x"]}}, "'tutor' takes one model, not a list"),
     "no model": ({"models": MODELS | {"tutor": 7}}, "expected a name"),
     "unknown kind": ({"models": MODELS | {"tutor": "gpt-4o"}}, "expected kind:where"),
-    "no tasks": ({"tasks": []}, "there are no tasks"),
+    "no tasks": ({"tasks": []}, "no tasks"),
     "tasks left out": ({"tasks": None}, "give tasks=… in Python, or --tasks"),
     "tasks of a type": ({"tasks": [3]}, "task 1: Input should be a valid string"),
     "tasks twice": ({"tasks": ["a", "b", "a"]}, "two tasks have the id 'a'"),

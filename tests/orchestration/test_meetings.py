@@ -98,7 +98,7 @@ def test_the_command_names_models_once_and_studies_read_the_run(tmp_path: Path) 
     done = command("run", EXAMPLE, "--tasks", tmp_path / "motions.jsonl", *options, "--jury", "simulated:jury", "--out",
                    tmp_path / "run")  # fmt: skip
     assert done.returncode == 0, done.stderr
-    assert "debate on motions, seed 7, tier C" in done.stdout
+    assert "debate on motions, seed 7, reproducible transcripts" in done.stdout
     study = command("report", tmp_path / "run", tmp_path / "run", "--json")
     assert [one["candidate"] for one in orjson.loads(study.stdout)["cells"]] == [key.split("/")[0] for key in KEYS[:6]]
 
@@ -159,7 +159,7 @@ def test_declarations_that_cannot_be_are_refused(tmp_path: Path) -> None:
     with pytest.raises(viva.ConfigurationError, match="candidate: List should have at least 2 items"):
         viva.run_sync(debate(), tasks=["x"], models=MODELS | {"candidate": ["simulated:a"]}, out=tmp_path / "run")
     same = ["simulated:x?label=a", "simulated:x?label=a%2Ba"]
-    with pytest.raises(viva.ConfigurationError, match="two pairings of models are called 'a"):
+    with pytest.raises(viva.ConfigurationError, match="two pairings of models have the label 'a"):
         viva.run_sync(debate(), tasks=["x"], models=MODELS | {"candidate": same}, out=tmp_path / "run")
 
 

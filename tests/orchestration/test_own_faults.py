@@ -174,8 +174,8 @@ def test_whatever_a_scenario_returns_is_recorded_as_json_or_fails_with_a_sentenc
     assert [result.value for result in results[: len(RETURNED)]] == [value for _, value in RETURNED]
     for result in results[len(RETURNED) :]:
         assert result.error is not None
-        assert result.error["message"].startswith("returning returned what cannot be recorded (")
-        assert result.error["message"].endswith("return a number, or a dict of numbers, truth values and texts")
+        assert result.error["message"].startswith("returning returned a value that cannot be recorded (")
+        assert result.error["message"].endswith("return a number, or a dict of numbers, booleans and strings")
     assert run.report() == live
 
 

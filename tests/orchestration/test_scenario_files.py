@@ -78,7 +78,7 @@ REFUSED = {
     ),
     "has two of one name": (
         LESSON + "\nfirst = filed\n" + LESSON,
-        "has several scenarios called 'filed'; give each a name= of its own",
+        "several scenarios are called 'filed'; give each its own name=",
     ),
     "plain function": (
         LESSON.replace("async def", "def").replace("await ", ""),
@@ -134,15 +134,15 @@ def test_tasks_whose_conversations_could_not_be_told_apart_are_refused(
 UNMADE: list[tuple[dict[str, Any], Any, str]] = [
     ({"compare": ["a", 1]}, str, "role 1: expected a name"),
     ({"many": "a", "one": 3}, str, "role 3: expected a name"),
-    ({"many": "_a"}, str, "role '_a': expected a plain name"),
-    ({"many": "help"}, str, "role 'help': is the name of a setting; choose another"),
+    ({"many": "_a"}, str, "role '_a': expected an identifier"),
+    ({"many": "help"}, str, "role 'help': this is the name of a setting; choose another"),
     ({"many": "a", "settings": dict}, str, "settings: expected a subclass of viva.RunSettings, found <class 'dict'>"),
     (
         {"many": "a"},
         asyncio.Event,
         "cannot be read from JSON; take a text, a number, a dict, a dataclass or a pydantic",
     ),
-    ({"many": "a"}, "Nowhere", "its annotations cannot be read: name 'Nowhere' is not defined"),
+    ({"many": "a"}, "Nowhere", "cannot read its annotations: name 'Nowhere' is not defined"),
 ]
 
 

@@ -294,7 +294,7 @@ def test_few_items_accuse_and_acquit_nobody(root: Path, items: int) -> None:
     assert {one["verdict"] for one in report["verdicts"]["candidates"]} <= {"too_few", "not_tested"}
     assert all(one["verdict"] in ("too_few", "not_comparable") for one in report["verdicts"]["leads"])
     told = sentences(*runs)
-    assert any(one.startswith("Too few to tell whether there is contamination") for one in told)
+    assert any(one.startswith("Too little data to test for contamination") for one in told)
     assert any(
         f"n = {items} items; about" in one and "would be needed to see a gap of 10 points" in one for one in told
     )
@@ -357,7 +357,7 @@ def test_several_datasets_are_led_by_their_pooled_means_and_the_test_of_these(ro
     assert (lead["verdict"], lead["p_corrected"]) == ("ahead", pooled["p_corrected"])
     told = sentences(*runs)
     [mean] = [row["score"]["mean"] for row in report["pooled"] if (row["candidate"], row["dataset"]) == ("weak", None)]
-    assert f"weak follows with {mean:.1f}, significantly lower (Holm-corrected p < 0.001)." in told
+    assert f"weak is second with {mean:.1f}, significantly lower (Holm-corrected p < 0.001)." in told
 
 
 def test_a_pooled_difference_has_the_error_of_its_strata() -> None:

@@ -77,7 +77,7 @@ def test_failures_alone_are_counted_and_score_nothing(tmp_path: Path, items: Pat
     assert (row["failed"], row["n_observations"], row["score"]["mean"], row["accuracy"]["mean"]) == (6, 0, None, None)
     assert report["cells"][0]["state"] == "done"
     assert table(study, "KIEval on")[0] == ["one", "–", "–", "–", "–", "0", "–", "–", "–", "6"]
-    assert table(study, "Why talks ended early") == [["one", "6"]]
+    assert table(study, "Early stops") == [["one", "6"]]
     assert (report["comparisons"], report["agreement"], report["difficulty"]) == ([], [], [])
 
 

@@ -67,7 +67,7 @@ def test_a_talk_that_ran_out_was_not_held_in_full(tmp_path: Path) -> None:
     pytest.importorskip("matplotlib")
     study = Study([written(tmp_path / "run", items, [talk], "simulated:one", rounds=3)])
     [drawn] = [panel for one in study_page(study.report()).plots if one.anchor == "stops" for panel, _ in one.panels]
-    assert "recorded talk ran out" in drawn
+    assert "recording ended" in drawn
 
 
 def test_a_run_whose_journal_has_no_tables_has_not_begun(tmp_path: Path) -> None:

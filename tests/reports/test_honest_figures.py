@@ -208,7 +208,7 @@ def test_line_6g_comparisons_of_few_items_are_told(tmp_path: Path, items: Path) 
         "sign flips",
     )
     assert one["difference"]["low"] < one["difference"]["value"] < one["difference"]["high"]
-    assert any("1 of 1 comparisons rest on 100 items or fewer" in note for note in report["notes"])
+    assert any("1 of 1 comparisons have 100 items or fewer" in note for note in report["notes"])
     several = interviewed(tmp_path / "s", "simulated:one", n=3)
     assert not any("comparisons rest" in note for note in Study([several]).report()["notes"])
 

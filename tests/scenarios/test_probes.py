@@ -61,7 +61,7 @@ def test_the_tables_say_what_the_json_says(tmp_path: Path) -> None:
     done = completed("run", "probe", "--dataset", ITEMS, *models, *options, "--out", tmp_path / "run")
     assert done.returncode == 0, done.stderr.decode()
     report = orjson.loads(completed("report", tmp_path / "run", "--json").stdout)
-    assert done.stdout.decode().startswith("Accuracy on science, 0 shots, seed 7, tier C")
+    assert done.stdout.decode().startswith("Accuracy on science, 0 shots, seed 7, reproducible transcripts")
     for name in ("a", "b"):
         lines = [line for line in done.stdout.decode().splitlines() if line.startswith(f"  {name} ")]
         one = report["candidates"][name]
@@ -137,8 +137,8 @@ def test_a_memoriser_parts_the_sets_and_a_clean_model_does_not(tmp_path: Path) -
     assert again["detectors"]["loss"]["value"] == memoriser["detectors"]["loss"]["value"]
 
     tables = completed("report", tmp_path / "run").stdout.decode()
-    assert "gap, members less others" in tables
-    assert "AUC, members against others" in tables
+    assert "gap, members vs. non-members" in tables
+    assert "AUC, members vs. non-members" in tables
 
 
 def test_the_second_set_is_read_for_its_loss_alone(tmp_path: Path) -> None:

@@ -59,7 +59,7 @@ def package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 def test_one_that_cannot_be_used_says_why_and_harms_no_other(caplog: pytest.LogCaptureFixture) -> None:
     said = {
         "missing": "ModuleNotFoundError: No module named 'talking_viva.nothing'",
-        "misnamed": "the scenario 'misnamed' of the entry point 'talking_viva:echo': calls itself 'echo'; give the",
+        "misnamed": "the scenario 'misnamed' of the entry point 'talking_viva:echo': its name is 'echo'; give the",
         "nameless": "Can't instantiate abstract class Nameless",
         "no-scenario": "expected a viva.Scenario, found module",
     }

@@ -153,7 +153,7 @@ def test_line_6c_sweep_study_and_page_print_the_rules_interval(tmp_path: Path) -
         assert (row["score"]["low"], row["score"]["high"]) == (told["low"], told["high"])
         assert row["score"]["mean"] == told["mean"]
     [note] = [note for note in report["notes"] if "a rule" in note]
-    assert "which hold at the stop" in note
+    assert "which are valid at the stop" in note
     assert "confidence sequences" in page
     # Another scorer's scores were not watched, and nothing says that their intervals hold at the stop.
     other = Study([out], "linear").report()

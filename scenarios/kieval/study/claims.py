@@ -50,10 +50,8 @@ class Comparisons(Section[InterviewMaterial]):
         notes = []
         if small:
             notes.append(
-                f"{len(small)} of {len(compared)} comparisons rest on {MAX_SIGN_FLIPS} items or fewer: their p counts "
-                f"how often "
-                "chance gives such a difference if the two could be exchanged on each item, and is too small where one "
-                "of them has few and large losses"
+                f"{len(small)} of {len(compared)} comparisons have {MAX_SIGN_FLIPS} items or fewer: their p-values are "
+                "from a sign-flip permutation test; they are too small if a candidate loses rarely but heavily"
             )
         unsure = [
             record
@@ -67,8 +65,8 @@ class Comparisons(Section[InterviewMaterial]):
             ]
             more = f" and {len(unsure) - _MAX_NAMED} more" if len(unsure) > _MAX_NAMED else ""
             notes.append(
-                f"p is below {_LEVEL} but the interval, which makes room for items not met, holds 0: "
-                f"{'; '.join(pairs)}{more}: more items are needed to tell them apart"
+                f"p is below {_LEVEL} but the interval, which allows for unseen items, contains 0: "
+                f"{'; '.join(pairs)}{more}: more items are needed to separate them"
             )
         return notes
 
@@ -164,10 +162,9 @@ FEWEST_ITEMS = correlation.MIN_POINTS  # or clusters of items
 FEWEST_CANDIDATES = 4  # on a line: of three, none can be off it
 
 RULE = (
-    f"Suspected or ahead: p below {LEVEL}, corrected for all tests on the same items; suspected also for those of the "
-    f"candidate on other datasets. No sign: a fall of {LINE_DROP:g} points below the line, or an AUC of {AREA:g}, "
-    f"would be "
-    f"found with a power of {POWER:.0%}. Else too few to tell."
+    f"Suspected or ahead: p below {LEVEL}, corrected for all tests on the same items and, for suspicions, for the "
+    f"candidate's tests on other datasets. No sign: the tests would detect a fall of {LINE_DROP:g} points below the "
+    f"line, or an AUC of {AREA:g}, with a power of {POWER:.0%}. Otherwise there is too little data to tell."
 )
 
 DETECTOR = "min_k_20"  # k = 20, as Shi et al. 2024 recommend
@@ -204,9 +201,8 @@ class Claims(Section[InterviewMaterial]):
                 needed = test.get("needed")
                 rows.append([*row, f"{test['n']:,}" if test else DASH, DASH if needed is None else f"{needed:,}"])
         header = ["dataset", "candidate", "verdict", "test", "value", "corrected p", "power", "items", "items needed"]
-        title = (
-            f"Verdicts: {title_facts(report)}; power for {LINE_DROP:g} points below the line, for an AUC of {AREA:g}"
-        )
+        effects = f"{LINE_DROP:g} points below the line, or an AUC of {AREA:g}"
+        title = f"Verdicts: {title_facts(report)}; power to detect {effects}"
         return [(title, header, rows)]
 
 
@@ -356,10 +352,10 @@ def _compare_leaders(first: str, comparisons: Sequence[Mapping[str, Any]], pairs
 _MEASURE = "KIEval score, 0–100"
 _KINDS = {"line": "interviews", "texts": "the texts"}
 _ALL_RECALL = (
-    "All candidates that were probed tell the texts of the dataset from the others: so does any model where the two "
-    "sets differ in topic, length or form."
+    "All probed candidates separate the texts of the dataset from the others: any model does if the two sets differ "
+    "in topic, length or form."
 )
-_SEEN_BY = {("line", "texts"): "", ("line",): " by interviews", ("texts",): " by the texts alone"}
+_SEEN_BY = {("line", "texts"): "", ("line",): " by interviews", ("texts",): " by the texts only"}
 
 
 def findings(report: Record) -> list[Findings]:
@@ -434,12 +430,12 @@ def _contamination_sentences(judged: Sequence[Record]) -> Iterator[str]:
             yield _ALL_RECALL
     for tests, group in _by_tests(by_verdict.get("no_sign", [])):
         tested, weak = count_of(len(group), "tested candidate"), _weak_tests(group, tests)
-        caveat = f"; too few to tell by {_KINDS[weak[0]]} ({weak[1]})" if weak[0] else ""
+        caveat = f"; too little data to tell by {_KINDS[weak[0]]} ({weak[1]})" if weak[0] else ""
         yield f"No sign of contamination in {tested}{_SEEN_BY[tests]}: {_join_names(group)}{caveat}."
     if unclear := by_verdict.get("too_few"):
-        yield f"Too few to tell whether there is contamination: {_join_names(unclear)} ({_weak_tests(unclear, ())[1]})."
+        yield f"Too little data to test for contamination: {_join_names(unclear)} ({_weak_tests(unclear, ())[1]})."
     if untested := by_verdict.get("not_tested"):
-        why = f"it takes scores of {FEWEST_CANDIDATES} candidates that differ in accuracy, or a second set of texts"
+        why = f"requires {FEWEST_CANDIDATES} candidates that differ in accuracy, or a second set of texts"
         yield f"Not tested for contamination: {_join_names(untested)} ({why})."
 
 
@@ -469,7 +465,7 @@ def _weak_tests(judged: Sequence[Record], powered: Sequence[str]) -> tuple[str, 
     if needed:
         would = f"about {_two_digits(max(needed)):,} would be needed"
     elif min(test["n"] for test in tests) < FEWEST_ITEMS:
-        would = f"{FEWEST_ITEMS} would be needed at least"
+        would = f"at least {FEWEST_ITEMS} would be needed"
     unit, counts = "item" if kind == "line" else "text", {test["n"] for test in tests}
     return kind, f"n = {number_range(counts)} {unit}{'s' * (counts != {1})}; {would} to see {effect}"
 
@@ -501,7 +497,7 @@ def _leader_sentence(lead: Record) -> Iterator[str]:
         yield f"Only {leader}{interval}, over {count_of(first['n'], 'interview')}."
         return
     second = followers[0]
-    behind = f"{second['candidate']} follows with {number(second['mean'])}"
+    behind = f"{second['candidate']} is second with {number(second['mean'])}"
     highest = f"Highest score: {leader}{interval}."
     if first["mean"] == second["mean"] and lead["verdict"] != "ahead":
         level = [record["candidate"] for record in lead["standings"] if record["mean"] == first["mean"]]
@@ -514,17 +510,17 @@ def _leader_sentence(lead: Record) -> Iterator[str]:
     difference = lead.get("difference") or {"value": 1.0}
     if lead["verdict"] == "not_significant" and lead["p_corrected"] < LEVEL:
         if difference["value"] < 0:
-            clause = f"but is higher on the {count_of(lead['n'], 'item')} that both have"
+            clause = f"but is higher on the {count_of(lead['n'], 'item')} in common"
         else:
-            clause = f"which is no lead yet: the interval of the difference, {_interval_text(difference)}, holds 0"
+            clause = f"not a clear lead: the interval of the difference, {_interval_text(difference)}, contains 0"
         yield f"{behind}, {clause} ({_p_text(lead['p_corrected'], 'Holm-corrected ')})."
     elif lead["verdict"] == "not_significant":
         yield f"{behind}, not significantly lower ({_p_text(lead['p_corrected'], 'Holm-corrected ')})."
     elif lead["verdict"] == "too_few":
         needed = f"about {_two_digits(lead['needed']):,} would be needed to see a gap of {GAP:g} points"
-        yield f"{behind}; too few to tell them apart (n = {count_of(lead['n'], 'item')}; {needed})."
+        yield f"{behind}; too few items to separate them (n = {count_of(lead['n'], 'item')}; {needed})."
     else:
-        yield f"{behind}; not comparable: they have {count_of(lead['n'], 'item')} in common."
+        yield f"{behind}; not comparable: {count_of(lead['n'], 'item')} in common."
 
 
 def _interval_text(difference: Record) -> str:

@@ -64,7 +64,7 @@ class Costs(Section[InterviewMaterial]):
         seeds = ", ".join(map(str, costs["seeds"]))
         over = f"mean of {costs['models']} model{'s' * (costs['models'] != 1)}, {costs['interviews']:,} interviews in "
         over += f"all, seed{'s' * (len(costs['seeds']) > 1)} {seeds}"
-        unpriced = "" if costs["priced"] else "; no price is known"
+        unpriced = "" if costs["priced"] else "; prices unknown"
         tables: list[Table] = [(f"Tokens and cost of one model: {over}{unpriced}", header, rows)]
         rows = []
         for record in costs["projected"]:
@@ -74,7 +74,9 @@ class Costs(Section[InterviewMaterial]):
             counts = [number(total[name], 0) for name in ("prompt_tokens", "completion_tokens")]
             rows.append([str(record["models"]), *counts, *role_costs, number(total["cost"], 2)])
         header = ["models", "prompt tokens", "completion tokens", *(f"cost {role}" for role in _ROLES), "cost"]
-        tables.append((f"Projected for more models, linear in their number{unpriced}", header, rows if used else []))
+        tables.append(
+            (f"Projection for more models, proportional to their number{unpriced}", header, rows if used else [])
+        )
         return tables
 
     def rows(self, report: Record) -> Iterator[Row]:

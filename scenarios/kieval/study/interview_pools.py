@@ -256,15 +256,14 @@ def rule_notes(cells: Sequence[StudyCell], scorer: Scorer) -> list[str]:
     if any(_confidence_sequence(cell, scorer) is None for cell in ruled):
         return [
             f"a rule that watched the scores of another scorer than {scorer.describe()} ended {len(ruled)} of {begun} "
-            "cells: all intervals and p-values are for numbers of talks fixed beforehand and do not keep their level; "
-            "under the rule's scorer the intervals of scores do"
+            "cells: intervals and p-values assume numbers of interviews fixed beforehand, so they are not valid; with "
+            "the rule's scorer the intervals of scores are"
         ]
     units = dict.fromkeys((cell.until or {}).get("independent", "item") for cell in ruled)
     return [
-        f"a rule that watched the scores ended {len(ruled)} of {begun} cells: the intervals of scores are the "
-        f"rule's, which hold at the stop; it takes {' and '.join(f'{unit}s' for unit in units)} to be independent "
-        "of one another; other intervals and p-values are for numbers of talks fixed beforehand and do not keep "
-        "their level"
+        f"a rule that watched the scores ended {len(ruled)} of {begun} cells: the intervals of scores are "
+        f"the rule's, which are valid at the stop if {' and '.join(f'{unit}s' for unit in units)} are independent; "
+        "other intervals and p-values assume numbers of interviews fixed beforehand, so they are not valid"
     ]
 
 

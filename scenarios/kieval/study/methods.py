@@ -19,6 +19,7 @@ from viva.reports.page import (
     percentage,
 )
 
+from ...run_aggregate import tier_name
 from ...study_sections import StaticFigures, insert_after
 from ..interview_report import MAX_UNANSWERED
 
@@ -27,12 +28,12 @@ FIRST_ANSWER = "first answer"
 _SCORERS = {
     "official": (
         "Verdicts of 1, 2, 3 and 4 count 1, 3, 7 and 10 (0 counts 0); the i-th scored round, from 0, weighs "
-        "exp(−0.2 i); a talk's score is ten times the weighted mean of its scored rounds, 0–100. This is how the "
+        "exp(−0.2 i); an interview's score is ten times the weighted mean of its scored rounds, 0–100. This is how the "
         "published KIEval figures were computed."
     ),
     "linear": (
-        "A verdict counts a quarter of its points; the i-th scored round, from 0, weighs exp(−0.2 i); a talk's score "
-        "is a hundred times the weighted mean of its scored rounds."
+        "A verdict counts a quarter of its points; the i-th scored round, from 0, weighs exp(−0.2 i); an interview's "
+        "score is a hundred times the weighted mean of its scored rounds."
     ),
     "corrected": (
         "Verdicts of 1, 2, 3 and 4 count 1, 3, 7 and 10 (0 counts 0); round i, from 0, weighs exp(−0.2 i) by its true "
@@ -45,9 +46,9 @@ def title_facts(report: Record) -> str:
     """Return the facts for table titles: scorer, seeds, and reproducibility."""
     facts = report["facts"]
     seeds = ", ".join(map(str, facts["seeds"])) or "–"
-    tiers = " and ".join(facts["tiers"]) or "–"
+    tiers = " and ".join(map(tier_name, facts["tiers"])) or "–"
     scorer = f"scorer {report['scorer']}, " if facts["rounds"] else ""  # without interviews nothing is scored
-    return f"{scorer}seed{'s' * (len(facts['seeds']) > 1)} {seeds}, tier {tiers}"
+    return f"{scorer}seed{'s' * (len(facts['seeds']) > 1)} {seeds}, {tiers}"
 
 
 def row_prefix(report: Record, **columns: Any) -> dict[str, Any]:
@@ -63,7 +64,7 @@ def page_facts(common: dict[str, str], report: Record) -> dict[str, str]:
     scored = report["scorer"] if totals["interviews"] else ""
     rounds = join_names(map(str, sorted(distinct_values(cells, "rounds"))))
     facts = insert_after(facts, "Evaluator", Scorer=scored, Rounds=rounds)
-    facts = insert_after(facts, "Cells", Talks=_finished_text(totals))
+    facts = insert_after(facts, "Cells", Interviews=_finished_text(totals))
     return facts | {
         "Unscored rounds": _share_of(totals["unscored_rounds"], totals["verdicts"], "rounds"),
         "Unreadable verdicts": _share_of(totals["parse_failures"], _text_count(totals), "texts of the evaluator"),
@@ -79,7 +80,7 @@ def origin(report: Record) -> str:
     probes = sum(cell.get("ended") or 0 for cell in cells if cell["scenario"] != NAME)
     parts = []
     if totals["interviews"] or not probes:
-        parts += [f"n = {totals['interviews']:,} talks", f"scorer {report['scorer']}"]
+        parts += [f"n = {totals['interviews']:,} interviews", f"scorer {report['scorer']}"]
     if probes:
         parts.append(f"n = {probes:,} probes")
     parts += [describe_seeds(cells), describe_tiers(cells)]
@@ -96,29 +97,31 @@ def methods(report: Record, lent: StaticFigures | None) -> list[tuple[str, str]]
     if _totals(report)["interviews"]:
         description = _SCORERS.get(scorer.split(" ")[0], "")
         switched = " No decay: all rounds weigh the same." if "no decay" in scorer else ""
-        switched += " No early stop: flags of talks that went on are ignored." if "no early stop" in scorer else ""
+        switched += (
+            " No early stop: flags of interviews that continued are ignored." if "no early stop" in scorer else ""
+        )
         entries = [
             (f"Score, scorer {scorer}", description + switched),
             (
                 "Errors and intervals",
-                "Standard errors are clustered by item: talks about one item under several seeds or evaluators are "
-                "not independent. ± stands before one standard error; intervals are of 95% and stay within what a "
-                "figure can be: Wilson's for rates, their likes for scores. p-values of comparisons are those of sign "
-                "flips up to 100 items, of Student's t beyond."
+                "Standard errors are clustered by item: interviews about one item under several seeds or evaluators "
+                "are not independent. SE and ± are one standard error; intervals are 95% intervals within the range "
+                "of the figure: Wilson's for rates, similar ones for scores. p-values of comparisons are from a "
+                "sign-flip permutation test up to 100 items, from Student's t beyond."
                 + (
-                    " Where a rule ended the interviews, those of scores are its confidence sequences, which hold "
-                    "however often they are looked at."
+                    " If a rule ended the interviews, the intervals of scores are its confidence sequences, which "
+                    "are valid however often you look."
                     if any("low" in ((cell.get("result") or {}).get("score") or {}) for cell in cells)
                     else ""
                 ),
             ),
             (
                 "Unanswered, unscored, unparsed",
-                "A first answer that names no choice is unanswered and counts as not right; one to a question without "
-                "choices is in no accuracy. "
+                "A first answer that names no choice is unanswered and counts as wrong; accuracy leaves out questions "
+                "without choices. "
                 "A round whose verdict could not be read, repairs included, is unscored, which is not the same as 0. "
-                "Unparsed is the share of the evaluator's texts that could not be read. Failed talks ended with an "
-                "error and are counted, not scored.",
+                "Unparsed is the share of the evaluator's texts that could not be read. Failed interviews ended with "
+                "an error and are counted, not scored.",
             ),
         ]
     if lent is not None and any(cell["scenario"] != NAME for cell in cells):
@@ -179,7 +182,7 @@ def _stopped_by_rule(cells: Sequence[Record]) -> str:
     counting, planned = (
         sum(n) for n in zip(*((c["until"]["stopped_at"], c["planned"] or 0) for c in stopped), strict=True)
     )
-    return f"{count_of(len(stopped), 'cell')}, after {counting:,} of {planned:,} talks planned"
+    return f"{count_of(len(stopped), 'cell')}, after {counting:,} of {planned:,} interviews planned"
 
 
 def _outliers(lines: Sequence[tuple[str, Record]], side: str) -> str:

@@ -27,16 +27,18 @@ from .methods import (
 
 def round_plots(report: Record) -> list[Plot]:
     survival = (
-        "How many of its talks a candidate holds through how many rounds. A curve that falls early belongs to a "
-        "candidate that loses the thread, or that the evaluator stops."
+        "How many of a candidate's interviews reach each round. A curve that falls early belongs to a candidate that "
+        "loses the thread, or that the evaluator stops."
     )
     scores = (
-        "The mean overall score of each round by itself, unweighted, of the talks that held it; bars are 95% "
+        "The mean overall score of each round by itself, unweighted, over the interviews that reached it; bars are 95% "
         "intervals, clustered by item. A falling curve says that further questions reach what a "
-        "candidate does not know; later rounds have fewer talks, and the better ones."
+        "candidate does not know; later rounds have fewer interviews, and the better ones."
     )
     return [
-        *_round_plot(report, "survival", "Rounds survived", survival, "talks that held the last round", _survival),
+        *_round_plot(
+            report, "survival", "Rounds survived", survival, "interviews that reached the last round", _survival
+        ),
         *_round_plot(report, "rounds", "Score by round", scores, "score of the last round", _round_scores),
     ]
 
@@ -78,15 +80,14 @@ def _round_plot(
             crowded |= len(curves) > plot_style.LINES
             shared += [(name, group) for group in line_plots.find_overlaps(curves)]
             n = [row["n_observations"] for row in pooled if steps[row["candidate"]]]
-            title = f"{short_dataset_name(name)} (n = {number_range(n)} talks each)"
+            title = f"{short_dataset_name(name)} (n = {number_range(n)} interviews each)"
             last = [f"{curve.name} {curve.steps[-1].value:.0f}" for curve in curves if curve.steps]
             panels.append((draw(title, curves), f"{name}: {label}: {join_names(last)}"))
     caption += overlap_sentence(shared)
     if crowded:
         caption += (
-            f" More than {plot_style.LINES} candidates are rows of numbers, the stronger their tint the higher, "
-            f"without "
-            "intervals."
+            f" More than {plot_style.LINES} candidates are shown as rows of numbers without intervals; stronger "
+            "tints are higher values."
         )
     return plot_group(report, anchor, heading, caption, panels)
 
@@ -104,7 +105,7 @@ class StopsSection(Section[InterviewMaterial]):
         }
         names = sorted({name for counts in every.values() for name in counts})
         rows = [[candidate, *(str(counts.get(name, 0)) for name in names)] for candidate, counts in every.items()]
-        return [(f"Why talks ended early: {title_facts(report)}", ["candidate", *names], rows if names else [])]
+        return [(f"Early stops: {title_facts(report)}", ["candidate", *names], rows if names else [])]
 
     def plots(self, report: Record) -> list[Plot]:
         stops_by_dataset = {
@@ -115,29 +116,28 @@ class StopsSection(Section[InterviewMaterial]):
         panels: list[Drawing] = []
         for name, stops in stops_by_dataset.items():
             if reasons[0]:
-                title = (
-                    f"{short_dataset_name(name)} (n = {number_range(stop.conversations for stop in stops)} talks each)"
-                )
+                n = [stop.conversations for stop in stops]
+                title = f"{short_dataset_name(name)} (n = {number_range(n)} interviews each)"
                 shares = [
                     f"{candidate.name} {100 * sum(candidate.reasons.values()) / candidate.conversations:.0f}%"
                     for candidate in stops
                 ]
-                label = f"{name}: talks that stopped early: {join_names(shares)}"
+                label = f"{name}: interviews that stopped early: {join_names(shares)}"
                 panels.append((drawings.stop_plot(title, stops, reasons), label))
         caption = (
-            "Shares of talks that stopped early, by reason, and of those that held all their rounds. Numbers stand in "
-            "parts of 9% and more. Talks that failed are not counted. Long coloured parts say that a score rests on "
-            "short talks, and their colour says why."
+            "Shares of interviews that stopped early, by reason, and of those that completed all rounds. Parts of 9% "
+            "and more have numbers. Failed interviews are not counted. Long coloured parts mean that a score is based "
+            "on short interviews, and their colour says why."
         )
         if reasons[1]:
-            caption += f" The rarest reasons are drawn together: {join_names(reasons[1])}."
-        return plot_group(report, "stops", "Why talks stopped", caption, panels)
+            caption += f" The rarest reasons share a colour: {join_names(reasons[1])}."
+        return plot_group(report, "stops", "Early stops by reason", caption, panels)
 
 
 def _stop_reasons(row: Record) -> dict[str, int]:
     """Return why interviews ended before their last round: evaluator flags, and the end of a recording in a fork."""
     ran_out = (row.get("ends") or {}).get("transcript", 0)
-    return {**row["stop_reasons"], **({"recorded talk ran out": ran_out} if ran_out else {})}
+    return {**row["stop_reasons"], **({"recording ended": ran_out} if ran_out else {})}
 
 
 class RunningMeans(Section[InterviewMaterial]):
@@ -161,16 +161,15 @@ class RunningMeans(Section[InterviewMaterial]):
                 crowded |= len(tracks) > plot_style.LINES
                 shared += [(name, group) for group in line_plots.find_overlaps(tracks)]
                 n = [run.n[-1] for track in tracks for run in track.runs]
-                title = f"{short_dataset_name(name)} (n = {number_range(n)} talks a run)"
+                title = f"{short_dataset_name(name)} (n = {number_range(n)} interviews per run)"
                 last = [f"{track.name} {track.runs[0].mean[-1]:.1f}" for track in tracks if track.runs]
                 panels.append(
                     (line_plots.running_mean_plot(title, tracks), f"{name}: last running mean of {join_names(last)}")
                 )
         caption = (
-            "The mean score of the first talks, in their seeded order, with its 95% interval at each number of talks; "
-            "a line for each seed and evaluator. The intervals hold at a number fixed beforehand, not at one that was "
-            "chosen by looking. Bands that have parted and lines that have levelled off say that more talks would "
-            "change little."
+            "The mean score of the first n interviews in seeded order, with its 95% interval; one line per seed and "
+            "evaluator. The intervals are valid at a number fixed beforehand, not at one chosen by looking. Bands that "
+            "have separated and lines that have levelled off mean that more interviews would change little."
         )
         caption += overlap_sentence(shared)
         if crowded:

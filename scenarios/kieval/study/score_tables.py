@@ -42,7 +42,8 @@ from .methods import (
 )
 from .rounds_and_stops import round_plots
 
-SHORT_ASPECTS = ("acc", "log", "rel", "coh", "con")
+# In tables with another accuracy the aspect of that name says what it is.
+ASPECT_HEADERS = ("interview: accuracy", *ASPECTS[1:-1])
 _LABEL_FIELDS = ("scenario", "candidate", "dataset", "datasets", "seeds", "evaluators", "by_round")
 
 
@@ -86,9 +87,9 @@ def _main_table(report: Record) -> Table:
     several = len(datasets) > 1
     header = ["candidate"]
     for name in datasets if several else []:
-        header += [f"{name} acc", f"{name} KIEval", f"{name} rnds"]
+        header += [f"{name} accuracy", f"{name} KIEval", f"{name} rounds"]
     before = "overall " if several else ""
-    header += [f"{before}accuracy", f"{before}KIEval", "±", f"{before}rounds"]
+    header += [f"{before}accuracy", f"{before}KIEval", "SE", f"{before}rounds"]
     header += ["n", "unanswered", "unscored", "unparsed", "failed"]
     cells = []
     for candidate in dict.fromkeys(row["candidate"] for row in rows):
@@ -115,7 +116,7 @@ def _main_table(report: Record) -> Table:
         title = f"KIEval on {', '.join(datasets)}: {title_facts(report)}; accuracy: {kind}"
         return (title, header, cells)
     title = f"KIEval on {', '.join(datasets)}: {title_facts(report)}; questions without choices have no accuracy"
-    columns = [index for index, name in enumerate(header) if not name.endswith(("accuracy", " acc", "unanswered"))]
+    columns = [index for index, name in enumerate(header) if not name.endswith(("accuracy", "unanswered"))]
     return (title, [header[at] for at in columns], [[line[at] for at in columns] for line in cells])
 
 
@@ -131,7 +132,7 @@ def _aspect_table(report: Record) -> Table:
         lines.append(
             [row["candidate"], row["dataset"] or "all", *values, *mean_and_error(row["score"]), str(row["score"]["n"])]
         )
-    header = ["candidate", "dataset", *SHORT_ASPECTS, "overall", "±", "n"]
+    header = ["candidate", "dataset", *ASPECTS, "SE", "n"]
     return (f"Aspects: {title_facts(report)}", header, lines)
 
 
@@ -146,14 +147,14 @@ def _aspect_plots(report: Record) -> list[Plot]:
         }
         if overall:
             n = [row["score"].get("n", row["n_observations"]) for row in pooled if row["candidate"] in overall]
-            title = f"{short_dataset_name(name)} (n = {number_range(n)} talks each)"
+            title = f"{short_dataset_name(name)} (n = {number_range(n)} interviews each)"
             means = [f"{candidate} {dot.value:.1f}" for candidate, dot in overall.items()]
             panels.append(
                 (drawings.aspect_plot(title, overall, marks), f"{name}: overall score of {join_names(means)}")
             )
     caption = (
-        "Means over talks of the five aspects, and of the overall score with its 95% interval, errors clustered by "
-        "item. An aspect far from the bar is where a candidate is strong or weak beyond its overall level."
+        "Means over interviews of the five aspects, and of the overall score with its 95% interval, errors clustered "
+        "by item. An aspect far from the bar is where a candidate is strong or weak beyond its overall level."
     )
     return plot_group(report, "aspects", "Aspects", caption, panels)
 
@@ -195,9 +196,9 @@ class Contamination(Section[InterviewMaterial]):
             line += [interval(static["loss_gap"], 2), interval(detector, 2)]
             line += [number(row["aspects"][name]["mean"]) for name in ASPECTS[:-1]]
             lines.append([*line, *mean_and_error(row["score"])])
-        header = ["candidate", "dataset", "accuracy", "loss", "loss against", "gap", "AUC Min-20%"]
-        title = f"Contamination: {title_facts(report)}; gap: members less others, nats per token"
-        return (title, [*header, *SHORT_ASPECTS, "KIEval", "±"], lines)
+        header = ["candidate", "dataset", "accuracy", "loss", "loss of the other set", "gap", "AUC Min-20%"]
+        title = f"Contamination: {title_facts(report)}; losses in nats per token; gap: members vs. non-members"
+        return (title, [*header, *ASPECT_HEADERS, "KIEval", "SE"], lines)
 
 
 def _by_item(report: Record) -> Table:
@@ -262,7 +263,7 @@ class Ablation(Section[InterviewMaterial]):
                     *(number(variant["accuracy"] and variant["accuracy"]["r"], 3) for variant in variants),
                 ]
             )
-        note = "talks that were ended at a flag have no score without early stop"
+        note = "interviews that ended at a flag have no score without early stop"
         title = f"KIEval with decaying weights (DW) and early stop (ES) on and off: {title_facts(report)}; {note}"
         return [(title, header, rows)]
 

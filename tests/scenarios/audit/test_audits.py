@@ -61,7 +61,7 @@ def test_an_audit_names_its_cases_and_says_its_answer() -> None:
     assert position["effect"]["value"] == 1.0
     assert (position["consistent"], position["showing"]) == (0.0, 40)
     assert summary_sentence("judge", found) == (
-        "judge prefers the answer shown first (+1.00, 0.82 to 1.00). Nothing was found in: verbosity, format, self, "
+        "judge prefers the answer shown first (+1.00, 0.82 to 1.00). No effect found: verbosity, format, self, "
         "labels, retest."
     )
 
@@ -119,7 +119,7 @@ def test_verdicts_are_read_as_models_write_them() -> None:
         ('{"answers": ["a"]}', r":1: field 'question': is missing"),
         ('{"question": "q", "answers": "a"}', r":1: field 'answers': expected a list of 1 to 20 texts, found 'a'"),
         ('{"question": "q", "answers": ["a", ""]}', r":1: field 'answers.1': expected text, found ''"),
-        ('{"question": "q", "answers": ["a"], "families": ["x", "y"]}', r":1: field 'families': expected one for each"),
+        ('{"question": "q", "answers": ["a"], "families": ["x", "y"]}', r":1: field 'families': expected one per answer"),
         (
             '{"question": "q", "answers": ["a", "b"], "preferred": 2}',
             r":1: field 'preferred': expected an index",
@@ -161,9 +161,9 @@ def test_a_judges_family_is_named_or_part_of_its_label() -> None:
     cases = drawn_cases(4, 1)
     settings = AuditSettings(judge=["simulated:aster-large", "simulated:x"], family=["x=birch"])
     assert families_of(settings, cases) == {"aster-large": "aster", "x": "birch"}
-    with pytest.raises(ConfigurationError, match="there is no judge 'y'; there are: x"):
+    with pytest.raises(ConfigurationError, match="there is no judge 'y'; judges: x"):
         families_of(AuditSettings(judge=["simulated:x"], family=["y=birch"]), cases)
-    with pytest.raises(ConfigurationError, match="no answer is of the family 'oak'; the cases have: aster, birch"):
+    with pytest.raises(ConfigurationError, match="no answer is of the family 'oak'; families in the cases: aster, birch"):
         families_of(AuditSettings(judge=["simulated:x"], family=["x=oak"]), cases)
 
 

@@ -112,7 +112,7 @@ def test_line_7_the_published_folder_is_read_whole_and_reported_by_category(data
     tables = {
         title.partition(":")[0]: rows for title, _, rows in recorded_results(RunFolder.open(tmp_path / "run")).tables()
     }
-    (row,) = tables["Passed in calldecision, by category"]
+    (row,) = tables["Passes in calldecision, by category"]
     assert row[1:5] == [f"{found['categories'][name]['passed']}/8" for name in CATEGORIES]
     assert tables["Left out of the data"] == []
 
@@ -146,8 +146,8 @@ def test_line_7_what_is_left_out_is_named_on_screen_and_in_the_report(spoiled: P
         started("run", "functionchat", "--data", spoiled, *models, "--skip-bad-items", "--out", tmp_path / "run")
     )
     assert code == 0
-    assert "viva: note: FunctionChat-Later.jsonl is no known file of the benchmark and was not read" in said
-    assert f"viva: note: 2 lines that cannot be used were left out, the first: {spoiled / NAME}:2: " in said
+    assert "viva: note: FunctionChat-Later.jsonl is not a known file of the benchmark and was not read" in said
+    assert f"viva: note: 2 unusable lines were skipped, the first: {spoiled / NAME}:2: " in said
     for part in ("Left out of the data", "FunctionChat-Later.jsonl", NAME, "'fly' is not among the tools"):
         assert part in printed.decode()
     dataset = recorded_results(RunFolder.open(tmp_path / "run")).report()["dataset"]
@@ -222,7 +222,7 @@ def test_line_7_what_is_required_but_not_specified_does_not_refuse_a_ground_trut
     [
         ({"category": None}, "category", "is missing"),
         ({"serial_num": None}, "serial_num", "is missing"),
-        ({"serial_num": 2}, "serial_num", "'common/CALL/2' stands in line"),
+        ({"serial_num": 2}, "serial_num", "'common/CALL/2' is already in line"),
         ({"input_messages": []}, "input_messages", "at least one"),
         ({"input_messages": [{"role": "bot", "content": "x"}]}, "input_messages[0].role", "'bot'"),
         ({"input_tools": []}, "input_tools", "empty"),
@@ -248,7 +248,7 @@ def test_line_7_a_wrong_field_of_the_common_form_is_named(
 def test_line_7_a_file_of_the_common_form_by_another_name(tmp_path: Path) -> None:
     path = write_lines(tmp_path / "mine.jsonl", common_lines())
     assert _run(tmp_path / "run", path)["dataset"]["counts"] == {"common": dict.fromkeys(CATEGORIES, 2)}
-    with pytest.raises(ConfigurationError, match="of the form common, not dialog; leave --subset out"):
+    with pytest.raises(ConfigurationError, match="of the form common, not dialog; omit --subset"):
         SCENARIO.prepare(_settings(path, subset="dialog"))
 
 

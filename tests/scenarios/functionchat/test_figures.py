@@ -84,7 +84,7 @@ def test_table_3(label: str) -> None:
     assert figures["rate"]["mean"] == pytest.approx(total / 500)
     _, header, (row,) = singlecall_table("Table 3", {label: figures})
     assert row[: len(TOOL_LISTS) + 3] == [label, *map(str, passes), str(total), average]
-    assert header[-2:] == ["±", "unscored"]
+    assert header[-2:] == ["SE", "unscored"]
 
 
 @pytest.mark.parametrize("label", DIALOG)
@@ -194,7 +194,7 @@ def test_nothing_at_all() -> None:
     assert dialog_table("t", {"m": figures})[2] == []
     assert judge_errors([], {})["all"]["of_cases"]["both"] is None
     assert judge_table("t", judge_errors([], {}))[2] == []
-    with pytest.raises(ValueError, match="a rate at least"):
+    with pytest.raises(ValueError, match="at least one rate"):
         averages({}, {})
     with pytest.raises(ValueError, match="a count for each"):
         averages({"call": 1.0}, {})

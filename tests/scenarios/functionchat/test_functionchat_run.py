@@ -211,7 +211,7 @@ def test_a_subset_and_a_sample_are_drawn_by_the_seed(data: Path, tmp_path: Path,
 def test_a_file_alone_is_read_by_its_form(data: Path, tmp_path: Path) -> None:
     report = _run(tmp_path / "run", data / "FunctionChat-Dialog.jsonl")
     assert report["dataset"]["counts"] == {"dialog": {"slot": 3, "call": 3, "completion": 3, "relevance": 6}}
-    with pytest.raises(ConfigurationError, match="leave --subset out"):
+    with pytest.raises(ConfigurationError, match="omit --subset"):
         _run(tmp_path / "other", data / "FunctionChat-Dialog.jsonl", subset="singlecall")
 
 

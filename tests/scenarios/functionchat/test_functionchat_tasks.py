@@ -128,7 +128,7 @@ GOOD = "- id: a\n  says: [Hello]\n  tools: [{name: find}]\n  forbidden: [{name: 
         (GOOD.replace("id: a", "id: a#2"), 1, "id", "pattern"),
         (GOOD.replace("forbidden", "banned"), 1, "banned", "not permitted"),
         (GOOD.replace("says: [Hello]", "goal: x\n  says: [y]"), 1, None, "not both"),
-        (GOOD.replace("  forbidden: [{name: find}]\n", ""), 1, None, "nothing to succeed in"),
+        (GOOD.replace("  forbidden: [{name: find}]\n", ""), 1, None, "no success condition"),
         (GOOD + "  state: {a: 1}\n", 1, None, "Python tool"),
         (GOOD + "  python: nowhere:f\n", 1, "python", "nowhere"),
         (GOOD + "  python: json:nothing\n", 1, "python", "nothing"),

@@ -120,12 +120,12 @@ def _renumbered(record: Any) -> Any:
 
 
 def test_a_turn_twice_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(DatasetError, match="'dialog/1/1' stands in line 1 already"):
+    with pytest.raises(DatasetError, match="'dialog/1/1' is already in line 1"):
         list(read_dialogs(items_file(tmp_path, DIALOG, DIALOG)))
 
 
 @pytest.mark.parametrize(
-    ("text", "says"), [("", "holds no turn"), ("{", "not valid JSON"), ("[1]", "expected a JSON object")]
+    ("text", "says"), [("", "has no turns"), ("{", "not valid JSON"), ("[1]", "expected a JSON object")]
 )
 def test_what_is_no_suchitems_file(tmp_path: Path, text: str, says: str) -> None:
     with pytest.raises(DatasetError, match=says):

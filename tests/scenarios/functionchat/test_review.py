@@ -141,8 +141,8 @@ def test_corrections_come_back_however_they_were_saved(
 
 GIVEN = {"corrected verdict": "pass", "reviewer": "Ann", "reason": "fine"}
 REFUSED: list[tuple[dict[str, str], str, str]] = [
-    ({**GIVEN, "id": "a/dialog/9/9"}, "id", "no graded output"),
-    ({**GIVEN, "id": ""}, "id", "no graded output"),
+    ({**GIVEN, "id": "a/dialog/9/9"}, "id", "not a graded output"),
+    ({**GIVEN, "id": ""}, "id", "not a graded output"),
     ({**GIVEN, "corrected verdict": "passed"}, "corrected verdict", "expected pass or fail, found 'passed'"),
     ({**GIVEN, "corrected verdict": ""}, "corrected verdict", "a reason is given"),
     ({**GIVEN, "reviewer": " "}, "reviewer", "needs a reviewer and a reason"),

@@ -34,7 +34,7 @@ TOPICAL = DATA / "topicalchat" / "unieval_predictions.json"
         (
             "response: answer",
             "response: reply",
-            r"t\.yaml:9: response: there is no text 'reply'; there are question, g",
+            r"t\.yaml:9: response: there is no text 'reply'; texts: question, g",
         ),
         ("against: question", "against: answer", r"t\.yaml:10: against: 'answer' is the response itself"),
         ("context: [question]", "context: [talk]", r"t\.yaml:11: context: there is no text 'talk'"),
@@ -69,7 +69,7 @@ def test_a_plan_that_names_what_there_is_not_is_refused_with_its_line(old: str, 
     [
         ({"answer": None}, r"x\.jsonl:2: field 'answer': is missing"),
         ({"question": " "}, r"x\.jsonl:2: field 'question': expected text, found ' '"),
-        ({"depth": 7}, r"x\.jsonl:2: field 'depth': 7 is outside of the criterion's range, 1 to 5"),
+        ({"depth": 7}, r"x\.jsonl:2: field 'depth': 7 is outside the criterion's range, 1 to 5"),
         ({"depth": "deep"}, r"x\.jsonl:2: field 'depth': expected a number, found 'deep'"),
         ({"id": "e0"}, r"x\.jsonl:2: field 'id': a second example has the id 'e0'"),
         ({"by": None}, r"x\.jsonl:2: field 'by': is missing"),
@@ -93,7 +93,7 @@ def test_an_example_that_cannot_be_judged_is_refused_with_its_line(
     ("settings", "what"),
     [
         ({"mode": "plan", "assistant": ["bleu"]}, "plan: mode plan needs a file; add --plan FILE"),
-        ({"mode": "noplan"}, "assistant: mode noplan needs one at least"),
+        ({"mode": "noplan"}, "assistant: mode noplan needs at least one"),
         ({"mode": "direct", "planner": "simulated:p"}, "planner: needs --plan FILE"),
         ({"mode": "noplan", "assistant": ["rouge"]}, "assistant 'rouge': unknown; known: rouge-1"),
     ],

@@ -175,7 +175,7 @@ def test_a_planner_writes_the_plan_once_and_the_run_keeps_it(tmp_path: Path) -> 
     assert forked.manifest["plan"] == run.manifest["plan"]
     # Judges are what is compared, so a study of both runs has them side by side.
     tables = study_tables(Study([tmp_path / "one", tmp_path / "f"]).report())
-    agreement = next(rows for title, _, rows in tables if title == "Agreement with people: Spearman by example")
+    agreement = next(rows for title, _, rows in tables if title == "Agreement with human ratings: Spearman by example")
     assert {(row[0], row[1]) for row in agreement} == {("one", "j"), ("f", "k")}
     assert _prompts(forked, "k/e1")[0] == _prompts(run, "j/e1")[0]
 

@@ -50,7 +50,7 @@ def test_suspects_come_first_with_what_speaks_against_them() -> None:
         "a: recalls the texts (AUC 0.90, p < 0.001); c: 31.5 below the line (p = 0.004).",
         "No sign of contamination in 2 tested candidates: b, d.",
         "Best: a, 90.0 (95% interval 86.0 to 93.0).",
-        "b follows with 80.0, significantly lower (Holm-corrected p = 0.001).",
+        "b is second with 80.0, significantly lower (Holm-corrected p = 0.001).",
     ]
     assert [(one.candidate, one.suspected, one.verdict) for one in found.standings] == [
         ("a", True, "suspected"), ("b", False, "no_sign"), ("c", True, "suspected"), ("d", False, "no_sign"),
@@ -62,25 +62,25 @@ def test_suspects_come_first_with_what_speaks_against_them() -> None:
 LEADS = [
     (
         {"verdict": "not_significant", "p_corrected": 0.2},
-        "b follows with 80.0, not significantly lower (Holm-corrected p = 0.20).",
+        "b is second with 80.0, not significantly lower (Holm-corrected p = 0.20).",
     ),
     (
         {"verdict": "not_significant", "p_corrected": 0.02, "difference": {"value": 10.0, "low": -1.5, "high": 19.0}},
-        "b follows with 80.0, which is no lead yet: the interval of the difference, -1.5 to +19.0, holds 0 "
+        "b is second with 80.0, not a clear lead: the interval of the difference, -1.5 to +19.0, contains 0 "
         "(Holm-corrected p = 0.020).",
     ),
     (
         {"verdict": "not_significant", "p_corrected": 0.02, "difference": {"value": -9.0, "low": -15.0, "high": -3.0}},
-        "b follows with 80.0, but is higher on the 50 items that both have (Holm-corrected p = 0.020).",
+        "b is second with 80.0, but is higher on the 50 items in common (Holm-corrected p = 0.020).",
     ),
     (
         {"verdict": "too_few", "n": 2, "needed": 233},
-        "b follows with 80.0; too few to tell them apart (n = 2 items; about 240 would be needed to see a gap of 10 "
+        "b is second with 80.0; too few items to separate them (n = 2 items; about 240 would be needed to see a gap of 10 "
         "points).",
     ),
     (
         {"verdict": "not_comparable", "n": 0},
-        "b follows with 80.0; not comparable: they have 0 items in common.",
+        "b is second with 80.0; not comparable: 0 items in common.",
     ),
 ]
 
@@ -97,14 +97,14 @@ def test_candidates_of_equal_scores_have_no_first() -> None:
         standing["mean"] = 90.0
     assert of(told).sentences[1:] == [
         "Highest score: a, b, 90.0 each.",
-        "Their scores are equal; too few to tell them apart (n = 1 item; about 40 would be needed to see a gap of 10 "
+        "Their scores are equal; too few items to separate them (n = 1 item; about 40 would be needed to see a gap of 10 "
         "points).",
     ]
 
 
 def test_texts_that_all_recall_may_be_of_another_kind() -> None:
     told = report([texts(0.9, 0.001)], [texts(0.8, 0.01)])
-    assert any("where the two sets differ in topic, length or form" in one for one in of(told).sentences)
+    assert any("if the two sets differ in topic, length or form" in one for one in of(told).sentences)
     told = report([texts(0.9, 0.001)], [texts()], [line(-30, 0.01)])
     assert not any("topic" in one for one in of(told).sentences)
 
@@ -113,15 +113,15 @@ def test_few_items_are_no_acquittal_and_say_how_many_it_takes() -> None:
     weak = line(power=0.3, n=20, needed=123)
     found = of(report([weak], [weak], [weak, texts()], [line(power=0.0, needed=None)]))
     assert found.sentences[:2] == [
-        "No sign of contamination in 1 tested candidate by the texts alone: c; too few to tell by interviews (n = 20 "
+        "No sign of contamination in 1 tested candidate by the texts only: c; too little data to tell by interviews (n = 20 "
         "items; about 130 would be needed to see a fall of 30 points below the line).",
-        "Too few to tell whether there is contamination: a, b, d (n = 20–50 items; about 130 would be needed to see a "
+        "Too little data to test for contamination: a, b, d (n = 20–50 items; about 130 would be needed to see a "
         "fall of 30 points below the line).",
     ]
     found = of(report([line(power=0.0, needed=None)], [line(power=0.0, needed=None)]))
     assert "(n = 50 items; more candidates would be needed, whatever the number of items, to see" in found.sentences[0]
     found = of(report([line(power=0.0, n=2, needed=None)], [line(power=0.0, n=2, needed=None)]))
-    assert "(n = 2 items; 10 would be needed at least to see a fall of 30 points" in found.sentences[0]
+    assert "(n = 2 items; at least 10 would be needed to see a fall of 30 points" in found.sentences[0]
     found = of(report([line(power=0.0, n=1)], [line(power=0.0, n=1)]))
     assert "(n = 1 item; about 40 would be needed" in found.sentences[0]
 
@@ -142,7 +142,7 @@ def test_probes_alone_say_whose_texts_are_familiar() -> None:
     assert found.sentences == [
         "Contamination suspected: a.",
         "a: recalls the texts (AUC 0.90, p = 0.001).",
-        "No sign of contamination in 1 tested candidate by the texts alone: b.",
+        "No sign of contamination in 1 tested candidate by the texts only: b.",
     ]
     assert (found.measure, found.standings) == ("", [])
 

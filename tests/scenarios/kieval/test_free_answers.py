@@ -75,7 +75,7 @@ def test_reports_have_no_accuracy_and_say_so(questions: str, tmp_path: Path) -> 
     assert report["candidates"]["knows"]["score"]["mean"] > report["candidates"]["guesses"]["score"]["mean"] + 20
     title, header, rows = results.tables()[0]
     assert title.endswith("questions without choices have no accuracy")
-    assert not {"accuracy", "unanswered"} & set(header)
+    assert not {"first answer", "unanswered"} & set(header)
     assert {len(row) for row in rows} == {len(header)}
     assert report["dataset"]["free"] == report["dataset"]["items"] == 6
 
@@ -102,8 +102,8 @@ def test_a_study_sets_losses_beside_the_score_and_no_accuracy(questions: str, tm
     study = Study([tmp_path / "out"])
     tables = {title: (header, rows) for title, header, rows in study.tables()}
     (main,) = (title for title in tables if title.startswith("KIEval on ") and "have no accuracy" in title)
-    assert not [name for name in tables[main][0] if "acc" in name or name == "unanswered"]
-    (losses,) = (both for both in tables.values() if "loss against" in both[0])
+    assert not [name for name in tables[main][0] if "accuracy" in name or name == "unanswered"]
+    (losses,) = (both for both in tables.values() if "loss of the other set" in both[0])
     assert "–" not in losses[1][0][losses[0].index("gap")]
 
 
