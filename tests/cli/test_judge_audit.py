@@ -37,7 +37,7 @@ def test_shipped_cases_at_once(tmp_path: Path) -> None:
     first, second = done.stdout.splitlines()[0], " ".join(done.stdout.split("\n\n")[0].split())
     assert first.startswith("aster-x prefers the answer shown first (+")
     assert "fair: no effect found (position, verbosity, format, labels, retest)." in second
-    assert "family of fair is not known" in done.stderr
+    assert "family of fair is unknown" in done.stderr
     assert plot.read_text().startswith("<?xml")
 
 

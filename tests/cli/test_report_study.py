@@ -51,7 +51,8 @@ def sweep(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_one_run_is_reported_as_ever(runs: list[Path]) -> None:
     assert told(runs[0]) == recorded_results(RunFolder.open(runs[0])).report()
-    assert viva("report", runs[0]).stdout.startswith("KIEval on science, scorer official, seed 1, reproducible transcripts\n")
+    title = "KIEval on science, scorer official, seed 1, reproducible transcripts\n"
+    assert viva("report", runs[0]).stdout.startswith(title)
 
 
 def test_line_12_files_beside_change_nothing_on_stdout(runs: list[Path], tmp_path: Path) -> None:

@@ -74,7 +74,8 @@ def test_any_conversation_can_be_shown() -> None:
     roles = (Role("pupil", many=True), Role("tutor"))
     turns = render_plain(RecordedConversation(entries, [waiting]), roles).turns
     assert [turn.side for turn in turns] == ["compared", "step", "step", "step", "asking"]
-    assert ([mark.name for mark in turns[0].marks], turns[0].details[0].text) == (["truncated at the token limit"], "hm")
+    assert [mark.name for mark in turns[0].marks] == ["truncated at the token limit"]
+    assert turns[0].details[0].text == "hm"
     assert (turns[1].text, turns[2].text, len(turns[2].details)) == ("3", "", 1)
     assert (turns[3].text, turns[4].waiting) == ("E: m (f:1)", True)
 

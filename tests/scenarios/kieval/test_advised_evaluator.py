@@ -79,5 +79,5 @@ def test_a_fork_may_advise_another_evaluator(tmp_path: Path) -> None:
 
 def test_an_assistant_without_a_text_is_refused(tmp_path: Path) -> None:
     settings = KievalSettings.model_validate({**_MODELS, "dataset": str(ITEMS), "assistant": ["bleu@fact"]})
-    with pytest.raises(ConfigurationError, match="an interview has no text 'fact' besides the response; available: answer"):
+    with pytest.raises(ConfigurationError, match="has no text 'fact' besides the response; available: answer"):
         new_run(SCENARIO, settings, tmp_path / "run")

@@ -75,8 +75,8 @@ LEADS = [
     ),
     (
         {"verdict": "too_few", "n": 2, "needed": 233},
-        "b is second with 80.0; too few items to separate them (n = 2 items; about 240 would be needed to see a gap of 10 "
-        "points).",
+        "b is second with 80.0; too few items to separate them (n = 2 items; about 240 would be needed to see a gap "
+        "of 10 points).",
     ),
     (
         {"verdict": "not_comparable", "n": 0},
@@ -97,8 +97,8 @@ def test_candidates_of_equal_scores_have_no_first() -> None:
         standing["mean"] = 90.0
     assert of(told).sentences[1:] == [
         "Highest score: a, b, 90.0 each.",
-        "Their scores are equal; too few items to separate them (n = 1 item; about 40 would be needed to see a gap of 10 "
-        "points).",
+        "Their scores are equal; too few items to separate them (n = 1 item; about 40 would be needed to see a gap of "
+        "10 points).",
     ]
 
 
@@ -113,8 +113,8 @@ def test_few_items_are_no_acquittal_and_say_how_many_it_takes() -> None:
     weak = line(power=0.3, n=20, needed=123)
     found = of(report([weak], [weak], [weak, texts()], [line(power=0.0, needed=None)]))
     assert found.sentences[:2] == [
-        "No sign of contamination in 1 tested candidate by the texts only: c; too little data to tell by interviews (n = 20 "
-        "items; about 130 would be needed to see a fall of 30 points below the line).",
+        "No sign of contamination in 1 tested candidate by the texts only: c; too little data to tell by interviews "
+        "(n = 20 items; about 130 would be needed to see a fall of 30 points below the line).",
         "Too little data to test for contamination: a, b, d (n = 20–50 items; about 130 would be needed to see a "
         "fall of 30 points below the line).",
     ]
