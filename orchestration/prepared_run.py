@@ -76,7 +76,7 @@ class Shard:
         return number % self.total == self.index - 1
 
     def count(self, conversations: int) -> int:
-        """Return how many of so many conversations belong to the shard."""
+        """Return how many of `conversations` conversations, numbered from 0, belong to the shard."""
         return len(range(self.index - 1, conversations, self.total))
 
 

@@ -172,7 +172,7 @@ def rollouts(
 
 
 def group_of(key: str, repeats: int) -> str:
-    """Return the key of a conversation's first repeat, in a run with so many `repeats` of each task."""
+    """Return the key of a conversation's first repeat, in a run with `repeats` repeats of each task."""
     first, _, number = key.rpartition("#")
     return first if number.isdecimal() and 2 <= int(number) <= repeats else key
 

@@ -215,9 +215,8 @@ def _criteria(
             tasks[task] = None
             finished += not ended.failed
             summary = {} if ended.failed else summary_scores(summary_of(ended.result))
-            cluster = (
-                scenario.cluster_of(ended.result) if isinstance(scenario, SupportsClusters) and not ended.failed else ""
-            )
+            is_clustered = isinstance(scenario, SupportsClusters) and not ended.failed
+            cluster = scenario.cluster_of(ended.result) if is_clustered else ""
             for name, value in summary.items():
                 scores, clusters = values.setdefault(name, ([], []))
                 if value is not None:
@@ -341,21 +340,15 @@ class Conversation:
         """Return calls, prompt tokens and completion tokens by role."""
         usage: dict[str, tuple[int, int, int]] = {}
         for exchange in self.exchanges:
-            assert exchange.completion is not None
+            answer = exchange.completion
+            assert answer is not None
             calls, prompt, completion = usage.get(exchange.role, (0, 0, 0))
-            usage[exchange.role] = (
-                calls + 1,
-                prompt + exchange.completion.prompt_tokens,
-                completion + exchange.completion.completion_tokens,
-            )
+            usage[exchange.role] = calls + 1, prompt + answer.prompt_tokens, completion + answer.completion_tokens
         return usage
 
     def latency(self, role: str) -> float:
-        return sum(
-            exchange.completion.latency
-            for exchange in self.exchanges
-            if exchange.role == role and exchange.completion is not None
-        )
+        answers = [exchange.completion for exchange in self.exchanges if exchange.role == role]
+        return sum(answer.latency for answer in answers if answer is not None)
 
 
 def read_conversations(cell: ExportCell) -> Generator[Conversation, None, None]:
@@ -474,9 +467,7 @@ def _continues(messages: Sequence[Message], earlier: Sequence[Message]) -> bool:
     prefix = len(earlier) - 1
     pairs = zip(messages[:prefix], earlier[:prefix], strict=False)
     if len(messages) <= len(earlier) or any(
-        (message.role, message.content, message.calls)
-        != (earlier_message.role, earlier_message.content, earlier_message.calls)
-        for message, earlier_message in pairs
+        (new.role, new.content, new.calls) != (old.role, old.content, old.calls) for new, old in pairs
     ):
         return False
     return messages[prefix].role == "assistant"

@@ -44,12 +44,8 @@ class EvaluationIds:
 
 def lines_of(cell: ExportCell, conversation: Conversation, ids: EvaluationIds) -> Iterator[dict[str, Any]]:
     """Yield the lines of a conversation; none if it failed or has no score, as a line needs a number."""
-    scores = (
-        {}
-        if conversation.error is not None
-        else {name: value for name, value in conversation.scores.items() if value is not None}
-    )
-    if not scores:
+    scores = {name: value for name, value in conversation.scores.items() if value is not None}
+    if not scores or conversation.error is not None:
         return
     line = to_utf8_data(_base_line(cell, conversation, ids))
     for name, value in scores.items():
@@ -83,9 +79,7 @@ def _base_line(cell: ExportCell, conversation: Conversation, ids: EvaluationIds)
             "choices": conversation.choices,
         },
         "output": {"raw": [answer]} if kind == "single_turn" else None,
-        "messages": None
-        if kind == "single_turn"
-        else [_line_message(index, message) for index, message in enumerate(messages)],
+        "messages": None if kind == "single_turn" else [_line_message(*pair) for pair in enumerate(messages)],
         "answer_attribution": [
             {
                 "turn_idx": last,

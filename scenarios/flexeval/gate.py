@@ -186,11 +186,8 @@ def _check_against_baseline(
         reason = f"the baseline has no system '{label}'; it has {', '.join(baseline)}"
         return ThresholdCheck(label, threshold.name, None, bound, True, reason=reason)
     means, baseline_means = (_means_by_dialog(values, threshold, passes) for values in (system, baseline_values))
-    fall = (
-        measure_shortfall(means, baseline_means, margin)
-        if direction == "fall"
-        else measure_shortfall(baseline_means, means, margin)
-    )
+    pair = (means, baseline_means) if direction == "fall" else (baseline_means, means)
+    fall = measure_shortfall(*pair, margin)
     if fall is None:
         reason = f"no conversation has values in both runs: {_missing_reason(system, threshold, {})}"
         return ThresholdCheck(label, threshold.name, None, bound, True, reason=reason)

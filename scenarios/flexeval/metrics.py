@@ -132,11 +132,8 @@ def _unknown_function(name: str, files: Sequence[str]) -> ConfigurationError:
 
 def _own_functions(holder: Any) -> list[str]:
     """Return the names of the functions that a module defines itself."""
-    return [
-        name
-        for name, value in vars(holder).items()
-        if inspect.isfunction(value) and value.__module__ == holder.__name__
-    ]
+    own = holder.__name__
+    return [name for name, value in vars(holder).items() if inspect.isfunction(value) and value.__module__ == own]
 
 
 def check_arguments(function: MetricFunction, arguments: Mapping[str, Any]) -> None:
@@ -352,14 +349,8 @@ def _resolve_metric(metric: Metric, suite: Suite, earlier: Mapping[str, Resolved
         dependency = earlier[condition.metric]
         _check_levels(metric.name, level, dependency, condition, source)
         stage = max(stage, dependency.stage + (0 if dependency.by_function else 1))
-    return ResolvedMetric(
-        metric.name,
-        metric,
-        level,
-        stage,
-        levels=tuple(earlier[condition.metric].level for condition in metric.when),
-        **parts,
-    )
+    levels = tuple(earlier[condition.metric].level for condition in metric.when)
+    return ResolvedMetric(metric.name, metric, level, stage, levels=levels, **parts)
 
 
 def _choose_level(metric: Metric, allowed: Sequence[Level]) -> Level:
@@ -448,17 +439,12 @@ def _is_new(dialog: Dialog, unit: Unit) -> bool:
 
 
 def conditions_hold(
-    dialog: Dialog,
-    unit: Unit,
-    level: Level,
-    conditions: Sequence[tuple[Level, Condition]],
-    values_by_metric: UnitValues,
+    dialog: Dialog, unit: Unit, level: Level, conditions: Sequence[tuple[Level, Condition]], values: UnitValues
 ) -> bool:
     """Return True if all conditions hold for a unit; a condition on a missing value does not hold."""
     for other_level, condition in conditions:
-        value = values_by_metric[condition.metric].get(
-            _containing_index(dialog, unit, level, other_level) + condition.position
-        )
+        index = _containing_index(dialog, unit, level, other_level) + condition.position
+        value = values[condition.metric].get(index)
         if isinstance(value, dict):
             value = _condition_value(value, condition)
         if value is None or not condition.allow(value):
@@ -471,9 +457,7 @@ def _condition_value(value: Mapping[str, Any], condition: Condition) -> Any:
     if condition.value is not None:
         return value.get(condition.value)
     if "choice" in value:
-        by_choice = isinstance(condition.equals, str) or any(
-            isinstance(option, str) for option in condition.among or ()
-        )
+        by_choice = any(isinstance(option, str) for option in (condition.equals, *(condition.among or ())))
         return value["choice"] if by_choice else value["score"]
     return next(iter(value.values()), None) if len(value) == 1 else None
 
@@ -531,11 +515,8 @@ def normalize_value(value: Any) -> Any:
     if isinstance(value, list | tuple) and value and all(isinstance(entry, dict) and {"name", "value"} <= entry.keys()
                                                           for entry in value):  # fmt: skip
         value = {str(entry["name"]): entry["value"] for entry in value}
-    value = (
-        {str(key): _plain_value(part) for key, part in value.items()}
-        if isinstance(value, dict)
-        else _plain_value(value)
-    )
+    is_dict = isinstance(value, dict)
+    value = {str(key): _plain_value(part) for key, part in value.items()} if is_dict else _plain_value(value)
     to_json_bytes(value)  # rejects numbers that are not finite and texts that are too long
     return value
 
@@ -570,7 +551,7 @@ def _alarm_handler() -> Iterator[None]:
 
 @contextmanager
 def _time_limit(seconds: float) -> Iterator[None]:
-    """Interrupt Python code after so many seconds. Other code is killed later, with its process."""
+    """Interrupt Python code after `seconds` seconds. Other code is killed later, with its process."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return

@@ -110,9 +110,8 @@ class ReleaseSection(Section[Material]):
                 against = self._differences(name, readings, scales.get(name))
                 metrics.append(prefix | {"metric": name, "releases": releases, "against": against})
         comparisons = [difference for metric in metrics for difference in metric["against"]]
-        for difference, p in zip(
-            comparisons, adjust_p_values([difference["p"] for difference in comparisons]), strict=True
-        ):
+        corrected = adjust_p_values([difference["p"] for difference in comparisons])
+        for difference, p in zip(comparisons, corrected, strict=True):
             difference["p_corrected"] = p
         return metrics
 
@@ -129,12 +128,8 @@ class ReleaseSection(Section[Material]):
                       "base": {(item, ""): value for item, value in base.items()}}  # fmt: skip
             comparison = compare("own", "base", scores, highest=ends or _beyond_range(base, own))
             if comparison.mean is not None:
-                record = {
-                    "release": _release_name(reading, readings),
-                    "difference": comparison.mean,
-                    "p": comparison.p,
-                    "n": comparison.n,
-                }
+                record = {"release": _release_name(reading, readings), "difference": comparison.mean}
+                record |= {"p": comparison.p, "n": comparison.n}
                 # Without ends the interval is Student's, like that of each release's mean.
                 student = None if ends is not None else _mean_difference(own, base)
                 interval = (
@@ -154,11 +149,8 @@ class ReleaseSection(Section[Material]):
                 row += [DASH if rate is None else f"{100 * rate['mean']:.1f}%", f"{figures['errors_total']:,}"]
                 rows.append(row)
             for figures in metric["against"]:
-                ends = (
-                    f" ({number(figures['low'], 3)} to {number(figures['high'], 3)})"
-                    if figures["low"] is not None
-                    else ""
-                )
+                low, high = figures["low"], figures["high"]
+                ends = f" ({number(low, 3)} to {number(high, 3)})" if low is not None else ""
                 row = [name, figures["release"], f"{signed(figures['difference'], 3)}{ends}"]
                 differences.append([*row, p_value(figures["p"]), p_value(figures["p_corrected"]), f"{figures['n']:,}"])
         head = ["metric", "release", "n", "mean", "p98", "passed", "errors"]

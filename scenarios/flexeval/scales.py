@@ -120,9 +120,8 @@ def check_attainable(
         values = values_by_metric.get(name) or values_by_metric.get(name.rpartition(".")[0]) or _PossibleValues()
         if name in values_by_metric and values.is_keyed:
             values = _PossibleValues(None, (), f"'{name}' returns several values by name; write {name}.KEY")
-        if reason := _unsatisfiable_reason(threshold, values) or _no_figure_reason(
-            threshold, values, metrics, own=not recorded
-        ):
+        reason = _unsatisfiable_reason(threshold, values)
+        if reason := reason or _no_figure_reason(threshold, values, metrics, own=not recorded):
             raise ConfigurationError(f"{source}: thresholds.{index}: {threshold.name} can never hold: {reason}")
     if repeats is not None and (needed := required_repeats(suite)) > max(repeats, suite.repeats):
         index = next(

@@ -193,9 +193,8 @@ class _UserPlayer:
 
 def _transcript_lines(messages: Sequence[Message]) -> list[tuple[str, str]]:
     """Return messages as lines of a transcript."""
-    return [
-        (message.role, message.content or " ".join(call.text for call in message.tool_calls)) for message in messages
-    ]
+    calls = [" ".join(call.text for call in message.tool_calls) for message in messages]
+    return [(message.role, message.content or text) for message, text in zip(messages, calls, strict=True)]
 
 
 def _append_message(view: View, message: Message) -> None:
@@ -301,9 +300,8 @@ class SuiteProtocol:
 
     def _is_passed(self, records: MetricRecords) -> bool | None:
         """Return True if every value of every metric with `passes` meets it; None without `passes` or with an error."""
-        checks = [
-            (records.get(metric.name), metric.spec.passes) for metric in self._metrics if metric.spec.passes is not None
-        ]
+        gated = [metric for metric in self._metrics if metric.spec.passes is not None]
+        checks = [(records.get(metric.name), metric.spec.passes) for metric in gated]
         if not checks or any(record is None or record["errors"] for record, _ in checks):
             return None
         return all(

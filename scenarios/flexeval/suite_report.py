@@ -205,25 +205,17 @@ class SuiteAggregate(RunAggregate[SystemResults]):
 
     def _tests(self, report: Mapping[str, Any]) -> Table:
         rows = []
-        tries = [
-            int(k) for results in report["candidates"].values() for k in (results["tests"] or {}).get("pass^k", ())
-        ]
-        max_tries = max(tries, default=1)
-        for label, results in report["candidates"].items():
-            if (tests := results["tests"]) is None:
+        tests_by_label = {label: results["tests"] or {} for label, results in report["candidates"].items()}
+        max_tries = max((int(k) for tests in tests_by_label.values() for k in tests.get("pass^k", ())), default=1)
+        for label, tests in tests_by_label.items():
+            if not tests:
                 continue
             row = [label, f"{tests['tests']:,}", f"{tests['passed']:,}", f"{tests['undecided']:,}"]
             row.append(_rate_cell(tests["rate"]))
             hat = tests["pass^k"].get(str(max_tries))
             rows.append([*row, *([percent(hat and hat["mean"])] if max_tries > 1 else [])])
-        header = [
-            "candidate",
-            "tests",
-            "passed",
-            "undecided",
-            "pass rate",
-            *([f"pass^{max_tries}"] if max_tries > 1 else []),
-        ]
+        header = ["candidate", "tests", "passed", "undecided", "pass rate"]
+        header += [f"pass^{max_tries}"] if max_tries > 1 else []
         return ("Tests passed (all metrics with `passes`, in every unit)", header, rows)
 
     def _main(self, report: Mapping[str, Any]) -> Table:
@@ -279,9 +271,8 @@ def gate_table(report: Mapping[str, Any]) -> Table:
         baseline = "" if check["was"] is None else f"{check['was']:.6g}"
         distance = f"{check['by']:.4g}" if check["broken"] and check["by"] else ""
         p = "" if check["p"] is None else f"{check['p']:.3g}"
-        rows.append(
-            ["BROKEN" if check["broken"] else "ok", check["system"], check["name"], value, baseline, distance, p]
-        )
+        status = "BROKEN" if check["broken"] else "ok"
+        rows.append([status, check["system"], check["name"], value, baseline, distance, p])
     header = ["", "candidate", "threshold", "value", "baseline", "exceeds by", "p"]
     empty = [column for column in range(4, 7) if not any(row[column] for row in rows)]
     header, rows = _drop_columns(header, empty), [[cell or DASH for cell in _drop_columns(row, empty)] for row in rows]

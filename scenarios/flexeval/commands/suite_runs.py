@@ -118,7 +118,7 @@ class Watcher:
             self._launch.runner.halt()
 
     async def follow(self, seconds: float | None, on_ready: Callable[[Any], None] | None = None) -> None:
-        """Score the log, reading it every so many `seconds`; with None, score its current lines and return.
+        """Score the log, reading it every `seconds` seconds; with None, score its current lines and return.
 
         Raises:
             VivaError: The log, a model or the folder cannot be used.

@@ -55,9 +55,8 @@ class JoinedCalls:
             if message.role != "system":
                 if position in self.measurements:
                     latency, tokens, metadata = self.measurements[position]
-                    message = replace(
-                        message, latency=latency, tokens=tokens, metadata={**message.metadata, **metadata}
-                    )
+                    metadata = {**message.metadata, **metadata}
+                    message = replace(message, latency=latency, tokens=tokens, metadata=metadata)
                 position += 1
             messages.append(message)
         return Dialog.from_messages(self.id, messages, call.metadata)

@@ -49,15 +49,8 @@ def request_calls(raw: Raw) -> Iterator[LoggedCall]:
     answer = _answer_messages(body, _read_latency(raw), metadata)
     if not answer and (problem := raw.get("error") or response.get("error") or body.get("error")):
         metadata["error"] = problem
-    conversation = next(
-        (
-            str(holder[key])
-            for holder in _metadata_holders(raw, request)
-            for key in _CONVERSATION_KEYS
-            if holder.get(key)
-        ),
-        "",
-    )
+    values = (holder.get(key) for holder in _metadata_holders(raw, request) for key in _CONVERSATION_KEYS)
+    conversation = next((str(value) for value in values if value), "")
     id_ = next((str(value) for value in (raw.get("custom_id"), body.get("id"), raw.get("id")) if value), "")
     yield LoggedCall(conversation, id_, messages, answer, metadata)
 
@@ -74,9 +67,8 @@ def _request_body(raw: Raw) -> tuple[str, Mapping[str, Any] | None]:
 
 def _metadata_holders(raw: Raw, request: Mapping[str, Any]) -> list[Mapping[str, Any]]:
     """Return the mappings that may contain the id of the conversation."""
-    return [
-        holder for holder in (raw, raw.get("metadata"), request.get("metadata"), request) if isinstance(holder, Mapping)
-    ]
+    candidates = (raw, raw.get("metadata"), request.get("metadata"), request)
+    return [candidate for candidate in candidates if isinstance(candidate, Mapping)]
 
 
 def _read_latency(raw: Raw) -> float | None:

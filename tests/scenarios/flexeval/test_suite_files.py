@@ -41,7 +41,7 @@ LENGTH = [{"function": "length"}]
             r"computed on each turn and cannot depend on 'm', which is computed on each message",
         ),
         ({"metrics": [{"function": "turns", "level": "turn"}]}, r"takes a conversation, not a turn"),
-        ({"metrics": LENGTH, "thresholds": [{"metric": "lengt", "at_most": 3}]}, r"there is no metric 'lengt'"),
+        ({"metrics": LENGTH, "thresholds": [{"metric": "lengt", "at_most": 3}]}, r"unknown metric 'lengt'"),
         ({"metrics": LENGTH, "thresholds": [{"metric": "length"}]}, r"suite\.yaml:\d+: thresholds\.0: is empty"),
         ({"metrics": LENGTH, "conversations": ["*.csv"]}, r"\*\.csv"),
         ({"metrics": LENGTH, "colour": "red"}, r"suite\.yaml:\d+: colour: unknown field; known here: .*metrics"),
