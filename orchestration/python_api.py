@@ -391,6 +391,7 @@ class LiveRun(Run):
 
 async def run(
     scenario: str | PathLike[str] | AnyScenario,
+    /,  # a setting may also be called `scenario`
     *,
     models: Models,
     tasks: Iterable[Any] | PathLike[str] | None = None,
@@ -423,6 +424,7 @@ async def run(
 @asynccontextmanager
 async def start(
     scenario: str | PathLike[str] | AnyScenario,
+    /,
     *,
     models: Models,
     tasks: Iterable[Any] | PathLike[str] | None = None,
@@ -489,7 +491,7 @@ def load(path: str | Path) -> Run:
     return Run(RunFolder.open(Path(path)))
 
 
-def run_sync(scenario: str | PathLike[str] | AnyScenario, *, clock: Clock | None = None, **arguments: Any) -> Run:
+def run_sync(scenario: str | PathLike[str] | AnyScenario, /, *, clock: Clock | None = None, **arguments: Any) -> Run:
     """Do as `run`, without an event loop or, as in a notebook, beside a running one. Ctrl-C ends the run resumably."""
     return run_blocking(lambda: run(scenario, clock=clock, **arguments), clock)
 

@@ -153,6 +153,7 @@ class Rollouts(AsyncIterator[Rollout]):
 
 def rollouts(
     scenario: str | PathLike[str] | AnyScenario,
+    /,
     *,
     models: Models,
     tasks: Iterable[Any] | PathLike[str] | None = None,

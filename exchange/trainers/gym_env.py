@@ -179,6 +179,7 @@ class InterviewEnv(gymnasium.Env[str, str]):
     def __init__(
         self,
         scenario: Any,
+        /,
         *,
         models: dict[str, Any] | None = None,
         tasks: Any = None,

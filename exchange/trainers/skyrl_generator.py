@@ -39,6 +39,7 @@ class ScenarioGenerator:
     def __init__(
         self,
         scenario: Any,
+        /,
         *,
         models: Mapping[str, Any],
         tokenize: Tokenize,
