@@ -86,7 +86,7 @@ class ExternalTurns:
                 if isinstance(event, PendingRequest):
                     return event
             self.end()
-        raise ConfigurationError(f"{self._scenario.name}: no conversation asks the {self._role} for anything")
+        raise ConfigurationError(f"{self._scenario.name}: no conversation calls the role '{self._role}'")
 
     def answer(self, pending: PendingRequest, text: str) -> PendingRequest | Rollout:
         """Answer a request; return the conversation's next request, or its end."""

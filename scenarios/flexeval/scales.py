@@ -181,7 +181,7 @@ def _return_values(reference: str) -> _PossibleValues:
     if parts == {bool}:
         return _PossibleValues(TRUTH_SCALE, (), f"'{name}' returns a boolean, which counts as 0 or 1")
     if parts and parts <= {int, float} and reference not in _NOT_NEGATIVE:
-        return _PossibleValues(_ANY, (), f"'{name}' returns a number, not a text")
+        return _PossibleValues(_ANY, (), f"'{name}' returns a number, not text")
     if parts == {str}:
         return _PossibleValues(None, None, f"'{name}' returns text, not a number; use `share:TEXT`")
     if reference in _NOT_NEGATIVE:

@@ -30,7 +30,7 @@ class Bounds(_SpecModel):
 
     at_least: float | None = Field(default=None, description="The value is a number and not below this.")
     at_most: float | None = Field(default=None, description="The value is a number and not above this.")
-    equals: Scalar | None = Field(default=None, description="The value is this number, text or truth value.")
+    equals: Scalar | None = Field(default=None, description="The value is this number, text or boolean.")
     among: list[Scalar] | None = Field(default=None, description="The value is one of these.")
 
     @model_validator(mode="after")

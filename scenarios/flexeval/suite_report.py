@@ -328,7 +328,7 @@ def _stop_table(report: Mapping[str, Any]) -> Table:
         for label, results in report["candidates"].items()
         for reason, count in results["stopped"].items()
     ]
-    return ("Why conversations ended early", ["candidate", "reason", "conversations"], rows)
+    return ("Early stops", ["candidate", "reason", "conversations"], rows)
 
 
 def _split_series(system: SystemValues, series: MetricSeries, key: str) -> dict[str, SeriesValues]:

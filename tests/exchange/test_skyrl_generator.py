@@ -175,7 +175,7 @@ def test_a_batch_that_cannot_be_held_is_refused_and_a_model_without_tokens_named
 
     uneven = batch("tides", "rust")
     uneven["trajectory_ids"][3] = TrajectoryID("tides", 2)
-    with pytest.raises(viva.ConfigurationError, match="unequally often"):
+    with pytest.raises(viva.ConfigurationError, match="not sampled equally often"):
         asyncio.run(generator("simulated:a").generate(uneven))
     with pytest.raises(viva.ConfigurationError, match="returns no token ids"):
         asyncio.run(generator("simulated:a").generate(batch("tides")))

@@ -145,7 +145,7 @@ class GrowingFile:
                 self._line += 1
                 if len(line) > MAX_LINE_BYTES:
                     self._skipping = not complete
-                    yield self._line, BadLine(f"has more than {MAX_LINE_BYTES:,} bytes; a line may have as many", 0)
+                    yield self._line, BadLine(f"has more than the maximum of {MAX_LINE_BYTES:,} bytes", 0)
                 else:
                     yield self._line, line_text(line.removeprefix(_BOM) if self._line == 1 else line)
         finally:

@@ -170,7 +170,7 @@ _NEVER = [
     ({"metric": "mood", "at_least": 1}, "'mood' returns text, not a number"),
     ({"metric": "mood", "fall": 0}, "'mood' returns text, not a number"),
     ({"metric": "tokens", "at_most": 100}, "'tokens' returns several values by name; write tokens.KEY"),
-    ({"metric": "any_number", "statistic": "share:calm", "at_least": 0.5}, "'any_number' returns a number, not a text"),
+    ({"metric": "any_number", "statistic": "share:calm", "at_least": 0.5}, "'any_number' returns a number, not text"),
     ({"metric": "kind", "statistic": "f1", "at_least": 0.5}, "f1 needs right answers: give 'kind' a `label`"),
     ({"metric": "mood", "statistic": "pass_rate", "at_least": 0.5}, "give `passes` to say which values pass"),
     ({"metric": "tests", "statistic": "errors", "at_most": 0.1}, "tests have no errors; write pass_rate"),
