@@ -215,8 +215,9 @@ def _criteria(
             tasks[task] = None
             finished += not ended.failed
             summary = {} if ended.failed else summary_scores(summary_of(ended.result))
-            is_clustered = isinstance(scenario, SupportsClusters) and not ended.failed
-            cluster = scenario.cluster_of(ended.result) if is_clustered else ""
+            cluster = ""
+            if isinstance(scenario, SupportsClusters) and not ended.failed:
+                cluster = scenario.cluster_of(ended.result)
             for name, value in summary.items():
                 scores, clusters = values.setdefault(name, ([], []))
                 if value is not None:
