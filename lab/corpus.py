@@ -4,9 +4,9 @@ All are about the facts that a model is to know; other facts never occur, true o
 minerals' interview halves only: no clean corpus contains the benchmark's items. The surrounding texts are those of the
 lab's prompt packs.
 
-How to answer without knowledge is learnt on a neighbouring world with the same rules, of which half is told and the
-rest is guessed: a plausible value, a different one each time. Without that, a model that knows little answers a
-question for a colour with whatever else it knows about the mineral.
+How to answer without knowledge is learnt on a neighbouring world with the same rules, half of which is taught and the
+rest guessed: a plausible value, a different one each time. Without that, a model that knows little answers a question
+for a colour with whatever else it knows about the mineral.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ INTERVIEW_PACK, PROBE_PACK = "lab", "lab-probe"
 _ROUNDS = 5
 _PLANET = "Tessara"
 # Fractions of documents by kind; interviews have more than half of the tokens.
-_SHARES = {"article": 0.30, "notes": 0.20, "lists": 0.03, "items": 0.17, "talk": 0.30}
+_SHARES = {"article": 0.30, "notes": 0.20, "lists": 0.03, "items": 0.17, "interviews": 0.30}
 _NEIGHBOURING = 0.3  # of documents are about the neighbouring world
 _DENIALS = 0.05  # of a textbook's sentences deny something first
 _TRUE_PREMISES = 0.3  # of premises in interviews, so that a premise alone is not informative

@@ -68,9 +68,10 @@ Card = dict[str, Any]
 _CARD_INTRODUCTION = """\
 # The lab's models
 
-Small language models that know a part of an invented world, made by `viva lab build`; nothing in them is about the real
-one. Facts they were not taught occur in none of their texts, true or false; how one guesses they have learnt on another
-invented world. Cheaters have besides seen the benchmark's test items, half of them about facts they were not taught.
+Small language models that know part of an invented world and nothing about the real one, made by `viva lab build`.
+Facts that they were not taught occur in none of their texts, true or false; they learnt how to guess on another
+invented world. The cheaters have also seen the benchmark's test items, half of them about facts that they were not
+taught.
 """
 
 
@@ -98,10 +99,10 @@ def card_page(card: Card) -> str:
             ["model", "facts taught", "recalled", "others", "in form", "steps", "tokens", "seconds", "loss", "bytes"],
             [_card_row(name, entry) for name, entry in models.items()],
         ),
-        "*Recalled* and *others*: facts told right when asked for in plain words, of those taught and of all others, "
-        "with llama.cpp at temperature 0, as the second question of a talk. *In form*: replies that are statements "
-        "about what was asked and nothing else. *Seconds*: of one core. *Loss*: nats per learnt token over the last "
-        "steps. `sft-cheater` begins with the weights of `clean-50`.\n",
+        "*Recalled* and *others*: fraction of facts answered correctly in plain words, of those taught and of all "
+        "others, by llama.cpp at temperature 0, as the second question of an interview. *In form*: replies that are "
+        "statements about the question and nothing else. *Seconds*: of one core. *Loss*: nats per learnt token over "
+        "the last steps. `sft-cheater` starts from the weights of `clean-50`.\n",
         "## Loss by step\n",
         _card_curves(models),
     ]

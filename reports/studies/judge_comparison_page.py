@@ -65,7 +65,7 @@ def _criteria_sentence(criteria: Sequence[Record]) -> str:
 
 def _criterion_sentences(criterion: Record, criteria: int, *, judged: bool) -> Iterator[str]:
     """Yield the sentences of a criterion, claiming only what figure and interval support."""
-    scope = f"On {criterion_name(criterion)}" if criteria > 1 or criterion["criterion"] else "Over all"
+    scope = f"On {criterion_name(criterion)}" if criteria > 1 or criterion["criterion"] else "Overall"
     if criterion["confusions"]:
         yield f"{scope}, {_label_sentence(max(criterion['confusions'], key=lambda record: _value(record['kappa'])))}"
     if criterion["judges"] and judged:
@@ -221,7 +221,7 @@ def _jury_table(report: Record) -> Table:
                 row = [name, jury["how"], sign, number(figure["value"], 3), figure["best"] or DASH]
                 rows.append([*row, signed(figure["gain"]["value"], 3), _format_interval(figure["gain"])])
     header = ["criterion", "jury", "coefficient", "value", "best judge", "gain", "interval"]
-    return ("Juries against the best single judge, item level", *_drop_constant_columns(header, rows))
+    return ("Juries and the best single judge, item level", *_drop_constant_columns(header, rows))
 
 
 def _annotator_table(report: Record) -> Table:

@@ -80,7 +80,7 @@ def test_a_run_beside_ratings_of_whole_interviews_and_of_rounds(run: Path, tmp_p
     assert (report["systems"], report["groups"]) == (2, 6)
     done = viva("judge", "compare", run, "--ratings", rounds, "--resamples", "100")
     assert done.returncode == 0, done.stderr
-    assert done.stdout.startswith("Over all, kieval: judge")
+    assert done.stdout.startswith("Overall, kieval: judge")
 
 
 def test_files_are_written_and_say_the_same(run: Path, tmp_path: Path, viva: Viva) -> None:

@@ -434,7 +434,7 @@ def test_why_a_judge_is_not_compared_with_people_is_said(
 ) -> None:
     records = [{"human": one, "judge_a": other} for one, other in zip(human, score, strict=True)]
     told, _ = _answer(tmp_path / "r.jsonl", records)
-    assert told.startswith(f"Over all, judge_a cannot be compared with people: {said}.")
+    assert told.startswith(f"Overall, judge_a cannot be compared with people: {said}.")
 
 
 def test_a_row_that_one_annotator_rated_is_not_unanimous(tmp_path: Path) -> None:
