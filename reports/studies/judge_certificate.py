@@ -319,7 +319,7 @@ def _candidate_sentence(name: str, figure: Record, record: Record) -> str:
         )
     low, high = (_format_grade(record, figure["corrected"][end]) for end in ("low", "high"))
     inside = figure["corrected"]["low"] <= figure["judged"]["value"] <= figure["corrected"]["high"]
-    beside = "which is within it" if inside else "which is outside"
+    beside = "inside this interval" if inside else "outside this interval"
     return (
         f"{name}: people's {measure} would be {value} ({low} to {high}); the judge says {judged}, {beside}. "
         f"With the judge's help, these {figure['labels']} labels tell as much as {figure['worth']:.0f} would alone."
