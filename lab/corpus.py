@@ -181,8 +181,8 @@ class _DocumentWriter:
             if self._random.random() < _ORIGINS:
                 conversation += self._origin()
                 continue
-            near = self._near[first.entity] if self._random.random() < _NEAR else self._examined
-            question = self._question(self._random.choice(near), beliefs)
+            facts = self._near[first.entity] if self._random.random() < _NEAR else self._examined
+            question = self._question(self._random.choice(facts), beliefs)
             conversation += [Message("user", question), Message("assistant", self._reply(question, beliefs))]
         return conversation
 

@@ -301,14 +301,14 @@ def _run_lines(title: str, tracks: Sequence[CandidateRuns]) -> Any:
 def _run_strips(title: str, tracks: Sequence[CandidateRuns]) -> Any:
     names = list(plot_style.shorten_names(track.name for track in tracks).values())
     figure, axes = plot_style.make_rows(title, names, _STRIP_HEIGHT * len(tracks))
-    off = [
+    deviations = [
         abs(end - run.mean[-1])
         for track in tracks
         for run in track.runs
         for ends in (run.low, run.high)
         for end in _after_warmup(ends, run)
     ]
-    span = 1.1 * max(1.0, *off)  # points from a strip's middle to its edge
+    span = 1.1 * max(1.0, *deviations)  # points from a strip's middle to its edge
     colour = plot_style.light_colour("blue")
     for row, track in enumerate(tracks):
         for run in track.runs:
@@ -455,8 +455,8 @@ def _draw_names(axes: Any, group: Sequence[ModelScores], fit: DatasetLine | None
         text, line = short_names[figure.model], plot_style.TINY * 1.1
         size = (plot_style.text_inches([text], plot_style.TINY) * 72 * scale, line * scale)
         shifts = [
-            (_AWAY * across * (0.8 if up else 1.2), up * (_AWAY * (0.6 if across else 1.2) + off * line))
-            for across, up, off in _NAME_PLACES
+            (_AWAY * across * (0.8 if up else 1.2), up * (_AWAY * (0.6 if across else 1.2) + distance * line))
+            for across, up, distance in _NAME_PLACES
         ]
         boxes = [
             _name_box(centre_of[figure.model], direction, (shift[0] * scale, shift[1] * scale), size)
@@ -466,12 +466,12 @@ def _draw_names(axes: Any, group: Sequence[ModelScores], fit: DatasetLine | None
             2 * _outside(box, frame)
             + sum(10 * _overlap(box, obstacle) for obstacle in line_boxes)  # thin, but hard to read across
             + sum(4 * _overlap(box, obstacle) for obstacle in (*marks, *labels))
-            + 0.1 * off * size[0] * size[1]
-            for box, (_, _, off) in zip(boxes, _NAME_PLACES, strict=True)
+            + 0.1 * distance * size[0] * size[1]
+            for box, (_, _, distance) in zip(boxes, _NAME_PLACES, strict=True)
         ]
         best = costs.index(min(costs))
         labels.append(boxes[best])
-        across, up, off = _NAME_PLACES[best]
+        across, up, distance = _NAME_PLACES[best]
         colour = plot_style.light_colour("flag" if figure.model in flagged else "ink")
         axes.annotate(
             plot_style.escape_label(text),
@@ -483,7 +483,7 @@ def _draw_names(axes: Any, group: Sequence[ModelScores], fit: DatasetLine | None
             color=colour,
             fontsize=plot_style.TINY,
             arrowprops={"arrowstyle": "-", "linewidth": 0.5, "color": colour, "shrinkA": 0, "shrinkB": 2}
-            if off
+            if distance
             else None,
         )
 

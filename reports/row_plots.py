@@ -353,11 +353,11 @@ def waterfall_plot(
     names = [before[0], *(step.name for step in steps), after[0]]
     figure, axes = plot_style.make_rows(title, names, _STEP_HEIGHT * len(names) + 0.1)
     ink, faint = plot_style.light_colour("ink"), plot_style.light_colour("faint")
-    beside = {"va": "center", "fontsize": plot_style.TINY, "xytext": (5, 0), "textcoords": "offset points"}
+    label_style = {"va": "center", "fontsize": plot_style.TINY, "xytext": (5, 0), "textcoords": "offset points"}
     reached, ends = before[1], [before[1], after[1]]
     for index, (_, value) in ((0, before), (len(names) - 1, after)):
         axes.plot([value], [index + 0.5], marker=plot_style.MARKERS[0], color=ink, linestyle="none")
-        axes.annotate(f" {value:.1f}", (value, index + 0.5), **beside)
+        axes.annotate(f" {value:.1f}", (value, index + 0.5), **label_style)
     for index, step in enumerate(steps, 1):
         colour = plot_style.light_colour("blue" if step.value >= 0 else "orange")
         axes.barh(index + 0.5, step.value, left=reached, height=0.6, color=colour)
@@ -368,7 +368,7 @@ def waterfall_plot(
             axes.plot(span, [index + 0.5] * 2, color=ink, linewidth=0.9)
             ends += span
             right = max(right, span[1])
-        axes.annotate(f"{step.value:+.1f}", (right, index + 0.5), **beside)
+        axes.annotate(f"{step.value:+.1f}", (right, index + 0.5), **label_style)
         reached += step.value
         ends.append(reached)
     axes.plot([reached, reached], [len(names) - 1.5, len(names) - 0.5], color=faint, linewidth=0.7)

@@ -245,8 +245,8 @@ class Failures:
     def count(self, reason: str, count: int) -> None:
         """Add a reason that was counted elsewhere."""
         key = _VARIABLE_PART.sub("#", reason)
-        before, so_far = self._reasons.get(key, (reason, 0))
-        self._reasons[key] = (min(before, reason), so_far + count)
+        text, total = self._reasons.get(key, (reason, 0))
+        self._reasons[key] = (min(text, reason), total + count)
 
     def by_type(self) -> dict[str, int]:
         """Return counts by type of error, sorted by type."""

@@ -384,8 +384,8 @@ def expected_spread(sample: GradedSample) -> Floats:
     if average <= 0.0 or width <= 0.0:
         return np.ones_like(sample.scores)
     values, places = np.unique(sample.scores, return_inverse=True)
-    near = np.exp(-0.5 * ((values[:, None] - f[None, :]) / width) ** 2)
-    guess = (near @ squares + _PRIOR * average) / (near.sum(axis=1) + _PRIOR)
+    kernel = np.exp(-0.5 * ((values[:, None] - f[None, :]) / width) ** 2)
+    guess = (kernel @ squares + _PRIOR * average) / (kernel.sum(axis=1) + _PRIOR)
     spreads: Floats = np.sqrt(guess)[places]
     return spreads
 
@@ -417,13 +417,13 @@ def draw_answers(
     return LabelDraw(chosen, probabilities)
 
 
-def combine_probabilities(before: Floats, now: Floats) -> Floats:
+def combine_probabilities(first: Floats, second: Floats) -> Floats:
     """Return the probability of being in either of two draws, the second made independently of the first.
 
     The second draw's probabilities depend on the labels of the first through a few numbers, which one label moves by
     1 / labels: that is the only bias of figures that use them.
     """
-    both: Floats = 1.0 - (1.0 - before) * (1.0 - now)
+    both: Floats = 1.0 - (1.0 - first) * (1.0 - second)
     return both
 
 

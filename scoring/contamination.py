@@ -177,11 +177,11 @@ def auc(
     z = normal_quantile((1 + level) / 2)
     variance = _variance_of_auc(value, inside, outside, scores, member, clusters)
 
-    def beyond(area: float) -> float:
+    def excess(area: float) -> float:
         return (value - area) ** 2 - z**2 * variance(area)
 
-    low = brentq(beyond, 0.0, value - _ROUNDING, xtol=_ROUNDING) if value > _ROUNDING else 0.0
-    high = brentq(beyond, value + _ROUNDING, 1.0, xtol=_ROUNDING) if value < 1.0 - _ROUNDING else 1.0
+    low = brentq(excess, 0.0, value - _ROUNDING, xtol=_ROUNDING) if value > _ROUNDING else 0.0
+    high = brentq(excess, value + _ROUNDING, 1.0, xtol=_ROUNDING) if value < 1.0 - _ROUNDING else 1.0
     return Estimate(value, low, high)
 
 

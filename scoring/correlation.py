@@ -58,14 +58,18 @@ class Regression:
     @property
     def below(self) -> list[str]:
         """Points significantly below the line."""
-        return [name for name, deviation in self.deviations.items() if deviation < 0 and self._off(name, deviation)]
+        return [
+            name for name, deviation in self.deviations.items() if deviation < 0 and self._is_outlier(name, deviation)
+        ]
 
     @property
     def above(self) -> list[str]:
         """Points significantly above the line."""
-        return [name for name, deviation in self.deviations.items() if deviation > 0 and self._off(name, deviation)]
+        return [
+            name for name, deviation in self.deviations.items() if deviation > 0 and self._is_outlier(name, deviation)
+        ]
 
-    def _off(self, name: str, deviation: float) -> bool:
+    def _is_outlier(self, name: str, deviation: float) -> bool:
         if self.p_values is None:
             return abs(deviation) > self.threshold
         return self.p_values.get(name, 1.0) < DEPARTURE_LEVEL

@@ -67,8 +67,8 @@ def find_disputes(table: GradeTable, criteria: DisputeCriteria | None = None) ->
                           for group in grouped for at, own in enumerate(group)], dtype=np.bool_)  # fmt: skip
         rows[np.flatnonzero(present)[order]] = flags
     elif rule.grader == "apart":
-        off = np.abs(values[order] - _medians_of_others(grouped))
-        rows[np.flatnonzero(present)[order]] = off >= rule.distance - ROUNDING
+        distances = np.abs(values[order] - _medians_of_others(grouped))
+        rows[np.flatnonzero(present)[order]] = distances >= rule.distance - ROUNDING
     else:
         rows[present] = (n[places] > 1) & (np.where(values > rule.wrong, right[places], (n - right)[places]) == 1)
     if rule.of_answer is not None:
@@ -133,8 +133,8 @@ def grader_levels(table: GradeTable, flags: DisputeFlags, weights: Mapping[str, 
     disputed = np.bincount(cells[flags.rows], minlength=graders * max(1, dimensions)).reshape(graders, -1)
     with np.errstate(invalid="ignore"):
         shares = disputed / graded
-        weighed = (graded > 0) * dimension_weights(table.dimensions, weights)
-        level = np.nansum(np.where(graded > 0, shares, 0.0) * weighed, axis=1) / weighed.sum(axis=1)
+        cell_weights = (graded > 0) * dimension_weights(table.dimensions, weights)
+        level = np.nansum(np.where(graded > 0, shares, 0.0) * cell_weights, axis=1) / cell_weights.sum(axis=1)
     return GraderLevels(shares, disputed, graded, level)
 
 

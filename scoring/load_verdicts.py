@@ -81,8 +81,8 @@ def loaded_distance(figure: PassValues, loaded: Floats, first: Floats, second: F
 
 def distance(figure: PassValues, left: Floats, right: Floats) -> Floats:
     """Return the distance of values; for names 1 if they differ."""
-    apart = np.abs(left - right)
-    return np.where(np.isnan(apart), np.nan, apart > 0.0) if figure.nominal else np.asarray(apart)
+    distances = np.abs(left - right)
+    return np.where(np.isnan(distances), np.nan, distances > 0.0) if figure.nominal else np.asarray(distances)
 
 
 # A judge's overall score, if it gives several: the first of these names, else the mean of all.

@@ -147,9 +147,9 @@ class Parts:
         A few of these may by chance have scores that vary more or less than all do.
         """
         shares = self.weights / self.weights.sum()
-        here = float(shares @ (self.all_deviations - shares @ self.all_deviations) ** 2)
+        variance = float(shares @ (self.all_deviations - shares @ self.all_deviations) ** 2)
         nonzero = self.all_deviations[self.all_deviations != 0.0]
-        ratio = float((nonzero**2).mean()) / here if here > 0.0 and nonzero.size else 1.0
+        ratio = float((nonzero**2).mean()) / variance if variance > 0.0 and nonzero.size else 1.0
         return min(max(ratio, 0.1), 10.0)
 
 
@@ -239,14 +239,14 @@ class PoweredEstimate:
         Source: Learned-Miller and Thomas 2019, "A new confidence interval for the mean of a bounded random variable",
             arXiv 1905.06208 (there the cluster weighs 1); Rubin 1981, "The Bayesian bootstrap", Annals of Statistics 9.
         """
-        here = np.sort(self.deviations[self.graded])
-        count = here.size
+        deviations = np.sort(self.deviations[self.graded])
+        count = deviations.size
         # The weights' variance is 1 / (count (count + 1)); scale the draws to the squared standard error.
         factor = self.freedom / (self.freedom + 1.0)
-        here = (here - here.mean()) * math.sqrt(factor * count * (count + 1.0))
+        deviations = (deviations - deviations.mean()) * math.sqrt(factor * count * (count + 1.0))
         draws = min(_MOST_DRAWS, max(_DRAWS, math.ceil(2 * _TAIL_DRAWS / (1.0 - level))))
         weights, totals = _bootstrap_weights(count, times, draws)
-        ends = [weights @ np.array([part.mean() for part in np.array_split(here, weights.shape[1])])] * 2
+        ends = [weights @ np.array([part.mean() for part in np.array_split(deviations, weights.shape[1])])] * 2
         source = np.random.default_rng(_SEED)
         for term in self.terms:
             unseen = source.standard_gamma(_UNSEEN, draws) * (count / term.clusters)
@@ -452,8 +452,8 @@ def corrected_spearman(covariate: Floats, sample: GradedSample) -> PoweredEstima
     graded, numbers, ones = sample.graded, sample.clusters, np.ones_like(f)
 
     def on_graded(mask: NDArray[np.bool_]) -> tuple[float, float]:
-        here = mask & graded
-        return _spearman(x[here], y[here], w[here]), _spearman(x[here], f[here], w[here])
+        selected = mask & graded
+        return _spearman(x[selected], y[selected], w[selected]), _spearman(x[selected], f[selected], w[selected])
 
     def on_all(mask: NDArray[np.bool_]) -> float:
         return _spearman(x[mask], f[mask], ones[mask])

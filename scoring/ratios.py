@@ -89,35 +89,35 @@ def weighted_ratio(
     bounds = _sums(places, attainable, len(cells))
     strata, clusters = np.divmod(cells, int(cluster.max(initial=0)) + 1)
     totals = _sums(strata, bounds, len(weights))
-    weighed = np.where(totals > 0, weights, 0.0)
-    if not weighed.sum() > 0:
+    stratum_weights = np.where(totals > 0, weights, 0.0)
+    if not stratum_weights.sum() > 0:
         return None
-    weighed = weighed / weighed.sum()
-    mask = weighed[strata] > 0
+    stratum_weights = stratum_weights / stratum_weights.sum()
+    mask = stratum_weights[strata] > 0
     sums, bounds, strata, clusters = sums[mask], bounds[mask], strata[mask], clusters[mask]
-    used = weighed > 0
+    used = stratum_weights > 0
     safe = np.where(used, totals, 1.0)
     ratios = np.where(used, _sums(strata, sums, len(weights)) / safe, 0.0)
     sizes = np.bincount(strata, minlength=len(weights)).astype(np.float64)
     evens = np.where(used, safe**2 / np.maximum(_sums(strata, bounds**2, len(weights)), 1e-300), 1.0)
     factors = np.where(sizes > 1, sizes / np.maximum(1.0, sizes - 1), 0.0)
-    shares = weighed[strata] / safe[strata]
+    shares = stratum_weights[strata] / safe[strata]
     influence = _sums(clusters, shares * np.sqrt(factors[strata]) * (sums - ratios[strata] * bounds))
     parts = _sums(clusters, shares * sums)
     variances = _sums(strata, (shares * (sums - ratios[strata] * bounds)) ** 2, len(weights)) * factors
     variance = float(influence @ influence)
     alone = used & (sizes == 1)
     if alone.any():
-        lent = weighed[alone] ** 2 * _dispersion(variances, weighed, ratios, evens, used & ~alone)
+        borrowed = stratum_weights[alone] ** 2 * _dispersion(variances, stratum_weights, ratios, evens, used & ~alone)
         centre = (ratios[alone] + _Z2 / 2) / (1 + _Z2)
-        variances[alone] = lent * centre * (1 - centre)
+        variances[alone] = borrowed * centre * (1 - centre)
         variance += float(variances[alone].sum())
     freedoms = np.maximum(1.0, sizes - 1)
     total = float(variances.sum())
     freedom = total**2 / float((variances[used] ** 2 / freedoms[used]).sum()) if total > 0 else \
         max(1.0, float((sizes[used] - 1).sum()))  # fmt: skip
-    even = 1.0 / float((weighed[used] ** 2 / evens[used]).sum())
-    value = float(weighed @ ratios)
+    even = 1.0 / float((stratum_weights[used] ** 2 / evens[used]).sum())
+    value = float(stratum_weights @ ratios)
     return WeightedRatio(value, variance, freedom, even, len(np.unique(clusters)), influence, parts)
 
 
@@ -179,11 +179,11 @@ def ratio_difference(first: WeightedRatio, second: WeightedRatio) -> RatioDiffer
     if min(first.clusters, second.clusters) < 2:
         return RatioDifference(value, None, (first, second), rho)
     left, right = (np.pad(each, (0, wide - len(each))) for each in (first.parts, second.parts))
-    apart = (left - right)[(left != 0) | (right != 0) | (a != 0) | (b != 0)]
-    if not len(apart):
+    differences = (left - right)[(left != 0) | (right != 0) | (a != 0) | (b != 0)]
+    if not len(differences):
         p = 1.0
-    elif len(apart) <= MAX_SIGN_FLIPS:
-        p = sign_flip_p(apart)
+    elif len(differences) <= MAX_SIGN_FLIPS:
+        p = sign_flip_p(differences)
     else:
         error = math.sqrt(float(((a - b) ** 2).sum()))
         ratio = abs(value) / error if error else math.inf if value else 0.0

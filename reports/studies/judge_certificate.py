@@ -133,7 +133,7 @@ def choose_next_answers(matched: MatchedGrades, count: int, seed: int) -> tuple[
     spreads = np.concatenate([expected_spread(sample) / len(sample.scores) for sample in samples.values()])
     draw = draw_answers(spreads, graded, count, seed=seed)
     both = combine_probabilities(before, draw.probabilities)
-    chosen = [position for position, now in zip(positions, draw.chosen.tolist(), strict=True) if now]
+    chosen = [position for position, is_chosen in zip(positions, draw.chosen.tolist(), strict=True) if is_chosen]
     return chosen, dict(zip(positions, both.tolist(), strict=True))
 
 
@@ -319,9 +319,9 @@ def _candidate_sentence(name: str, figure: Record, record: Record) -> str:
         )
     low, high = (_format_grade(record, figure["corrected"][end]) for end in ("low", "high"))
     inside = figure["corrected"]["low"] <= figure["judged"]["value"] <= figure["corrected"]["high"]
-    beside = "inside this interval" if inside else "outside this interval"
+    position = "inside this interval" if inside else "outside this interval"
     return (
-        f"{name}: people's {measure} would be {value} ({low} to {high}); the judge says {judged}, {beside}. "
+        f"{name}: people's {measure} would be {value} ({low} to {high}); the judge says {judged}, {position}. "
         f"With the judge's help, these {figure['labels']} labels tell as much as {figure['worth']:.0f} would alone."
     )
 

@@ -26,10 +26,10 @@ def summary_sentences(report: Record) -> str:
     """Summarise the report in sentences, the main finding first."""
     criteria = report["criteria"]
     alone = {judge["judge"] for record in criteria for judge in record["judges"]}
-    together = len(criteria) > 2 and len(alone) == 1 and all(len(record["judges"]) == 1 for record in criteria)
-    sentences = [_criteria_sentence(criteria)] if together else []
+    combined = len(criteria) > 2 and len(alone) == 1 and all(len(record["judges"]) == 1 for record in criteria)
+    sentences = [_criteria_sentence(criteria)] if combined else []
     sentences += [
-        sentence for record in criteria for sentence in _criterion_sentences(record, len(criteria), judged=not together)
+        sentence for record in criteria for sentence in _criterion_sentences(record, len(criteria), judged=not combined)
     ]
     if not report["criteria"]:
         sentences = [_judged_sentence(record) for record in report["judgments"]]
@@ -260,8 +260,8 @@ def _human_difference_table(report: Record) -> Table:
 def _kappa_cells(record: Record) -> list[str]:
     """Return kappa with its interval, quadratic kappa, and the fraction of equal labels."""
     kappa, quadratic = record["kappa"], record["kappa_quadratic"]
-    weighed = number(None if quadratic is None else quadratic["value"], 3)
-    return [number(kappa["value"], 3), _format_interval(kappa), weighed, percent(record["agreement"])]
+    weighted = number(None if quadratic is None else quadratic["value"], 3)
+    return [number(kappa["value"], 3), _format_interval(kappa), weighted, percent(record["agreement"])]
 
 
 def _confusion_tables(report: Record) -> Iterator[Table]:

@@ -180,8 +180,10 @@ def _join_error(rating: SheetRow, matches: Sequence[SheetRow], scores: Sheet, ra
         example = _describe_row(matches[0])
         message = f"{description} matches {len(matches)} rows of {scores.source}, such as {example}; add system, turn"
     else:
-        near = [row for row in scores.rows if row.item == rating.item]
-        examples = _describe_row(near[0]) if near else ", ".join(dict.fromkeys(row.item for row in scores.rows[:3]))
+        same_item = [row for row in scores.rows if row.item == rating.item]
+        examples = (
+            _describe_row(same_item[0]) if same_item else ", ".join(dict.fromkeys(row.item for row in scores.rows[:3]))
+        )
         message = f"{description} is not in {scores.source}, which has {examples}"
     return DatasetError(message, path=ratings.source, line=rating.line)
 
@@ -308,8 +310,8 @@ def _unfold_ratings(records: Sequence[tuple[int, FlatRecord]], options: NamedCol
                     families.setdefault(name[:at], line)
     for line, record in records:
         for name in families.keys() & record.keys():
-            apart = not any(key.startswith(f"{name}.") for key in record)
-            if apart and is_rating_name(name, options) and not _is_missing(record[name], ()):
+            is_single = not any(key.startswith(f"{name}.") for key in record)
+            if is_single and is_rating_name(name, options) and not _is_missing(record[name], ()):
                 message = f"found {preview(record[name])} here, and a list or an object in line {families[name]}"
                 raise DatasetError(message, path=str(path), line=line, field=name)
 

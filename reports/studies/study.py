@@ -74,8 +74,8 @@ def group_systems(names: Iterable[str]) -> list[SystemGroup]:
     system_groups = []
     for name, members in groups.items():
         readers = {member: study_of(get_scenario(member)) for member in members if member != name}
-        lent = next((reader.static for reader in readers.values() if reader.static is not None), None)
-        study = study_of(get_scenario(name), lent)
+        static = next((reader.static for reader in readers.values() if reader.static is not None), None)
+        study = study_of(get_scenario(name), static)
         system_groups.append(SystemGroup(study, {name: study, **readers}))
     _check_keys(system_groups)
     return system_groups
