@@ -54,7 +54,7 @@ class ExaminedModel:
         return ModelSpec.parse(self.model).label
 
     @property
-    def clean(self) -> bool:
+    def is_clean(self) -> bool:
         """True if it is known to have seen nothing of the benchmark."""
         return self.share is not None and self.twin is None
 
@@ -308,12 +308,14 @@ class Findings:
 
     # -- what follows -----------------------------------------------------------------------------------------------
 
-    def _clean(self) -> list[ExaminedModel]:
-        return [candidate for candidate in self.experiment.candidates if candidate.clean]
+    def _clean_candidates(self) -> list[ExaminedModel]:
+        return [candidate for candidate in self.experiment.candidates if candidate.is_clean]
 
     def _correlation(self, candidates: dict[str, Any], figure: str) -> dict[str, float] | None:
         """Correlate true knowledge with a figure over the clean candidates (Pearson's r)."""
-        points = [(candidate.share, candidates[candidate.label][figure]["mean"]) for candidate in self._clean()]
+        points = [
+            (candidate.share, candidates[candidate.label][figure]["mean"]) for candidate in self._clean_candidates()
+        ]
         pairs = [(share, value) for share, value in points if share is not None and value is not None]
         result = pearson([share for share, _ in pairs], [value for _, value in pairs])
         return None if result is None else {"r": round(result[0], 6), "p": round(result[1], 6), "n": len(pairs)}

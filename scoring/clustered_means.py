@@ -25,15 +25,15 @@ _ROUNDING = 1e-12
 class ClusteredMean:
     """Mean over `n` values in `clusters` clusters, and its standard error (None below two clusters).
 
-    Every value has the same weight, so a cluster weighs as many times as it has values. `even` is the effective number
-    of clusters, n² / sum of squared sizes (Kish 1965). `strata`: number of groups of clusters with a mean of their own.
+    Every value has the same weight, so a cluster weighs as many times as it has values: `effective_clusters` is n² /
+    sum of squared sizes (Kish 1965). `strata`: number of groups of clusters with a mean of their own.
     """
 
     mean: float
     se: float | None
     n: int
     clusters: int
-    even: float
+    effective_clusters: float
     strata: int = 1
 
     @property
@@ -76,7 +76,7 @@ class ClusteredMean:
             high: Highest possible value.
             rate: All values are either `low` or `high`. With one value a cluster this is Wilson's interval; with more,
                 Wilson's at the effective sample size with adjusted degrees of freedom (Korn and Graubard 1998), at
-                least `even`. Other values take Student's quantile.
+                least `effective_clusters`. Other values take Student's quantile.
             level: Confidence level.
         """
         check_level(level)
@@ -86,10 +86,10 @@ class ClusteredMean:
         dispersion = stretch = 1.0
         if self.se is not None and 0.0 < unit_mean < 1.0:
             variance = (self.se / (high - low)) ** 2 * (self.clusters - 1) / self.clusters
-            dispersion = variance * self.even / (unit_mean * (1.0 - unit_mean))
+            dispersion = variance * self.effective_clusters / (unit_mean * (1.0 - unit_mean))
             plain = student_quantile(tail, self.n - 1) if rate else normal_quantile(tail)
             stretch = float(student_quantile(tail, self.freedom) / plain)
-        numbers = np.array([[unit_mean], [dispersion], [self.even], [stretch]])
+        numbers = np.array([[unit_mean], [dispersion], [self.effective_clusters], [stretch]])
         ends = bounded_interval(numbers[0], numbers[1], numbers[2], numbers[3], level)
         lower, upper = (low + float(end[0]) * (high - low) for end in ends)
         return Estimate(self.mean, min(lower, self.mean), max(upper, self.mean))
@@ -137,8 +137,8 @@ def _stratified(values: Values, labels: Sequence[str], strata: Sequence[str]) ->
     n = sum(part.n for part in estimates)
     se = math.sqrt(math.fsum((part.n * (part.se or 0.0)) ** 2 for part in estimates)) / n
     mean = math.fsum(float(value) for value in values) / n
-    even = n * n / math.fsum(part.n**2 / part.even for part in estimates)
-    return ClusteredMean(mean, se, n, sum(part.clusters for part in estimates), even, len(estimates))
+    effective_clusters = n * n / math.fsum(part.n**2 / part.effective_clusters for part in estimates)
+    return ClusteredMean(mean, se, n, sum(part.clusters for part in estimates), effective_clusters, len(estimates))
 
 
 def clustered_counts(values: Sequence[float], clusters: Mapping[tuple[int, ...], int]) -> ClusteredMean | None:

@@ -33,15 +33,15 @@ _Z2 = 3.84  # the square of the normal quantile of 95%
 class WeightedRatio:
     """Ratio, 0–1, over `clusters` clusters.
 
-    `variance` is that of the ratio, `freedom` its degrees of freedom, `even` the effective number of clusters in one
-    stratum. By cluster code: `influence`, whose squares sum to the variance if every stratum has two clusters, and
-    `parts`, which sum to the ratio.
+    `variance` is that of the ratio, with `freedom` degrees of freedom; `effective_clusters` is their effective number
+    in a single stratum. By cluster code: `influence`, whose squares sum to the variance if every stratum has two
+    clusters, and `parts`, which sum to the ratio.
     """
 
     value: float
     variance: float
     freedom: float
-    even: float
+    effective_clusters: float
     clusters: int
     influence: Floats
     parts: Floats
@@ -53,7 +53,7 @@ class WeightedRatio:
         if no cluster differs from another.
         """
         check_level(level)
-        value, items, dispersion, stretch = min(1.0, max(0.0, self.value)), self.even, 1.0, 1.0
+        value, items, dispersion, stretch = min(1.0, max(0.0, self.value)), self.effective_clusters, 1.0, 1.0
         spread, tail = value * (1.0 - value), (1.0 + level) / 2
         if spread > 0.0:
             dispersion = self.variance * (self.clusters - 1) / self.clusters * items / spread if self.clusters > 1 \
@@ -116,9 +116,9 @@ def weighted_ratio(
     total = float(variances.sum())
     freedom = total**2 / float((variances[used] ** 2 / freedoms[used]).sum()) if total > 0 else \
         max(1.0, float((sizes[used] - 1).sum()))  # fmt: skip
-    even = 1.0 / float((stratum_weights[used] ** 2 / evens[used]).sum())
+    effective_clusters = 1.0 / float((stratum_weights[used] ** 2 / evens[used]).sum())
     value = float(stratum_weights @ ratios)
-    return WeightedRatio(value, variance, freedom, even, len(np.unique(clusters)), influence, parts)
+    return WeightedRatio(value, variance, freedom, effective_clusters, len(np.unique(clusters)), influence, parts)
 
 
 def _sums(codes: Codes, values: Floats, length: int = 0) -> Floats:
