@@ -52,7 +52,7 @@ def main() -> None:
         cool_down=0,
     )
     launch = new_load_test(Path("runs/load"), "requests.jsonl", WorkloadOptions(), settings)
-    test = asyncio.run(launch.hold(lambda test: None))
+    test = asyncio.run(launch.run(lambda test: None))
     for sentence in conclusions(report_of_test(test, launch.work)):
         print(sentence)
 

@@ -1,4 +1,4 @@
-"""Assignments of questions to graders, claimed one at a time so that two graders never take the same open one."""
+"""Assignments of questions to graders, claimed one at a time so that an overlap is never exceeded."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from .records import Grader, Progress
 from .store import GradeStore
 
 LAPSE_SECONDS = 1800.0
-_GOLD_EVERY = 5  # of a grader's questions one is a gold one, as long as there are any
+_GOLD_EVERY = 5  # one in this many of a grader's questions is a gold question, while there are any
 
-# Questions that this grader has no seat at, with the seats that are taken; the lapsed ones are deleted before.
+# Questions that this grader has no assignment at, with their number of assignments; lapsed ones are deleted before.
 _OPEN_QUESTIONS = """
 select q.number, q.gold, count(s.seat) as taken from questions q left join seats s on s.question = q.number
 where q.invalid = '' and not exists (select 1 from seats o where o.question = q.number and o.grader = ?)
@@ -34,14 +34,14 @@ delete from seats where finished is null and claimed < ? and grader != ? and not
 
 @dataclass(slots=True, frozen=True)
 class Assignment:
-    """A grader's place at a question. ``finished``: every answer has a grade."""
+    """Assignment of a question to a grader. `finished`: every answer has a grade."""
 
     question: int
     finished: bool
 
 
 def assignments_of(store: GradeStore, grader: Grader) -> list[Assignment]:
-    """This grader's seats in the order in which they were claimed, without those at questions that count no more."""
+    """Return a grader's assignments in the order in which they were claimed, without those at invalid questions."""
     rows = store.connection.execute(
         "select question, finished is not null from seats join questions on number = question "
         "where grader = ? and invalid = '' order by claimed, question",
@@ -50,19 +50,19 @@ def assignments_of(store: GradeStore, grader: Grader) -> list[Assignment]:
     return [Assignment(row[0], bool(row[1])) for row in rows]
 
 
-def next_assignment(store: GradeStore, grader: Grader, *, without: Collection[int] = ()) -> Assignment | None:
-    """The seat to go on with: one that is begun, else a new one, claimed now. None where nothing is left to do."""
+def next_assignment(store: GradeStore, grader: Grader, *, excluded: Collection[int] = ()) -> Assignment | None:
+    """Return the assignment to continue: one that has begun, else a newly claimed one; None if nothing remains."""
     if grader.state != "active":
         return None
-    begun = next((assignment for assignment in assignments_of(store, grader) if not assignment.finished), None)
-    return begun or claim_assignment(store, grader, without=without)
+    unfinished = next((assignment for assignment in assignments_of(store, grader) if not assignment.finished), None)
+    return unfinished or claim_assignment(store, grader, excluded=excluded)
 
 
-def claim_assignment(store: GradeStore, grader: Grader, *, without: Collection[int] = ()) -> Assignment | None:
-    """A seat at a question that this grader has none at yet, claimed now; None where there is none.
+def claim_assignment(store: GradeStore, grader: Grader, *, excluded: Collection[int] = ()) -> Assignment | None:
+    """Claim an assignment at a question that this grader does not have yet; None if there is none.
 
-    It is at a question that others have begun, so that questions end early; a hash decides among equals. ``without``:
-    questions that are not for this grader.
+    Questions that others have begun come first, so that questions are completed early; a hash breaks ties. Questions in
+    `without` are excluded.
     """
     if grader.state != "active":
         return None
@@ -70,7 +70,7 @@ def claim_assignment(store: GradeStore, grader: Grader, *, without: Collection[i
         now = store.clock()
         store.connection.execute(_DELETE_LAPSED, (now - LAPSE_SECONDS, grader.number))
         rows = store.connection.execute(_OPEN_QUESTIONS, (grader.number,)).fetchall()
-        rows = [row for row in rows if row[0] not in without]
+        rows = [row for row in rows if row[0] not in excluded]
         if not rows:
             return None
         gold_now = len(assignments_of(store, grader)) % _GOLD_EVERY == _GOLD_EVERY - 1
@@ -84,7 +84,7 @@ def claim_assignment(store: GradeStore, grader: Grader, *, without: Collection[i
 
 
 def reopen_assignment(store: GradeStore, grader: Grader, question: int) -> Assignment:
-    """Return the seat of a grader who had one here, or add one: work that was done is kept."""
+    """Return a grader's assignment at a question, or add one again; finished work is kept."""
     with store.batch():
         existing = next(
             (assignment for assignment in assignments_of(store, grader) if assignment.question == question), None
@@ -93,8 +93,8 @@ def reopen_assignment(store: GradeStore, grader: Grader, question: int) -> Assig
 
 
 def _insert_assignment(store: GradeStore, grader: Grader, question: int) -> Assignment:
-    used = {row[0] for row in store.connection.execute("select seat from seats where question = ?", (question,))}
-    free = next(slot for slot in range(len(used) + 1) if slot not in used)
+    taken_slots = {row[0] for row in store.connection.execute("select seat from seats where question = ?", (question,))}
+    free = next(slot for slot in range(len(taken_slots) + 1) if slot not in taken_slots)
     store.connection.execute(
         "insert into seats values (?, ?, ?, ?, null)", (question, free, grader.number, store.clock())
     )
@@ -102,7 +102,7 @@ def _insert_assignment(store: GradeStore, grader: Grader, question: int) -> Assi
 
 
 def record_finished(store: GradeStore, grader: Grader, question: int) -> bool:
-    """Record whether every answer of a question has a grade of this grader; whether it has."""
+    """Record whether a grader has graded every answer of a question; return True if so."""
     [(missing,)] = store.connection.execute(
         "select count(*) from answers a left join grades g on g.answer = a.id and g.grader = ? "
         "where a.question = ? and g.value is null",
@@ -118,7 +118,7 @@ def record_finished(store: GradeStore, grader: Grader, question: int) -> bool:
 
 
 def grader_progress(store: GradeStore, grader: Grader) -> Progress:
-    """How far this grader has come; ``left`` counts the questions that are open to them."""
+    """Return a grader's progress; `left` counts the questions that are open to them."""
     assignments = assignments_of(store, grader)
     finished = sum(assignment.finished for assignment in assignments)
     remaining = len(store.connection.execute(_OPEN_QUESTIONS, (grader.number,)).fetchall())
@@ -126,10 +126,10 @@ def grader_progress(store: GradeStore, grader: Grader) -> Progress:
 
 
 def overall_progress(store: GradeStore) -> Progress:
-    """Return how far all seats have come: finished, begun, and still free; without those at gold questions.
+    """Return the progress of all assignments: finished, begun, and open; without gold questions.
 
-    A question without an overlap, as in a trial round, has a seat for every active person who grades, and keeps the
-    seats of others who have taken one.
+    A question without an overlap, as in a trial round, has an assignment for every active person who grades, and keeps
+    the assignments of others who have claimed one.
     """
     [(finished, begun)] = store.connection.execute(
         "select count(s.finished), count(*) - count(s.finished) from seats s join questions q on q.number = s.question "

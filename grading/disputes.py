@@ -1,4 +1,4 @@
-"""Answers in dispute, which an adjudicator decides, and a folder's valid grades as a table of numbers."""
+"""Answers in dispute, which an adjudicator decides, and a folder's valid grades as a numeric table."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from viva.scoring.graders import GradeRow, GradeTable
 
 from .store import GradeStore
 
-# Grades that differ and how often they were given decide; of those that are all the same nothing needs to be read.
-# Judge models' grades count where the rules say so, or where no person has graded at all.
+# Only distinct grades and their counts matter. Judge models' grades count if the rules say so, or if no person has
+# graded at all.
 _GRADED_ANSWERS = """
 select a.question, a.position, a.id, group_concat(r.value, ' ') as given, min(r.value), max(r.value),
     (select count(*) from grades g join graders w on w.number = g.grader
@@ -29,13 +29,16 @@ group by a.id order by a.question, a.position
 
 
 def read_criteria(about: Mapping[str, Any] | None) -> DisputeCriteria:
-    """Read the rules that a folder states (``rules`` of its ``about``)."""
+    """Return the criteria in a folder's description (`rules` of its `about`)."""
     return DisputeCriteria.from_rules((about or {}).get("rules"))
 
 
 @dataclass(slots=True, frozen=True)
 class DisputedAnswer:
-    """An answer in dispute. ``complete``: as many people graded it as its question is for. ``decided``: by whom."""
+    """Answer in dispute.
+
+    `complete`: as many people have graded it as its question requires. `decided`: the adjudicator's number.
+    """
 
     question: int
     position: int
@@ -46,7 +49,7 @@ class DisputedAnswer:
 
 @dataclass(slots=True)
 class Disputes:
-    """The answers in dispute, in order; how many others have several grades; how many have one grade so far."""
+    """Answers in dispute, in order, with the number of undisputed answers with several grades and with one grade."""
 
     disputed: list[DisputedAnswer] = field(default_factory=list)
     agreed: int = 0
@@ -54,7 +57,7 @@ class Disputes:
 
 
 def read_disputes(store: GradeStore, criteria: DisputeCriteria) -> Disputes:
-    """The disputes of a folder by its valid grades; gold questions have none."""
+    """Return the disputes of a folder by its valid grades; gold questions have none."""
     disputes = Disputes()
     for number, position, name, values, low, high, people, overlap, decided in store.connection.execute(
         _GRADED_ANSWERS, (criteria.models,)
@@ -83,10 +86,10 @@ select distinct candidate from answers a join questions q on q.number = a.questi
 
 
 def read_grade_table(store: GradeStore, *, decided: bool = True) -> GradeTable:
-    """The grades that count: those of valid questions that are no gold ones, without what was invalidated.
+    """Return the grades that count: valid ones of valid questions, without gold questions.
 
-    A grade that was taken back is missing. ``decided``: where an adjudicator decided, every grade of that answer is
-    the decision; otherwise the original grades stand.
+    A grade that was taken back is missing. With `decided`, every grade of a decided answer is the adjudicator's
+    decision; otherwise the original grades are returned.
     """
     about: dict[int, tuple[str, str, str, float, float]] = {}
     for number, name, record in store.connection.execute("select number, id, record from questions order by number"):

@@ -1,4 +1,4 @@
-"""A judge's scores and people's grades of the same answers: read from runs and files, joined, listed to grade."""
+"""Scores of a judge and grades of people for the same answers: read from runs and files, joined, listed for grading."""
 
 from __future__ import annotations
 
@@ -22,16 +22,16 @@ from viva.reports.tables import spreadsheet_cell
 from viva.scenarios.contract import JudgeGrade, grade_reader
 from viva.scenarios.models import label_of_key, lineup_labels
 
-# Columns of a file of scores that are not numbers known of an answer.
+# Columns of a file of scores that are not covariates of an answer.
 _KNOWN_COLUMNS = ("key", "score", "round", "candidate", "item", "question", "answer")
 _PASS_WORDS = {"pass": 1.0, "fail": 0.0, "true": 1.0, "false": 0.0}
 
 
 @dataclass(slots=True, frozen=True)
 class GradedAnswers:
-    """All answers that a judge was asked about, those that it left ``unscored`` (score None) among them.
+    """Answers that a judge was asked about, including unscored ones (score None).
 
-    ``low`` and ``high`` are infinite where the scale is not known. ``rounds``: answers are rounds.
+    `low` and `high` are infinite if the scale is unknown. `rounds`: answers are rounds.
     """
 
     source: Path
@@ -43,7 +43,7 @@ class GradedAnswers:
 
     @property
     def unscored(self) -> int:
-        """How many answers have no score."""
+        """Number of answers without a score."""
         return sum(answer.score is None for answer in self.answers)
 
 
@@ -55,14 +55,15 @@ def read_graded_answers(
     purpose: str = "labels",
     need_scores: bool = True,
 ) -> GradedAnswers:
-    """The graded answers of a run folder, or of a CSV, TSV or JSONL file of scores.
+    """Return the graded answers of a run folder, or of a CSV, TSV or JSONL file of scores.
 
-    ``scale``: the ends of the scale of scores that have none of their own, as those of a file. ``what`` names, for
-    errors, what asks for rounds.
-    Without ``need_scores`` a run may have no graded answer, or no answer at all that its judge was asked about.
+    `scale` has the ends of the scale for scores without their own, as in a file. `purpose` names the source of
+    `by_round` in error messages. Without `need_scores` a run may have no graded answer, or none that its judge was
+    asked about.
 
-    :raises ConfigurationError: the folder is no run, its system has no grades of this kind, or nothing is graded.
-    :raises DatasetError: a line of the file is wrong; the message names it.
+    Raises:
+        ConfigurationError: The folder is not a run, its scenario has no grades of this kind, or nothing is graded.
+        DatasetError: A line of the file is wrong; the message names it.
     """
     if source.is_file() or source.suffix in DATA_SUFFIXES:
         return _read_score_file(source, scale)
@@ -72,7 +73,7 @@ def read_graded_answers(
     if grading is None:
         if by_round and grade_reader(scenario, settings) is not None:
             raise ConfigurationError(
-                f"{source}: a run of {scenario.name} is graded whole; leave 'round' out of the {purpose}"
+                f"{source}: a run of {scenario.name} is graded as a whole; remove 'round' from the {purpose}"
             )
         kind = "rounds" if by_round else "answers"
         raise ConfigurationError(f"{source}: a run of {scenario.name} under these settings has no graded {kind}")
@@ -80,7 +81,7 @@ def read_graded_answers(
     if scale is not None:
         if math.isfinite(high - low):
             raise ConfigurationError(
-                f"--scale: {source} is a run with a scale of its own, {low:g} to {high:g}; leave it out"
+                f"--scale: {source} is a run with its own scale, {low:g} to {high:g}; remove the option"
             )
         low, high = scale
     labels = lineup_labels(scenario.roles_of(settings), folder.manifest)
@@ -96,7 +97,7 @@ def read_graded_answers(
         (answer.score for answer in answers if answer.score is not None and not low <= answer.score <= high), None
     )
     if beyond is not None:
-        raise ConfigurationError(f"{source}: has a score of {beyond:g}, which is not from {low:g} to {high:g}")
+        raise ConfigurationError(f"{source}: has a score of {beyond:g}, outside of {low:g} to {high:g}")
     return GradedAnswers(source, answers, low, high, grading.passes, by_round)
 
 
@@ -111,7 +112,7 @@ def _read_score_file(path: Path, scale: tuple[float, float] | None) -> GradedAns
         try:
             score, worded = _parse_score(raw)
             if worded is not None and words is not None and worded is not words:
-                raise FieldError("score", "the file has both pass or fail and numbers; use one of them")
+                raise FieldError("score", "the file mixes pass or fail with numbers; use one of them")
             words = worded if words is None else words
             if score is not None and not words and not low <= score <= high:
                 raise FieldError("score", f"expected a number from {low:g} to {high:g}, found {score:g}")
@@ -123,7 +124,7 @@ def _read_score_file(path: Path, scale: tuple[float, float] | None) -> GradedAns
             raise DatasetError(str(error), path=str(path), line=line, field=error.field) from None
         answers.append(answer)
     if not any(answer.score is not None for answer in answers):
-        raise DatasetError("holds no score; expected rows of key and score", path=str(path))
+        raise DatasetError("contains no score; expected rows of key and score", path=str(path))
     rounds = any(answer.round is not None for answer in answers)
     if words:
         low, high = 0.0, 1.0
@@ -141,7 +142,7 @@ def _answer_from_row(raw: Mapping[str, Any], score: float | None) -> JudgeGrade:
 
 
 def _parse_score(raw: Mapping[str, Any]) -> tuple[float | None, bool | None]:
-    """The score and whether it is pass or fail; None, None where there is none."""
+    """Return the score, and True if it is pass or fail; (None, None) if there is none."""
     value = raw.get("score")
     if value is None or value == "":
         return None, None
@@ -154,14 +155,14 @@ def _parse_score(raw: Mapping[str, Any]) -> tuple[float | None, bool | None]:
 
 
 def parse_pass(value: Any) -> float | None:
-    """1 for pass, 0 for fail; None for anything else."""
+    """Return 1 for pass, 0 for fail; None for anything else."""
     if isinstance(value, bool):
         return float(value)
     return _PASS_WORDS.get(value.strip().lower()) if isinstance(value, str) else None
 
 
 def finite_number(value: Any) -> float | None:
-    """A finite number that stands in a cell or in JSON; None for anything else."""
+    """Return the finite number in a cell or JSON value; None for anything else."""
     if isinstance(value, bool) or not isinstance(value, str | int | float):
         return None
     try:
@@ -172,36 +173,37 @@ def finite_number(value: Any) -> float | None:
 
 
 def parse_round(raw: Mapping[str, Any]) -> int | None:
-    """The round, counted from 1; None where there is none.
+    """Return the round, counted from 1; None if there is none.
 
-    :raises FieldError: it is no whole number from 1 on.
+    Raises:
+        FieldError: It is not a whole number from 1.
     """
     value = raw.get("round")
     if value is None or value == "":
         return None
     number = finite_number(value)
     if number is None or number != int(number) or number < 1:
-        raise FieldError("round", f"expected a whole number from 1 on, found {preview(value)}")
+        raise FieldError("round", f"expected a whole number of at least 1, found {preview(value)}")
     return int(number)
 
 
 AnswerName = tuple[str, int | None]
 # As spreadsheet programs save tables, UTF-16 text with tabs as .txt.
 _SHEETS = (".csv", ".tsv", ".txt")
-# Spreadsheet programs take ids of digits, and of digits around an e, for numbers.
+# Spreadsheet programs convert ids of digits, or of digits around an e, to numbers.
 _LETTERS = str.maketrans("0123456789", "ghijklmnop")
-# Where a program that separates columns by semicolons begins a cell, and that cell would be computed.
+# Start of a formula for programs that separate columns by semicolons.
 _LATER_FORMULA = re.compile(r"(?<=[\n;])(?=[=+\-@＝＋－＠])")
 
 
 @dataclass(slots=True)
 class HumanGrades:
-    """What people said, by the place of the answer in ``GradedAnswers.answers``, in the order of the file.
+    """Grades of people by the index of the answer in `GradedAnswers.answers`, in file order.
 
-    ``probabilities``: with which each answer was to be graded; empty where the file does not say, and then all were
-    alike. They may be there for answers without a grade. ``waiting``: lines that have neither grade nor probability.
-    ``on_unscored``: grades of answers that the judge gave no score. ``chosen``: answers that are to have a grade,
-    with or without one.
+    `probabilities` has the probability of each answer to be selected for grading, also for answers without a grade; it
+    is empty if the file does not say, which means that all are equal. `waiting` counts lines with neither grade nor
+    probability, `on_unscored` grades of answers without a score. `chosen` are the answers selected for grading, with or
+    without a grade.
     """
 
     grades: dict[int, float] = field(default_factory=dict)
@@ -212,22 +214,25 @@ class HumanGrades:
 
 
 def has_rounds(path: Path) -> bool:
-    """Whether the grades in a file are of rounds: its first record names one.
+    """Return True if the grades in a file are of rounds: its first record names one.
 
-    :raises DatasetError: the file cannot be read.
+    Raises:
+        DatasetError: The file cannot be read.
     """
     for _, _, raw in _grade_lines(path):
         return raw.get("round") not in (None, "")
-    raise DatasetError("holds no grade; expected rows of key and grade", path=str(path))
+    raise DatasetError("contains no grade; expected rows of key and grade", path=str(path))
 
 
 def read_grades(path: Path, answers: GradedAnswers, *, unfinished: bool = False) -> HumanGrades:
-    """The grades of a file, joined by key, by round where rounds are graded, and by candidate where a file of scores
-    has candidates. An ``unfinished`` one may have no grade yet, or not all that its list asks for.
+    """Return the grades of a file, joined by key, by round if rounds are graded, and by candidate if given.
 
-    :raises DatasetError: a grade joins no answer or several, is there twice or out of range, or only some have a
-        probability; or an answer that was chosen with a known probability has no grade. The error names file, line and
-        field.
+    With `unfinished`, grades may be missing.
+
+    Raises:
+        DatasetError: A grade matches no answer or several, is duplicated or out of range, or only some have a
+            probability; or a selected answer with a known probability has no grade. The error names file, line and
+            field.
     """
     indices: dict[AnswerName, list[int]] = {}
     for index, answer in enumerate(answers.answers):
@@ -251,7 +256,7 @@ def read_grades(path: Path, answers: GradedAnswers, *, unfinished: bool = False)
                     waiting = waiting or line
                 continue
             if _is_excluded(raw):
-                raise FieldError("chosen", "says no, but there is a grade; grade only what was chosen, or say yes")
+                raise FieldError("chosen", "is no, but there is a grade; grade only chosen answers, or set it to yes")
             if probability is None:
                 unweighted = unweighted or line
             if answers.answers[index].score is None:
@@ -261,21 +266,24 @@ def read_grades(path: Path, answers: GradedAnswers, *, unfinished: bool = False)
         except FieldError as error:
             raise DatasetError(str(error), path=str(file), line=line, field=error.field) from None
     if grades.probabilities and unweighted:
-        message = "is missing, though other grades have one; give it for all, or for none if all were drawn evenly"
+        message = "is missing, although other grades have one; give it for all, or for none if all were drawn evenly"
         raise DatasetError(message, path=str(path), line=unweighted, field="probability")
     if grades.probabilities and waiting and not unfinished:
-        message = "is empty, though the answer was chosen; probabilities hold once all that were chosen are graded"
+        message = (
+            "is empty, although the answer was chosen; probabilities are valid only once all chosen answers are graded"
+        )
         message += f": {grades.waiting} still to grade"
         raise DatasetError(message, path=str(path), line=waiting, field="grade")
     if not grades.grades and not unfinished:
-        raise DatasetError("holds no grade of an answer that has a score", path=str(path))
+        raise DatasetError("contains no grade of an answer with a score", path=str(path))
     return grades
 
 
 def calibration_pairs(path: Path, passes: bool, low: float, high: float) -> list[tuple[float, float]]:
-    """The pairs of a calibration: a judge's score and a person's grade of the same thing.
+    """Return the pairs of a calibration: a judge's score and a person's grade of the same thing.
 
-    :raises DatasetError: a line has none, or one out of range; the error names it.
+    Raises:
+        DatasetError: A line has none, or one out of range; the error names it.
     """
     pairs: list[tuple[float, float]] = []
     for line, raw in read_records(path, required=("score", "grade")):
@@ -289,12 +297,12 @@ def calibration_pairs(path: Path, passes: bool, low: float, high: float) -> list
             raise DatasetError(str(error), path=str(path), line=line, field=error.field) from None
         pairs.append((score, grade))
     if not pairs:
-        raise DatasetError("holds no pair of score and grade", path=str(path))
+        raise DatasetError("contains no pair of score and grade", path=str(path))
     return pairs
 
 
 def key_file(path: Path) -> Path:
-    """Return the file that says whose answers are graded in the file at ``path``, which has only ids."""
+    """Return the file with the identities of the answers in the file at `path`, which has only ids."""
     return path.with_name(f"{path.stem}.key.csv")
 
 
@@ -307,18 +315,18 @@ def write_grading_list(
     texts: Mapping[int, tuple[str, str]],
     seed: int,
 ) -> None:
-    """Write the answers to grade for people, in random order, and beside them the file that says whose they are.
+    """Write the answers to grade for people, in random order, and next to it the file with their identities.
 
-    People see an id, question and answer, and an empty grade. Keys, candidates, scores, probabilities and the grades so
-    far of all answers are in ``key_file``.
-
-    Args:
-        texts: question and answer of each chosen place; of one without texts its key is shown, for want of better.
+    People see an id, question and answer, and an empty grade. Keys, candidates, scores, probabilities and earlier
+    grades of all answers are in `key_file`. `texts` has question and answer by index; an answer without texts is shown
+    by its key.
 
     Raises:
-        ConfigurationError: a file cannot be written.
+        ConfigurationError: A file cannot be written.
     """
-    secret = repr((seed, [answer.score for answer in answers.answers]))  # what graders know is not enough to tell ids
+    secret = repr(
+        (seed, [answer.score for answer in answers.answers])
+    )  # graders cannot derive the ids from what they know
     ids = {index: _blind_id(answers.answers[index], secret) for index in probabilities}
     order = sorted(chosen, key=ids.__getitem__)
     pages = [[ids[index], *map(_text_cell, _texts_of(answers.answers[index], texts.get(index))), ""] for index in order]
@@ -326,8 +334,8 @@ def write_grading_list(
 
     columns = ["id", "key", *(["round"] if answers.rounds else []), "candidate", "score"]
     columns += ["probability", "chosen", "grade"]
-    listed = set(order)
-    unlisted = [index for index in probabilities if index not in listed and index not in earlier.grades]
+    listed_indices = set(order)
+    unlisted = [index for index in probabilities if index not in listed_indices and index not in earlier.grades]
     rows = []
     for indices, is_chosen in ((sorted(order), "yes"), (sorted(earlier.grades), "yes"), (sorted(unlisted), "no")):
         for index in indices:
@@ -346,7 +354,7 @@ def _name_parts(answer: JudgeGrade) -> tuple[str, str, str]:
 
 
 def _blind_id(answer: JudgeGrade, secret: str) -> str:
-    """Return a name of the answer that says nothing of its candidate, of letters alone."""
+    """Return an id of letters that reveals nothing about the answer's candidate."""
     digest = hashlib.blake2b("\0".join([secret, *_name_parts(answer)]).encode("utf-8", "surrogatepass"), digest_size=6)
     return digest.hexdigest().translate(_LETTERS)
 
@@ -365,38 +373,39 @@ def _text_cell(text: str) -> str:
 
 
 def name_cell(text: str) -> str:
-    """Return a key or a name as a cell that no spreadsheet computes; files of grades may have either form."""
+    """Return a key or a name as a cell that no spreadsheet evaluates; files of grades may have either form."""
     return spreadsheet_cell(text, lines=True)
 
 
 def _grade_lines(path: Path) -> Iterator[tuple[Path, int, Raw]]:
-    """The lines of a file of grades with file and line, those of a file for people under the names of its key file.
+    """Yield the records of a file of grades with file and line; ids are resolved through the key file.
 
-    :raises DatasetError: a line, or the key file, cannot be read, or an id is not in it.
+    Raises:
+        DatasetError: A line or the key file cannot be read, or an id is not in it.
     """
     if not _has_ids_only(path):
         yield from ((path, line, raw) for line, raw in _read_rows(path, ("key", "grade")))
         return
-    beside = key_file(path)
-    if not beside.exists():
-        message = f"says by 'id' what is graded, and {beside.name}, which was written with it, says whose answers these"
-        raise DatasetError(f"{message} are; put that file beside it under this name", path=str(path))
+    keys_path = key_file(path)
+    if not keys_path.exists():
+        message = f"identifies answers by 'id'; the file that resolves them, {keys_path.name}, is missing"
+        raise DatasetError(f"{message}: put it in the same folder", path=str(path))
     rows_by_id: dict[str, tuple[int, Raw]] = {}
-    for line, raw in _read_rows(beside, ("id", "key", "grade")):
+    for line, raw in _read_rows(keys_path, ("id", "key", "grade")):
         rows_by_id[str(raw.get("id"))] = line, raw
-    graded: dict[str, tuple[Path, int, Raw]] = {}
+    rows: dict[str, tuple[Path, int, Raw]] = {}
     for line, raw in _read_rows(path, ("id", "grade")):
         id_ = str(raw.get("id")).strip()
-        if id_ in graded:
-            message = f"{preview(id_)} is graded in line {graded[id_][1]} already; keep one of them"
+        if id_ in rows:
+            message = f"{preview(id_)} is graded in line {rows[id_][1]} already; keep one of them"
             raise DatasetError(message, path=str(path), line=line, field="id")
         if id_ not in rows_by_id:
-            message = f"{preview(id_)} is not in {beside.name}; give the file that was written with it"
+            message = f"{preview(id_)} is not in {keys_path.name}; use the file that was written with it"
             raise DatasetError(message, path=str(path), line=line, field="id")
-        graded[id_] = path, line, {**rows_by_id[id_][1], "grade": raw.get("grade")}
-    ungraded = [(beside, line, raw) for id_, (line, raw) in rows_by_id.items() if id_ not in graded]
-    yield from (row for row in ungraded if row[2].get("grade") not in (None, ""))  # they were made before
-    yield from graded.values()
+        rows[id_] = path, line, {**rows_by_id[id_][1], "grade": raw.get("grade")}
+    ungraded = [(keys_path, line, raw) for id_, (line, raw) in rows_by_id.items() if id_ not in rows]
+    yield from (row for row in ungraded if row[2].get("grade") not in (None, ""))  # graded earlier
+    yield from rows.values()
     yield from (row for row in ungraded if row[2].get("grade") in (None, ""))
 
 
@@ -406,9 +415,10 @@ def _has_ids_only(path: Path) -> bool:
 
 
 def _read_rows(path: Path, required: Sequence[str] = ()) -> Iterator[tuple[int, Raw]]:
-    """The records of a file of grades with their lines; tables as spreadsheet programs save them.
+    """Yield the records of a file of grades with their lines; tables may be saved by spreadsheet programs.
 
-    :raises DatasetError: a record, or the file, cannot be read.
+    Raises:
+        DatasetError: A record or the file cannot be read.
     """
     if path.suffix.lower() in _SHEETS:
         require_regular_file(path)
@@ -425,9 +435,9 @@ def _matching_answer(
 ) -> int:
     key, round_ = text_field(raw, "key"), parse_round(raw)
     if round_ is None and answers.rounds:
-        raise FieldError("round", f"is missing; {answers.source} has rounds, and so needs each grade")
+        raise FieldError("round", f"is missing; {answers.source} has rounds, so each grade needs one")
     if round_ is not None and not answers.rounds:
-        raise FieldError("round", f"{answers.source} has no rounds; leave the field out of all lines")
+        raise FieldError("round", f"{answers.source} has no rounds; remove the field from all lines")
     matches = indices.get((key, round_), ())
     candidate = record_id(raw, "candidate")
     if candidate is not None:
@@ -497,5 +507,5 @@ def _score_text(value: float, answers: GradedAnswers) -> str:
 
 
 def candidates_of(answers: Iterable[JudgeGrade]) -> list[str]:
-    """The candidates in the order in which they are first met."""
+    """Return the candidates in order of first appearance."""
     return list(dict.fromkeys(answer.candidate for answer in answers))

@@ -6,15 +6,15 @@ from dataclasses import asdict, dataclass, field
 from typing import Any, Literal
 
 GraderKind = Literal["person", "model"]
-# What a grader may do: grade; also decide disputes; also manage graders and look at results.
+# Permissions: grade; also decide disputes; also manage graders and view results.
 GraderRole = Literal["grader", "adjudicator", "admin"]
-# A paused grader keeps their seats and cannot grade; a retired one gives up the seats that are not finished.
+# A paused grader keeps their assignments and cannot grade; a retired one gives up the unfinished ones.
 GraderState = Literal["active", "paused", "retired"]
 
 
 @dataclass(slots=True, frozen=True)
 class Label:
-    """A grade that may be given, and its meaning."""
+    """Permitted grade and its meaning."""
 
     value: float
     meaning: str
@@ -22,7 +22,7 @@ class Label:
 
 @dataclass(slots=True, frozen=True)
 class Turn:
-    """A turn that graders see: ``role`` is a word such as user, assistant or interactor."""
+    """Turn that graders see: `role` is a word such as user, assistant or interactor."""
 
     role: str
     text: str
@@ -30,12 +30,12 @@ class Turn:
 
 @dataclass(slots=True)
 class Answer:
-    """What is graded: a candidate's answer, or one turn of a run.
+    """Answer to grade: a candidate's answer, or one turn of a run.
 
-    ``candidate`` is never shown to graders. ``turns``: the answer, as a rule one turn. ``key`` and ``round`` say which
-    conversation of a run it is, ``score`` what the run's judge gave. ``expected`` is a gold answer's right grade.
-    ``probability``: with which it was chosen to be graded; None where nobody drew. ``id`` and ``position`` (from 1) are
-    given by the store.
+    `candidate` is never shown to graders. `turns` has the answer, usually in one turn. `key` and `round` identify the
+    conversation of a run, `score` is that of the run's judge. `expected` is a gold answer's correct grade.
+    `probability` is that of having been selected for grading; None without sampling. `id` and `position` (from 1) are
+    assigned by the store.
     """
 
     candidate: str
@@ -51,12 +51,12 @@ class Answer:
 
 @dataclass(slots=True)
 class Question:
-    """A page: what was asked, how to grade it, the answers.
+    """Page for graders: the question, how to grade it, and the answers.
 
-    ``dimension`` is the path of a capability dimension with slashes, empty where there are none. ``cluster`` names what
-    questions have in common that are not independent; as a rule the question itself. ``context`` is what was said
-    before. ``labels`` are the grades that may be given, from the worst to the best. ``overlap``: how many graders it is
-    for; None for all of them (gold questions). ``invalid``: why it counts no more. ``number`` is given by the store.
+    `dimension` is the path of a capability dimension with slashes, or empty. `cluster` names what dependent questions
+    have in common, usually the question itself. `context` is the conversation before. `labels` are the permitted
+    grades, from worst to best. `overlap` is the required number of graders; None for all of them (gold questions).
+    `invalid`: why it no longer counts. `number` is assigned by the store.
     """
 
     id: str
@@ -77,11 +77,11 @@ class Question:
 
     @property
     def top(self) -> float:
-        """The highest grade that may be given."""
+        """Highest permitted grade."""
         return max(label.value for label in self.labels)
 
     def to_record(self) -> dict[str, Any]:
-        """Plain data of everything but the answers."""
+        """Return plain data of everything but the answers."""
         record = asdict(self)
         del record["answers"]
         return record
@@ -89,7 +89,7 @@ class Question:
 
 @dataclass(slots=True, frozen=True)
 class Grader:
-    """Somebody who grades: a person, or a judge model in the same chair. ``number`` is what pages and tables show."""
+    """Grader: a person or a judge model. `number` is shown in pages and tables."""
 
     number: int
     name: str
@@ -101,9 +101,9 @@ class Grader:
 
 @dataclass(slots=True, frozen=True)
 class Grade:
-    """The current grade of one grader for one answer; ``invalid`` says who took it out of the figures, and why.
+    """Current grade of one grader for one answer; `invalid` says who excluded it, and why.
 
-    ``value`` None: taken back by the grader, or not yet decided; the comment may stand. ``at``: seconds since 1970.
+    `value` is None if the grader has withdrawn it or not yet decided; the comment may remain. `at`: seconds since 1970.
     """
 
     answer: str
@@ -116,7 +116,7 @@ class Grade:
 
 @dataclass(slots=True, frozen=True)
 class Decision:
-    """An adjudicator's grade of a disputed answer, with the reason; the original grades stay."""
+    """An adjudicator's grade of a disputed answer, with the reason; the original grades remain."""
 
     answer: str
     adjudicator: int
@@ -127,7 +127,7 @@ class Decision:
 
 @dataclass(slots=True, frozen=True)
 class Progress:
-    """How far a grader, or everybody, has come: questions finished and begun, and how many wait for them."""
+    """Progress of one or all graders: questions finished, begun and left."""
 
     finished: int
     begun: int

@@ -1,7 +1,7 @@
-"""Answers of a recorded run as questions for graders, and the grades back as files that other commands read.
+"""Answers of a recorded run as questions for graders, and the grades back as files for other commands.
 
-Questions are whole conversations, their rounds, or what the judge said of them. The grades become human grades for
-certifying a judge (an adjudicator's decision, else the mean or majority), or ratings with a column for each grader.
+Questions are whole conversations, their rounds, or the judge's verdicts on them. The grades become human grades for
+certifying a judge (an adjudicator's decision, else the mean or majority), or ratings with a column per grader.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from .store import GradeStore
 Unit = Literal["conversations", "rounds", "verdicts"]
 AnswerKey = tuple[str, str, int | None]  # candidate, key, round
 _HIDDEN_ROLES = ("judging", "step")
-_SCALE_STEPS = 5  # grades on a scale that has too many whole numbers
+_SCALE_STEPS = 5  # number of grades on a scale with too many whole numbers
 _MAX_LABELS = 11
 _GENERAL_LABELS = [
     Label(0, "wrong"),
@@ -46,9 +46,9 @@ _VERDICT_LABELS = [Label(0, "the verdict is wrong"), Label(1, "the verdict is ri
 
 @dataclass(slots=True)
 class Selection:
-    """Which answers are to be graded, with the probability of each answer of the run to have been chosen.
+    """Answers to be graded, with the selection probability of each answer of the run.
 
-    ``probabilities`` is empty where all answers are graded. ``grades`` are those that people gave before.
+    `probabilities` is empty if all answers are graded. `grades` are those that people gave earlier.
     """
 
     keys: set[AnswerKey]
@@ -57,9 +57,10 @@ class Selection:
 
 
 def gradable_answers(source: Path, unit: Unit) -> GradedAnswers:
-    """What can be graded in a run: what its judge was asked about, else every finished conversation.
+    """Return what can be graded in a run: the answers that its judge was asked about, else every finished conversation.
 
-    :raises ConfigurationError: the folder is no run, has no rounds, or for verdicts none that could be read.
+    Raises:
+        ConfigurationError: The folder is not a run, has no rounds, or no readable verdicts.
     """
     folder = RunFolder.open(source)
     scenario, settings = recorded_settings(folder)
@@ -85,9 +86,10 @@ def gradable_answers(source: Path, unit: Unit) -> GradedAnswers:
 
 
 def sample_answers(answers: GradedAnswers, count: int, seed: int) -> Selection:
-    """So many answers, each with the same probability, by a hash of the seed and their names.
+    """Select `count` answers with equal probability, by a hash of the seed and their names.
 
-    :raises ConfigurationError: there are fewer.
+    Raises:
+        ConfigurationError: There are fewer.
     """
     keys = [answer_key(answer) for answer in answers.answers]
     if not 1 <= count <= len(keys):
@@ -97,12 +99,12 @@ def sample_answers(answers: GradedAnswers, count: int, seed: int) -> Selection:
 
 
 def answer_key(answer: JudgeGrade) -> AnswerKey:
-    """What tells an answer from the others of a run."""
+    """Return the identity of an answer within a run."""
     return answer.candidate, answer.key, answer.round
 
 
 def labels_for(answers: GradedAnswers, unit: Unit) -> list[Label]:
-    """The grades that people may give: the judge's own scale, in whole numbers where they are few, else in five steps.
+    """Return the permitted grades: the judge's own scale, in whole numbers if they are few, else in five steps.
 
     Answers without a judge's scale get the general one from 0 to 3.
     """
@@ -124,15 +126,16 @@ def labels_for(answers: GradedAnswers, unit: Unit) -> list[Label]:
 def make_questions(
     source: Path, answers: GradedAnswers, unit: Unit, chosen: Selection | None, *, overlap: int, labels: Sequence[Label]
 ) -> list[Question]:
-    """The chosen answers of a run (all of them where ``chosen`` is None) as questions, in the order of the run.
+    """Return the chosen answers of a run (all of them if `chosen` is None) as questions, in the order of the run.
 
-    :raises ConfigurationError: a chosen answer cannot be shown, with the reason.
+    Raises:
+        ConfigurationError: A chosen answer cannot be shown; the message says why.
     """
     folder = RunFolder.open(source)
     answers_by_key: dict[str, list[JudgeGrade]] = {}
-    for judged in answers.answers:
-        if chosen is None or answer_key(judged) in chosen.keys:
-            answers_by_key.setdefault(judged.key, []).append(judged)
+    for grade in answers.answers:
+        if chosen is None or answer_key(grade) in chosen.keys:
+            answers_by_key.setdefault(grade.key, []).append(grade)
     conversations = _TurnReader(folder)
     to_questions = _round_questions if unit != "conversations" else _conversation_questions
     questions: dict[str, Question] = {}
@@ -156,7 +159,7 @@ def make_questions(
 
 
 class _TurnReader:
-    """The turns of a run's conversations as its system shows them."""
+    """Reader of the turns of a run's conversations as its scenario renders them."""
 
     def __init__(self, folder: RunFolder) -> None:
         self._which, _ = recorded_settings(folder)
@@ -171,11 +174,11 @@ class _TurnReader:
 def _conversation_questions(
     graded: list[JudgeGrade], turns: list[RenderedTurn], unit: Unit
 ) -> Iterator[tuple[str, Question]]:
-    """A conversation: what stands before the candidate's first turn is the question, the rest is its answer."""
+    """Yield a conversation as a question: the turns before the candidate's first, then its answer."""
     visible = [turn for turn in turns if turn.side not in _HIDDEN_ROLES]
     first = next((index for index, turn in enumerate(visible) if turn.side == "compared"), len(visible))
     before, after = visible[:first], visible[first:]
-    while after and after[-1].side == "given":  # how it ended says what the judge made of it
+    while after and after[-1].side == "given":  # the ending reveals the judge's opinion
         after.pop()
     for grade in graded:
         name = grade.key.removeprefix(f"{grade.candidate}/")
@@ -184,21 +187,23 @@ def _conversation_questions(
 
 
 def _round_questions(graded: list[JudgeGrade], turns: list[RenderedTurn], unit: Unit) -> Iterator[tuple[str, Question]]:
-    """Rounds of a conversation: each a question of its own, with what was said before; the reply, or the verdict on it,
-    is the answer.
-    """
+    """Yield each round as a question with the conversation before; the answer is the reply or the verdict."""
     for grade in graded:
-        inside = [turn for turn in turns if turn.round == grade.round]
-        earlier = [turn for turn in turns[: turns.index(inside[0])] if turn.side not in _HIDDEN_ROLES] if inside else []
-        replies = [turn for turn in inside if turn.side == "compared"]
-        question_turns = [turn for turn in inside if turn.side not in (*_HIDDEN_ROLES, "compared")]
+        round_turns = [turn for turn in turns if turn.round == grade.round]
+        earlier = (
+            [turn for turn in turns[: turns.index(round_turns[0])] if turn.side not in _HIDDEN_ROLES]
+            if round_turns
+            else []
+        )
+        replies = [turn for turn in round_turns if turn.side == "compared"]
+        question_turns = [turn for turn in round_turns if turn.side not in (*_HIDDEN_ROLES, "compared")]
         if unit == "verdicts":
-            answer_turns = _verdict_turns(inside)
+            answer_turns = _verdict_turns(round_turns)
             question_turns += replies
         else:
             answer_turns = _to_turns(replies)
         answer = Answer(grade.candidate, answer_turns or [Turn("answer", "")], grade.key, grade.round, grade.score)
-        # Of which conversation it is, graders may not see: its key names the candidate.
+        # Graders may not see the conversation's key, since it names the candidate.
         token = hashlib.blake2b(grade.key.encode(), digest_size=4).hexdigest()
         item = grade.key.removeprefix(f"{grade.candidate}/")
         yield f"{item} round {grade.round} ({token})", _make_question([*earlier, *question_turns], grade, answer)
@@ -220,7 +225,7 @@ def _turn_text(turn: RenderedTurn) -> str:
 
 
 def _verdict_turns(turns: Iterable[RenderedTurn]) -> list[Turn]:
-    """What the judge said of a round: its scores, which stand on the reply, and its words."""
+    """Return the judge's output for a round: its scores, which are attached to the reply, and its words."""
     verdict: list[Turn] = []
     for turn in turns:
         marks = [f"{mark.name}: {mark.value}" + (f" – {mark.comment}" if mark.comment else "") for mark in turn.marks]
@@ -235,16 +240,19 @@ _META_ROWS = "rows"
 
 
 def read_selection(path: Path, answers: GradedAnswers) -> Selection:
-    """The answers that a list of ``viva judge certify --select`` asks to have graded, with all probabilities.
+    """Return the answers in a list of `viva judge certify --select`, with all probabilities.
 
-    :raises DatasetError: a line of the list is wrong; the message names it.
-    :raises ConfigurationError: everything that was chosen has a grade.
+    Raises:
+        DatasetError: A line of the list is wrong; the message names it.
+        ConfigurationError: Every chosen answer has a grade.
     """
     grades = read_grades(path, answers, unfinished=True)
     keys = {index: answer_key(answer) for index, answer in enumerate(answers.answers)}
     selected = {keys[index] for index in grades.chosen if index not in grades.grades}
     if not selected:
-        raise ConfigurationError(f"{path}: no answer is left to grade; draw more with viva judge certify --select")
+        raise ConfigurationError(
+            f"{path}: no answers remain to be graded; select more with viva judge certify --select"
+        )
     return Selection(
         selected,
         {keys[index]: probability for index, probability in grades.probabilities.items()},
@@ -253,9 +261,10 @@ def read_selection(path: Path, answers: GradedAnswers) -> Selection:
 
 
 def answer_texts(answers: GradedAnswers, positions: Sequence[int]) -> dict[int, tuple[str, str]]:
-    """Return question and answer of these answers of a run, as graders may see them; nothing of a file of scores.
+    """Return question and answer of these answers of a run as graders may see them; empty for a file of scores.
 
-    :raises ConfigurationError: a conversation cannot be shown, with the reason.
+    Raises:
+        ConfigurationError: A conversation cannot be shown; the message says why.
     """
     if not answers.source.is_dir():
         return {}
@@ -271,7 +280,7 @@ def answer_texts(answers: GradedAnswers, positions: Sequence[int]) -> dict[int, 
 
 
 def store_run_rows(store: GradeStore, answers: GradedAnswers, chosen: Selection | None) -> None:
-    """Keep in a grading folder what is needed to write its grades for the run that its answers are of."""
+    """Store in a grading folder what is needed to write its grades for the run of its answers."""
     rows = []
     for answer in answers.answers:
         key = answer_key(answer)
@@ -282,16 +291,17 @@ def store_run_rows(store: GradeStore, answers: GradedAnswers, chosen: Selection 
 
 
 def write_labels(store: GradeStore, path: Path) -> tuple[int, int]:
-    """Write the people's grades for ``viva judge certify``: how many there are, and how many answers have none yet.
+    """Write people's grades for `viva judge certify`; return the numbers of graded and waiting answers.
 
-    An answer's grade is the adjudicator's, else the mean of its graders'; of pass and fail the majority, none where
-    they tie.
+    An answer's grade is the adjudicator's, else the mean of its graders'; for pass and fail the majority, none on a
+    tie.
 
-    :raises ConfigurationError: the folder's questions are of no run, or the file cannot be written.
+    Raises:
+        ConfigurationError: The folder's questions are not of a run, or the file cannot be written.
     """
     recorded = store.meta(_META_ROWS)
     if recorded is None:
-        raise ConfigurationError(f"{store.folder}: its questions are of no run, so there is nothing to certify")
+        raise ConfigurationError(f"{store.folder}: its questions are not of a run, so there is nothing to certify")
     grades = _grades_by_answer(store)
     columns = [
         "key",
@@ -303,15 +313,15 @@ def write_labels(store: GradeStore, path: Path) -> tuple[int, int]:
         "grade",
     ]
     lines: list[list[str]] = []
-    graded = waiting = 0
+    graded_count = waiting_count = 0
     for candidate, key, round_, score, probability, is_selected, before in recorded["rows"]:
         grade = (
             before
             if before is not None
             else _combine_grades(grades.get((candidate, key, round_), []), recorded["passes"])
         )
-        graded += grade is not None
-        waiting += is_selected and grade is None
+        graded_count += grade is not None
+        waiting_count += is_selected and grade is None
         if probability is None and grade is None:
             continue
         cells = [
@@ -330,13 +340,14 @@ def write_labels(store: GradeStore, path: Path) -> tuple[int, int]:
             ]
         )
     write_table(path, columns, lines)
-    return graded, waiting
+    return graded_count, waiting_count
 
 
 def write_ratings(store: GradeStore, path: Path) -> int:
-    """Write each grader's grades as a column, for ``viva judge compare``: how many rows there are.
+    """Write each grader's grades as a column for `viva judge compare`; return the number of rows.
 
-    :raises ConfigurationError: nobody has graded, or the file cannot be written.
+    Raises:
+        ConfigurationError: Nobody has graded, or the file cannot be written.
     """
     recorded = store.meta(_META_ROWS)
     people = [grader for grader in store.graders() if grader.kind == "person"]
@@ -367,7 +378,7 @@ def _valid_answers(store: GradeStore) -> Sequence[tuple[Question, Answer]]:
 
 
 def _grades_by_answer(store: GradeStore) -> dict[AnswerKey, list[float]]:
-    """The people's grades of each answer; an adjudicator's alone where there is one."""
+    """Return people's grades of each answer; only the adjudicator's if there is one."""
     people = {grader.number for grader in store.graders() if grader.kind == "person"}
     by_answer: dict[str, list[float]] = {}
     for grade in store.grades():

@@ -1,7 +1,7 @@
-"""A grading folder: one SQLite file with questions in blind order, graders, assignments, grades and decisions.
+"""Grading folder: one SQLite file with questions in blind order, graders, assignments, grades and decisions.
 
-Every change is one transaction and is logged with who made it and when. Grades are replaced, never deleted: what is
-taken out of the figures keeps its value, and says who took it out and why.
+Every change is one transaction, logged with who made it and when. Grades are replaced, never deleted: an excluded grade
+keeps its value, with who excluded it and why.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ create table deeds (number integer primary key, at real not null, by text not nu
 
 
 def to_json_bytes(value: Any) -> bytes:
-    """Return JSON, dataclasses as objects, halves of surrogate pairs as U+FFFD."""
+    """Return JSON, with dataclasses as objects and lone surrogates as U+FFFD."""
     try:
         return orjson.dumps(value)
     except orjson.JSONEncodeError:
@@ -81,30 +81,32 @@ FORM = SqliteForm("grades", "read as grades", _TABLES, "1")
 
 
 def create_file(path: Path) -> sqlite3.Connection:
-    """Make a new file.
+    """Create a new file.
 
-    :raises ConfigurationError: it is there already, or cannot be made.
+    Raises:
+        ConfigurationError: It exists already, or cannot be created.
     """
     if path.exists():
-        raise ConfigurationError(f"{path}: is there already; name another folder")
+        raise ConfigurationError(f"{path}: exists already; choose another folder")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise ConfigurationError(f"{path}: cannot be made: {error}") from None
+        raise ConfigurationError(f"{path}: cannot be created: {error}") from None
     return FORM.open(path, make=True)
 
 
 def open_file(path: Path) -> sqlite3.Connection:
-    """Open a file that is there.
+    """Open an existing file.
 
-    :raises ConfigurationError: it is not, or is no file of grades of this version.
+    Raises:
+        ConfigurationError: It does not exist, or is not a file of grades of this version.
     """
     if not path.is_file():
-        below = sorted({file.parent for depth in ("*", "*/*") for file in path.parent.glob(f"{depth}/{GRADES_FILE}")})
-        hint = f"; there is {', '.join(map(str, below[:_MAX_NAMED]))}" if below else ""
+        folders = sorted({file.parent for depth in ("*", "*/*") for file in path.parent.glob(f"{depth}/{GRADES_FILE}")})
+        hint = f"; did you mean {', '.join(map(str, folders[:_MAX_NAMED]))}?" if folders else ""
         if (path.parent / "manifest.json").is_file():
-            hint = f"; it is a run, and `viva grade queue {path.parent} --out FOLDER` makes one of it"
-        raise ConfigurationError(f"{path.parent}: not a grading folder, for it holds no {GRADES_FILE}{hint}")
+            hint = f"; it is a run: create one from it with `viva grade queue {path.parent} --out FOLDER`"
+        raise ConfigurationError(f"{path.parent}: not a grading folder: it contains no {GRADES_FILE}{hint}")
     return FORM.open(path)
 
 
@@ -114,7 +116,7 @@ _SELECT_GRADES = "select answer, grader, value, comment, at, invalid from grades
 
 
 class GradeStore:
-    """See the module. ``about`` is whatever the folder's maker wants to know of it, as JSON data."""
+    """Store of a grading folder (see the module). `about` is JSON data that the folder's creator wants to keep."""
 
     def __init__(self, folder: Path, connection: sqlite3.Connection, clock: Clock = time.time) -> None:
         self.folder, self.connection, self.clock = folder, connection, clock
@@ -131,9 +133,10 @@ class GradeStore:
         about: Mapping[str, Any] | None = None,
         clock: Clock = time.time,
     ) -> GradeStore:
-        """A new folder with these questions; the seed gives answers their positions.
+        """Create a folder with these questions; the seed determines the positions of answers.
 
-        :raises ConfigurationError: a folder is there already, there is no question, or an id is there twice.
+        Raises:
+            ConfigurationError: The folder exists already, there is no question, or an id is duplicated.
         """
         question_list = list(questions)
         if not question_list:
@@ -152,9 +155,10 @@ class GradeStore:
 
     @classmethod
     def open(cls, folder: Path, clock: Clock = time.time) -> GradeStore:
-        """A folder that is there.
+        """Open an existing folder.
 
-        :raises ConfigurationError: it is no grading folder, or damaged.
+        Raises:
+            ConfigurationError: It is not a grading folder, or is damaged.
         """
         store = cls(folder, open_file(folder / GRADES_FILE), clock)
         try:
@@ -165,12 +169,16 @@ class GradeStore:
         return store
 
     def _check_records(self) -> None:
-        """:raises ConfigurationError: a record has not the fields that it was written with."""
+        """Check that all records can be read.
+
+        Raises:
+            ConfigurationError: A record does not have the fields with which it was written.
+        """
         location = "its table 'meta'"
         try:
             about = self.meta("about")
             if not isinstance(self.meta("title"), str) or not isinstance(about, dict) or self.meta("seed") is None:
-                raise ValueError("title, seed or about is not there")
+                raise ValueError("title, seed or about is missing")
             for number, name in self.connection.execute("select number, id from questions order by number").fetchall():
                 location = f"question '{name}'"
                 question = self.question(number)
@@ -180,7 +188,7 @@ class GradeStore:
                     *(turn.text for answer in question.answers for turn in answer.turns),
                 ]
                 if not all(isinstance(text, str) for text in texts) or not question.labels:
-                    raise ValueError("its texts or labels are not there")
+                    raise ValueError("its texts or labels are missing")
                 for label in question.labels:
                     float(label.value)
         except (ValueError, TypeError, KeyError, AttributeError) as error:
@@ -198,25 +206,26 @@ class GradeStore:
         self.close()
 
     def batch(self) -> AbstractContextManager[None]:
-        """Commit the changes made inside together, as ``transaction``."""
+        """Commit the changes made inside together, like `transaction`."""
         return transaction(self.connection)
 
-    # -- what is graded -------------------------------------------------------------------------------------------
+    # -- questions --------------------------------------------------------------------------------------------------
 
     def meta(self, name: str) -> Any:
-        """A fact of the folder: title, seed, about; None where it is not there."""
+        """Return a fact of the folder (title, seed, about); None if it is missing."""
         row = self.connection.execute("select value from meta where name = ?", (name,)).fetchone()
         return None if row is None else orjson.loads(row[0])
 
     def set_meta(self, name: str, value: Any) -> None:
-        """Record a fact of the folder."""
+        """Store a fact of the folder."""
         with self.batch():
             self.connection.execute("insert or replace into meta values (?, ?)", (name, to_json_bytes(value).decode()))
 
     def add_questions(self, questions: Iterable[Question]) -> None:
-        """Questions at the end, their answers in positions that follow from the folder's seed, question and candidate.
+        """Append questions; their answers get positions that follow from the folder's seed, question and candidate.
 
-        :raises ConfigurationError: an id is there already, or a question has no answers or no labels.
+        Raises:
+            ConfigurationError: An id exists already, or a question has no answers or no labels.
         """
         seed = self.meta("seed")
         with self.batch():
@@ -228,7 +237,7 @@ class GradeStore:
                 try:
                     number = self._add_question(question)
                 except sqlite3.IntegrityError:
-                    raise ConfigurationError(f"question '{question.id}': is there twice") from None
+                    raise ConfigurationError(f"question '{question.id}': is duplicated") from None
                 keyed = [(_blind_id(seed, question.id, answer), answer) for answer in question.answers]
                 for position, (name, answer) in enumerate(sorted(keyed, key=lambda pair: pair[0]), 1):
                     self._add_answer(number, position, name, answer)
@@ -250,17 +259,20 @@ class GradeStore:
                 (name, question, position, answer.candidate, to_json_bytes(record)),
             )
         except sqlite3.IntegrityError:
-            raise ConfigurationError(f"question {question}: candidate '{answer.candidate}' answers it twice") from None
+            raise ConfigurationError(
+                f"question {question}: has two answers by candidate '{answer.candidate}'"
+            ) from None
 
     def questions(self) -> Iterator[Question]:
-        """All questions in order, with their answers."""
+        """Yield all questions in order, with their answers."""
         for (number,) in self.connection.execute("select number from questions order by number").fetchall():
             yield self.question(number)
 
     def question(self, number: int) -> Question:
-        """A question by its number, with its answers by position.
+        """Return a question by its number, with its answers by position.
 
-        :raises ConfigurationError: there is none of this number.
+        Raises:
+            ConfigurationError: There is none with this number.
         """
         row = self.connection.execute("select record, invalid from questions where number = ?", (number,)).fetchone()
         if row is None:
@@ -280,7 +292,7 @@ class GradeStore:
         )  # fmt: skip
 
     def invalidate_question(self, number: int, actor: str, reason: str) -> None:
-        """Take a question out of the figures, with who and why; an empty reason puts it back."""
+        """Exclude a question from the figures, with who and why; an empty reason includes it again."""
         note = f"{actor}: {reason}" if reason else ""
         with self.batch():
             if not self.connection.execute(
@@ -289,14 +301,15 @@ class GradeStore:
                 raise ConfigurationError(f"there is no question {number}")
             self.log(actor, f"question {number}: {'invalid: ' + reason if reason else 'counts again'}")
 
-    # -- who grades -----------------------------------------------------------------------------------------------
+    # -- graders --------------------------------------------------------------------------------------------------
 
     def add_grader(
         self, name: str, *, kind: GraderKind = "person", role: GraderRole = "grader", model: str = ""
     ) -> Grader:
-        """A new grader.
+        """Add a grader.
 
-        :raises ConfigurationError: the name is taken or empty.
+        Raises:
+            ConfigurationError: The name is taken or empty.
         """
         name = strip_surrogates(name)
         if not name.strip():
@@ -308,26 +321,27 @@ class GradeStore:
                     (name, kind, role, model, self.clock()),
                 )
             except sqlite3.IntegrityError:
-                raise ConfigurationError(f"there is a grader '{name}' already") from None
+                raise ConfigurationError(f"a grader '{name}' exists already") from None
         return Grader(int(cursor.lastrowid or 0), name, kind, role, "active", model)
 
     def graders(self) -> list[Grader]:
-        """All of them, in the order in which they came."""
+        """Return all graders in the order in which they were added."""
         return [Grader(*row) for row in self.connection.execute(f"{_SELECT_GRADERS} order by number")]
 
     def grader(self, name: str) -> Grader:
-        """The grader of this name.
+        """Return the grader with this name.
 
-        :raises ConfigurationError: there is none.
+        Raises:
+            ConfigurationError: There is none.
         """
         row = self.connection.execute(f"{_SELECT_GRADERS} where name = ?", (name,)).fetchone()
         if row is None:
             names = ", ".join(grader.name for grader in self.graders()) or "none"
-            raise ConfigurationError(f"there is no grader '{name}'; there are: {names}")
+            raise ConfigurationError(f"there is no grader '{name}'; the graders are: {names}")
         return Grader(*row)
 
     def set_state(self, grader: int, state: GraderState, actor: str) -> None:
-        """Pause, retire or take on again. Seats that a retired grader has not finished become free."""
+        """Pause, retire or reactivate a grader. A retired grader's unfinished assignments become free."""
         with self.batch():
             self.connection.execute("update graders set state = ? where number = ?", (state, grader))
             if state == "retired":
@@ -335,20 +349,20 @@ class GradeStore:
             self.log(actor, f"grader {grader}: {state}")
 
     def set_token(self, grader: int, hashed: str, expires: float | None) -> None:
-        """The hash of a new secret link; earlier ones open nothing any more."""
+        """Store the hash of a new secret link, which replaces earlier ones."""
         with self.batch():
             self.connection.execute(
                 "update graders set token = ?, expires = ? where number = ?", (hashed, expires, grader)
             )
 
     def by_token(self, hashed: str) -> tuple[Grader, float | None] | None:
-        """The grader whose link has this hash, and when it expires; None where nobody has it."""
+        """Return the grader whose link has this hash, and when it expires; None if nobody's has."""
         row = self.connection.execute(
             "select number, name, kind, role, state, model, expires from graders where token = ?", (hashed,)
         ).fetchone()
         return None if row is None else (Grader(*row[:6]), row[6])
 
-    # -- what they said -------------------------------------------------------------------------------------------
+    # -- grades --------------------------------------------------------------------------------------------------
 
     def grade(
         self,
@@ -360,10 +374,12 @@ class GradeStore:
         submission: str,
         at: float | None = None,
     ) -> Grade:
-        """Record a grade in place of this grader's earlier one of this answer. A submission that is there already
-        changes nothing, and the grade as it stands is given.
+        """Record a grade, replacing this grader's earlier one for this answer; return the current grade.
 
-        :raises ConfigurationError: there is no such answer, or its question does not allow the value.
+        A repeated submission changes nothing.
+
+        Raises:
+            ConfigurationError: There is no such answer, or its question does not permit the value.
         """
         with self.batch():
             self._check_value(answer, value)
@@ -399,7 +415,7 @@ class GradeStore:
             )
 
     def grades(self, *, grader: int | None = None, question: int | None = None) -> list[Grade]:
-        """Grades as they stand, those that were invalidated or taken back among them."""
+        """Return the current grades, including invalidated and withdrawn ones."""
         conditions: dict[str, int] = {}
         if grader is not None:
             conditions["grader = ?"] = grader
@@ -414,7 +430,7 @@ class GradeStore:
         ]
 
     def invalidate(self, answer: str, grader: int, actor: str, reason: str) -> None:
-        """Take one grade out of the figures; it stays, with who and why. An empty reason puts it back."""
+        """Exclude one grade from the figures, with who and why; an empty reason includes it again."""
         note = f"{actor}: {reason}" if reason else ""
         with self.batch():
             changed = self.connection.execute(
@@ -425,9 +441,10 @@ class GradeStore:
             self.log(actor, f"grade of {answer} by {grader}: {'invalid: ' + reason if reason else 'counts again'}")
 
     def decide(self, answer: str, adjudicator: int, value: float, reason: str) -> None:
-        """An adjudicator's grade of an answer; it replaces an earlier decision, and the deed of it stays.
+        """Record an adjudicator's grade of an answer; it replaces an earlier decision, which remains in the log.
 
-        :raises ConfigurationError: no reason is given, or the value is not allowed.
+        Raises:
+            ConfigurationError: There is no reason, or the value is not permitted.
         """
         if not reason.strip():
             raise ConfigurationError("a decision needs a reason")
@@ -440,20 +457,20 @@ class GradeStore:
             self.log(f"grader {adjudicator}", f"decided {answer}: {value:g}: {reason}")
 
     def decisions(self) -> dict[str, Decision]:
-        """The decisions by answer."""
+        """Return the decisions by answer."""
         return {row[0]: Decision(*row) for row in self.connection.execute("select * from decisions")}
 
     def log(self, actor: str, action: str) -> None:
-        """Record who did what."""
+        """Record an action in the audit log."""
         self.connection.execute("insert into deeds (at, by, what) values (?, ?, ?)", (self.clock(), actor, action))
 
     def audit_log(self) -> list[tuple[float, str, str]]:
-        """Who did what and when: (seconds since 1970, who, what)."""
+        """Return the audit log: (seconds since 1970, who, what)."""
         return [tuple(row) for row in self.connection.execute("select at, by, what from deeds order by number")]
 
 
 def _blind_id(seed: int, question: str, answer: Answer) -> str:
-    """An answer's id, of which nobody can see whose it is: a hash that gives it its place in the blind order too."""
+    """Return an answer's id: a hash that hides its candidate and determines its place in the blind order."""
     parts = [seed, "blind", question, answer.candidate, answer.key, answer.round]
     return hashlib.blake2b(to_json_bytes(parts), digest_size=12).hexdigest()
 

@@ -1,4 +1,4 @@
-"""A judge under load: opened from its model's name without limits; one request sent to it, with its timings."""
+"""Judge under load: opened from its model's name without limits; sends one request and times it."""
 
 from __future__ import annotations
 
@@ -20,19 +20,19 @@ from viva.engine.messages import Completion, Request
 
 from .load_records import LoadRequest, LoadRequests, SentRequest
 
-_SEED_ROLE = "judge"  # whatever the role: seeds follow from the request and its occurrence alone
-_MOST_FORMS = 4  # of structured output, that a backend may have to find out about
+_SEED_ROLE = "judge"  # independent of the role: seeds depend only on request and occurrence
+_MOST_FORMS = 4  # forms of structured output that a backend may try
 _LONGEST_MESSAGE = 500
 _DEFAULT_POLICY = RetryPolicy()
 
 
-class Unfinished(Exception):  # the name of a kind of failure in records, never raised
-    """A request that was given up while it was under way."""
+class Unfinished(Exception):  # its name is a kind of failure in records; never raised
+    """Request that was given up in flight."""
 
 
 @dataclass(slots=True)
 class LoadJudge:
-    """A judge under load: its label, its model's name, and the backend itself, without limits and retries."""
+    """Judge under load: its label, its model's name, and the bare backend without limits and retries."""
 
     label: str
     model: str
@@ -41,10 +41,10 @@ class LoadJudge:
 
 @dataclass(slots=True)
 class RequestSender:
-    """Sends requests of ``work`` to a judge. ``seed`` is that of the whole test; ``salt`` makes other seeds of it.
+    """Sender of the requests of `work` to a judge. `seed` is that of the whole test; `salt` derives other seeds.
 
-    ``retries``: how often a request is tried again after a failure that may pass. Once ``given_up`` says why, requests
-    that are cancelled are recorded as unfinished.
+    `retries`: how often a transient failure is retried. Once `given_up` gives a reason, cancelled requests are recorded
+    as unfinished.
     """
 
     clock: Clock
@@ -56,7 +56,7 @@ class RequestSender:
     given_up: str = ""
 
     def request(self, number: int, on_text: Callable[[str], None] | None) -> tuple[LoadRequest, int, Request]:
-        """The request with this number, and how often it was sent before."""
+        """Return the request with this number, how often it was sent before, and its engine request."""
         occurrence, index = divmod(number, len(self.work))
         source = self.work[index]
         parts = (self.seed, source.id, occurrence, self.salt) if self.salt else (self.seed, source.id, occurrence)
@@ -80,10 +80,12 @@ class RequestSender:
     async def send(
         self, judge: LoadJudge, step: int, part: int, number: int, intended: float, began: float
     ) -> SentRequest:
-        """Send one request, and again where that is wanted, until it is answered or has failed.
+        """Send one request, with retries if configured, until it is answered or has failed.
 
-        :param intended: when it was due; :param began: the clock's time at the start of the part.
-        :raises AccountBlocked, ConfigurationError, Unauthorized: no other request would fare better.
+        `intended` is when it was due, `began` the clock's time at the start of the part.
+
+        Raises:
+            AccountBlocked, ConfigurationError, Unauthorized: No other request would succeed either.
         """
         clock = self.clock
         pieces: list[str] = []
@@ -99,13 +101,13 @@ class RequestSender:
         record = SentRequest(step, judge.label, number, source.id, occurrence, request.seed, intended, 0.0, None, 0.0,
                              "", "", 0, 0, part=part)  # fmt: skip
         forms = 0
-        record.dispatched = tried = max(intended, clock.now() - began)  # timers may fire a microsecond early
+        record.dispatched = tried = max(intended, clock.now() - began)  # timers may fire slightly early
         while True:
             try:
                 completion = await judge.backend.generate(request)
                 break
             except FormRefused as error:
-                forms += 1  # no failure: the backend sends another form at once
+                forms += 1  # not a failure: the backend sends another form at once
                 if forms == _MOST_FORMS:
                     return _with_failure(record, error, pieces, first, clock.now() - began)
             except (AccountBlocked, ConfigurationError, Unauthorized):
@@ -114,13 +116,13 @@ class RequestSender:
                 if not self.given_up:
                     raise
                 return _with_failure(record, Unfinished(self.given_up), pieces, first, clock.now() - began)
-            except Exception as error:  # also a user's own model that raises: a failure of this request
+            except Exception as error:  # a user's own model may raise anything: a failed request
                 if not isinstance(error, BackendError) or not error.retryable or record.tries > self.retries:
                     return _with_failure(record, error, pieces, first, clock.now() - began)
                 pause = self.policy.delay(record.tries, request.seed, error.retry_after)
                 record.throttled += pause
                 record.tries += 1
-                del error  # it holds on to the answer while this waits
+                del error  # it would keep the answer alive during the pause
                 await clock.sleep(pause)
             pieces.clear()
             tried = clock.now() - began
@@ -132,7 +134,7 @@ class RequestSender:
 
 
 def _first_token(completion: Completion, tried: float, received: float | None, finished: float) -> float | None:
-    """Return when the first token came; the backend's own time goes first, for pieces may be handed on late."""
+    """Return when the first token came; the backend's own time takes precedence, since pieces may arrive late."""
     if completion.first_token is not None:
         return min(finished, tried + completion.first_token)
     return None if received is None else min(finished, max(tried, received))
@@ -152,9 +154,11 @@ _CHECK_SECONDS = 10.0
 async def build_judges(
     models: Mapping[str, str], clock: Clock
 ) -> AsyncIterator[tuple[list[LoadJudge], Callable[[], Awaitable[None]]]]:
-    """The judges by the labels and names of ``models``, and what opens them and sees that they can be reached.
+    """Yield the judges by the labels and names of `models`, and a function that opens and checks them.
 
-    :raises ConfigurationError: a name is wrong. :raises BackendError: on opening: a judge cannot be reached.
+    Raises:
+        ConfigurationError: A name is wrong.
+        BackendError: On opening: a judge cannot be reached.
     """
     judges = [LoadJudge(label, model, unwrap_backend(build(model, clock))) for label, model in models.items()]
     async with AsyncExitStack() as stack:
@@ -175,14 +179,14 @@ async def build_judges(
 
 @asynccontextmanager
 async def open_judges(models: Mapping[str, str], clock: Clock) -> AsyncIterator[list[LoadJudge]]:
-    """Open the judges, and see that they can be reached."""
+    """Open the judges and check that they can be reached."""
     async with build_judges(models, clock) as (judges, opening):
         await opening()
         yield judges
 
 
 def unwrap_backend(backend: Backend) -> Backend:
-    """The backend inside of its limits and retries."""
+    """Return the backend without its limits and retries."""
     while isinstance(backend, RetryingBackend):
         backend = backend.inner
     return backend

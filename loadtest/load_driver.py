@@ -1,10 +1,10 @@
-"""The load of one part of a step, in an open or a closed loop: which requests, when each is due, until all end.
+"""Load of one part of a step, in an open or a closed loop: which requests, when each is due, until all end.
 
-In an open loop arrivals are known ahead, as absolute times. One timer waits for the next of them; each request
-is a task of its own, and nothing bounds how many are in flight, so a slow judge cannot slow the load. Nor can a
-slow client hide that it was late: a request that is dispatched late keeps its intended time. In a closed loop
-each of a fixed number of workers sends its next request when the last one is answered. A part that goes on with
-a killed step sends exactly the requests that are missing.
+In an open loop arrivals are known in advance, as absolute times. One timer waits for the next of them; each request is
+a task of its own, and the number in flight is unbounded, so a slow judge cannot slow down the load. A slow client
+cannot hide its delay either: a request that is dispatched late keeps its intended time. In a closed loop each of a
+fixed number of workers sends its next request when the last one is answered. A part that continues a killed step sends
+exactly the missing requests.
 """
 
 from __future__ import annotations
@@ -25,17 +25,17 @@ from .judge_client import LoadJudge, RequestSender
 from .load_records import LoadRequests, LoadStep, SentRequest
 
 DONE, SATURATED, TOO_MANY, INTERRUPTED = "done", "saturated", "too_many_in_flight", "interrupted"
-_BEGUN_AT_ONCE = 64  # requests begun in one turn of the event loop
-_SAMPLES = 64  # of the queue, in a step of known length
+_BEGUN_AT_ONCE = 64  # requests begun per turn of the event loop
+_SAMPLES = 64  # samples of the queue in a step of known length
 _SAMPLE_SECONDS = 0.5
 _RESOLUTION = 1e-6  # seconds
 
 
 @dataclass(slots=True)
 class JudgeStream:
-    """One judge's requests in a part: ``numbers`` to send, ``times`` when each is due (None in a closed loop).
+    """Requests of one judge in a part: `numbers` to send, `times` when each is due (None in a closed loop).
 
-    ``end`` says why no further request is let in, "" while they are; ``let_in`` is for how many seconds they were.
+    `end` says why no further request is admitted, "" while they are; `let_in` is for how many seconds they were.
     """
 
     judge: LoadJudge
@@ -50,13 +50,13 @@ class JudgeStream:
 
     @property
     def in_flight(self) -> int:
-        """Requests that were begun and have not ended."""
+        """Number of requests that have begun and not ended."""
         return self.arrived - self.ended
 
 
 @dataclass(slots=True, frozen=True)
 class DriverBounds:
-    """What ends a part early. ``drain``: seconds after the last arrival in which requests may still be answered."""
+    """Bounds that end a part early. `drain`: seconds after the last arrival in which answers are awaited."""
 
     drain: float = 60.0
     most_in_flight: int = 10_000
@@ -64,7 +64,7 @@ class DriverBounds:
 
 
 class PartDriver:
-    """One part of a step, for all judges of the step; ``run`` it once. ``hear`` is called with each ended request."""
+    """Driver of one part of a step, for all its judges; single use. `on_request_end` gets each ended request."""
 
     def __init__(
         self,
@@ -79,9 +79,9 @@ class PartDriver:
     ) -> None:
         self.step, self.part, self.streams = step, part, streams
         self._clock, self._sender, self._bounds, self._on_request_end = clock, sender, bounds, on_request_end
-        self._seconds = seconds  # that this part may last
+        self._seconds = seconds  # maximum duration of this part
         self._tasks: set[asyncio.Task[None]] = set()
-        self._due: list[tuple[float, int, int]] = []  # when the next request of each stream is due, stream, number
+        self._due: list[tuple[float, int, int]] = []  # due time of each stream's next request, stream, number
         self._timers: dict[str, asyncio.Handle] = {}
         self._changed = asyncio.Event()
         self._failure: BaseException | None = None
@@ -89,13 +89,14 @@ class PartDriver:
 
     @property
     def seconds(self) -> float:
-        """For how long the part has been going on."""
+        """Seconds since the part began."""
         return self._clock.now() - self.began
 
     async def run(self) -> None:
-        """Send everything and wait for the answers; each stream then has its ``end``.
+        """Send all requests and wait for the answers; each stream then has its `end`.
 
-        :raises VivaError: one that every further request would meet, such as a refused key.
+        Raises:
+            VivaError: Every further request would fail alike, for example because of a refused key.
         """
         self._loop = asyncio.get_running_loop()
         self._began_loop, self.began = self._loop.time(), self._clock.now()
@@ -124,7 +125,7 @@ class PartDriver:
             raise self._failure
 
     def stop(self, reason: str = INTERRUPTED) -> None:
-        """Let no further request in; those under way go on."""
+        """Admit no further request; requests in flight continue."""
         for stream in self.streams:
             self._finish(stream, reason)
 
@@ -137,7 +138,7 @@ class PartDriver:
     # -- open loop ------------------------------------------------------------------------------------------------
 
     def _next(self, index: int) -> None:
-        """Put the next arrival of a stream where the timer looks; the stream is done where there is none."""
+        """Schedule the next arrival of a stream, or finish the stream if there is none."""
         stream = self.streams[index]
         time = next(stream.times or iter(()), None)
         if time is None or (self._seconds is not None and time >= self._seconds):
@@ -148,9 +149,9 @@ class PartDriver:
             heapq.heappush(self._due, (time, index, number))
 
     def _tick(self) -> None:
-        """Begin what is due, and set the timer for what is due next."""
+        """Begin the requests that are due, and set the timer for the next one."""
         begun = 0
-        # The loop fires timers up to its resolution early, and sums of times round: what is as good as due is due.
+        # Timers may fire early by the loop's resolution, and sums of times are rounded.
         now = self._loop.time() + _RESOLUTION
         try:
             while self._due and self._began_loop + self._due[0][0] <= now:
@@ -164,7 +165,7 @@ class PartDriver:
                 if begun == _BEGUN_AT_ONCE:
                     self._timers["next"] = self._loop.call_soon(self._tick)
                     return
-        except Exception as error:  # nobody awaits a timer
+        except Exception as error:  # a timer is not awaited
             self.fail(error)
             return
         if self._due:
@@ -213,7 +214,7 @@ class PartDriver:
             self._changed.set()
 
     def _finish(self, stream: JudgeStream, reason: str, seconds: float | None = None) -> None:
-        """No further request of this stream; ``seconds`` are how long they were let in, else until now."""
+        """Admit no further request of this stream; `seconds` is how long they were admitted (default: until now)."""
         if not stream.end:
             stream.end = reason
             stream.let_in = self.seconds if seconds is None else seconds
@@ -225,7 +226,7 @@ class PartDriver:
             await self._changed.wait()
 
     async def _drain(self) -> None:
-        """Wait for the answers; what takes longer than the bound is given up, and recorded so."""
+        """Wait for the answers; requests that exceed the bound are given up and recorded as such."""
         give_up = self._loop.call_later(self._bounds.drain, self._give_up)
         try:
             await self._until(lambda: not self._tasks)
@@ -233,7 +234,7 @@ class PartDriver:
             give_up.cancel()
 
     def _give_up(self) -> None:
-        if not any(stream.end == INTERRUPTED for stream in self.streams):  # else they are sent again by a resume
+        if not any(stream.end == INTERRUPTED for stream in self.streams):  # otherwise a resumed test sends them again
             self._sender.given_up = f"no answer within {self._bounds.drain:g} s after the last request of the step"
         for task in self._tasks:
             task.cancel()
@@ -254,7 +255,7 @@ class PartDriver:
         self._timers["sample"] = self._loop.call_later(self._every, self._sample)
 
     def _judge_queues(self) -> None:
-        """At the end of the arrivals, when the whole step is known."""
+        """Check for growing queues at the end of the arrivals."""
         for stream in self.streams:
             if stream.end == DONE and stream.times is not None and stream.queue.is_growing(at_end=True):
                 stream.end = SATURATED
@@ -269,19 +270,26 @@ def judge_stream(
     finished: bytearray,
     *,
     first: bool,
-    apart: bool,
+    independent: bool,
 ) -> JudgeStream:
-    """A judge's requests in a part.
+    """Return a judge's requests in a part.
 
-    :param done: 1 at the number of each request that has ended. :param first: whether it is the judge's first part in
-        this step. :param apart: whether the judge's arrivals are drawn apart from those of others at this rate.
+    `finished` has 1 at the number of each ended request. `first`: this is the judge's first part in the step. `apart`:
+    the judge's arrivals are drawn independently of those of others at this rate.
     """
     if step.arrivals == "closed":
         return JudgeStream(judge, _unfinished_numbers(finished, step.requests))
-    names = (seed, "arrivals", step.arrivals, step.rate, *([] if first else [part]), *([judge.label] if apart else []))
+    names = (
+        seed,
+        "arrivals",
+        step.arrivals,
+        step.rate,
+        *([] if first else [part]),
+        *([judge.label] if independent else []),
+    )
     if first:
         return JudgeStream(judge, _unfinished_numbers(finished, step.requests), _arrival_times(step, work, *names))
-    planned = planned_requests(step, work, seed, judge, apart=apart)
+    planned = planned_requests(step, work, seed, judge, independent=independent)
     if step.arrivals == "replay":
         return JudgeStream(
             judge,
@@ -291,43 +299,50 @@ def judge_stream(
     return JudgeStream(judge, _unfinished_numbers(finished, planned), _arrival_times(step, work, *names))
 
 
-def planned_requests(step: LoadStep, work: LoadRequests, seed: int, judge: LoadJudge, *, apart: bool) -> int | None:
-    """How many requests a step sends to a judge in all, if it runs to its end; None where that depends on answers."""
+def planned_requests(
+    step: LoadStep, work: LoadRequests, seed: int, judge: LoadJudge, *, independent: bool
+) -> int | None:
+    """Return how many requests a complete step sends to a judge; None if that depends on the answers."""
     if step.arrivals == "closed":
         return step.requests
     if step.seconds is None:
         return step.requests
-    times = _arrival_times(step, work, seed, "arrivals", step.arrivals, step.rate, *([judge.label] if apart else []))
+    times = _arrival_times(
+        step, work, seed, "arrivals", step.arrivals, step.rate, *([judge.label] if independent else [])
+    )
     bounded = itertools.takewhile(lambda time: time < (step.seconds or 0.0), times)
     return sum(1 for _ in itertools.islice(bounded, step.requests))
 
 
 def check_recorded_times(work: LoadRequests) -> None:
-    """See that arrivals can be replayed.
+    """Check that arrivals can be replayed.
 
-    :raises ConfigurationError: a request has no time, or they are not in the order of their times.
+    Raises:
+        ConfigurationError: A request has no time, or requests are not in the order of their times.
     """
     before = None
     for request in work:
         if request.at is None:
             raise ConfigurationError(
-                f"replayed arrivals need a time of each request; '{request.id}' has none: choose constant, poisson or "
+                f"replayed arrivals need a time for each request; '{request.id}' has none: choose constant, poisson or "
                 "bursty arrivals, or record times"
             )
         if before is not None and request.at < before:
-            raise ConfigurationError(f"replayed arrivals need requests in the order of their times; see '{request.id}'")
+            raise ConfigurationError(
+                f"replayed arrivals need requests in the order of their times; '{request.id}' is not"
+            )
         before = request.at
 
 
 def _unfinished_numbers(finished: bytearray, limit: int | None) -> Iterator[int]:
-    """The numbers of the requests that have not ended, in order."""
+    """Yield the numbers of the unfinished requests, in order."""
     for number in itertools.count() if limit is None else range(limit):
         if number >= len(finished) or not finished[number]:
             yield number
 
 
 def _remaining_times(numbers: Iterator[int], times: Iterator[float]) -> Iterator[float]:
-    """Of recorded times those of the requests that are left, from the first of them on."""
+    """Yield the recorded times of the remaining requests, relative to the first of them."""
     start: float | None = None
     previous = -1
     for number in numbers:

@@ -1,7 +1,7 @@
-"""The folder of a load test: its settings (``load.json``), its lock, and the log of all requests (``load.sqlite``).
+"""Folder of a load test: its settings (`load.json`), its lock, and the log of all requests (`load.sqlite`).
 
-Nothing here ever slows the load down: if the disk is slower than the load, rows wait in memory. The log may be read
-while the test goes on, in another process too.
+Logging never slows down the load: if the disk is slower, rows wait in memory. The log may be read during the test, also
+by another process.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ create table if not exists sent (
     error text not null, message text not null, tries integer not null, throttled real not null,
     primary key (step, judge, number));
 """
-# As the table ``sent`` has them; a record of it has ``part`` at its end.
+# In the order of the table `sent`; in a `SentRequest` `part` comes last.
 _COLUMNS = (
     *("step", "judge", "number", "part", "request", "occurrence", "seed"),
     *("intended", "dispatched", "first_token", "finished", "text", "finish", "prompt_tokens", "completion_tokens"),
@@ -53,7 +53,7 @@ _to_row = attrgetter(*_COLUMNS)
 
 
 class LoadLog(LogWriter):
-    """The writing half of a log."""
+    """Writer of a log."""
 
     kind = "log"
     group_seconds = 0.05
@@ -64,11 +64,11 @@ class LoadLog(LogWriter):
         self._changes: deque[tuple[str, tuple[Any, ...]]] = deque()
 
     def record(self, request: SentRequest) -> None:
-        """Record a request that has ended, well or badly."""
+        """Record a request that has ended, successfully or not."""
         self._append(self._requests, _to_row(request))
 
     def begin_step(self, step: LoadStep) -> None:
-        """Record that a step begins, or goes on."""
+        """Record that a step begins or is resumed."""
         plan = orjson.dumps(step).decode()
         self._change(
             "insert or ignore into steps (step, plan, began) values (?, ?, ?)",
@@ -76,18 +76,18 @@ class LoadLog(LogWriter):
         )
 
     def begin_part(self, step: int, part: int) -> None:
-        """Record that a part of a step begins; its end is unknown if it is killed."""
+        """Record that a part of a step begins; its end stays unknown if it is killed."""
         self._change("insert or replace into parts values (?, ?, null, null)", (step, part))
 
     def end_part(self, step: int, part: int, seconds: float, watched: Any) -> None:
-        """Record the end of a part: how long requests were let in, and what was watched beside them (JSON data)."""
+        """Record the end of a part: how long requests were admitted, and monitoring data (JSON)."""
         self._change(
             "update parts set seconds = ?, watched = ? where step = ? and part = ?",
             (seconds, orjson.dumps(watched).decode(), step, part),
         )
 
     def end_step(self, step: int, ends: dict[str, str]) -> None:
-        """Record the end of a step, for each judge by a reason."""
+        """Record the end of a step with a reason for each judge."""
         self._change("update steps set ends = ? where step = ?", (orjson.dumps(ends).decode(), step))
 
     def _change(self, statement: str, values: tuple[Any, ...]) -> None:
@@ -97,7 +97,7 @@ class LoadLog(LogWriter):
         return _open_log(self.path)
 
     def _write(self, connection: sqlite3.Connection) -> None:
-        # Changes first: the requests of a step that ends are in the queue that is emptied after it.
+        # Changes are drained first: the requests of an ending step are in the queue that is drained after them.
         changes, requests = drain_queue(self._changes), drain_queue(self._requests)
         if not changes and not requests:
             return
@@ -109,9 +109,10 @@ class LoadLog(LogWriter):
 
 
 def _open_log(path: Path) -> sqlite3.Connection:
-    """Open the log for writing, or make it.
+    """Open or create the log for writing.
 
-    :raises JournalError: it is of another version.
+    Raises:
+        JournalError: It has another version.
     """
     connection = sqlite3.connect(path, timeout=30.0, isolation_level=None, cached_statements=64)
     connection.execute("pragma journal_mode = wal")
@@ -124,9 +125,10 @@ def _open_log(path: Path) -> sqlite3.Connection:
 
 
 def check_log_version(path: Path, connection: sqlite3.Connection) -> None:
-    """See that a log is of this version.
+    """Check that a log has this version.
 
-    :raises JournalError: it is not.
+    Raises:
+        JournalError: It has another one.
     """
     row = connection.execute("select value from meta where key = 'schema'").fetchone()
     if row is None or row[0] != str(LOG_VERSION):
@@ -142,8 +144,9 @@ _SENT_COLUMNS = ", ".join(SentRequest.__dataclass_fields__)
 
 @dataclass(slots=True, frozen=True)
 class LoggedPart:
-    """A part of a step. ``seconds`` are how long requests were let in, None where the part was killed; ``watched`` is
-    what was watched beside them.
+    """Part of a step.
+
+    `seconds` is how long requests were admitted, None if the part was killed; `watched` is monitoring data.
     """
 
     part: int
@@ -153,8 +156,9 @@ class LoggedPart:
 
 @dataclass(slots=True, frozen=True)
 class LoggedStep:
-    """A step that began at ``began`` (seconds since the epoch). ``ends`` has the reason of its end for each judge, None
-    while it has not ended.
+    """Step that began at `began` (seconds since the epoch).
+
+    `ends` has the reason of its end for each judge, None while it is running.
     """
 
     step: LoadStep
@@ -164,16 +168,17 @@ class LoggedStep:
 
 
 class LoadHistory:
-    """The reading half of a log. Close it, or use it as a context manager.
+    """Reader of a log. Close it, or use it as a context manager.
 
-    :raises JournalError: there is no log, or it cannot be read.
+    Raises:
+        JournalError: There is no log, or it cannot be read.
     """
 
     def __init__(self, folder: Path, *, checked: bool = False) -> None:
-        """Open the log; ``checked``: look at all of it first, which takes as long as to read it."""
+        """Open the log; with `checked`, verify all of it first, which takes as long as reading it."""
         self.path = folder / LOG_FILE
         if not self.path.exists():
-            raise JournalError(f"{self.path}: there is no log of a load test")
+            raise JournalError(f"{self.path}: no log of a load test")
         try:
             self._connection = sqlite3.connect(self.path, timeout=30.0, isolation_level=None)
             check_log_version(self.path, self._connection)
@@ -194,7 +199,7 @@ class LoadHistory:
         self._connection.close()
 
     def steps(self) -> list[LoggedStep]:
-        """All steps that have begun, in the order in which they ran."""
+        """Return all steps that have begun, in the order in which they ran."""
         steps = []
         for number, *row in self._rows("select step, plan, began, ends from steps order by place"):
             parts = self._rows("select part, seconds, watched from parts where step = ? order by part", number)
@@ -206,7 +211,7 @@ class LoadHistory:
         return steps
 
     def finished(self, step: int, judge: str) -> bytearray:
-        """For each number of a judge's requests, up to the highest that has ended, 1 if it has ended."""
+        """Return 1 for each number of a judge's requests that has ended, up to the highest."""
         [(highest,)] = self._rows("select max(number) from sent where step = ? and judge = ?", step, judge)
         marks = bytearray(0 if highest is None else highest + 1)
         for (number,) in self._rows("select number from sent where step = ? and judge = ?", step, judge):
@@ -214,24 +219,24 @@ class LoadHistory:
         return marks
 
     def count(self, step: int | None = None) -> int:
-        """How many requests have ended, in one step or in all."""
+        """Return the number of ended requests, in one step or in all."""
         clause = "" if step is None else "where step = ?"
         [(count,)] = self._rows(f"select count(*) from sent {clause}", *([] if step is None else [step]))
         return int(count)
 
     def messages(self, step: int, judge: str) -> dict[str, str]:
-        """What the first failure of each type said, of a judge's requests in a step."""
+        """Return the message of the first failure of each type, of a judge in a step."""
         query = "select error, message, min(number) from sent where step = ? and judge = ? and error != '' group by 1"
         return {error: message for error, message, _ in self._rows(query, step, judge)}
 
     def timings(self, step: int, judge: str) -> Iterator[tuple[int, int, RequestTiming]]:
-        """``(part, number, timing)`` of a judge's requests in a step, by number."""
+        """Yield `(part, number, timing)` of a judge's requests in a step, by number."""
         query = f"select part, number, {_TIMING_COLUMNS} from sent where step = ? and judge = ? order by number"
         for part, number, *fields in self._rows(query, step, judge):
             yield part, number, RequestTiming(*fields)
 
     def sent_requests(self, step: int, judge: str) -> Iterator[SentRequest]:
-        """A judge's requests in a step with their texts, by number."""
+        """Yield a judge's requests in a step with their texts, by number."""
         query = f"select {_SENT_COLUMNS} from sent where step = ? and judge = ? order by number"
         for row in self._rows(query, step, judge):
             yield SentRequest(*row)
@@ -246,7 +251,11 @@ class LoadHistory:
 
 
 def _step_from_row(row: Sequence[Any], parts: Iterable[tuple[Any, ...]]) -> LoggedStep:
-    """:raises ValueError, TypeError, KeyError: a record has not the form in which it was written."""
+    """Return the step of a row.
+
+    Raises:
+        ValueError, TypeError, KeyError: A record does not have the form in which it was written.
+    """
     plan, began, ends = row
     fields = orjson.loads(plan)
     fields["judges"] = tuple(fields["judges"])
@@ -254,11 +263,11 @@ def _step_from_row(row: Sequence[Any], parts: Iterable[tuple[Any, ...]]) -> Logg
     for part, seconds, watched in parts:
         observed = orjson.loads(watched) if watched else {}
         if not isinstance(observed, dict):
-            raise TypeError("what was watched is no object")
+            raise TypeError("monitoring data is not an object")
         logged.append(LoggedPart(part, seconds, observed))
     reasons = orjson.loads(ends) if ends else None
     if reasons is not None and not isinstance(reasons, dict):
-        raise TypeError("the reasons of its end are no object")
+        raise TypeError("its end reasons are not an object")
     return LoggedStep(LoadStep(**fields), began, reasons, tuple(logged))
 
 
@@ -268,26 +277,28 @@ _FOLDER_VERSION = 1
 
 
 class LoadFolder:
-    """A load test on disk. Make it with ``create`` or ``open``; ``lock`` before writing."""
+    """Load test on disk. Make it with `create` or `open`; call `lock` before writing."""
 
     def __init__(self, path: Path, fields: dict[str, Any]) -> None:
         self.path, self.fields = path, fields
-        self._created: list[Path] = []  # by this very object
+        self._created: list[Path] = []  # created by this object
         self._lock = RunFolder(path, {})
 
     @classmethod
     def create(cls, path: Path, fields: dict[str, Any]) -> LoadFolder:
-        """Make the folder, and keep ``fields`` (JSON data) in it.
+        """Create the folder with `fields` (JSON data) in it.
 
-        :raises ConfigurationError: something else lies there. :raises JournalError: it cannot be written.
+        Raises:
+            ConfigurationError: The folder contains something else.
+            JournalError: It cannot be written.
         """
         if (path / LOAD_FILE).exists():
             raise ConfigurationError(
-                f"{path} already holds a load test; go on with `viva judge load --resume {path}`, or name another "
-                "folder with --out"
+                f"{path} already contains a load test; resume it with `viva judge load --resume {path}`, or choose "
+                "another folder with --out"
             )
         if path.exists() and (not path.is_dir() or any(path.iterdir())):
-            raise ConfigurationError(f"{path} exists and is not a load test; name another folder with --out")
+            raise ConfigurationError(f"{path} exists and is not a load test; choose another folder with --out")
         created = [path / LOAD_FILE, path / _LOCK, *([] if path.exists() else [path])]
         try:
             path.mkdir(parents=True, exist_ok=True)
@@ -295,7 +306,7 @@ class LoadFolder:
             data = orjson.dumps(record, option=orjson.OPT_INDENT_2)
             write_atomically(path / LOAD_FILE, data)
         except OSError as error:
-            raise JournalError(f"{path}: cannot make the folder of the load test: {error.strerror}") from error
+            raise JournalError(f"{path}: cannot create the folder of the load test: {error.strerror}") from error
         folder = cls.open(path)
         folder._created = created
         return folder
@@ -304,13 +315,14 @@ class LoadFolder:
     def open(cls, path: Path) -> LoadFolder:
         """Open a load test.
 
-        :raises ConfigurationError: there is none here, or its ``load.json`` cannot be read.
+        Raises:
+            ConfigurationError: There is none here, or its `load.json` cannot be read.
         """
         file = path / LOAD_FILE
         try:
             fields = orjson.loads(file.read_bytes())
         except FileNotFoundError:
-            raise ConfigurationError(f"{path}: not the folder of a load test: there is no {LOAD_FILE}") from None
+            raise ConfigurationError(f"{path}: not a load test: there is no {LOAD_FILE}") from None
         except (OSError, orjson.JSONDecodeError) as error:
             raise ConfigurationError(f"{file}: cannot be read: {error}") from None
         if not isinstance(fields, dict) or fields.get("load_test") != _FOLDER_VERSION:
@@ -320,11 +332,11 @@ class LoadFolder:
         return cls(path, fields)
 
     def lock(self) -> None:
-        """Keep other processes from writing this test until this one ends."""
+        """Keep other processes from writing to this test."""
         self._lock.lock()
 
     def unlock(self) -> None:
-        """Let others write. Where nothing has begun, what this object has made is taken away again."""
+        """Release the lock; if nothing has begun, remove what this object has created."""
         if not (self.path / LOG_FILE).exists():
             for path in self._created:
                 with suppress(OSError):

@@ -1,4 +1,4 @@
-"""The HTML page of a load test with its plots, and its figures as rows of a CSV file, made from the record alone."""
+"""HTML page of a load test with its plots, and its figures as rows of a CSV file, made from the record alone."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ from .load_tables import load_tables
 
 CSV_COLUMNS = ("judge", "load", "part", "measure", "aspect", "value", "low", "high", "p", "n")
 CSV_TEXTS = ("judge", "load", "part", "measure", "aspect")
-_SPEED_TITLES = ("Speed", "Latencies", "Throughput", "Failed requests")
+_SPEED_TITLES = ("Speed", "Latency components", "Throughput", "Failed requests")
 
 
 def load_page(report: Record) -> Page:
-    """The page."""
+    """Return the page of a report."""
     plots, no_plots = [], ""
     try:
         plots = list(_plots(report))
@@ -69,7 +69,7 @@ def _step_table(report: Record) -> Table:
         for judge in report["judges"]
         for step in judge["judgement"]["steps"]
     ]
-    return "Each load in a sentence", ["judge" if several else "load", "verdicts"], rows
+    return "Summary by load", ["judge" if several else "load", "verdicts"], rows
 
 
 def _objective_text(report: Record) -> str:
@@ -97,7 +97,7 @@ def _drift_plot(report: Record) -> Iterator[Plot]:
         loads = _loads(steps)
         if loads:
             drifts = [step["drift"] for step in steps]
-            # Where all verdicts are the same the interval is that of requests that were not met: no error bar of these.
+            # If all verdicts are the same, the interval only reflects unseen requests, so no error bar is drawn.
             ends = [(0.0, 0.0) if has_same_verdicts(step) else (step["drift"]["low"], step["drift"]["high"])
                     for step in steps]  # fmt: skip
             lines.append(
@@ -118,13 +118,13 @@ def _drift_plot(report: Record) -> Iterator[Plot]:
             log_x=_needs_log(lines, "xs"),
             bounds=(0.0, 1.08 * max(top, 1.0)),
         )
-        svg = curve_plot("Drift against load", lines, axes, "judges otherwise")
+        svg = curve_plot("Drift against load", lines, axes, "verdicts changed")
         summary = join_names(f"{line.name} {percent(max(line.ys) / 100)} at most" for line in lines)
         yield Plot(
             "drift",
             "Drift against load",
-            "How far verdicts move from the unloaded ones, as a share of the scale, with its interval; crosses mark "
-            "loads at which they change beyond the judge's own noise.",
+            "Distance of verdicts from the unloaded ones, in percent of the scale, with intervals; crosses mark "
+            "loads at which verdicts change by more than the judge's own noise.",
             "",
             [(svg, f"Drift by load: {summary}")],
         )
@@ -146,16 +146,17 @@ def _throughput_plot(report: Record) -> Iterator[Plot]:
                 )
             )
     if lines:
-        axes = Axes("verdicts a minute", "p95 latency, s", log_x=_needs_log(lines, "xs"), log_y=_needs_log(lines, "ys"))
-        svg = curve_plot("Latency and throughput", lines, axes, "judges otherwise")
-        summary = join_names(f"{line.name} up to {max(line.xs):,.0f} a minute" for line in lines)
+        axes = Axes(
+            "verdicts per minute", "p95 latency, s", log_x=_needs_log(lines, "xs"), log_y=_needs_log(lines, "ys")
+        )
+        svg = curve_plot("Latency and throughput", lines, axes, "verdicts changed")
+        summary = join_names(f"{line.name} up to {max(line.xs):,.0f} per minute" for line in lines)
         yield Plot(
             "curve",
             "Latency and throughput",
-            "Each point is a load: verdicts a minute, and the latency that 95% of requests stay below, from their "
-            "intended start.",
+            "Each point is a load: verdicts per minute, and the 95th percentile of latency from the intended start.",
             "",
-            [(svg, f"p95 latency by verdicts a minute: {summary}")],
+            [(svg, f"p95 latency by verdicts per minute: {summary}")],
         )
 
 
@@ -177,12 +178,12 @@ def _latency_plot(report: Record) -> Iterator[Plot]:
             summary = join_names(f"{line.name} all within {seconds_text(max(line.xs))}" for line in lines)
             panels.append((svg, f"Latencies of {judge['judge']}: {summary}"))
     if panels:
-        caption = "The share of requests that are answered within so many seconds of their intended start."
+        caption = "Share of requests answered within a number of seconds of their intended start."
         yield Plot("distributions", "Distribution of latencies", caption, "", panels)
 
 
 def _select_lines(lines: Sequence[Curve], limit: int = 6) -> list[Curve]:
-    """At most so many lines, the first and the last among them."""
+    """Return at most `limit` lines, including the first and the last."""
     if len(lines) <= limit:
         return list(lines)
     return [lines[round(at * (len(lines) - 1) / (limit - 1))] for at in range(limit)]
@@ -194,7 +195,7 @@ def _p95(step: Record) -> float | None:
 
 
 def _loads(steps: Sequence[Record]) -> list[float]:
-    """Loads as numbers; empty where one is not."""
+    """Return the loads as numbers; empty if one is not a number."""
     loads = []
     for step in steps:
         text = step["load"].removesuffix("/s").removesuffix(" in flight")
@@ -206,8 +207,8 @@ def _loads(steps: Sequence[Record]) -> list[float]:
 
 
 def _load_axis(report: Record) -> str:
-    every = [step["load"] for judge in report["judges"] for step in judge["judgement"]["steps"]]
-    return "requests in flight" if every and all("flight" in load for load in every) else "requests a second"
+    loads = [step["load"] for judge in report["judges"] for step in judge["judgement"]["steps"]]
+    return "requests in flight" if loads and all("flight" in load for load in loads) else "requests per second"
 
 
 def _needs_log(lines: Sequence[Curve], axis: str) -> bool:
@@ -219,19 +220,19 @@ def _needs_log(lines: Sequence[Curve], axis: str) -> bool:
 
 
 def csv_rows(report: Record) -> Iterator[dict[str, Any]]:
-    """Every figure of judgement, and the latencies and counts of speed, one a row."""
+    """Yield every judgement figure, and the latencies and counts of speed, as one row each."""
     for judge in report["judges"]:
         for step in judge["steps"]:
-            judged = step["judgement"]
-            keys = {"judge": judge["judge"], "load": judged["load"]}
-            for figure in judged["figures"]:
+            judgement = step["judgement"]
+            keys = {"judge": judge["judge"], "load": judgement["load"]}
+            for figure in judgement["figures"]:
                 more = {"aspect": figure["aspect"], "p": figure["p"], "n": figure["n"]}
                 yield _csv_row(keys, "judgement", figure["figure"], figure["change"], **more)
-            if judged["drift"] is not None:
-                yield _csv_row(keys, "judgement", "drift", judged["drift"], p=judged["p"])
+            if judgement["drift"] is not None:
+                yield _csv_row(keys, "judgement", "drift", judgement["drift"], p=judgement["p"])
             for name in ("agreement", "seeds", "reference"):
-                if judged[name] is not None:
-                    yield _csv_row(keys, "agreement", name, judged[name]["same"], n=judged[name]["n"])
+                if judgement[name] is not None:
+                    yield _csv_row(keys, "agreement", name, judgement[name]["same"], n=judgement[name]["n"])
             speed = step["speed"]
             if speed is None:
                 continue
@@ -251,26 +252,29 @@ def _methods(report: Record) -> list[tuple[str, str]]:
     alpha = report["alpha"]
     return [
         (
-            "As unloaded",
-            "Each request is answered in two passes with one request in flight, and under load. Were the judge the "
-            "same, passes could be exchanged request by request; all figures of all loads are compared with what they "
-            f"are under such exchanges, so that {percent(alpha)} of sound judges are flagged at any load.",
+            "Test for changes",
+            "Each request is answered in two passes with one request in flight, and under load. If load had no effect, "
+            "passes could be exchanged request by request; a permutation test over all figures and loads flags "
+            f"{percent(alpha)} of unaffected judges at any load.",
         ),
         (
             "Intervals",
-            f"{100 * (1 - alpha):g}%, Student's, clustered by item; each by itself, and with 0 in it where p, "
-            f"which is of all figures and loads at once, is {alpha:g} or more.",
+            f"{100 * (1 - alpha):g}%, Student's t, clustered by item, each uncorrected; an interval "
+            f"contains 0 if its p-value, corrected for all figures and loads, is {alpha:g} or more.",
         ),
         (
             "Drift",
-            "As a share of the scale the larger of two: the size of the change of the mean score, and how much farther "
-            "verdicts lie from the unloaded ones than these from each other. Of labels alone, the share of verdicts "
-            "that change beyond those that change between unloaded passes.",
+            "In percent of the scale, the larger of two changes: that of the mean score, and how much farther "
+            "verdicts are from the unloaded ones than these from each other. For labels: the share of changed "
+            "verdicts beyond the share that changes between unloaded passes.",
         ),
         (
             "Latency",
-            "From the intended start of a request, so that neither a slow judge nor a slow client hides its delay; "
-            "failed requests are counted apart.",
+            "Measured from the intended start of a request, so that neither a slow judge nor a slow client hides its "
+            "delay; failed requests are counted separately.",
         ),
-        ("Verdicts a minute", f"Answers with a readable verdict ({count_of(report['work']['requests'], 'request')})."),
+        (
+            "Verdicts per minute",
+            f"Answers with a readable verdict ({count_of(report['work']['requests'], 'request')}).",
+        ),
     ]

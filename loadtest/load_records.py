@@ -1,8 +1,8 @@
-"""The records of a load test: requests, steps, what became of each request, and what its answer said.
+"""Records of a load test: requests, steps, outcomes of requests, and judgements read from the answers.
 
-A load test is a list of steps. Each step sends requests to its judges at one rate (open loop) or with a fixed
-number in flight (closed loop). Times of a step are seconds on one monotonic clock that begins with the step's
-part: a step that was interrupted and resumed has several parts.
+A load test is a list of steps. Each step sends requests to its judges at one rate (open loop) or with a fixed number in
+flight (closed loop). Times of a step are seconds on a monotonic clock that starts with the step's part: a step that was
+interrupted and resumed has several parts.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Any, Literal
 from viva.engine.messages import Message, Sampling
 from viva.engine.tools import Toolbox
 
-BASELINE = -1  # first unloaded pass: one request in flight
+BASELINE = -1  # first unloaded pass, with one request in flight
 SECOND_BASELINE = -2  # second unloaded pass with the same seeds: its differences from the first are the noise floor
 OTHER_SEEDS = -3  # third unloaded pass, with other seeds; only where a request is sampled (temperature above 0)
 
@@ -25,14 +25,13 @@ Label = str | float
 
 @dataclass(slots=True, frozen=True)
 class LoadRequest:
-    """One request that a judge is asked, as many times as the load needs it.
+    """Request to a judge, sent as many times as the load needs it.
 
-    ``id`` is stable from run to run. Requests with the same ``affinity`` begin with the same messages. ``reader`` names
-    how the answer is read. ``reference`` is the right answer, None where it is unknown. ``pair`` is the id of the same
-    pair of answers in the other order, "" where there is none. ``at`` is the second at which the request came in a
-    recording, for replayed timestamps. ``hint`` is for simulated judges only. ``item`` is what requests have in common
-    that are about the same thing (figures are clustered by it), "" for one that has nothing in common with others.
-    ``role`` is the one that was asked in a recording: models that play several parts go by it.
+    `id` is stable from run to run. Requests with the same `affinity` begin with the same messages. `reader` names how
+    the answer is read. `reference` is the correct answer, None if unknown. `pair` is the id of the same pair of answers
+    in the other order, or "". `at` is the second at which the request came in a recording, for replayed timestamps.
+    `hint` is for simulated judges only. `item` groups requests about the same thing (figures are clustered by it); ""
+    means independent. `role` is the role that received it in a recording: models that play several roles need it.
     """
 
     id: str
@@ -49,19 +48,19 @@ class LoadRequest:
     role: str = "judge"
 
 
-# What a step sends in turn; it begins anew where a step needs more requests than there are.
+# Requests that a step sends in turn, starting over if it needs more than there are.
 LoadRequests = Sequence[LoadRequest]
 
 
 @dataclass(slots=True, frozen=True)
 class LoadStep:
-    """One step of a load test.
+    """Step of a load test.
 
-    ``index`` counts steps from 0 in the order in which they run; unloaded passes are negative (``BASELINE``).
-    ``judges`` are the labels of the judges that it drives. ``rate`` is in requests a second for each judge, None in a
-    closed loop; ``concurrency`` is the number in flight for each judge, None in an open loop. ``requests`` (for each
-    judge) or ``seconds`` bounds it, whichever comes first; one of them is not None. ``burst`` is the shape of bursty
-    arrivals: the squared coefficient of variation of the gaps (1 is Poisson).
+    `index` counts steps from 0 in the order in which they run; unloaded passes are negative (`BASELINE`). `judges` are
+    the labels of the judges that it drives. `rate` is in requests per second for each judge, None in a closed loop;
+    `concurrency` is the number in flight for each judge, None in an open loop. `requests` (for each judge) or `seconds`
+    bounds it, whichever comes first; at least one is set. `burst` is the shape of bursty arrivals: the squared
+    coefficient of variation of the gaps (1 is Poisson).
     """
 
     index: int
@@ -75,21 +74,20 @@ class LoadStep:
 
     @property
     def unloaded(self) -> bool:
-        """Whether this is an unloaded pass, which others are compared with."""
+        """True for an unloaded pass, with which other steps are compared."""
         return self.index < 0
 
 
 @dataclass(slots=True)
 class SentRequest:
-    """One request of a step, and what became of it.
+    """Request of a step with its outcome.
 
-    ``number`` counts the judge's requests of the step from 0. ``occurrence`` says how often the request was sent before
-    in this step; its ``seed`` follows from the request's id and the occurrence, so that it is the same in every step
-    (and in ``BASELINE``, ``SECOND_BASELINE`` with occurrence 0). ``intended`` is when it was due, ``dispatched``
-    when it
-    was handed to the backend, ``first_token`` None where no text came; all in seconds from the start of ``part``.
-    ``finish`` is that of ``Completion``. ``error`` is the type of the failure ("" for success) and ``message`` its
-    text; a failed request keeps what text it got. ``throttled`` counts seconds between tries.
+    `number` counts the judge's requests of the step from 0. `occurrence` says how often the request was sent before in
+    this step; its `seed` depends on the request's id and the occurrence, so that it is the same in every step (and in
+    `BASELINE`, `SECOND_BASELINE` with occurrence 0). `intended` is when it was due, `dispatched` when it was passed to
+    the backend, `first_token` None if no text came; all in seconds from the start of `part`. `finish` is that of
+    `Completion`. `error` is the type of the failure ("" for success) and `message` its text; a failed request keeps any
+    text it received. `throttled` counts seconds between tries.
     """
 
     step: int
@@ -115,11 +113,11 @@ class SentRequest:
 
 @dataclass(slots=True)
 class Judgement:
-    """What the answer of one ``SentRequest`` said, read by the request's reader.
+    """Judgement read from the answer to a `SentRequest` by the request's reader.
 
-    ``scores`` by aspect; ``label`` of a pairwise or categorical verdict, "" where there is none; ``failure`` says why
-    there is no verdict, "" where there is one. ``excerpt`` is the beginning of an answer that is no verdict.
-    ``digest`` is the same of answers that are the same byte for byte.
+    `scores` by aspect; `label` of a pairwise or categorical verdict, or ""; `failure` says why there is no verdict, ""
+    if there is one. `excerpt` is the beginning of an answer without a verdict. `digest` is equal for byte-identical
+    answers.
     """
 
     request: str

@@ -1,6 +1,6 @@
-"""The record of a load test's report as plain data: workload, judges, each step with judgement and speed, objective.
+"""Record of a load test's report as plain data: workload, judges, each step with judgement and speed, objective.
 
-Everything that is printed, drawn or written is made from it. Its form is documented in ``load_schema``.
+Everything that is printed, drawn or exported is made from it. Its form is documented in `load_schema`.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ _POINTS = 60  # of a distribution in the record
 
 
 class SupportsDistributions(Protocol):
-    """Latencies by name, each of which tells its cumulative distribution."""
+    """Latencies by name, each with a cumulative distribution."""
 
     @property
     def latencies(self) -> Mapping[str, Any]: ...
 
 
 class SupportsSpeed(Protocol):
-    """The speed of one judge in one step (``orchestration.load.measured``)."""
+    """Speed of one judge in one step (`step_speed.StepMeasurement`)."""
 
     @property
     def step(self) -> LoadStep: ...
@@ -57,18 +57,18 @@ def make_load_record(
     settings: Mapping[str, Any] | None = None,
     alpha: float = 0.05,
 ) -> dict[str, Any]:
-    """Everything as plain data.
+    """Return the report as plain data.
 
-    ``models``: the models' names by judge; ``tiers``: "C" where a judge's answers are the same at any load, "A" where
-    nothing promises that. ``objective`` and ``settings`` are kept as they are: what was asked for with the highest rate
-    that met it, and how the test was set up. ``alpha``: the share of sound judges that are flagged at any load.
+    `models` has the models' names by judge. `tiers`: "C" if a judge's answers are the same at any load, "A" if that is
+    not guaranteed. `objective` and `settings` are stored as they are. `alpha` is the share of unaffected judges that
+    are flagged at any load.
     """
     speeds = {(entry.judge, entry.step.index): entry for entry in measured}
     requests, scales = describe_requests(work.requests), work.scales
     judges = []
-    for label, judged in passes.items():
+    for label, judge_passes in passes.items():
         own = sort_by_load(step for step in steps if label in step.judges)
-        judgement = judgement_record(judged, own, requests, scales, alpha)
+        judgement = judgement_record(judge_passes, own, requests, scales, alpha)
         judges.append({
             "judge": label,
             "model": (models or {}).get(label, label),
@@ -89,7 +89,7 @@ def make_load_record(
 
 
 def sort_by_load(steps: Iterable[LoadStep]) -> list[LoadStep]:
-    """Steps from the lowest to the highest load: a search tries rates in another order."""
+    """Return steps from the lowest to the highest load; a search tries rates in another order."""
     return sorted(steps, key=lambda step: (step.concurrency or 0, step.rate or 0.0, step.index))
 
 
@@ -107,7 +107,7 @@ def _step_with_speed(judgement: Mapping[str, Any], measured: SupportsSpeed | Non
 
 
 def _speed_record(measured: SupportsSpeed | None) -> dict[str, Any] | None:
-    """The record of speed with the distribution of latencies, as pairs of seconds and shares."""
+    """Return the record of speed with the latency distributions as pairs of seconds and shares."""
     if measured is None:
         return None
     distributions = {
@@ -118,7 +118,7 @@ def _speed_record(measured: SupportsSpeed | None) -> dict[str, Any] | None:
 
 
 def report_of_test(test: LoadTest, work: Workload) -> dict[str, Any]:
-    """The record of a test's ended steps."""
+    """Return the report of a test's ended steps."""
     with LoadHistory(test.folder, checked=True) as history:
         passes = read_passes(history, work)
         steps = [logged.step for logged in history.steps() if logged.ends is not None]
@@ -143,19 +143,20 @@ def report_of_test(test: LoadTest, work: Workload) -> dict[str, Any]:
 
 
 def objective_record(test: LoadTest) -> dict[str, Any] | None:
-    """What was asked for, what each step came to, and the highest load of each judge that met it; None if nothing was
-    asked for. ``met``: every step met it or, of a search, some rate did.
+    """Return the objective, the result of each step, and the highest load of each judge that met it; None without one.
+
+    `met`: every step met it or, in a search, some rate did.
     """
     if not test.objective.terms:
         return None
-    steps, tried = [], dict[tuple[str, str], list[RateResult]]()
+    steps, results = [], dict[tuple[str, str], list[RateResult]]()
     for (index, judge), result in sorted(test.results.items()):
         step = result.measured.step
         if step.unloaded:
             continue
         kind = "concurrency" if step.arrivals == "closed" else "rate"
         load = float(step.concurrency or 0) if step.arrivals == "closed" else step.rate or 0.0
-        tried.setdefault((judge, kind), []).append(RateResult(load, result.met, result.measured.saturated))
+        results.setdefault((judge, kind), []).append(RateResult(load, result.met, result.measured.saturated))
         steps.append(
             {
                 "step": index,
@@ -167,9 +168,9 @@ def objective_record(test: LoadTest) -> dict[str, Any] | None:
                 "figures": {term.figure: result.figures.get(term.figure) for term in test.objective.terms},
             }
         )
-    best = [{"judge": judge, kind: highest_rate(each)} for (judge, kind), each in tried.items()]
+    best = [{"judge": judge, kind: highest_rate(rates)} for (judge, kind), rates in results.items()]
     searched = test.settings.search is not None
-    # Of a search some rates must fail: what counts is that one does not.
+    # In a search some rates are expected to fail; one success is enough.
     met = (
         bool(best)
         and all(next(value for name, value in entry.items() if name != "judge") is not None for entry in best)

@@ -1,4 +1,4 @@
-"""The form of a load test's record, as pydantic models: what each field means, and how figures are rounded."""
+"""Form of a load test's record as pydantic models: meaning and rounding of each field."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class _Form(BaseModel):
 
 
 class Latency(_Form):
-    """Seconds; no field but the count where that is 0."""
+    """Latency in seconds; only the count if that is 0."""
 
     count: int
     mean: float | None = None
@@ -30,7 +30,7 @@ class Latency(_Form):
 
 
 class Lag(_Form):
-    """How late the client's event loop was, in milliseconds."""
+    """Lag of the client's event loop, in milliseconds."""
 
     p50_ms: float
     p99_ms: float
@@ -38,47 +38,51 @@ class Lag(_Form):
 
 
 class Health(_Form):
-    """The client while the step ran; all fields are missing under a virtual clock."""
+    """Client during the step; all fields are missing under a virtual clock."""
 
     seconds: float | None = None
-    cpu: float | None = Field(default=None, description="Share of a core that the event loop's thread used.")
-    cpu_process: float | None = Field(default=None, description="Of all threads: a local judge computes there too.")
+    cpu: float | None = Field(default=None, description="Share of a core used by the event loop's thread.")
+    cpu_process: float | None = Field(
+        default=None, description="Of all threads, which include a local judge's computation."
+    )
     cpu_seconds: float | None = Field(default=None, description="CPU seconds of the event loop's thread.")
     lag: Lag | None = None
 
 
 class StepSpeed(_Form):
-    """How fast a judge was in the steady part of a step. Errors are apart from all latencies."""
+    """Speed of a judge in the steady part of a step. Errors are not part of any latency."""
 
     step: int
     judge: str
     arrivals: Literal["closed", "constant", "poisson", "bursty", "replay"]
-    rate: float | None = Field(description="Requests a second that were asked for; null of closed loops.")
-    concurrency: int | None = Field(description="Requests in flight that were asked for; null of open loops.")
+    rate: float | None = Field(description="Requested requests per second; null for closed loops.")
+    concurrency: int | None = Field(description="Requested number in flight; null for open loops.")
     end: str = Field(description="done, saturated, too_many_in_flight, interrupted or running.")
-    sent: int = Field(description="All requests of the step; the other counts leave out warm-up and cool-down.")
+    sent: int = Field(description="All requests of the step; the other counts exclude warm-up and cool-down.")
     windows: list[tuple[int, float, float]] = Field(
-        description="By part of the step (several of a resumed one): from when to when requests were due that count."
+        description="By part of the step (several if it was resumed): start and end of the due times that count."
     )
-    steady: bool | None = Field(description="Whether latencies had no trend any more; null of too few to tell.")
+    steady: bool | None = Field(
+        description="True if latencies had no trend any more; null if there are too few to tell."
+    )
     requests: int
     answered: int
     errors: dict[str, int] = Field(description="Failed requests by type of failure.")
-    error_messages: dict[str, str] = Field(description="What the first failure of each type said.")
+    error_messages: dict[str, str] = Field(description="Message of the first failure of each type.")
     throttles: int = Field(description="Requests that failed because the endpoint throttled them.")
     retries: int
     throttled_seconds: float = Field(description="Seconds between tries.")
-    no_first_token: int = Field(description="Answers whose first token is not known: they came whole.")
-    seconds: float = Field(description="Length of the windows: what rates are counted over.")
-    offered_rate: float | None = Field(description="Requests a second that were due.")
-    throughput: float | None = Field(description="Answers a second.")
-    goodput: float | None = Field(description="Answers a second within the objective's latencies.")
+    no_first_token: int = Field(description="Answers whose first token time is unknown because they came whole.")
+    seconds: float = Field(description="Length of the windows, over which rates are counted.")
+    offered_rate: float | None = Field(description="Requests per second that were due.")
+    throughput: float | None = Field(description="Answers per second.")
+    goodput: float | None = Field(description="Answers per second within the objective's latencies.")
     goodput_share: float | None
     prompt_tokens: int
     completion_tokens: int
     tokens_per_second: float | None = Field(description="Completion tokens.")
-    cost: float = Field(description="By price_in and price_out of the judge's name; 0 without them.")
-    cost_per_1000: float | None = Field(description="Of 1,000 answers; null without prices.")
+    cost: float = Field(description="Computed from price_in and price_out in the judge's name; 0 without them.")
+    cost_per_1000: float | None = Field(description="Cost of 1,000 answers; null without prices.")
     latencies: dict[Literal["e2e", "ttft", "itl", "service", "dispatch"], Latency] = Field(
         description="e2e: from the intended start to the last token. ttft: to the first token. itl: mean gap between "
         "tokens. service: from dispatch to the last token. dispatch: from the intended start to dispatch."
@@ -87,17 +91,17 @@ class StepSpeed(_Form):
     in_flight: float | None = Field(description="Mean number of requests in flight.")
     most_in_flight: int
     unloaded: float | None = Field(description="Mean service time without load.")
-    queueing_share: float | None = Field(description="Share of the mean latency that is not there without load.")
-    busy: float | None = Field(description="Requests computed at once, by Little's law from the unloaded service time.")
+    queueing_share: float | None = Field(description="Share of the mean latency that is absent without load.")
+    busy: float | None = Field(description="Requests computed at once, from the unloaded service time by Little's law.")
     distributions: dict[str, list[tuple[float, float]]] = Field(
-        description="Of each latency: seconds, and the share of requests that take at most so long."
+        description="By latency: seconds, and the share of requests that take at most this long."
     )
     health: Health
-    bottleneck: str = Field(description="Why the client was the bottleneck; empty where it was not.")
+    bottleneck: str = Field(description="Reason why the client was the bottleneck; empty if it was not.")
 
 
 class Highest(_Form):
-    """The highest load of a judge that met the objective, below all that did not; null where none did."""
+    """Highest load of a judge that met the objective, below all that did not; null if none did."""
 
     judge: str
     rate: float | None = None
@@ -105,20 +109,20 @@ class Highest(_Form):
 
 
 class ObjectiveStep(_Form):
-    """One judge in one step beside the objective."""
+    """Result of one judge in one step with respect to the objective."""
 
     step: int
     judge: str
     rate: float | None = None
     concurrency: float | None = None
     met: bool
-    missed: list[str] = Field(description="The terms that were missed, or whose figure is not known.")
+    missed: list[str] = Field(description="Terms that were missed or whose figure is unknown.")
     saturated: bool = Field(description="Its queue grew without bound.")
     figures: dict[str, float | None] = Field(description="By name, in seconds or as shares.")
 
 
 class ObjectiveMet(_Form):
-    """What was asked for, and what came of it."""
+    """Objective and its result."""
 
     text: str
     met: bool = Field(description="Every step met it or, in a search, some rate did.")
@@ -129,64 +133,64 @@ class ObjectiveMet(_Form):
 Failure = Literal["parse", "truncated", "refused", "empty"]
 Unread = Annotated[
     dict[Failure, str],
-    Field(description="For each way in which answers hold no verdict the beginning of the first such answer."),
+    Field(description="By reason for a missing verdict, the beginning of the first such answer."),
 ]
 
 
 class Interval(_Form):
-    """A figure with the ends of its interval at the level 1 - alpha."""
+    """Figure with its interval at the level 1 - alpha."""
 
     value: Figure | None
-    low: Figure | None = Field(description="Lower end; null where there is none.")
+    low: Figure | None = Field(description="Lower end; null if there is none.")
     high: Figure | None
 
 
 class SameVerdicts(_Form):
-    """How far verdicts on the same requests agree."""
+    """Agreement of verdicts on the same requests."""
 
     same: Interval = Field(description="Share of pairs of verdicts that are the same, clustered by item.")
     beyond_chance: Figure | None = Field(
-        description="Of labels Cohen's kappa, of scores Krippendorff's alpha on the interval scale."
+        description="Cohen's kappa for labels, Krippendorff's alpha on the interval scale for scores."
     )
     n: int = Field(description="Requests.")
 
 
 class SameTexts(_Form):
-    """How many answers are byte for byte those of the first unloaded pass: same requests, same seeds."""
+    """Share of answers that are byte-identical to the first unloaded pass: same requests, same seeds."""
 
     same: Interval
     n: int = Field(description="Requests.")
 
 
 class Position(_Form):
-    """What the order of two answers does to verdicts."""
+    """Effect of the order of two answers on verdicts."""
 
-    favour: Interval = Field(description="How far the answer that stands first is favoured, -1 to 1.")
-    consistent: Interval = Field(description="Share of pairs whose two orders say the same of the answers.")
+    favour: Interval = Field(description="Preference for the answer in the first position, -1 to 1.")
+    consistent: Interval = Field(description="Share of pairs with the same result in both orders.")
     n: int = Field(description="Pairs.")
 
 
 class Changed(_Form):
-    """One figure at one load beside the same of the unloaded passes, on requests answered in all three."""
+    """Figure at one load next to that of the unloaded passes, on requests answered in all three."""
 
     figure: Literal["scores", "verdicts", "spread", "unreadable", "reference", "position"] = Field(
         description="scores: mean score. verdicts: mean distance from the unloaded verdicts of the same requests. "
         "spread: standard deviation of scores. unreadable: share of answers without a verdict. reference: mean "
-        "distance from right scores or labels. position: how far the answer that stands first is favoured.",
+        "distance from right scores or labels. position: preference for the answer in the first position.",
     )
-    aspect: str = Field(description="The score that it is of; 'label' of labels, empty of unreadable answers.")
+    aspect: str = Field(description="Score name; 'label' for labels, empty for unreadable answers.")
     loaded: Figure
-    unloaded: Figure = Field(description="Of verdicts the distance of the two unloaded passes from one another.")
+    unloaded: Figure = Field(description="For verdicts, the distance between the two unloaded passes.")
     change: Interval = Field(description="loaded - unloaded, clustered by item.")
-    floor: Interval | None = Field(description="Second unloaded pass less the first: what noise alone does.")
-    n: int = Field(description="Requests; of position, pairs.")
+    floor: Interval | None = Field(description="Second unloaded pass minus the first: the effect of noise alone.")
+    n: int = Field(description="Requests; pairs for position.")
     items: int = Field(description="Clusters.")
-    p: PValue | None = Field(description="Of no change, corrected for all loads and figures of the judge.")
+    p: PValue | None = Field(description="For no change, corrected for all loads and figures of the judge.")
     changed: bool = Field(description="p is at most alpha.")
 
 
 class Failed(_Form):
-    """The share of answers that failed in one way."""
+    """Share of answers that failed in one way."""
 
     loaded: Figure
     unloaded: Figure
@@ -194,81 +198,81 @@ class Failed(_Form):
 
 
 class Running(_Form):
-    """The mean change as it could be told at any time while the step went on (a confidence sequence)."""
+    """Mean change as known at any time during the step (a confidence sequence)."""
 
-    n: int = Field(description="Requests taken in, in the order in which they were sent.")
+    n: int = Field(description="Requests included so far, in sending order.")
     low: Figure
     high: Figure
-    found_at: int | None = Field(description="The number of requests after which 0 was excluded.")
+    found_at: int | None = Field(description="Number of requests after which 0 was excluded.")
 
 
 class Judged(_Form):
-    """One judge at one load."""
+    """Result of one judge at one load."""
 
     step: int
     load: str = Field(description="'8/s' or '16 in flight'.")
-    answers: int = Field(description="Answers, repeated requests included; failed requests are not among them.")
+    answers: int = Field(description="Answers, including repeated requests, excluding failed ones.")
     errors: int = Field(description="Failed requests.")
     unreadable: Figure | None = Field(description="Share of all answers without a verdict.")
     unread: Unread
-    p: PValue | None = Field(description="Of the judge being as it is unloaded; null where nothing was compared.")
-    flagged: bool = Field(description="p is at most alpha: it does not judge there as it does unloaded.")
+    p: PValue | None = Field(description="For unchanged verdicts; null if nothing was compared.")
+    flagged: bool = Field(description="p is at most alpha: verdicts change at this load.")
     unseen: Figure | None = Field(
-        description="The largest change of scores and verdicts that is left open, as a share of the scale."
+        description="Largest change of scores and verdicts that is not ruled out, as a share of the scale."
     )
     drift: Interval | None = Field(
-        description="The larger of two changes of the main score as a share of its scale: the size of the change of "
-        "its mean, and how much farther verdicts lie from unloaded ones than these from each other. Of labels alone, "
-        "the share of verdicts that change beyond those that change between unloaded passes."
+        description="The larger of two changes of the main score as a share of its scale: that of its mean, and how "
+        "much farther verdicts are from the unloaded ones than these from each other. For labels: the share of "
+        "changed verdicts beyond the share that changes between unloaded passes."
     )
     figures: list[Changed]
     failures: dict[Failure, Failed]
-    agreement: SameVerdicts | None = Field(description="With the first unloaded pass.")
+    agreement: SameVerdicts | None = Field(description="Agreement with the first unloaded pass.")
     texts: SameTexts | None
-    seeds: SameVerdicts | None = Field(description="Of requests that were sent several times, under other seeds.")
-    reference: SameVerdicts | None = Field(description="With reference scores or labels.")
+    seeds: SameVerdicts | None = Field(description="Agreement of repeated requests under other seeds.")
+    reference: SameVerdicts | None = Field(description="Agreement with reference scores or labels.")
     position: Position | None
     running: Running | None
 
 
 class Noise(_Form):
-    """The second unloaded pass less the first, by the main score."""
+    """Second unloaded pass minus the first, by the main score."""
 
     change: Interval
     p: PValue | None
-    apart: Figure = Field(description="Mean distance of the two verdicts on a request.")
+    apart: Figure = Field(description="Mean absolute difference of the two verdicts on a request.")
     n: int
 
 
 class Unloaded(_Form):
-    """What two passes with one request in flight say of a judge."""
+    """Results of two passes with one request in flight."""
 
     second_pass: Literal["same seeds", "other seeds"] = Field(
-        description="Other seeds where requests are sampled: then another draw is as good as the first."
+        description="Other seeds if requests are sampled, since another draw is equally valid."
     )
-    answers: list[int] = Field(description="Of the two passes.")
-    mean: Figure | None = Field(description="Of the main score in the first pass.")
+    answers: list[int] = Field(description="By pass.")
+    mean: Figure | None = Field(description="Mean main score in the first pass.")
     unreadable: Figure | None
     unread: Unread
     noise: Noise | None
-    agreement: SameVerdicts | None = Field(description="Of the two passes.")
-    texts: SameTexts | None = Field(description="Of the two passes with the same seeds.")
+    agreement: SameVerdicts | None = Field(description="By pass.")
+    texts: SameTexts | None = Field(description="Agreement of the two passes with the same seeds.")
     seeds: SameVerdicts | None
     reference: SameVerdicts | None
     position: Position | None
 
 
 class Judgement(_Form):
-    """One judge's verdicts at all loads."""
+    """Verdicts of one judge at all loads."""
 
-    aspect: str = Field(description="The main score; empty where there are labels alone.")
-    scale: list[float] | None = Field(description="Its ends, where they are known beforehand.")
+    aspect: str = Field(description="Main score; empty for labels only.")
+    scale: list[float] | None = Field(description="Ends of the scale, if known in advance.")
     unloaded: Unloaded
     steps: list[Judged]
 
 
 class LoadedStep(_Form):
-    """One judge in one step."""
+    """Results of one judge in one step."""
 
     step: int
     judgement: Judged
@@ -277,18 +281,20 @@ class LoadedStep(_Form):
 
 
 class LoadedJudge(_Form):
-    """One judge."""
+    """Results of one judge."""
 
     judge: str = Field(description="Its label.")
     model: str
-    tier: Literal["A", "C"] = Field(description="C: its answers are the same at any load (docs/architecture.md).")
+    tier: Literal["A", "C"] = Field(
+        description="C: reproducible transcript (identical answers at any load); A: reproducible report."
+    )
     judgement: Judgement
     unloaded_speed: StepSpeed | None
     steps: list[LoadedStep] = Field(description="From the lowest to the highest load.")
 
 
 class Work(_Form):
-    """What was sent."""
+    """Workload that was sent."""
 
     source: str
     kind: Literal["transcripts", "judgments", "requests", "tasks", "lengths"]
@@ -297,25 +303,23 @@ class Work(_Form):
     pairs: int
     with_reference: int
     characters: int
-    readers: list[str] = Field(description="How answers are read.")
+    readers: list[str] = Field(description="Readers of the answers.")
     scales: dict[str, tuple[float, float]]
     notes: list[str]
 
 
 class LoadReport(_Form):
-    """The record of a load test of judges (``viva judge load --json``)."""
+    """Record of a load test of judges (`viva judge load --json`)."""
 
     kind: Literal["load"]
     version: Literal[1]
-    alpha: float = Field(description="Share of sound judges that are flagged at any load.")
+    alpha: float = Field(description="Share of unaffected judges that are flagged at any load.")
     work: Work
-    settings: dict[str, Any] | None = Field(
-        description="How the test was set up: the fields of load.json in the test's folder."
-    )
+    settings: dict[str, Any] | None = Field(description="Settings of the test: the fields of load.json in its folder.")
     objective: ObjectiveMet | None
     judges: list[LoadedJudge]
 
 
 def load_schema() -> dict[str, Any]:
-    """The JSON schema of the record."""
+    """Return the JSON schema of the record."""
     return LoadReport.model_json_schema()

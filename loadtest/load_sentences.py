@@ -1,4 +1,4 @@
-"""Sentences of a load test's report: up to which load a judge judges as unloaded, what it sustains."""
+"""Sentences of a load test's report: up to which load verdicts are unchanged, and the sustained throughput."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from viva.scoring.load_schedule import SHARE_FIGURES, Objective
 
 from .load_driver import SATURATED, TOO_MANY
 
-# Which of several changes is told first.
+# Order in which changes are reported.
 _ORDER = ("unreadable", "scores", "spread", "position", "verdicts", "reference")
 _MOST_TOLD = 2
 _MANY_UNREADABLE = 0.1
 _EXCERPT = 100  # characters
-# A judge is said to judge as it does unloaded where so many requests were answered (which of them fail is not chance),
-# and where a change of this share of its scale would have been seen.
+# Verdicts are reported as unchanged only if this share of requests was answered (failures are not random), and if a
+# change of this share of the scale would have been detected.
 ANSWERED = 0.9
 RESOLVED = 0.1
 _Z2 = 1.96**2
@@ -29,7 +29,7 @@ JudgementStatus = Literal["unknown", "changed", "failed", "few", "same"]
 
 
 def judgement_status(step: Record) -> JudgementStatus:
-    """Return what can be said of a judge at one load: it changed, it is the same, or why neither is known."""
+    """Return what is known of a judge at one load: changed, same, or why neither is known."""
     if step["p"] is None:
         return "unknown"
     if step["flagged"]:
@@ -51,7 +51,7 @@ def compared_requests(step: Record) -> int:
 
 
 def basis_text(step: Record) -> str:
-    """Return what the statement rests on that a judge is at one load what it is unloaded."""
+    """Return the evidence for unchanged verdicts at a load."""
     total = step["answers"] + step["errors"]
     answered = percent(answered_share(step))
     compared = f"verdicts on {compared_requests(step):,} compared"
@@ -59,20 +59,20 @@ def basis_text(step: Record) -> str:
 
 
 def unknown_sentence(step: Record) -> str:
-    """Return why nothing is said of a judge's verdicts at a load at which no change was found."""
-    at = f"At {step['load']}"
+    """Return why nothing can be said about a judge's verdicts at a load without a detected change."""
+    at = f"At {_load_text(step)},"
     if judgement_status(step) == "failed":
-        lost = percent(1.0 - answered_share(step))
+        failed = percent(1.0 - answered_share(step))
         total = count_of(step["answers"] + step["errors"], "request")
-        return f"{at} {lost} of {total} failed, and which ones is not chance: whether its verdicts hold is not known."
+        return f"{at} {failed} of {total} failed, and not at random: it is unknown whether its verdicts change."
     number_of, items = compared_requests(step), _compared_items(step)
     compared = count_of(number_of, "request") + (f" on {count_of(items, 'item')}" if items != number_of else "")
-    sentence = f"{at} {compared} compared are too few to tell"
+    sentence = f"{at} {compared} are too few to tell"
     if step["unseen"] is None:
         return f"{sentence}."
-    sentence += f": a change of up to {percent(step['unseen'])} of its scale may go unseen"
+    sentence += f": a change of up to {percent(step['unseen'])} of its scale may go unnoticed"
     enough = _enough_items(step, items)
-    return f"{sentence}; about {count_of(enough, 'item')} would do." if enough else f"{sentence}."
+    return f"{sentence}; about {count_of(enough, 'item')} are needed." if enough else f"{sentence}."
 
 
 def _compared_items(step: Record) -> int:
@@ -80,10 +80,10 @@ def _compared_items(step: Record) -> int:
 
 
 def _enough_items(step: Record, items: int) -> int | None:
-    """Return about how many items would leave open no change above ``RESOLVED``; None where it is not known.
+    """Return about how many items would rule out a change above `RESOLVED`; None if unknown.
 
-    A share z² / (n + z²) of items that were not met may change altogether (Wilson's bound); beyond that intervals
-    narrow with the square root of n.
+    A share z² / (n + z²) of unseen items may change completely (Wilson's bound); beyond that intervals narrow with the
+    square root of n.
     """
     drift = abs(step["drift"]["value"]) if step["drift"] is not None else 0.0
     if drift >= RESOLVED / 2:
@@ -95,8 +95,8 @@ def _enough_items(step: Record, items: int) -> int | None:
 
 
 def step_sentence(step: Record, judgement: Record) -> str:
-    """What has become of a judge's verdicts at one load."""
-    at = f"At {step['load']}"
+    """Return a sentence on a judge's verdicts at one load."""
+    at = f"At {_load_text(step)},"
     if step["p"] is None:
         return f"{at} no verdict can be compared with unloaded ones."
     if step["flagged"]:
@@ -105,24 +105,24 @@ def step_sentence(step: Record, judgement: Record) -> str:
         for figure in changed:  # the main score's figure stands for those of its aspects
             by_figure.setdefault(figure["figure"], figure)
         if not by_figure:
-            return f"{at} its verdicts are not what they are unloaded, beyond its own noise."
+            return f"{at} its verdicts differ from the unloaded ones by more than its own noise."
         parts = [_change_text(figure, step, judgement) for figure in list(by_figure.values())[:_MOST_TOLD]]
-        return f"{at} {', and '.join(parts)}, beyond its own noise."
+        return f"{at} {', and '.join(parts)}; this exceeds its own noise."
     if judgement_status(step) != "same":
         return unknown_sentence(step)
     noise = "" if has_same_verdicts(step) else ", within its own noise"
-    return f"{at} it judges as it does unloaded: {_unchanged_text(step, judgement)}{noise}."
+    return f"{at} no change in verdicts found: {_unchanged_text(step, judgement)}{noise}."
 
 
 def report_notes(report: Record) -> list[str]:
-    """What a reader must know of the figures."""
+    """Return notes that readers of the figures need."""
     notes = list(report["work"]["notes"])
     for judge in report["judges"]:
         unloaded = judge["judgement"]["unloaded"]
         noise = unloaded["noise"]
         notes += _unread_notes(judge)
         if min(unloaded["answers"]) == 0:
-            notes.append(f"{judge['judge']}: without two unloaded passes nothing is known of its noise")
+            notes.append(f"{judge['judge']}: its noise is unknown without two unloaded passes")
         elif noise is not None and noise["p"] is not None and noise["p"] <= report["alpha"]:
             value = abs(noise["change"]["value"])
             notes.append(
@@ -138,48 +138,53 @@ def report_notes(report: Record) -> list[str]:
 
 
 def _failure_notes(judge: Record) -> list[str]:
-    """Why requests failed, by type."""
+    """Return the reasons for failed requests, by type."""
     failures: dict[str, tuple[int, str]] = {}
     for step in judge["steps"]:
         for kind, count in (step.get("speed") or {}).get("errors", {}).items():
             before, message = failures.get(kind, (0, step["speed"]["error_messages"].get(kind, "")))
             failures[kind] = before + count, message
     return [
-        f"{count_of(count, 'request')} failed with {kind}, the first: {' '.join(message.split())[:_EXCERPT]}"
+        f"{count_of(count, 'request')} failed with {kind}; the first: {' '.join(message.split())[:_EXCERPT]}"
         for kind, (count, message) in failures.items()
     ]
 
 
 def _unsteady_notes(judge: Record) -> list[str]:
-    """Loads at which latencies still had a trend when the step ended."""
+    """Return a note on loads at which latencies still had a trend when the step ended."""
     loads = [step["judgement"]["load"] for step in judge["steps"] if (step.get("speed") or {}).get("steady") is False]
     if not loads:
         return []
-    return [
-        f"latencies had not settled when the step at {join_names(loads)} ended: a longer one (--duration) shows more"
-    ]
+    return [f"latencies had not settled when the step at {join_names(loads)} ended: use a longer --duration"]
 
 
 def _unread_notes(judge: Record) -> list[str]:
-    """What is no verdict, by example, where that is so of many unloaded answers."""
+    """Return an example of an unreadable answer if many unloaded answers are unreadable."""
     unloaded = judge["judgement"]["unloaded"]
     if not unloaded["unread"] or unloaded["unreadable"] < _MANY_UNREADABLE:
         return []
     fraction = percent(unloaded["unreadable"])
     kind, text = next(iter(unloaded["unread"].items()))
     excerpt = " ".join(text.split())[:_EXCERPT] or "(empty)"
-    return [f"{judge['judge']}: {fraction} of its unloaded answers hold no verdict, such as ({kind}): {excerpt}"]
+    return [f"{judge['judge']}: {fraction} of its unloaded answers contain no verdict, for example ({kind}): {excerpt}"]
 
 
 def seconds_text(value: float) -> str:
-    """A time with its unit."""
+    """Return a duration with its unit."""
     if value < 0.9995:
         return f"{1000 * value:.{0 if value >= 0.00995 else 1}f} ms"
     return f"{value:.2f} s" if value < 99.5 else f"{value:,.0f} s"
 
 
+def _load_text(step: Record) -> str:
+    """Return a step's load with its unit."""
+    load = str(step["load"])
+    noun = "request" if load in ("1/s", "1 in flight") else "requests"
+    return load.replace("/s", f" {noun}/s").replace(" in flight", f" {noun} in flight")
+
+
 def digits_of(judgement: Record) -> int:
-    """So many decimals tell scores on this scale apart."""
+    """Return the number of decimals for scores on this scale."""
     scale = judgement["scale"]
     width = None if scale is None else scale[1] - scale[0]
     return 1 if width is not None and width >= 20 else 3 if width is not None and width <= 1 else 2
@@ -199,34 +204,36 @@ def _change_text(figure: Record, step: Record, judgement: Record) -> str:
                      if failure["change"]["value"] > 0.0]  # fmt: skip
             mostly = f", mostly {kinds[0]}" if kinds and kinds[0] != "unreadable" else ""
             return (
-                f"{percent(figure['loaded'])} of its answers hold no verdict{mostly}, instead of "
+                f"{percent(figure['loaded'])} of its answers contain no verdict{mostly}, compared with "
                 f"{percent(figure['unloaded'])} unloaded"
             )
         case "scores":
             verb = "fall" if change["value"] < 0.0 else "rise"
             return f"its scores{aspect} {verb} by {size}"
         case "spread":
-            verb = "flatten" if change["value"] < 0.0 else "scatter"
+            verb = "falls" if change["value"] < 0.0 else "rises"
             loaded, unloaded = (number(figure[name], digits) for name in ("loaded", "unloaded"))
-            return f"its scores{aspect} {verb} (standard deviation {loaded} instead of {unloaded})"
+            return f"the spread of its scores{aspect} {verb} (standard deviation {loaded} instead of {unloaded})"
         case "position":
             whom = "first" if change["value"] > 0.0 else "second"
-            return f"it favours the answer that stands {whom} by {_interval_text(change, 2)} more"
+            return f"it favours the {whom} answer by {_interval_text(change, 2)} more"
         case "reference" if figure["aspect"] == "label":
             size = _interval_text(change, 2, as_percent=True)
-            return f"it departs from the reference labels in {size} more of its verdicts"
+            return f"{size} more of its verdicts disagree with the reference labels"
         case "reference":
-            return f"its scores lie {size} farther from the reference ones"
+            return f"its scores are {size} farther from the reference scores"
     if figure["aspect"] == "label":
-        return f"{percent(figure['loaded'])} of its verdicts change, instead of {percent(figure['unloaded'])} unloaded"
+        return (
+            f"{percent(figure['loaded'])} of its verdicts change, compared with {percent(figure['unloaded'])} unloaded"
+        )
     return (
-        f"its scores{aspect} lie {number(figure['loaded'], digits)} away from its unloaded ones, which lie "
-        f"{number(figure['unloaded'], digits)} apart"
+        f"its scores{aspect} differ from the unloaded ones by {number(figure['loaded'], digits)} on average, compared "
+        f"with {number(figure['unloaded'], digits)} between unloaded passes"
     )
 
 
 def has_same_verdicts(step: Record) -> bool:
-    """Whether each verdict is the same as unloaded, on requests with verdicts in all three passes."""
+    """Return True if each verdict is the same as unloaded, on requests with verdicts in all three passes."""
     figures = [figure for figure in step["figures"] if figure["figure"] == "verdicts"]
     return bool(figures) and all(figure["loaded"] == figure["unloaded"] == 0.0 for figure in figures)
 
@@ -235,19 +242,20 @@ def _unchanged_text(step: Record, judgement: Record) -> str:
     figures = step["figures"]
     if has_same_verdicts(step):
         number_of = max(entry["n"] for entry in figures if entry["figure"] == "verdicts")
-        return f"its verdicts are the same on all {number_of:,} requests"
+        return f"its verdicts are identical on all {number_of:,} requests"
     for name in ("scores", "verdicts"):
         entry = next((figure for figure in figures if figure["figure"] == name), None)
         if entry is not None and name == "scores":
             size = _interval_text(entry["change"], digits_of(judgement), signed=True)
             return f"its scores{_aspect_text(entry, judgement)} change by {size}"
         if entry is not None:
-            return f"{percent(entry['loaded'])} of its verdicts change, and {percent(entry['unloaded'])} unloaded"
-    return f"{percent(step['unreadable'])} of its answers hold no verdict"
+            unloaded = percent(entry["unloaded"])
+            return f"{percent(entry['loaded'])} of its verdicts change, compared with {unloaded} unloaded"
+    return f"{percent(step['unreadable'])} of its answers contain no verdict"
 
 
 def _aspect_text(figure: Record, judgement: Record) -> str:
-    """The aspect, where it is not the one that the judge is spoken of by."""
+    """Return the aspect, unless it is the judge's main one."""
     return "" if figure["aspect"] in (judgement["aspect"], "", "label") else f" of {figure['aspect']}"
 
 
@@ -256,7 +264,7 @@ def _points_text(value: float, judgement: Record) -> str:
 
 
 def _interval_text(change: Mapping[str, float], digits: int, *, signed: bool = False, as_percent: bool = False) -> str:
-    """A change with its interval; of a fall the sizes, smallest first."""
+    """Return a change with its interval; of a decrease, the magnitudes."""
     value, low, high = change["value"], change["low"], change["high"]
     if not signed and value < 0.0:
         value, low, high = -value, -high, -low
@@ -271,7 +279,7 @@ def _by_change(kind: tuple[str, Any]) -> float:
 
 
 def load_sentence(settings: Record | None) -> str:
-    """What load was asked for."""
+    """Return the requested load."""
     if settings is None:
         return ""
     loops = []
@@ -287,7 +295,7 @@ def load_sentence(settings: Record | None) -> str:
 
 
 def work_sentence(work: Record) -> str:
-    """What was sent."""
+    """Return the workload."""
     parts = [count_of(work["requests"], "request")]
     if work["items"] != work["requests"]:
         parts.append(f"about {count_of(work['items'], 'item')}")
@@ -303,9 +311,7 @@ _KEEPS_UP = 0.9  # of the rate at which requests are due
 
 
 def conclusions(report: Record) -> list[str]:
-    """For each judge: up to which load it judges as it does unloaded, what happens beyond, how many verdicts it
-    sustains; and where there is an objective, up to which load it holds.
-    """
+    """Return the conclusion for each judge: unchanged up to which load, sustained throughput, and the objective."""
     sentences = []
     for judge in report["judges"]:
         sentences.append(judge_conclusion(judge, _missed_steps(report["objective"], judge["judge"])))
@@ -314,50 +320,50 @@ def conclusions(report: Record) -> list[str]:
 
 
 def headline(report: Record) -> list[str]:
-    """The answer of a page: of one judge in its sentences, of several how many judge otherwise, then each of them."""
+    """Return the page's answer: for one judge its sentences; for several how many changed, then each."""
     if len(report["judges"]) == 1:
         [judge] = report["judges"]
         missed = _missed_steps(report["objective"], judge["judge"])
         return [*_judge_sentences(judge, missed), *objective_sentences(report["objective"], judge)]
     judges = report["judges"]
-    changed = [(judge["judge"], flagged[0]["load"]) for judge in judges if (flagged := _flagged_steps(judge))]
+    changed = [(judge["judge"], _load_text(flagged[0])) for judge in judges if (flagged := _flagged_steps(judge))]
     same = [judge for judge in judges if _all_same(judge)]
     if changed:
-        first = f"{len(changed)} of {len(judges)} judges judge otherwise under load: "
-        first += join_names(f"{name} first at {load}" for name, load in changed) + "."
+        first = f"The verdicts of {len(changed)} of {len(judges)} judges change under load: "
+        first += join_names(f"{name} from {load}" for name, load in changed) + "."
     elif same:
-        quantity = f"All {len(judges)}" if len(same) == len(judges) else f"{len(same)} of {len(judges)}"
-        first = f"{quantity} judges judge at every load as they do unloaded ({_least_basis(same)})."
+        quantity = f"all {len(judges)}" if len(same) == len(judges) else f"{len(same)} of {len(judges)}"
+        first = f"No change in verdicts found at any load for {quantity} judges ({_least_basis(same)})."
     else:
-        first = "No change is found, and too little is known to say that judges judge under load as they do unloaded."
+        first = "No change in verdicts found, but too little is known to say that they are the same under load."
         first = (
-            first if any(_compared_steps(judge) for judge in judges) else "Nothing is known of judgement under load."
+            first if any(_compared_steps(judge) for judge in judges) else "Nothing is known about verdicts under load."
         )
     return [first, *conclusions(report)]
 
 
 def _all_same(judge: Record) -> bool:
-    """Whether a judge is known to judge at every load as it does unloaded."""
+    """Return True if a judge's verdicts are known to be unchanged at every load."""
     steps = judge["judgement"]["steps"]
     return bool(steps) and all(judgement_status(step) == "same" for step in steps)
 
 
 def _least_basis(judges: Sequence[Record]) -> str:
-    """What a statement about several judges rests on at least."""
+    """Return the weakest evidence behind a statement about several judges."""
     steps = [step for judge in judges for step in judge["judgement"]["steps"]]
     answered, compared = min(map(answered_share, steps)), min(map(compared_requests, steps))
     return f"at least {percent(answered)} of requests answered and verdicts on {compared:,} compared at each"
 
 
 def judge_conclusion(judge: Record, missed: Collection[int] = ()) -> str:
-    """The answer for one judge. ``missed``: steps that do not meet the objective, where there is one."""
+    """Return the conclusion for one judge; `missed` are steps that do not meet the objective."""
     return " ".join(_judge_sentences(judge, missed))
 
 
 def _judge_sentences(judge: Record, missed: Collection[int]) -> list[str]:
     compared, flagged = _compared_steps(judge), _flagged_steps(judge)
     if not compared:
-        sentences = [f"{judge['judge']}: nothing is known of its judgement under load{_why_unknown(judge)}."]
+        sentences = [f"{judge['judge']}: nothing is known about its verdicts under load{_why_unknown(judge)}."]
     else:
         sentences = _sound_sentences(judge["judge"], compared)
         sentences += [step_sentence(step, judge["judgement"]) for step in flagged[:1]]
@@ -374,36 +380,42 @@ def _flagged_steps(judge: Record) -> list[Record]:
 
 
 def _identity_sentence(judge: Record) -> str:
-    """Whether a judge whose answers are to be the same at any load keeps that."""
+    """Return whether a judge that promises identical answers at any load keeps that promise."""
     steps = [step for step in judge["judgement"]["steps"] if step["texts"] is not None]
     if judge["tier"] != "C" or not steps:
         return ""
     broken = [step for step in steps if step["texts"]["same"]["value"] < 1.0]
     if broken:
         fraction = percent(1.0 - broken[0]["texts"]["same"]["value"])
-        load = broken[0]["load"]
-        return f"Its answers should be the same at any load (tier C), but {fraction} of them differ at {load}."
+        load = _load_text(broken[0])
+        return (
+            f"Its answers should be identical at any load (reproducible transcript), but {fraction} differ at {load}."
+        )
     number_of = min(step["texts"]["n"] for step in steps)
-    return f"Its answers are the same at every load, byte for byte (tier C), on {count_of(number_of, 'request')} each."
+    requests = count_of(number_of, "request")
+    return f"Its answers are byte-identical at every load (reproducible transcript), on {requests} each."
 
 
 def _sound_sentences(name: str, compared: Sequence[Record]) -> list[str]:
-    """Up to which load nothing has changed, as far as that is known, and why no further."""
+    """Return up to which load nothing has changed, as far as is known, and why no further."""
     first = next((at for at, step in enumerate(compared) if judgement_status(step) != "same"), len(compared))
-    if first == len(compared):
-        return [
-            f"{name} judges under load as it does unloaded, up to {compared[-1]['load']} ({basis_text(compared[-1])})."
-        ]
-    here = compared[first]
-    changed = judgement_status(here) == "changed"
-    if first:
-        sound = (
-            f"{name} judges as it does unloaded up to {compared[first - 1]['load']} ({basis_text(compared[first - 1])})"
+    changed = first < len(compared) and judgement_status(compared[first]) == "changed"
+    if not first:
+        load = _load_text(compared[0])
+        sentence = (
+            f"verdicts change at {load}, the lowest load." if changed else _uncapitalised(unknown_sentence(compared[0]))
         )
-        return [f"{sound}, and no longer at {here['load']}."] if changed else [f"{sound}.", unknown_sentence(here)]
-    if changed:
-        return [f"{name} does not judge as it does unloaded at {here['load']}, the lowest load."]
-    return [f"{name}: {_uncapitalised(unknown_sentence(here))}"]
+        return [f"{name}: {sentence}"]
+    last = compared[first - 1]
+    sound = f"{name}: no change in verdicts found up to {_load_text(last)} ({basis_text(last)})"
+    if first == len(compared):
+        return [f"{sound}."]
+    changed_step = compared[first]
+    return (
+        [f"{sound}, but they change at {_load_text(changed_step)}."]
+        if changed
+        else [f"{sound}.", unknown_sentence(changed_step)]
+    )
 
 
 def _uncapitalised(sentence: str) -> str:
@@ -412,12 +424,12 @@ def _uncapitalised(sentence: str) -> str:
 
 def _why_unknown(judge: Record) -> str:
     if judge["judgement"]["unloaded"]["unreadable"] == 1.0:
-        return ": none of its unloaded answers holds a verdict"
-    return ": nothing is read of its answers" if _reads_nothing(judge) else ""
+        return ": none of its unloaded answers contains a verdict"
+    return ": its answers are free text" if _reads_nothing(judge) else ""
 
 
 def _sustained_sentence(judge: Record, missed: Collection[int]) -> str:
-    """The most verdicts a minute of a step whose queue does not grow, at which no change of the judge was found."""
+    """Return the highest throughput of a step without queue growth or detected changes."""
     best: tuple[float, Record] | None = None
     for step in judge["steps"]:
         speed, verdicts = step.get("speed"), step.get("verdicts_per_minute")
@@ -433,19 +445,19 @@ def _sustained_sentence(judge: Record, missed: Collection[int]) -> str:
     unit = "answers" if _reads_nothing(judge) else "verdicts"
     latency = speed["latencies"]["e2e"].get("p95")
     details = "" if latency is None else f", 95% of them within {seconds_text(latency)}"
-    lost = sum(speed["errors"].values()) / speed["requests"] if speed["requests"] else 0.0
-    details += f"; {percent(lost)} of its requests fail" if lost else ""
-    return f"It sustains {verdicts:,.0f} {unit} a minute at {step['judgement']['load']}{details}."
+    failed = sum(speed["errors"].values()) / speed["requests"] if speed["requests"] else 0.0
+    details += f"; {percent(failed)} of its requests fail" if failed else ""
+    return f"It sustains {verdicts:,.0f} {unit} per minute at {_load_text(step['judgement'])}{details}."
 
 
 def _falls_behind(speed: Record) -> bool:
-    """Whether answers came clearly slower than requests of an open loop, so that its queue grew in what was seen."""
+    """Return True if answers came clearly slower than requests of an open loop."""
     offered = speed["offered_rate"] if speed["rate"] is not None else None
     return bool(offered and speed["throughput"] < _KEEPS_UP * offered)
 
 
 def _reads_nothing(judge: Record) -> bool:
-    """Whether its unloaded answers are all readable, and still there is nothing to compare: they are any text."""
+    """Return True if unloaded answers are readable but free text, so that nothing can be compared."""
     judgement = judge["judgement"]
     is_readable = min(judgement["unloaded"]["answers"]) > 0 and judgement["unloaded"]["unreadable"] < 1.0
     return is_readable and all(step["p"] is None for step in judgement["steps"])
@@ -456,36 +468,38 @@ def _missed_steps(objective: Record | None, judge: str) -> set[int]:
     return {step["step"] for step in steps if step["judge"] == judge and not step["met"]}
 
 
-def objective_sentences(objective: Record | None, judged: Record) -> list[str]:
-    """Up to which load a judge met the objective, what it missed at the next one, where its queue grew."""
+def objective_sentences(objective: Record | None, judge_record: Record) -> list[str]:
+    """Return up to which load a judge met the objective, and what it missed at the next one."""
     sentences: list[str] = []
-    judge = judged["judge"]
+    judge = judge_record["judge"]
     for entry in objective.get("highest", ()) if objective else ():
         if entry["judge"] != judge:
             continue
         [(kind, best)] = [(name, value) for name, value in entry.items() if name != "judge"]
-        unit = "requests a second" if kind == "rate" else "requests in flight"
-        holds = f"holds up to {best:g} {unit}" if best is not None else "holds at no load that was tried"
+        unit = "requests/s" if kind == "rate" else "requests in flight"
+        met = f"is met up to {best:g} {unit}" if best is not None else "is met at no tested load"
         assert objective is not None
         steps = [step for step in objective["steps"] if step["judge"] == judge and kind in step]
-        sentence = f"{judge}: {objective['text']} {holds}"
-        sentence += _few_answers_text([step["step"] for step in steps if step[kind] == best], judged, objective["text"])
+        sentence = f"{judge}: {objective['text']} {met}"
+        sentence += _few_answers_text(
+            [step["step"] for step in steps if step[kind] == best], judge_record, objective["text"]
+        )
         failed = min((step for step in steps if not step["met"]), key=lambda step: float(step[kind]), default=None)
         if failed is not None:
             unknown = [term for term in failed["missed"] if _figure_of(term, failed) is None]
             missed = [f"{term} ({_term_value(term, failed)})" for term in failed["missed"] if term not in unknown]
             reasons = [f"it misses {', '.join(missed)}"] if missed else []
-            reasons += [f"nothing is known of {', '.join(unknown)}"] if unknown else []
+            reasons += [f"{', '.join(unknown)} is unknown"] if unknown else []
             reasons += ["its queue grows without bound"] if failed["saturated"] else []
             sentence += f"; at {failed[kind]:g} {', and '.join(reasons)}"
         sentences.append(f"{sentence}.")
     return sentences
 
 
-def _few_answers_text(step_indices: Collection[int], judged: Record, objective: str) -> str:
-    """Return that an objective was met while many requests failed or, where it speaks of verdicts, on few of them."""
+def _few_answers_text(step_indices: Collection[int], judge: Record, objective: str) -> str:
+    """Return a caveat if an objective was met with many failures or on few verdicts."""
     of_verdicts = any(term.figure in _OF_VERDICTS for term in Objective.parse(objective).terms)
-    steps = [step["judgement"] for step in judged["steps"] if step["step"] in step_indices]
+    steps = [step["judgement"] for step in judge["steps"] if step["step"] in step_indices]
     for step in steps:
         answered = f"{percent(answered_share(step))} of requests answered"
         if of_verdicts and judgement_status(step) in ("few", "failed"):
@@ -496,7 +510,7 @@ def _few_answers_text(step_indices: Collection[int], judged: Record, objective: 
 
 
 def _term_value(term: str, step: Record) -> str:
-    """The figure of a term, in the unit of the term."""
+    """Return the value of a term in its unit."""
     [parsed] = Objective.parse(term).terms
     value = _figure_of(term, step)
     assert value is not None

@@ -1,4 +1,4 @@
-"""Settings of a load test: judges, loads, lengths of steps, objective. Checked on creation, and kept with its log."""
+"""Settings of a load test: judges, loads, lengths of steps, objective. Validated on creation, stored with the log."""
 
 from __future__ import annotations
 
@@ -15,22 +15,21 @@ from viva.scoring.load_schedule import Objective, RateList, RatePlan, RateSearch
 
 from .load_records import Arrivals
 
-# Options of a model's name that would slow the load down, or hide what it does.
+# Options of a model's name that would slow down the load or hide its effects.
 _LIMIT_OPTIONS = ("concurrency", "rpm", "rps", "tpm", "adaptive", "retries")
 _DEFAULT_SECONDS = 60.0
 _DEFAULT_BASELINE = 200
 
 
 class LoadSettings(BaseModel):
-    """All choices of a load test but its requests.
+    """Settings of a load test, without its requests.
 
-    ``judges`` are models' names by label. ``rates`` (requests a second, for each judge) are open loops with
-    ``arrivals``, ``concurrency`` (requests in flight) are closed ones; ``search`` looks for the highest rate from its
-    first number to its second that meets the ``objective``, within ``tolerance`` as a share. ``requests`` (for each
-    judge) and ``seconds`` bound a step, whichever comes first. ``baseline`` is how many requests each unloaded pass has
-    at most. The first ``warm_up`` and the last ``cool_down`` seconds of each step do not count; None finds them.
-    ``pause`` seconds lie between steps.
-    ``together`` drives all judges at once instead of in turn.
+    `judges` are models' names by label. `rates` (requests per second, for each judge) are open loops with `arrivals`,
+    `concurrency` (requests in flight) are closed ones; `search` looks for the highest rate between its two numbers that
+    meets the `objective`, within `tolerance` as a share. `requests` (for each judge) and `seconds` bound a step,
+    whichever comes first. `baseline` is the maximum number of requests of each unloaded pass. The first `warm_up` and
+    the last `cool_down` seconds of each step do not count; None determines them automatically. `pause` seconds lie
+    between steps. `together` drives all judges at once instead of in turn.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -61,48 +60,48 @@ class LoadSettings(BaseModel):
         if not (self.rates or self.concurrency or self.search or self.arrivals == "replay"):
             raise ValueError("name the load: --rates, --rate-search, --concurrency, or --arrivals replay")
         if any(not (rate > 0 and math.isfinite(rate)) for rate in (*self.rates, *(self.search or ()))):
-            raise ValueError("rates are numbers above 0, in requests a second")
+            raise ValueError("rates are numbers above 0, in requests per second")
         if any(number < 1 for number in self.concurrency):
             raise ValueError("concurrency is a number of requests in flight, at least 1")
         if self.search is not None:
             if self.rates:
                 raise ValueError("give rates or a rate search, not both")
             if self.search[0] >= self.search[1]:
-                raise ValueError("a rate search goes from a lower to a higher rate")
+                raise ValueError("a rate search needs a lower and a higher rate")
             if self.together:
-                raise ValueError("judges that are driven together cannot be searched for rates: each has its own")
+                raise ValueError("a rate search cannot drive judges together: each has its own rate")
         return self
 
     @property
     def limits(self) -> dict[str, float]:
-        """Seconds by what is timed: within them an answer is goodput."""
+        """Seconds by latency: an answer within all of them is goodput."""
         return {} if self.objective is None else Objective.parse(self.objective).limits()
 
     @property
     def length(self) -> tuple[int | None, float | None]:
-        """Requests and seconds of a step; the usual seconds where neither is given."""
+        """Requests and seconds of a step; default seconds if neither is set."""
         return self.requests, _DEFAULT_SECONDS if self.requests is None and self.seconds is None else self.seconds
 
     @property
     def phases(self) -> list[tuple[Arrivals, RatePlan]]:
-        """The kinds of load in the order in which they are applied, and which rates of each."""
+        """Kinds of load in the order in which they are applied, with the rates of each."""
         phases: list[tuple[Arrivals, RatePlan]] = []
         if self.search is not None:
             phases.append((self.arrivals, RateSearch(*self.search, self.tolerance)))
         elif self.rates:
             phases.append((self.arrivals, RateList(self.rates)))
         elif self.arrivals == "replay":
-            phases.append(("replay", RateList((0.0,))))  # 0: as it was recorded
+            phases.append(("replay", RateList((0.0,))))  # 0: as recorded
         if self.concurrency:
             phases.append(("closed", RateList(tuple(float(number) for number in self.concurrency))))
         return phases
 
 
 def check_load_settings(fields: dict[str, Any], names: Mapping[str, str] | None = None) -> LoadSettings:
-    """Checked settings.
+    """Validate settings. `names` maps fields to the names under which a user gives them.
 
-    :param names: what fields are called where a user gives them, if that is not their name.
-    :raises ConfigurationError: something is wrong; the message names the field.
+    Raises:
+        ConfigurationError: A setting is wrong; the message names the field.
     """
     try:
         settings = LoadSettings.model_validate(fields)
@@ -118,16 +117,17 @@ def check_load_settings(fields: dict[str, Any], names: Mapping[str, str] | None 
         governing = sorted(set(_LIMIT_OPTIONS) & ModelSpec.parse(model).options.keys())
         if governing:
             raise ConfigurationError(
-                f"model '{model}': {', '.join(governing)}: a load test sets the load itself; leave these options out "
-                "(--retries N tries failed requests again)"
+                f"model '{model}': {', '.join(governing)}: a load test sets the load itself; remove these options "
+                "(--retries N retries failed requests)"
             )
     return settings
 
 
 def judges_by_label(models: list[str]) -> dict[str, str]:
-    """Judges by the labels of their models' names, which mean the same from any folder.
+    """Return judges by the labels of their models' names, with absolute paths.
 
-    :raises ConfigurationError: two have the same label, or a name is wrong or holds a credential.
+    Raises:
+        ConfigurationError: Two have the same label, or a name is wrong or contains a credential.
     """
     by_label: dict[str, str] = {}
     for model in models:

@@ -1,4 +1,4 @@
-"""Tables of a load test's report, the judgement first: narrow enough for 80 columns without folding a number."""
+"""Tables of a load test's report, verdicts first: narrow enough for 80 columns without folding a number."""
 
 from __future__ import annotations
 
@@ -11,28 +11,29 @@ from viva.scoring.load_schedule import Objective
 
 from .load_sentences import JudgementStatus, digits_of, has_same_verdicts, judgement_status, seconds_text
 
-_SHORTEST = 5e-5  # seconds that are shown: the gap between tokens of answers that come whole is none
+_SHORTEST = 5e-5  # seconds; shorter latencies (gaps in answers that came whole) are not shown
 
 _FIGURES = {
     "scores": "mean score",
-    "verdicts": "from unloaded",
+    "verdicts": "vs. unloaded",
     "spread": "std. deviation",
     "unreadable": "no verdict",
-    "reference": "from reference",
-    "position": "first favoured",
+    "reference": "vs. reference",
+    "position": "position bias",
 }
 _STATUS_TEXTS: dict[JudgementStatus, str] = {
     "unknown": DASH,
     "changed": "CHANGED",
     "failed": "many failed",
     "few": "too few",
-    "same": "as unloaded",
+    "same": "no change",
 }
 
 
 def load_tables(report: Record, *, brief: bool = False) -> list[Table]:
-    """All tables; those without rows are left out when they are printed. ``brief``: of what changes only the loads at
-    which a judge is flagged, for at the others nothing does; and verdicts alone are compared, not answers byte by byte.
+    """Return all tables; those without rows are omitted when they are printed.
+
+    `brief` restricts changes to the loads at which a judge is flagged, and agreement to verdicts rather than bytes.
     """
     return [
         _judgement_table(report),
@@ -48,7 +49,7 @@ def load_tables(report: Record, *, brief: bool = False) -> list[Table]:
 
 
 def _each_step(report: Record) -> Iterator[tuple[list[str], Record, Record, Record]]:
-    """The first cells, the judge, the step, and its judgement. A single judge is not named in each row."""
+    """Yield the first cells, the judge, the step, and its judgement. A single judge is not named in each row."""
     several = len(report["judges"]) > 1
     for judge in report["judges"]:
         for step in judge["steps"]:
@@ -72,8 +73,8 @@ def _judgement_table(report: Record) -> Table:
             percent(None if same is None else same["same"]["value"]),
             percent(step["unreadable"]),
         ])  # fmt: skip
-    header = [*_key_columns(report), "judges", "change", _level_text(report), "same", "no verdict"]
-    return "Judgement under load, beside two unloaded passes", header, rows
+    header = [*_key_columns(report), "verdict", "change", _level_text(report), "agreement", "no verdict"]
+    return "Verdicts under load, compared with two unloaded passes", header, rows
 
 
 def _speed_table(report: Record) -> Table:
@@ -104,7 +105,7 @@ def _latency_table(report: Record) -> Table:
                 rows.append(
                     [*keys, title, *(seconds_text(latency[statistic]) for statistic in ("p50", "p95", "p99", "max"))]
                 )
-    return "Latencies apart", [*_key_columns(report), "of", "p50", "p95", "p99", "max"], rows
+    return "Latency components", [*_key_columns(report), "component", "p50", "p95", "p99", "max"], rows
 
 
 def _change_table(report: Record, brief: bool) -> Table:
@@ -114,7 +115,7 @@ def _change_table(report: Record, brief: bool) -> Table:
             continue
         for figure in step["figures"]:
             if figure["aspect"] not in (judge["judgement"]["aspect"], "", "label") and not figure["changed"]:
-                continue  # of further aspects only what has changed
+                continue  # other aspects only if changed
             is_share = figure["figure"] == "unreadable" or (
                 figure["aspect"] == "label" and figure["figure"] != "position"
             )
@@ -134,7 +135,7 @@ def _change_table(report: Record, brief: bool) -> Table:
                 p_value(figure["p"]),
             ])  # fmt: skip
     header = [*_key_columns(report), "figure", "unloaded", "loaded", f"change, {_level_text(report)}", "n", "p"]
-    return "What changes (* beyond noise; p for all loads and figures at once)", header, rows
+    return "Changes (* beyond noise; p corrected for all loads and figures)", header, rows
 
 
 def _agreement_table(report: Record, brief: bool) -> Table:
@@ -160,14 +161,14 @@ def _agreement_table(report: Record, brief: bool) -> Table:
                     )
             if record["texts"] is not None and not brief:
                 agreement = record["texts"]
-                rows.append([*name, load, "unloaded, bytes", *_same_cells(agreement), DASH, f"{agreement['n']:,}"])
+                rows.append([*name, load, "unloaded (bytes)", *_same_cells(agreement), DASH, f"{agreement['n']:,}"])
             if record["position"] is not None:
                 agreement = record["position"]
                 partner = "other order"
                 rows.append(
                     [*name, load, partner, *_same_cells({"same": agreement["consistent"]}), DASH, f"{agreement['n']:,}"]
                 )
-    header = [*_key_columns(report), "agrees with", "same", _level_text(report), "κ or α", "n"]
+    header = [*_key_columns(report), "compared with", "agreement", _level_text(report), "κ or α", "n"]
     return "Agreement of verdicts", header, rows
 
 
@@ -199,8 +200,8 @@ def _noise_table(report: Record) -> Table:
             number(None if noise is None else noise["apart"], digits),
             percent(None if same is None else same["same"]["value"]),
         ])  # fmt: skip
-    header = ["judge", "second pass", "mean", "change", _level_text(report), "apart", "same"]
-    return "Noise: two unloaded passes beside each other", header, rows
+    header = ["judge", "second pass", "mean", "change", _level_text(report), "mean abs. difference", "agreement"]
+    return "Baseline noise: two unloaded passes compared", header, rows
 
 
 def _throughput_table(report: Record) -> Table:
@@ -232,7 +233,7 @@ def _throughput_table(report: Record) -> Table:
 
 
 def _bounds_latency(report: Record) -> bool:
-    """Whether the objective bounds a latency: only then goodput is another thing than throughput."""
+    """Return True if the objective bounds a latency: only then goodput differs from throughput."""
     objective = report["objective"]
     return bool(objective and Objective.parse(objective["text"]).limits())
 
@@ -242,7 +243,7 @@ def _error_table(report: Record) -> Table:
     for keys, _, step, _ in _each_step(report):
         for kind, count in (step.get("speed") or {}).get("errors", {}).items():
             rows.append([*keys, kind, f"{count:,}"])
-    return "Failed requests, apart from all latencies", [*_key_columns(report), "error", "requests"], rows
+    return "Failed requests (not in the latencies)", [*_key_columns(report), "error", "requests"], rows
 
 
 def _find_figure(step: Record, name: str) -> Any:
@@ -250,7 +251,7 @@ def _find_figure(step: Record, name: str) -> Any:
 
 
 def _change_cells(change: Record | None, digits: int, *, same: bool = False) -> tuple[str, str]:
-    """A change and the ends of its interval; where all verdicts are the same the ends say nothing."""
+    """Return a change and its interval; without the interval if all verdicts are the same."""
     if change is None:
         return DASH, DASH
     if change["low"] is None or same:

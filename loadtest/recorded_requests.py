@@ -1,8 +1,8 @@
-"""Requests of a judge rebuilt by running a system's coroutine: from recorded runs, or from a file of tasks.
+"""Requests of a judge, rebuilt by running a scenario's coroutine: from recorded runs, or from a file of tasks.
 
-A recorded conversation is replayed against its record, so prefixes are shared as they were. For tasks the
-coroutine runs on made-up answers; a request that contains one is left out. Requests that show the same two
-answers in both orders are paired.
+A recorded conversation is replayed against its record, so prefixes are shared as they were. For tasks the coroutine
+runs on made-up answers; a request that contains one is omitted. Requests that show the same two answers in both orders
+are paired.
 """
 
 from __future__ import annotations
@@ -43,8 +43,10 @@ from .verdict_readers import choose_reader
 
 
 def pair_orders(requests: Sequence[LoadRequest]) -> list[LoadRequest]:
-    """The requests of one conversation, those with a verdict of A or B paired where they consist of the same lines in
-    another order: that is what exchanging the answers does to a prompt.
+    """Return the requests of one conversation with pairwise ones paired.
+
+    Requests with a verdict of A or B form a pair if they consist of the same lines in another order, which is the
+    effect of exchanging the answers in a prompt.
     """
     waiting: dict[tuple[str, ...], int] = {}
     paired = list(requests)
@@ -83,9 +85,10 @@ RequestsAndNotes = tuple[list[LoadRequest], list[str]]
 
 
 def recorded_requests(folder: Path, role: str | None = None) -> RequestsAndNotes:
-    """The requests of all conversations of a run, or of all runs of a sweep; and what a person should know of them.
+    """Return the requests of all conversations of a run or a sweep, with notes for the user.
 
-    :raises ConfigurationError: the folder is neither, there is no such role, or nothing is known of what it was sent.
+    Raises:
+        ConfigurationError: The folder is neither, there is no such role, or its requests are unknown.
     """
     if not is_sweep(folder):
         return asyncio.run(_requests_of_run(RunFolder.open(folder), "", role))
@@ -124,24 +127,25 @@ async def _requests_of_run(folder: RunFolder, prefix: str, role_name: str | None
                 )
             requests += pair_orders(conversation_requests)
     if not requests:
-        why = f"what {unknown} of its requests were is not known" if unknown else "it was asked nothing"
+        why = f"{unknown} of its requests are unknown" if unknown else "it received no requests"
         raise ConfigurationError(f"{folder.path}: no request of the role '{role.name}' can be rebuilt: {why}")
-    note = f"{folder.path}: what {unknown} requests of the {role.name} were is not known; they are left out"
+    note = f"{folder.path}: {unknown} requests of the {role.name} are unknown and were left out"
     return requests, [note] if unknown else []
 
 
 def _task_id(scenario: AnyScenario, key: str, record: Any, labels: list[str]) -> str:
-    """The id of a conversation's task, which is the same for all candidates and repeats."""
+    """Return the id of a conversation's task, equal for all candidates and repeats."""
     try:
         return str(scenario.task(record).id)
-    except Exception:  # of a record that is damaged, or of a system that reads its tasks otherwise today
+    except Exception:  # the record is damaged, or the scenario reads its tasks differently now
         return key.removeprefix(f"{label_of_key(key, labels)}/")
 
 
 def judging_role(roles: tuple[Role, ...], name: str | None, source: str) -> Role:
-    """The role whose requests are meant: the one that is named, the judge, or the role whose models are compared.
+    """Return the role whose requests are sent: the named one, the judge, or the role whose models are compared.
 
-    :raises ConfigurationError: there is no role of that name.
+    Raises:
+        ConfigurationError: There is no role of that name.
     """
     if name is None:
         return judge_role(roles) or compared_role(roles)
@@ -154,7 +158,7 @@ def judging_role(roles: tuple[Role, ...], name: str | None, source: str) -> Role
 def _recorded_request(key: str, exchange: Exchange, item: str) -> LoadRequest:
     assert exchange.messages is not None
     assert exchange.sampling is not None
-    # Tokens of the recorded model's own replies mean nothing to another one.
+    # Tokens of the recorded model's replies mean nothing to another model.
     messages = tuple(
         Message(message.role, message.content, None, message.calls, message.call_id, message.name)
         for message in exchange.messages
@@ -178,16 +182,17 @@ _JUDGE_MODEL = "simulated:judge"
 def task_requests(
     scenario: AnyScenario, file: Path, settings: Mapping[str, Any], role: str | None = None
 ) -> RequestsAndNotes:
-    """What the judge of a system is asked about the tasks of a file. ``settings`` are those of the system.
+    """Return the requests of a scenario's judge about the tasks of a file. `settings` are those of the scenario.
 
-    :raises ConfigurationError: the settings are wrong, or the judge is shown what other models say, so that nothing is
-        known of its requests without a run.
-    :raises DatasetError: a record is wrong; the message names file, line and field.
+    Raises:
+        ConfigurationError: The settings are wrong, or the judge sees other models' answers, so that its requests are
+            unknown without a run.
+        DatasetError: A record is wrong; the message names file, line and field.
     """
     judge = judging_role(scenario.roles, role, scenario.name)
     if len(scenario.roles) > 1:
         raise ConfigurationError(
-            f"{scenario.name}: its {judge.name} is asked about what other models say; give the folder of a run of it"
+            f"{scenario.name}: its {judge.name} judges other models' answers; give the folder of a run instead"
         )
     name = compared_role(scenario.roles).name
     options = {name: [_JUDGE_MODEL], **settings, scenario.data: str(file)}
@@ -204,7 +209,7 @@ async def _collect_requests(scenario: AnyScenario, converse: Converse[Any], task
     verdict_source = scenario if isinstance(scenario, SupportsKnownVerdicts) else None
     for task in tasks:
         meter = Meter(Budget(), "run", clock.now())
-        # Nothing is recorded: a conversation that asks no journal has none.
+        # Nothing is recorded, so no journal is needed.
         services = RunServices(
             0, clock, cast(Journal, None), EventStream(), meter, LoopYield(), Budget(), StepExecutor(clock)
         )
@@ -217,7 +222,7 @@ async def _collect_requests(scenario: AnyScenario, converse: Converse[Any], task
 
 
 class _RequestCollector(Conversation):
-    """A conversation whose requests are collected; each is answered with something of the wanted form."""
+    """Conversation that collects requests and answers each with something of the requested form."""
 
     __slots__ = ("_made_up", "_replies", "requests")
 

@@ -1,9 +1,8 @@
 """Requests from files: chat requests in OpenAI's form (bodies or batch lines), and judgments of MT-Bench.
 
-A field of a chat request that would change the answer and cannot be obeyed is refused. Of a judgment the prompt
-is the request and the recorded verdict its reference; both orders of a pairwise judgment are requests. Such
-files hold no system prompts: they are given in a file of their own (``judge_prompts.jsonl`` of FastChat), or
-ours are used.
+A field of a chat request that would change the answer and is not supported is refused. For a judgment the prompt is the
+request and the recorded verdict its reference; both orders of a pairwise judgment are requests. Such files contain no
+system prompts: they are given in a separate file (`judge_prompts.jsonl` of FastChat), or ours are used.
 """
 
 from __future__ import annotations
@@ -34,26 +33,29 @@ LOAD_TEMPLATES = {
     "lengths.task": frozenset({"number"}),
 }
 _JUDGMENT_SAMPLING = Sampling(temperature=0.0, max_tokens=2048)
-_VERDICT_FORM = re.compile(r"\[\[(?:rating|A)\]\]")  # a prompt that names the form of the verdict holds the instruction
+_VERDICT_FORM = re.compile(
+    r"\[\[(?:rating|A)\]\]"
+)  # a prompt that names the form of the verdict contains the instruction
 UNPARSED_SCORE = -1
 
 
 def load_prompts() -> dict[str, str]:
-    """The texts of the pack by name, those without placeholders."""
+    """Return the prompts of the pack without placeholders, by name."""
     pack = load_pack(str(LOAD_PACK), LOAD_TEMPLATES)
     return {name: pack.render(name) for name in LOAD_TEMPLATES if not LOAD_TEMPLATES[name]}
 
 
 def judgment_requests(path: Path, prompts: Path | None = None) -> RequestsAndNotes:
-    """The requests of a file of judgments, and what a person should know of them.
+    """Return the requests of a file of judgments, with notes for the user.
 
-    :raises DatasetError: a record is wrong; the message names file, line and field.
+    Raises:
+        DatasetError: A record is wrong; the message names file, line and field.
     """
     systems = {} if prompts is None else _system_prompts(prompts)
     own = load_prompts()
     requests: list[LoadRequest] = []
     lines: dict[str, int] = {}
-    lacking = 0
+    bare = 0
     for line, raw in read_records(path):
         if isinstance(raw, DatasetError):
             raise raw
@@ -65,17 +67,17 @@ def judgment_requests(path: Path, prompts: Path | None = None) -> RequestsAndNot
                 system = systems.get(template)
                 if system is None and _VERDICT_FORM.search(request.messages[-1].content) is None:
                     system = own[f"judgments.{request.reader}"]
-                    lacking += 1
+                    bare += 1
                 if system:
                     request = _with_system(request, system)
                 requests.append(request)
         except FieldError as error:
             raise DatasetError(str(error), path=str(path), line=line, field=error.field) from None
     notes = []
-    if lacking:
+    if bare:
         notes.append(
-            f"{path}: {lacking} of {len(requests)} prompts hold no instruction, for it stood in a system prompt; they "
-            "get one of our own (--prompts FILE gives the original ones)"
+            f"{path}: {bare} of {len(requests)} prompts contain no instruction, since it was in a system prompt; "
+            "a built-in one is used (--prompts FILE supplies the original ones)"
         )
     return requests, notes
 
@@ -99,7 +101,7 @@ def _requests_of_judgment(raw: Mapping[str, Any]) -> Iterator[tuple[LoadRequest,
     ids = [f"{question}/{models[index]}-{models[1 - index]}/{turn}" for index in (0, 1)]
     for index, game in enumerate(("g1", "g2")):
         winner = raw.get(f"{game}_winner")
-        first = ("model_1", "model_2")[index]  # who stands first in this game
+        first = ("model_1", "model_2")[index]  # the first answer in this game
         label = {"tie": "tie", first: "A", ("model_2", "model_1")[index]: "B"}.get(str(winner))
         prompt = text_field(raw, f"{game}_user_prompt")
         yield _judgment_request(ids[index], prompt, "pair", question, label, ids[1 - index]), template
@@ -138,7 +140,7 @@ def _system_prompts(path: Path) -> dict[str, str]:
 _LINE_FIELDS = ("id", "custom_id", "method", "url", "timestamp", "reference", "item", "pair", "reader", "affinity")
 _IGNORED_FIELDS = ("model", "stream", "stream_options", "user", "metadata", "store", "seed", "service_tier",
     "prompt_cache_key",
-         "safety_identifier")  # fmt: skip  # change no answer, or are set by the load test itself
+         "safety_identifier")  # fmt: skip  # do not change answers, or are set by the load test
 _BODY_FIELDS = ("messages", "max_tokens", "max_completion_tokens", "temperature", "top_p", "stop", "response_format",
     "tools",
          "tool_choice", "parallel_tool_calls", "frequency_penalty", "presence_penalty", "top_k", "min_p", "n",
@@ -149,9 +151,10 @@ _ANY_OBJECT = {"type": "object", "additionalProperties": True}
 
 
 def chat_requests(path: Path) -> RequestsAndNotes:
-    """The requests of a file. Times count from the first of them.
+    """Return the requests of a file. Times count from the first of them.
 
-    :raises DatasetError: a record is wrong; the message names file, line and field.
+    Raises:
+        DatasetError: A record is wrong; the message names file, line and field.
     """
     requests: list[LoadRequest] = []
     lines: dict[str, int] = {}
@@ -173,7 +176,7 @@ def chat_requests(path: Path) -> RequestsAndNotes:
     timed = [request.at for request in requests if request.at is not None]
     if timed and len(timed) < len(requests):
         bare = next(request for request in requests if request.at is None)
-        message = "is missing, and other lines have one"
+        message = "is missing, although other lines have one"
         raise DatasetError(message, path=str(path), line=lines[bare.id], field="timestamp")
     return [_from_start(request, min(timed)) for request in requests] if timed else requests, []
 
@@ -184,17 +187,17 @@ def _from_start(request: LoadRequest, start: float) -> LoadRequest:
 
 def _chat_request(raw: Mapping[str, Any], line: int) -> LoadRequest:
     body = raw.get("body", raw)
-    within = "body." if body is not raw else ""
+    prefix = "body." if body is not raw else ""
     if not isinstance(body, Mapping):
         raise FieldError("body", f"expected an object, found {preview(body)}")
     for name, value in body.items():
         is_known = name in _BODY_FIELDS or name in _IGNORED_FIELDS or (body is raw and name in _LINE_FIELDS)
         if not is_known and value is not None:
-            raise FieldError(within + name, "is not supported; leave it out")
+            raise FieldError(prefix + name, "is not supported; leave it out")
     if body.get("n") not in (None, 1):
-        raise FieldError(f"{within}n", f"expected 1, found {preview(body['n'])}")
-    messages = _chat_messages(body.get("messages"), f"{within}messages")
-    sampling = _request_sampling(body, within)
+        raise FieldError(f"{prefix}n", f"expected 1, found {preview(body['n'])}")
+    messages = _chat_messages(body.get("messages"), f"{prefix}messages")
+    sampling = _request_sampling(body, prefix)
     reader = raw.get("reader")
     if reader is not None and reader not in READERS:
         raise FieldError("reader", f"expected one of {', '.join(READERS)}, found {preview(reader)}")
@@ -210,7 +213,7 @@ def _chat_request(raw: Mapping[str, Any], line: int) -> LoadRequest:
         reference=float(reference) if isinstance(reference, int | float) else reference,
         pair=record_id(raw, "pair") or "",
         at=_timestamp(raw.get("timestamp")),
-        tools=_toolbox(body, within),
+        tools=_toolbox(body, prefix),
         item=record_id(raw, "item") or "",
     )
 
@@ -250,26 +253,26 @@ def _tool_call(call: Any, field: str) -> ToolCall:
     return ToolCall(str(call.get("id") or ""), function["name"], str(function.get("arguments") or ""))
 
 
-def _request_sampling(body: Mapping[str, Any], within: str) -> Sampling:
+def _request_sampling(body: Mapping[str, Any], prefix: str) -> Sampling:
     def number(name: str, default: float, low: float, high: float) -> float:
         value = body.get(name)
         if value is None:
             return default
         if isinstance(value, bool) or not isinstance(value, int | float) or not low <= value <= high:
-            raise FieldError(within + name, f"expected a number from {low:g} to {high:g}, found {preview(value)}")
+            raise FieldError(prefix + name, f"expected a number from {low:g} to {high:g}, found {preview(value)}")
         return value
 
     field = "max_completion_tokens" if body.get("max_completion_tokens") is not None else "max_tokens"
     stop = body.get("stop") or []
     stops: Sequence[Any] = [stop] if isinstance(stop, str) else stop
     if not isinstance(stops, list) or not all(isinstance(item, str) for item in stops):
-        raise FieldError(f"{within}stop", f"expected texts, found {preview(stop)}")
+        raise FieldError(f"{prefix}stop", f"expected texts, found {preview(stop)}")
     return Sampling(
         temperature=number("temperature", 1.0, 0, 2),
         top_p=number("top_p", 1.0, 0, 1),
         max_tokens=int(number(field, _DEFAULT_TOKENS, 1, 2**31 - 1)),
         stop=tuple(stops),
-        schema=_response_schema(body.get("response_format"), f"{within}response_format"),
+        schema=_response_schema(body.get("response_format"), f"{prefix}response_format"),
         top_k=int(number("top_k", 0, 0, 2**31 - 1)),
         min_p=number("min_p", 0.0, 0, 1),
         repeat_penalty=number("repeat_penalty", 1.0, 0.01, 100),
@@ -297,20 +300,20 @@ def _response_schema(response_format: Any, field: str) -> Mapping[str, Any] | No
     return schema
 
 
-def _toolbox(body: Mapping[str, Any], within: str) -> Toolbox | None:
+def _toolbox(body: Mapping[str, Any], prefix: str) -> Toolbox | None:
     tools, choice = body.get("tools"), body.get("tool_choice")
     if not tools or choice == "none":
         return None
     if choice not in (None, "auto", "required"):
-        raise FieldError(f"{within}tool_choice", f"expected none, auto or required, found {preview(choice)}")
+        raise FieldError(f"{prefix}tool_choice", f"expected none, auto or required, found {preview(choice)}")
     try:
         return Toolbox(tools, required=choice == "required", single=body.get("parallel_tool_calls") is False)
     except ConfigurationError as error:
-        raise FieldError(f"{within}tools", str(error)) from None
+        raise FieldError(f"{prefix}tools", str(error)) from None
 
 
 def _timestamp(value: Any) -> float | None:
-    """Seconds on any clock."""
+    """Return seconds on any clock."""
     if value is None:
         return None
     if isinstance(value, int | float) and not isinstance(value, bool):

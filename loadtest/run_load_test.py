@@ -1,7 +1,7 @@
-"""A load test from its settings to its last step: unloaded passes, what step comes next, carrying it out, resuming.
+"""Load test from its settings to its last step: unloaded passes, choice of the next step, execution, resuming.
 
-What comes next follows from the settings and from the steps in the log alone, so a resumed test goes on with
-the very step, and the very requests, at which it stood.
+The next step depends only on the settings and the steps in the log, so a resumed test continues with the same step and
+the same requests.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ from .workload import Workload, WorkloadOptions, absolute_source, open_workload
 
 @dataclass(slots=True)
 class StepResult:
-    """A judge in an ended step: its figures by name, and the terms of the objective that it missed."""
+    """Result of a judge in an ended step: its figures by name, and the terms of the objective that it missed."""
 
     measured: StepMeasurement
     figures: dict[str, float | None]
@@ -49,40 +49,40 @@ class StepResult:
 
     @property
     def met(self) -> bool:
-        """Whether the step met the objective, without its queue growing without bound."""
+        """True if the step met the objective and its queue did not grow without bound."""
         return not self.missed and not self.measured.saturated
 
 
 def unloaded_passes(work: LoadRequests) -> list[int]:
-    """Which passes without load belong to the test; one with other seeds where answers are sampled."""
+    """Return the unloaded passes of the test, including one with other seeds if answers are sampled."""
     sampled = any(request.sampling.temperature > 0 for request in work)
     return [BASELINE, SECOND_BASELINE, *([OTHER_SEEDS] if sampled else [])]
 
 
 def tried_rates(results: Mapping[tuple[int, str], StepResult], judge: str, arrivals: Arrivals) -> list[RateResult]:
-    """What a judge has come to in the steps of one kind of load, as plans of rates take it."""
-    tried = []
+    """Return a judge's results in the steps of one kind of load, as rate plans need them."""
+    rates = []
     for (_, label), result in sorted(results.items(), key=lambda item: item[0]):
         step = result.measured.step
         if label == judge and step.arrivals == arrivals and not step.unloaded:
             rate = float(step.concurrency or 0) if arrivals == "closed" else step.rate or 0.0
-            tried.append(RateResult(rate, result.met, result.measured.saturated))
-    return tried
+            rates.append(RateResult(rate, result.met, result.measured.saturated))
+    return rates
 
 
 def plan_step(
     settings: LoadSettings, index: int, labels: Sequence[str], arrivals: Arrivals, rate: float, requests_known: int
 ) -> LoadStep:
-    """The step at a rate; of a closed loop, with so many requests in flight. ``requests_known``: how many there are."""
+    """Return the step at a rate (in a closed loop: with this many requests in flight) of `requests_known` requests."""
     requests, seconds = settings.length
     if arrivals == "replay" and settings.requests is None and settings.seconds is None:
-        requests, seconds = requests_known, None  # all of the recording, once
+        requests, seconds = requests_known, None  # the whole recording, once
     closed = arrivals == "closed"
     return LoadStep(
         index,
         tuple(labels),
         arrivals,
-        rate=None if closed or not rate else rate,  # of a replay none: as it was recorded
+        rate=None if closed or not rate else rate,  # None for a replay: as recorded
         concurrency=int(rate) if closed else None,
         requests=requests,
         seconds=seconds,
@@ -92,7 +92,7 @@ def plan_step(
 
 @dataclass(slots=True)
 class LiveJudge:
-    """One judge in the current step."""
+    """State of one judge in the current step."""
 
     label: str
     stream: JudgeStream | None = None
@@ -103,7 +103,7 @@ class LiveJudge:
     ended: int = 0
 
     def on_request_end(self, request: SentRequest) -> None:
-        """A request has ended."""
+        """Count a request that has ended."""
         self.ended += 1
         self.dispatch.record(request.dispatched - request.intended)
         if request.error:
@@ -116,7 +116,7 @@ class LiveJudge:
 
 @dataclass(slots=True)
 class LiveStep:
-    """The current step; ``planned`` is how many requests of all judges it will send, None where that is unknown."""
+    """Current step; `planned` is the total number of requests of all judges, None if unknown."""
 
     step: LoadStep
     judges: dict[str, LiveJudge]
@@ -125,16 +125,16 @@ class LiveStep:
     began: float = 0.0  # clock's time
 
 
-# Figures of an ended step that are no figures of speed, such as ``drift`` and ``parse_fail``.
+# Figures of an ended step other than speed, such as `drift` and `parse_fail`.
 ReadVerdictFigures = Callable[[LoadHistory, LoadStep, str], Mapping[str, float | None]]
 _FIRST_REQUESTS = 3  # requests of the first pass of which at least one must be answered
 
 
 class LoadTest:
-    """Make it, then ``run`` it once. ``results`` has the ended steps by index and judge; ``live`` is the current one.
+    """Load test; `run` it once. `results` has the ended steps by index and judge; `live` is the current step.
 
-    :param folder: where the log is, or will be; it exists and is this test's own. :param judged: figures of verdicts of
-        a judge in an ended step, for objectives such as ``drift``.
+    `folder` is where the log is or will be; it exists and belongs to this test. `judged` returns figures of verdicts of
+    a judge in an ended step, for objectives such as `drift`.
     """
 
     def __init__(
@@ -161,7 +161,7 @@ class LoadTest:
             check_recorded_times(work)
 
     def interrupt(self) -> None:
-        """Let no further request in; the test ends once those under way are answered."""
+        """Admit no further request; the test ends once those in flight are answered."""
         self.interrupted = True
         if self._part is not None:
             self._part.stop()
@@ -169,15 +169,16 @@ class LoadTest:
             self._pausing.cancel()
 
     def halt(self) -> None:
-        """Stop now; requests under way are sent again when the test goes on."""
+        """Stop now; requests in flight are sent again when the test is resumed."""
         self.interrupted = True
         self._scope.cancel()
 
     async def run(self) -> None:
-        """Carry the test out, or go on with it where its log says that it stood.
+        """Run the test, or resume it from its log.
 
-        :raises VivaError: one that every further request would meet, such as a refused key; or the log cannot be
-            written. What has ended stays in the log.
+        Raises:
+            VivaError: Every further request would fail alike, for example because of a refused key; or the log cannot
+                be written. Ended steps stay in the log.
         """
         async with LoadLog(self.folder / LOG_FILE, self.clock, self._fail) as log:
             self._log = log
@@ -197,9 +198,10 @@ class LoadTest:
     # -- what comes next ------------------------------------------------------------------------------------------
 
     def has_remaining(self) -> bool:
-        """Whether anything is left to send. Takes the figures of all steps that have ended.
+        """Return True if requests remain to be sent. Loads the figures of all ended steps.
 
-        :raises JournalError: the log cannot be read.
+        Raises:
+            JournalError: The log cannot be read.
         """
         if not (self.folder / LOG_FILE).exists():
             return True
@@ -216,7 +218,7 @@ class LoadTest:
             )
 
     def _take_ended(self) -> list[LoadStep]:
-        """Take the figures of the ended steps from the log; returned are those that have begun and not ended."""
+        """Load the figures of the ended steps from the log; return the unfinished steps."""
         unfinished = []
         for logged in self._history.steps():
             self._index = max(self._index, logged.step.index + 1)
@@ -227,7 +229,7 @@ class LoadTest:
         return unfinished
 
     def _remaining_unloaded(self) -> list[int]:
-        """The unloaded passes that have not begun."""
+        """Return the unloaded passes that have not begun."""
         begun = {logged.step.index for logged in self._history.steps()}
         return [index for index in unloaded_passes(self.work) if index not in begun]
 
@@ -250,7 +252,7 @@ class LoadTest:
                 await self._run_step(
                     self._planned(arrivals, lowest, *(label for label, rate in pending if rate == lowest))
                 )
-            else:  # judges take turns at each rate, so that what changes with time changes for all of them
+            else:  # judges take turns at each rate, so that changes over time affect all of them
                 for label, rate in pending:
                     await self._run_step(self._planned(arrivals, rate, label))
 
@@ -260,7 +262,7 @@ class LoadTest:
     # -- one step -------------------------------------------------------------------------------------------------
 
     async def _run_step(self, step: LoadStep) -> None:
-        """Run a step, or what is left of it, and take its figures."""
+        """Run a step, or what remains of it, and compute its figures."""
         if not step.unloaded:
             await self._pause()
         if self.interrupted:
@@ -279,7 +281,7 @@ class LoadTest:
         self._conclude(self._logged(step))
 
     async def _pause(self) -> None:
-        """Before each step but the first of this process."""
+        """Pause before each step except the first of this process."""
         if self.settings.pause and self.live is not None and not self.interrupted:
             with anyio.CancelScope() as self._pausing:
                 await self.clock.sleep(self.settings.pause)
@@ -290,19 +292,21 @@ class LoadTest:
         judges = [judge for judge in self.judges if judge.label in labels and not end_reason(logged, judge.label)]
         if not judges:
             return
-        settings, work, apart = self.settings, self.work, self.settings.together
+        settings, work, independent = self.settings, self.work, self.settings.together
         earlier = {label: self._elapsed(step, label) for label in labels}
         first = not any(earlier.values())
         finished = {judge.label: self._history.finished(step.index, judge.label) for judge in judges}
         streams = [
-            judge_stream(step, part, judge, work, settings.seed, finished[judge.label], first=first, apart=apart)
+            judge_stream(
+                step, part, judge, work, settings.seed, finished[judge.label], first=first, independent=independent
+            )
             for judge in judges
         ]
         seconds = step.seconds
         if seconds is not None and not first:
-            # What is left of an open loop is known by its number of requests, of a closed one by its time.
+            # The remainder of an open loop is a number of requests, that of a closed loop a time.
             seconds = max(0.0, seconds - max(earlier.values())) if step.arrivals == "closed" else None
-        counts = [planned_requests(step, work, settings.seed, judge, apart=apart) for judge in judges]
+        counts = [planned_requests(step, work, settings.seed, judge, independent=independent) for judge in judges]
         live = {stream.judge.label: LiveJudge(stream.judge.label, stream) for stream in streams}
         salt = OTHER_SEEDS if step.index == OTHER_SEEDS else 0
         sender = RequestSender(self.clock, work, settings.seed, salt, settings.retries)
@@ -344,7 +348,7 @@ class LoadTest:
             self.interrupted = True
 
     def _elapsed(self, step: LoadStep, label: str) -> float:
-        """For how many seconds a judge's requests were let in by the parts before; 0 where there is none."""
+        """Return for how many seconds earlier parts admitted a judge's requests; 0 if there are none."""
         longest: dict[int, float] = {}
         for part, _, timing in self._history.timings(step.index, label):
             longest[part] = max(longest.get(part, 0.0), timing.intended)
@@ -352,10 +356,14 @@ class LoadTest:
 
     @staticmethod
     def _check_any_answered(judge: LiveJudge, request: SentRequest) -> None:
-        """:raises Unavailable: the first requests of all have failed; nothing would be measured."""
+        """Check that the first requests have not all failed.
+
+        Raises:
+            Unavailable: They have; nothing would be measured.
+        """
         if judge.ended == _FIRST_REQUESTS and sum(judge.errors.values()) == judge.ended:
             raise Unavailable(
-                f"the first {judge.ended} requests, sent one by one, have all failed; the last: {request.message}",
+                f"the first {judge.ended} requests, sent one by one, all failed; the last: {request.message}",
                 model=judge.label,
             )
 
@@ -363,7 +371,7 @@ class LoadTest:
         return next(logged for logged in self._history.steps() if logged.step.index == step.index)
 
     def _conclude(self, logged: LoggedStep) -> None:
-        """Take the figures of an ended step."""
+        """Compute the figures of an ended step."""
         step = logged.step
         for label in step.judges:
             [backend] = [judge.backend for judge in self.judges if judge.label == label]
@@ -391,7 +399,7 @@ _VERDICT_FIGURES = {"drift", "agreement", "parse_fail", "truncated", "refused"}
 
 @dataclass(slots=True)
 class LoadLaunch:
-    """A load test that can be carried out with ``hold``; ``test`` is there while and after it runs."""
+    """Load test ready to `run`; `test` is available while and after it runs."""
 
     folder: LoadFolder
     settings: LoadSettings
@@ -400,20 +408,21 @@ class LoadLaunch:
     test: LoadTest | None = None
 
     def unloaded_notes(self) -> list[str]:
-        """Return what comes before the steps, which nobody asked for by name."""
+        """Return a note on the unloaded passes, which come before the requested steps."""
         requests = min(self.settings.baseline, len(self.work.requests))
         if not requests:
             return []
         passes = len(unloaded_passes(self.work.requests))
         return [
-            f"{passes} unloaded passes of {requests:,} requests come before the steps, one request in flight: verdicts "
-            "under load are compared with them (--baseline bounds them; 0 leaves them out)"
+            f"{passes} unloaded passes of {requests:,} requests run first, with one request in flight: verdicts under "
+            "load are compared with them (--baseline limits them; 0 disables them)"
         ]
 
     async def run(self, ready: Callable[[LoadTest], None]) -> LoadTest:
-        """Open the judges and carry the test out; ``ready`` is called once there is something to stop.
+        """Open the judges and run the test; `ready` is called once there is something to stop.
 
-        :raises VivaError: a judge cannot be reached, or every further request would fail alike.
+        Raises:
+            VivaError: A judge cannot be reached, or every further request would fail alike.
         """
         self.folder.lock()
         try:
@@ -435,9 +444,10 @@ class LoadLaunch:
 
 
 def new_load_test(out: Path, source: str, options: WorkloadOptions, settings: LoadSettings) -> LoadLaunch:
-    """A load test in a folder of its own.
+    """Create a load test in a new folder.
 
-    :raises ConfigurationError: requests, judges or folder are wrong.
+    Raises:
+        ConfigurationError: Requests, judges or folder are wrong.
     """
     source = absolute_source(source)
     work = open_workload(source, options)
@@ -450,9 +460,10 @@ def new_load_test(out: Path, source: str, options: WorkloadOptions, settings: Lo
 
 
 def reopen_load_test(out: Path) -> LoadLaunch:
-    """The load test in a folder, to go on with.
+    """Open the load test in a folder to resume it.
 
-    :raises ConfigurationError: there is none, or its requests are not what they were.
+    Raises:
+        ConfigurationError: There is none, or its requests have changed.
     """
     folder = LoadFolder.open(out)
     work_fields = dict(folder.fields["work"])
@@ -462,8 +473,8 @@ def reopen_load_test(out: Path) -> LoadLaunch:
     work = open_workload(source, WorkloadOptions(**work_fields))
     if _requests_digest(work) != folder.fields["requests"]:
         raise ConfigurationError(
-            f"{out}: the requests of {source} are no longer those that the load test began with; restore them, or "
-            "begin a new test with --out"
+            f"{out}: the requests of {source} have changed since the load test began; restore them, or start a new "
+            "test with --out"
         )
     return LoadLaunch(folder, check_load_settings(folder.fields["settings"]), work)
 
@@ -474,7 +485,7 @@ def _options_record(options: WorkloadOptions) -> dict[str, Any]:
 
 
 def _requests_digest(work: Workload) -> str:
-    """What tells these requests, in this order, from any others."""
+    """Return a digest of these requests in this order."""
     digest = hashlib.blake2b(digest_size=16)
     for request in work.requests:
         digest.update(request.id.encode("utf-8", "surrogatepass") + b"\x1f" + request.sampling.digest)

@@ -1,7 +1,7 @@
-"""Verdicts of a judge in each step beside its two unloaded passes: read from the log, as figures and as a record.
+"""Verdicts of a judge in each step next to its two unloaded passes: read from the log, as figures and as a record.
 
-Of a long step every so-manieth answer is read besides the first ones to each request, so that memory stays
-bounded however long it was. The formulas are in ``scoring``.
+In a long step only every n-th answer is read besides the first one to each request, which bounds memory. The formulas
+are in `scoring`.
 """
 
 from __future__ import annotations
@@ -41,20 +41,21 @@ from .verdict_readers import read_judgement
 from .workload import Workload
 
 _FIGURE_FIELDS = load_schema.Changed.model_fields.keys() - {"figure", "changed"}
-_DRAWS = 199  # of a search's steps, whose p-values are not looked at
+_DRAWS = 199  # for steps of a search, whose p-values are not used
 
 
 def describe_requests(requests: Iterable[LoadRequest]) -> dict[str, JudgedRequest]:
-    """What is known of each request without any answer."""
+    """Return what is known of each request without an answer."""
     return {request.id: JudgedRequest(request.item, request.pair, request.reference) for request in requests}
 
 
 @dataclass(slots=True)
 class StepVerdicts:
-    """One judge in one step: its verdicts on first occurrences, in the order in which they were asked for; and all
-    verdicts by request, each under a seed of its own. Failed requests are in neither: they are counted. ``unread`` has
-    for each way in which answers are no verdicts the beginning of the first such answer; ``texts`` the digest of each
-    first answer as a label.
+    """Verdicts of one judge in one step.
+
+    `first` has those on first occurrences in request order, `every` all verdicts by request, each under its own seed.
+    Failed requests are only counted. `unread` has, by reason for a missing verdict, the beginning of the first such
+    answer; `texts` the digest of each first answer as a label.
     """
 
     first: dict[str, Verdict] = field(default_factory=dict)
@@ -65,7 +66,7 @@ class StepVerdicts:
     texts: dict[str, Verdict] = field(default_factory=dict)
 
     def failure_share(self, *failures: str) -> float | None:
-        """The share of all answers that failed in one of these ways; any of them if none is named."""
+        """Return the share of answers that failed in one of these ways, or in any way if none is named."""
         if not self.answers:
             return None
         failed = sum(
@@ -77,17 +78,17 @@ class StepVerdicts:
 
 
 class JudgePasses:
-    """All steps of one judge. Judgements are added in any order."""
+    """Judgements of one judge in all steps, added in any order."""
 
     def __init__(self) -> None:
         self._judgements: dict[int, list[Judgement]] = {}
 
     def add(self, judgement: Judgement) -> None:
-        """Take in a judgement."""
+        """Add a judgement."""
         self._judgements.setdefault(judgement.step, []).append(judgement)
 
     def step(self, index: int) -> StepVerdicts:
-        """The verdicts of a step; empty where it has none."""
+        """Return the verdicts of a step; empty if there are none."""
         verdicts = StepVerdicts()
         for judgement in sorted(self._judgements.get(index, []), key=lambda judgement: judgement.number):
             if judgement.failure == "error":
@@ -109,10 +110,9 @@ class JudgePasses:
         return sorted(self._judgements)
 
     def unloaded(self) -> tuple[VerdictPass, VerdictPass]:
-        """The two unloaded passes that others are compared with.
+        """Return the two unloaded passes that other steps are compared with; empty if a pass is missing.
 
-        The second is that of other seeds where there is one: answers are sampled then, and another draw is as good.
-        Else it is the one with the same seeds. Empty where a pass was not made.
+        If answers are sampled, the second pass is the one with other seeds, since another draw is equally valid.
         """
         second = OTHER_SEEDS if OTHER_SEEDS in self._judgements else SECOND_BASELINE
         return self.step(BASELINE).first, self.step(second).first
@@ -121,9 +121,9 @@ class JudgePasses:
 def passes_by_judge(
     requests: Mapping[str, LoadRequest], steps: Iterable[LoadStep], sent_requests: Iterable[SentRequest]
 ) -> dict[str, JudgePasses]:
-    """The verdicts of all judges, read from what was sent. Requests that the work does not have any more are left out.
+    """Return the verdicts of all judges, read from sent requests; requests that the workload no longer has are skipped.
 
-    :param steps: those whose judges are looked at, so that one without any answer has its place.
+    The judges of `steps` are included even without an answer.
     """
     passes: dict[str, JudgePasses] = {label: JudgePasses() for step in steps for label in step.judges}
     for request in sent_requests:
@@ -135,7 +135,7 @@ def passes_by_judge(
 def objective_figures(
     passes: JudgePasses, step: int, requests: Mapping[str, JudgedRequest], scales: Mapping[str, tuple[float, float]]
 ) -> dict[str, float | None]:
-    """The figures of judgement that an objective may be about, of one step; None where nothing is known of one."""
+    """Return the judgement figures of one step that an objective may use; None if unknown."""
     judged = passes.step(step)
     first, second = passes.unloaded()
     [compared] = judge_rates([judged.first], first, second, requests, scales, draws=_DRAWS)
@@ -150,21 +150,21 @@ def objective_figures(
 
 
 def drift(compared: RateJudgement) -> float | None:
-    """The drift as one number."""
+    """Return the drift as one number."""
     return None if compared.drift is None else compared.drift.value
 
 
 def main_aspect(passes: Sequence[VerdictPass]) -> str:
-    """The aspect by which verdicts are said to be the same: the main score, "" where there are labels alone."""
+    """Return the aspect by which verdicts are compared: the main score, "" if there are labels only."""
     return next(iter(sort_aspects(passes)), "")
 
 
-_MOST_ANSWERS = 20_000  # answers of a judge in a step that are read, besides the first one to each request
+_MOST_ANSWERS = 20_000  # maximum answers read per judge and step, besides the first one to each request
 
 
 @dataclass(slots=True)
 class VerdictFigures:
-    """Figures of verdicts in ended steps, as objectives need them: call it with the log, a step and a judge."""
+    """Figures of verdicts in ended steps for objectives; call it with the log, a step and a judge."""
 
     work: Workload
     _by_id: dict[str, LoadRequest] = field(init=False)
@@ -182,7 +182,7 @@ class VerdictFigures:
 
 
 def read_passes(history: LoadHistory, work: Workload) -> dict[str, JudgePasses]:
-    """All verdicts by judge."""
+    """Return all verdicts by judge."""
     steps = [logged.step for logged in history.steps()]
     return passes_by_judge({request.id: request for request in work.requests}, steps, _read_sent(history, steps))
 
@@ -192,9 +192,9 @@ def _read_sent(
 ) -> Iterator[SentRequest]:
     for step in steps:
         for judge in step.judges if judges is None else judges:
-            every = math.ceil(len(history.finished(step.index, judge)) / _MOST_ANSWERS)
+            stride = math.ceil(len(history.finished(step.index, judge)) / _MOST_ANSWERS)
             for request in history.sent_requests(step.index, judge):
-                if request.occurrence == 0 or request.number % every == 0:
+                if request.occurrence == 0 or request.number % stride == 0:
                     yield request
 
 
@@ -205,11 +205,9 @@ def judgement_record(
     scales: Scales,
     alpha: float = 0.05,
 ) -> dict[str, Any]:
-    """Return one judge as plain data (``load_schema.Judgement``): what two passes without load say of its noise, and
-    the loaded steps in the order given.
+    """Return one judge as plain data (`load_schema.Judgement`): noise of unloaded passes, and the loaded steps.
 
-    Args:
-        alpha: The share of sound judges that are flagged at any step.
+    `alpha` is the share of unaffected judges that are flagged at any step.
     """
     first, second = passes.unloaded()
     aspect = main_aspect([first, second])
@@ -230,7 +228,7 @@ def judgement_record(
 
 
 def load_name(step: LoadStep) -> str:
-    """A step's load in a few letters: ``8/s`` for each judge, or ``16 in flight``."""
+    """Return a short name of a step's load: `8/s` for each judge, or `16 in flight`."""
     if step.concurrency is not None:
         return f"{step.concurrency} in flight"
     return "recorded times" if step.rate is None else f"{step.rate:g}/s"
@@ -281,18 +279,18 @@ def _unloaded_fields(
     aspect: str,
     level: float,
 ) -> dict[str, Any]:
-    """Return what is known of a judge without load: its mean score, and how far two passes differ."""
+    """Return the figures of a judge without load: its mean score, and the difference of two passes."""
     numbers = request_clusters(requests)
     scores = [(aspect_score(verdict, aspect), str(numbers[id_])) for id_, verdict in first.items() if id_ in numbers]
     mean = clustered_mean(*_known_columns(scores)) if aspect else None
     seeds = {id_: [verdict, resampled[id_]] for id_, verdict in first.items()
              if id_ in (resampled := passes.step(OTHER_SEEDS).first)}  # fmt: skip
-    every = [verdict for verdict_pass in (first, second) for verdict in verdict_pass.values()]
+    verdicts = [verdict for verdict_pass in (first, second) for verdict in verdict_pass.values()]
     return {
         "second_pass": "other seeds" if OTHER_SEEDS in passes.steps else "same seeds",
         "answers": [len(first), len(second)],
         "mean": None if mean is None else mean.mean,
-        "unreadable": sum(verdict.failure != "" for verdict in every) / len(every) if every else None,
+        "unreadable": sum(verdict.failure != "" for verdict in verdicts) / len(verdicts) if verdicts else None,
         "unread": passes.step(BASELINE).unread,
         "noise": _noise_fields(first, second, requests, aspect, level),
         "agreement": verdict_agreement(second, first, requests, aspect, level),
@@ -306,8 +304,9 @@ def _unloaded_fields(
 def _noise_fields(
     first: VerdictPass, second: VerdictPass, requests: Mapping[str, JudgedRequest], aspect: str, level: float
 ) -> dict[str, Any] | None:
-    """The second unloaded pass less the first, by the main score: ``change`` of the mean with its p-value, and
-    ``apart``, the mean distance of two verdicts on a request. None where there are no scores in both.
+    """Return the second unloaded pass minus the first, by the main score; None without scores in both.
+
+    `change` is that of the mean, with its p-value, and `apart` the mean distance of two verdicts on a request.
     """
     numbers = request_clusters(requests)
     pairs = [
@@ -341,7 +340,7 @@ def _known_columns(rows: Sequence[tuple[float | None, str]]) -> tuple[list[float
 def _same_texts(
     loaded: StepVerdicts, unloaded: StepVerdicts, requests: Mapping[str, JudgedRequest], level: float
 ) -> VerdictAgreement | None:
-    """Compare answers byte for byte with those of the first unloaded pass, to the same requests with the same seeds."""
+    """Compare answers byte by byte with the first unloaded pass, for the same requests and seeds."""
     return verdict_agreement(loaded.texts, unloaded.texts, requests, "", level)
 
 
@@ -354,7 +353,7 @@ def _running_change(
     position: int,
     alpha: float,
 ) -> RunningChange | None:
-    """Return the mean change as it could be told while the step went on, by the order in which requests were sent."""
+    """Return the mean change as known during the step, in the order in which requests were sent."""
     figure = rate.figure("scores")
     if figure is None:
         return None

@@ -1,9 +1,9 @@
 """Speed of one judge in one step, from the log: which requests count, latencies, throughput, client health.
 
-Counted are the requests that were due in the steady part of the step: behind its warm-up, and before its last
-few, which met less load than the others because nothing came behind them. Of a part that was killed only what
-was due before the first lost request counts, or the slow ones would be missing. A figure that was measured by a
-client at its limit is a figure of the client, so event-loop lag, CPU and dispatch delay are watched.
+Requests count if they were due in the steady part of the step: after its warm-up, and before its last few, which met
+less load because nothing followed them. Of a killed part only requests due before the first lost one count, since
+otherwise the slow ones would be missing. Event-loop lag, CPU and dispatch delay are monitored because a client at its
+limit would measure itself.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ from .load_driver import INTERRUPTED, SATURATED, TOO_MANY
 from .load_log import LoadHistory, LoggedPart, LoggedStep
 from .load_records import LoadStep
 
-# Beyond these the client is said to be the bottleneck. Delays count only where they are a part of the latency.
+# Beyond these the client is the bottleneck. Delays count only if they are a notable share of the latency.
 _LATE_SECONDS, _LATE_SHARE = 0.005, 0.05  # p99 of the dispatch delay: seconds, and share of the median latency
 _LAG_SECONDS = 0.050  # p99 of the event loop's lag
 _BUSY = 0.90  # share of a core that the event loop's thread used
 
 
 class ClientHealth:
-    """Watches while entered; ``record`` then says what it saw."""
+    """Monitor of the client, active within its context; `record` then returns the result."""
 
     def __init__(self, clock: Clock) -> None:
         self._lag = None if isinstance(clock, VirtualClock) else LagMonitor(clock)
@@ -49,8 +49,10 @@ class ClientHealth:
         self._thread, self._process = time.thread_time() - self._thread, time.process_time() - self._process
 
     def record(self) -> dict[str, Any]:
-        """``cpu``: share of a core that the event loop's thread used; ``cpu_process``: all threads of the process, in
-        which a local judge may compute too. ``lag`` in milliseconds. Empty under a virtual clock.
+        """Return the measurements; empty under a virtual clock.
+
+        `cpu` is the share of a core used by the event loop's thread; `cpu_process` that of all threads of the process,
+        which may include a local judge. `lag` is in milliseconds.
         """
         if self._lag is None:
             return {}
@@ -66,7 +68,7 @@ class ClientHealth:
 
 
 def merge_health(records: list[dict[str, Any]]) -> dict[str, Any]:
-    """One record for several parts: shares weighted by time, the worst lag."""
+    """Merge the records of several parts: shares weighted by time, the worst lag."""
     measured = [record for record in records if record]
     if not measured:
         return {}
@@ -83,10 +85,7 @@ def merge_health(records: list[dict[str, Any]]) -> dict[str, Any]:
 
 
 def client_bottleneck(health: Mapping[str, Any], speed: Mapping[str, Any]) -> str:
-    """Why the client was the bottleneck, in a sentence; "" where it was not.
-
-    :param speed: the record of ``Speed``.
-    """
+    """Return why the client was the bottleneck, as a sentence; "" if it was not. `speed` is the record of the step."""
     dispatch = speed["latencies"]["dispatch"].get("p99", 0.0)
     median = speed["latencies"]["e2e"].get("p50", 0.0)
     reasons = []
@@ -102,14 +101,14 @@ def client_bottleneck(health: Mapping[str, Any], speed: Mapping[str, Any]) -> st
 
 
 RUNNING = "running"
-_MOST_COOL_DOWN = 0.1  # of a part, where it is found
+_MOST_COOL_DOWN = 0.1  # maximum share of a part, if determined automatically
 
 
 @dataclass(slots=True)
 class StepMeasurement:
-    """What was measured: ``record`` as JSON data (described in ``docs/load.md``), ``speed`` as distributions.
+    """Measurement of a step: `record` as JSON data (described in `docs/load.md`), `speed` as distributions.
 
-    ``windows``: by part, from when to when requests had to be due to count, in the part's seconds.
+    `windows` has, by part, the start and end of the due times that count, in the part's seconds.
     """
 
     step: LoadStep
@@ -120,11 +119,11 @@ class StepMeasurement:
 
     @property
     def saturated(self) -> bool:
-        """Whether the queue grew without bound."""
+        """True if the queue grew without bound."""
         return self.record["end"] in (SATURATED, TOO_MANY)
 
     def figures(self, objective: Objective) -> dict[str, float | None]:
-        """The figures of speed that an objective may be about."""
+        """Return the speed figures that an objective may use."""
         record = self.record
         requests = record["requests"]
         values: dict[str, float | None] = {
@@ -148,14 +147,14 @@ class StepMeasurement:
 
 @dataclass(slots=True)
 class _PartSeries:
-    """A part's requests, read once: what its window follows from."""
+    """Requests of a part, read once to determine its window."""
 
     logged: LoggedPart
     tail: int
     latencies: BatchMeans = field(default_factory=BatchMeans)
     count: int = 0
     last: float = 0.0
-    lost: bool = False  # a request is missing: nothing behind it counts
+    lost: bool = False  # a request is missing: nothing after it counts
     due: deque[float] = field(default_factory=deque)  # when the last ones were due
     total: float = 0.0  # of latencies
 
@@ -173,7 +172,7 @@ class _PartSeries:
     ) -> tuple[float, float]:
         start = (steadiness.begin or 0.0) if warm_up is None else warm_up
         let_in = self.logged.watched.get("judges", {}).get(judge, {}).get("let_in")
-        if let_in is None:  # it was killed
+        if let_in is None:  # the part was killed
             return start, max(start, self.last)
         if cool_down is None and self.tail and self.count > 2 * self.tail:
             return start, max(start, self.due[0])
@@ -193,51 +192,51 @@ def measure_step(
     unloaded: StepMeasurement | None = None,
     prices: tuple[float, float] = (0.0, 0.0),
 ) -> StepMeasurement:
-    """The figures of a judge in a step.
+    """Return the figures of a judge in a step.
 
-    :param limits: seconds by what is timed, for goodput. :param warm_up: seconds to leave out at the beginning of each
-        part, None to find them. :param cool_down: at its end; found are, in an open loop, the mean latency, in a closed
-        one as many requests as are in flight. :param unloaded: the same judge without load. :param prices: per million
-        tokens.
+    `limits` are seconds by latency, for goodput. `warm_up` seconds at the beginning of each part and `cool_down`
+    seconds at its end are excluded; None determines them (the cool-down is the mean latency in an open loop, and as
+    many requests as are in flight in a closed one). `unloaded` is the same judge without load; `prices` are per million
+    tokens.
     """
     step = logged.step
     if step.unloaded:
-        warm_up = cool_down = 0.0  # nothing builds up, and each request counts
+        warm_up = cool_down = 0.0  # no queue builds up, so each request counts
     series = _read_series(history, logged, judge)
     steady = {part: find_steady_state(part_series.latencies) for part, part_series in series.items()}
     windows = {
         part: part_series.window(judge, steady[part], warm_up, cool_down) for part, part_series in series.items()
     }
     speed = SpeedStatistics(dict(limits or {}))
-    total, within, good, busy = 0, 0, 0, 0.0
+    total, answered, good, busy = 0, 0, 0, 0.0
     for part, _, timing in history.timings(step.index, judge):
         start, end = windows[part]
         total += 1
         if start <= timing.intended < end:
             speed.add(timing)
         if not timing.error and start <= timing.finished < end:
-            within += 1
+            answered += 1
             good += speed.is_good(timing)
         busy += max(0.0, min(timing.finished, end) - max(timing.intended, start))
     seconds = sum(end - start for start, end in windows.values())
     logged_parts = [part_series.logged for part_series in series.values()]
-    judged = [part.watched.get("judges", {}).get(judge, {}) for part in logged_parts]
+    watched_parts = [part.watched.get("judges", {}).get(judge, {}) for part in logged_parts]
     record = {
         "step": step.index,
         "judge": judge,
         "arrivals": step.arrivals,
         "rate": step.rate,
         "concurrency": step.concurrency,
-        "end": judged[-1].get("end", RUNNING) if judged else RUNNING,
+        "end": watched_parts[-1].get("end", RUNNING) if watched_parts else RUNNING,
         "sent": total,
         "windows": [[part, start, end] for part, (start, end) in windows.items()],
         "steady": _all_steady([state.steady for state in steady.values()]),
         **speed.record(seconds, *prices),
         "error_messages": history.messages(step.index, judge) if speed.errors else {},
-        "throughput": within / seconds if seconds > 0 else None,
+        "throughput": answered / seconds if seconds > 0 else None,
         "goodput": good / seconds if seconds > 0 else None,
         "in_flight": busy / seconds if seconds > 0 else None,
-        "most_in_flight": max((watched.get("most_in_flight", 0) for watched in judged), default=0),
+        "most_in_flight": max((watched.get("most_in_flight", 0) for watched in watched_parts), default=0),
         "health": merge_health([part.watched.get("health", {}) for part in logged_parts]),
     }
     record |= _queueing_record(record, unloaded)
@@ -246,7 +245,7 @@ def measure_step(
 
 
 def _read_series(history: LoadHistory, logged: LoggedStep, judge: str) -> dict[int, _PartSeries]:
-    """The parts in which the judge was asked something, and what their windows follow from."""
+    """Return the parts in which the judge received requests, with the data for their windows."""
     step = logged.step
     tail = step.concurrency or 0 if step.arrivals == "closed" and not step.unloaded else 0
     parts = {part.part: part for part in logged.parts}
@@ -257,7 +256,7 @@ def _read_series(history: LoadHistory, logged: LoggedStep, judge: str) -> dict[i
         if current is None:
             current = series[part] = _PartSeries(parts[part], tail)
         for earlier in series:
-            # A number that a later part has, or none, was under way when an earlier part was killed.
+            # A number that a later part has, or that is missing, was in flight when an earlier part was killed.
             if earlier < part or number > expected:
                 series[earlier].lost = True
         expected = number + 1
@@ -267,7 +266,7 @@ def _read_series(history: LoadHistory, logged: LoggedStep, judge: str) -> dict[i
 
 
 def end_reason(logged: LoggedStep, judge: str) -> str:
-    """Why a judge's requests of a step ended for good, "" where they have not."""
+    """Return why a judge's requests of a step ended for good, "" if they have not."""
     ends = [part.watched.get("judges", {}).get(judge, {}).get("end", "") for part in logged.parts]
     return next((end for end in reversed(ends) if end and end != INTERRUPTED), "")
 
@@ -279,8 +278,9 @@ def _all_steady(steady: list[bool | None]) -> bool | None:
 
 
 def _queueing_record(record: Mapping[str, Any], unloaded: StepMeasurement | None) -> dict[str, float | None]:
-    """What the load adds: the share of the latency that is not there without it, and how many requests were computed
-    at once (by Little's law, from the unloaded time of service).
+    """Return the effect of load: the share of latency that is absent without it, and the requests computed at once.
+
+    The latter follows from the unloaded service time by Little's law.
     """
     mean = record["latencies"]["e2e"].get("mean")
     alone = None if unloaded is None else unloaded.speed.latencies["service"].mean

@@ -1,8 +1,8 @@
-"""Requests of drawn lengths: ``synthetic:prompt=lognormal(800,0.5),output=uniform(50,200),shared=0.5,count=200``.
+"""Requests of random lengths: `synthetic:prompt=lognormal(800,0.5),output=uniform(50,200),shared=0.5,count=200`.
 
-They load a server as requests of these lengths do, and say nothing of judgement. A prompt is made of short
-English words, about one token each; ``shared`` is the share of it that all requests of a group begin with. The
-output is bounded by its drawn length.
+They load a server like requests of these lengths and say nothing about judgement. A prompt consists of short English
+words, about one token each; `shared` is the share of it that all requests of a group begin with. The output is bounded
+by its drawn length.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _DISTRIBUTIONS = "a number, constant(N), uniform(LOW,HIGH), lognormal(MEDIAN,SIG
 
 @dataclass(slots=True, frozen=True)
 class RequestLengths:
-    """How long requests are, in tokens. ``shared``: the share of a prompt that its group has in common."""
+    """Lengths of requests in tokens. `shared`: share of a prompt that its group has in common."""
 
     prompt: Draw
     output: Draw
@@ -47,7 +47,11 @@ class RequestLengths:
 
     @classmethod
     def parse(cls, text: str) -> RequestLengths:
-        """:raises ConfigurationError: the text is no such description; the message says what was expected where."""
+        """Parse a description.
+
+        Raises:
+            ConfigurationError: It is wrong; the message says what was expected.
+        """
         fields = dict(_split_field(part) for part in re.split(r",(?![^()]*\))", text) if part.strip())
         if unknown := sorted(fields.keys() - {"prompt", "output", "shared", "groups", "count"}):
             raise ConfigurationError(f"{SYNTHETIC_PREFIX}{unknown[0]}: no such field; expected {_SYNTAX}")
@@ -64,9 +68,10 @@ class RequestLengths:
 
 
 def synthetic_requests(source: str, seed: int) -> list[LoadRequest]:
-    """The requests of a description; the same ones for the same seed.
+    """Return the requests of a description, deterministic for a seed.
 
-    :raises ConfigurationError: it is wrong; the message names the field.
+    Raises:
+        ConfigurationError: It is wrong; the message names the field.
     """
     lengths = RequestLengths.parse(source.removeprefix(SYNTHETIC_PREFIX))
     pack = load_pack(str(LOAD_PACK), LOAD_TEMPLATES)
@@ -93,7 +98,7 @@ def synthetic_requests(source: str, seed: int) -> list[LoadRequest]:
 
 
 def _random_words(generator: random.Random, count: int) -> str:
-    """The words of a shorter text are the first ones of a longer text of the same generator."""
+    """Return random words; a shorter text is a prefix of a longer one from the same generator."""
     return " ".join(generator.choice(_WORDS) for _ in range(count))
 
 

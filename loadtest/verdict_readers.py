@@ -1,7 +1,7 @@
-"""Readers of a judge's answer (schema, rating, letter, ruling, JSON object): scores and a label, or why none.
+"""Readers of a judge's answer (schema, rating, letter, ruling, JSON object): scores and a label, or a failure.
 
-A cut answer, a refusal, silence and text that is no verdict are told apart. In a JSON object every number, and
-every text or truth value that stands for one, is a score; its name is its path in the object.
+Truncated answers, refusals, empty answers and text without a verdict are distinguished. In a JSON object every number,
+and every text or truth value that stands for one, is a score named by its path in the object.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from viva.engine.messages import Sampling
 
 from .load_records import Failure, Judgement, LoadRequest, SentRequest
 
-# What a text among others is called where it is the verdict.
+# Names of the field that contains the verdict.
 _LABELS = ("verdict", "winner", "label", "choice", "preference", "decision")
 _MOST_NESTED = 20
 _RATED = re.compile(r"(?:score|rating|grade|points|stars)$", re.IGNORECASE)
@@ -28,27 +28,28 @@ _RATED = re.compile(r"(?:score|rating|grade|points|stars)$", re.IGNORECASE)
 
 @dataclass(slots=True, frozen=True)
 class ParsedVerdict:
-    """What a verdict says: scores by aspect, and a label, "" where there is none."""
+    """Parsed verdict: scores per aspect, and an optional label."""
 
     scores: Mapping[str, float] = field(default_factory=dict)
     label: str = ""
 
 
 def verdict_by_schema(schema: Mapping[str, Any], value: Any) -> ParsedVerdict:
-    """What an object says that has to follow a schema. "3" is 3, and letters may have the other case.
+    """Parse an object that has to follow a schema. "3" counts as 3, and letters may differ in case.
 
-    :raises MalformedOutput: it breaks the schema; the message names the place.
+    Raises:
+        MalformedOutput: It breaks the schema; the message names the field.
     """
     return _verdict_of_leaves(_leaves_by_schema(schema, value, ()))
 
 
 def verdict_in_object(value: Any) -> ParsedVerdict:
-    """What an object says by its numbers, truth values and a text of a name such as ``verdict``."""
+    """Parse an object by its numbers, truth values and a text under a name such as `verdict`."""
     return _verdict_of_leaves(_leaves_of_value(value, ()))
 
 
 def score_ranges(schema: Mapping[str, Any]) -> dict[str, tuple[float, float]]:
-    """By aspect the least and the greatest score that a schema allows, where it says both."""
+    """Return the lowest and highest score that a schema allows, by aspect, if it specifies both."""
     ranges = {}
     for path, leaf in _leaf_schemas(schema, ()):
         ends = _score_range(leaf)
@@ -77,7 +78,7 @@ def _verdict_of_leaves(leaves: Iterator[_Leaf]) -> ParsedVerdict:
 
 
 def _aspect_name(path: tuple[str, ...]) -> str:
-    """``accuracy.score`` is the score of accuracy."""
+    """Return the aspect of a path; `accuracy.score` is the score of accuracy."""
     return ".".join(path[:-1] if len(path) > 1 and path[-1] == "score" else path) or "score"
 
 
@@ -146,7 +147,7 @@ def _leaves_of_enum(allowed: Any, chosen: Any, path: tuple[str, ...]) -> Iterato
 
 
 def _allowed_value(allowed: Any, value: Any) -> Any:
-    """The one of the allowed values that a value stands for; None if it stands for none."""
+    """Return the allowed value that a value stands for; None if there is none."""
     if any(option == value and isinstance(option, bool) == isinstance(value, bool) for option in allowed):
         return value
     word = str(value).strip().casefold() if isinstance(value, str | float) else None
@@ -156,7 +157,7 @@ def _allowed_value(allowed: Any, value: Any) -> Any:
 
 
 def _grade_scale(allowed: Any) -> GradeScale | None:
-    """The scale of labels that these are; None where they are other words."""
+    """Return the scale with these labels; None if there is none."""
     words = {value for value in allowed if isinstance(value, str)}
     return next((scale for scale in SCALES.values() if set(scale.labels) == words), None)
 
@@ -190,8 +191,8 @@ Reader: TypeAlias = Callable[[str, Sampling], ParsedVerdict]
 _RATING = re.compile(r"\[\[\s*(\d+(?:\.\d+)?)\s*\]\]")
 _LETTER = re.compile(r"\[\[\s*([ABC]|tie)\s*\]\]", re.IGNORECASE)
 _RATING_RANGE = 1.0, 10.0
-_EXCERPT = 200  # characters of an answer that is no verdict
-_REFUSALS = ("content_filter", "refusal", "safety")  # words of endpoints
+_EXCERPT = 200  # characters of an answer without a verdict
+_REFUSALS = ("content_filter", "refusal", "safety")  # as reported by endpoints
 
 
 def _read_by_schema(text: str, sampling: Sampling) -> ParsedVerdict:
@@ -204,7 +205,7 @@ def _read_by_schema(text: str, sampling: Sampling) -> ParsedVerdict:
 
 
 def _read_object(text: str, sampling: Sampling) -> ParsedVerdict:
-    json_object_texts(text)  # of a cut object no part is read for the whole
+    json_object_texts(text)  # raises for a truncated object, of which no part may be read
     for _, value in reversed(unquoted_objects(text)):
         verdict = verdict_in_object(value)
         if verdict.scores or verdict.label:
@@ -255,17 +256,18 @@ READERS: Mapping[str, Reader] = {
 
 
 def check_reader(name: str) -> str:
-    """The name, if there is such a reader.
+    """Return the name if there is such a reader.
 
-    :raises ConfigurationError: there is none; the message lists those there are.
+    Raises:
+        ConfigurationError: There is none; the message lists the readers.
     """
     if name not in READERS:
-        raise ConfigurationError(f"reader '{name}': known are {', '.join(READERS)}")
+        raise ConfigurationError(f"reader '{name}': expected one of {', '.join(READERS)}")
     return name
 
 
 def choose_reader(sampling: Sampling, recorded: str = "") -> str:
-    """How answers to such a request are read: by its schema, else as its ``recorded`` answer can be."""
+    """Choose the reader for a request: by its schema, else by what can read its `recorded` answer."""
     if sampling.schema is not None:
         return "schema"
     for name in ("rating", "pair", "ruling", "object"):
@@ -278,7 +280,7 @@ def choose_reader(sampling: Sampling, recorded: str = "") -> str:
 
 
 def score_scales(request: LoadRequest) -> dict[str, tuple[float, float]]:
-    """The ends of the scales of a request's scores, as far as they are known beforehand."""
+    """Return the ends of the scales of a request's scores that are known in advance."""
     if request.reader == "rating":
         return {"rating": _RATING_RANGE}
     if request.reader == "ruling":
@@ -288,7 +290,7 @@ def score_scales(request: LoadRequest) -> dict[str, tuple[float, float]]:
 
 
 def read_judgement(request: LoadRequest, answer: SentRequest) -> Judgement:
-    """What the answer says, or why it says nothing."""
+    """Read the judgement in an answer, or why there is none."""
     judgement = Judgement(answer.request, answer.step, answer.judge, answer.number, answer.occurrence)
     if answer.error:
         judgement.failure = "error"
@@ -318,7 +320,7 @@ def _failure_kind(text: str, finish: str) -> Failure:
 
 
 def _is_cut(text: str) -> bool:
-    """Whether a JSON object begins in the text and never ends: some servers say ``stop`` of a cut answer, too."""
+    """Return True if a JSON object in the text is incomplete; some servers report `stop` for a truncated answer."""
     try:
         json_object_texts(text)
     except MalformedOutput as error:

@@ -26,11 +26,11 @@ _SYSTEM_FILE = re.compile(r"(?P<system>[\w-]+|.+\.py(?:#\w+)?):(?P<file>.+)")
 
 @dataclass(slots=True)
 class WorkloadOptions:
-    """What a user may say of the requests besides where they come from.
+    """User options for the requests of a workload.
 
-    ``role``: whose requests a run's are, the judge's if None. ``reader``: how answers are read, else found by itself.
-    ``limit``: so many requests, drawn by the seed. ``settings``: those of the system that reads a file of tasks.
-    ``prompts``: a file with the system prompts of judgments. ``max_tokens`` and ``temperature`` replace those of all
+    `role`: whose requests of a run are sent (None: the judge's). `reader`: how answers are read (None: automatic).
+    `limit`: number of requests, drawn by the seed. `settings`: those of the scenario that reads a file of tasks.
+    `prompts`: a file with the system prompts of judgments. `max_tokens` and `temperature` override those of all
     requests.
     """
 
@@ -46,8 +46,10 @@ class WorkloadOptions:
 
 @dataclass(slots=True)
 class Workload:
-    """Requests in the order in which steps send them: as they were recorded where all have a time, else in a random one
-    that follows from the seed, so that the first of them stand for all. ``notes``: what a person should know of them.
+    """Requests in sending order, with `notes` for the user.
+
+    If all have a recorded time, that order is kept; otherwise they are shuffled by the seed, so that the first ones are
+    representative.
     """
 
     source: str
@@ -57,7 +59,7 @@ class Workload:
 
     @property
     def scales(self) -> dict[str, tuple[float, float]]:
-        """By aspect the ends of the scales that are known beforehand."""
+        """Ends of the scales that are known in advance, by aspect."""
         scales: dict[str, tuple[float, float]] = {}
         for request in self.requests:
             for aspect, (low, high) in score_scales(request).items():
@@ -66,7 +68,7 @@ class Workload:
         return scales
 
     def to_record(self) -> dict[str, Any]:
-        """Plain data for the report."""
+        """Return plain data for the report."""
         with_reference = [request for request in self.requests if request.reference is not None]
         return {
             "source": self.source,
@@ -83,28 +85,28 @@ class Workload:
 
 
 def open_workload(source: str, options: WorkloadOptions | None = None) -> Workload:
-    """The requests of a source: the folder of a run or sweep, a file, ``SYSTEM:FILE`` (the tasks of a system), or
-    ``synthetic:…`` (``work_lengths``).
+    """Open the requests of a source: a run, a sweep, a file, `SCENARIO:FILE` (tasks of a scenario), or `synthetic:…`.
 
-    What a file holds is told by the fields of its first record: ``messages`` or ``body`` (requests in OpenAI's form),
-    ``user_prompt`` (judgments), else the tasks of the system that takes such records.
+    The kind of a file follows from the fields of its first record: `messages` or `body` (requests in OpenAI's form),
+    `user_prompt` (judgments), else the tasks of the scenario that accepts such records.
 
-    :raises ConfigurationError: there is no such source, or nothing in it to ask a judge.
-    :raises DatasetError: a record is wrong; the message names file, line and field.
+    Raises:
+        ConfigurationError: There is no such source, or it has no requests for a judge.
+        DatasetError: A record is wrong; the message names file, line and field.
     """
     options = options or WorkloadOptions()
     if options.reader is not None:
         check_reader(options.reader)
     workload = _read_source(source, options)
     if not workload.requests:
-        raise ConfigurationError(f"{source}: holds no request that a judge could be asked")
+        raise ConfigurationError(f"{source}: contains no request for a judge")
     requests = _draw_requests(workload.requests, options.limit, options.seed)
     workload.requests = [_with_options(request, options) for request in requests]
     return workload
 
 
 def absolute_source(source: str) -> str:
-    """The same source, named so that it is found from any folder."""
+    """Return the source with absolute paths, so that it is found from any folder."""
     if source.startswith(SYNTHETIC_PREFIX):
         return source
     match = _SYSTEM_FILE.fullmatch(source)
@@ -121,8 +123,8 @@ def _read_source(source: str, options: WorkloadOptions) -> Workload:
     path = Path(source)
     if (path / LOAD_FILE).exists():
         raise ConfigurationError(
-            f"{source} is a load test and no run; `viva judge load --resume {source}` goes on with it, or tells "
-            "again what came of it"
+            f"{source} is a load test, not a run; `viva judge load --resume {source}` resumes it or prints its "
+            "report again"
         )
     if path.is_dir():
         return Workload(source, "transcripts", *recorded_requests(path, options.role))
@@ -132,7 +134,7 @@ def _read_source(source: str, options: WorkloadOptions) -> Workload:
         return Workload(source, "tasks", *task_requests(scenario, Path(match["file"]), options.settings, options.role))
     if not path.is_file() or is_scenario_file(source):
         raise ConfigurationError(
-            f"{source}: there is no such run folder or file; give a folder, a file, SYSTEM:FILE, or {SYNTHETIC_PREFIX}…"
+            f"{source}: no such run folder or file; give a folder, a file, SYSTEM:FILE, or {SYNTHETIC_PREFIX}…"
         )
     first = _first_record(path)
     if "messages" in first or "body" in first:
@@ -157,11 +159,11 @@ def _first_record(path: Path) -> Mapping[str, Any]:
         if isinstance(raw, DatasetError):
             raise raw
         return raw
-    raise DatasetError("holds no record", path=str(path))
+    raise DatasetError("contains no record", path=str(path))
 
 
 def _draw_requests(requests: Sequence[LoadRequest], limit: int | None, seed: int) -> list[LoadRequest]:
-    """Both orders of a pair are drawn together and stay beside each other."""
+    """Return the requests in random order; both orders of a pair stay together."""
 
     def order_key(request: LoadRequest) -> tuple[float, str]:
         key = min(request.id, request.pair) if request.pair else request.id

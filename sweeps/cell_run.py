@@ -21,14 +21,16 @@ from viva.scoring.aggregates import ItemClusters
 from .cells import Cell
 from .early_stopping import read_clusters
 
-# waiting: has not begun. part: begun, and not at its end. stopped: its rule ended it before everything was held.
+# waiting: not begun. part: begun, unfinished. stopped: ended early by the stopping rule.
 CellStatus = Literal["waiting", "part", "running", "done", "stopped", "failed"]
 
 
 @dataclass(slots=True)
 class CellState:
-    """``planned``, ``finished`` and ``failed`` count conversations; ``run`` is None where nothing has been recorded,
-    ``error`` says why a cell cannot go on. ``clusters`` are those in which its items are taken, None of one by one.
+    """State of a cell. `planned`, `finished` and `failed` count conversations.
+
+    `run` is None if nothing has been recorded; `error` says why a cell cannot continue. `clusters` are the clusters in
+    which items are taken; None if items are taken one by one.
     """
 
     state: CellStatus
@@ -41,11 +43,11 @@ class CellState:
 
 
 def read_cell_state(cell: Cell, folder: Path, shard: Shard | None = None, *, retry_failed: bool = False) -> CellState:
-    """How far a cell, or a share of it, has come in the folder of its run; rules that end interviews early are not
-    asked here.
+    """Return the progress of a cell, or of one shard of it, from the folder of its run.
 
-    With ``retry_failed`` a cell with failed conversations is not at its end. What cannot go on is a standing, too: its
-    dataset is broken, its folder holds other settings, its dataset or pack has changed since.
+    Stopping rules are not evaluated. With `retry_failed`, a cell with failed conversations is unfinished. Problems are
+    reported as a failed state: a broken dataset, other settings in the folder, or a dataset or prompt pack that has
+    changed.
     """
     scenario = get_scenario(cell.scenario)
     planned: int | None = None
@@ -79,7 +81,7 @@ def read_cell_state(cell: Cell, folder: Path, shard: Shard | None = None, *, ret
 
 
 def open_recorded_run(folder: Path, cell: Cell) -> RunFolder | None:
-    """A cell's run in its folder, as far as it has come; None if it has not begun, or if another run lies there."""
+    """Return a cell's run if it has begun in its folder; None if not, or if another run is there."""
     try:
         run = RunFolder.open(folder)
         check_settings(run, cell.scenario, cell.settings)
@@ -89,8 +91,10 @@ def open_recorded_run(folder: Path, cell: Cell) -> RunFolder | None:
 
 
 class CellRun(RunProgress):
-    """``total``: how many conversations it is to have. ``error``: why it failed. ``folder``: where its run lies;
-    ``share``: what of the cell this process holds, None for all of it.
+    """Progress of a cell while it runs.
+
+    `total` is the number of planned conversations, `folder` the run's folder, and `shard` the shard this process runs
+    (None: the whole cell).
     """
 
     def __init__(self, cell: Cell, folder: Path) -> None:
@@ -106,42 +110,42 @@ class CellRun(RunProgress):
 
     @property
     def headline(self) -> str:
-        """The score so far; empty where there is none, or where it has not been read."""
+        """Score so far; empty if there is none, or none has been read."""
         if self.aggregate is None:
             return self._headline
         return self.aggregate.headline().removeprefix(self.cell.candidate).strip()
 
     def apply(self, state: CellState) -> None:
-        """As its folder has it."""
+        """Take over the state read from the cell's folder."""
         self.state, self.total, self.error = state.state, state.planned, state.error
         self.done, self.failed = state.finished + state.failed, state.failed
 
     def progress_record(self) -> dict[str, Any]:
-        """Return how far it has come as plain data."""
+        """Return the progress as plain data."""
         return {"state": self.state, "planned": self.total, "done": self.done}
 
     def on_stopped_by_rule(self) -> None:
-        """Its rule has ended it, unless everything was held or it cannot be used."""
+        """Mark the cell as stopped early, unless it has finished or failed."""
         if self.state in ("waiting", "part"):
             self.state = "stopped"
 
     def on_begin(self) -> None:
-        """It is opened: its dataset, its models."""
+        """Mark the cell as running; its dataset and models are about to be opened."""
         self.state = "running"
         self._before = self.done, self.failed
-        self.done = self.failed = 0  # told again by its run
+        self.done = self.failed = 0  # the run reports them again
         self.opening = anyio.CancelScope()
         self.begun = anyio.Event()
 
     def on_started(self, runner: Runner) -> None:
-        """Its conversations begin."""
+        """Register the runner once conversations can start."""
         self.runner = runner
         self.begun.set()
 
     def on_end(self, outcome: Outcome | None, error: VivaError | None, *, stopped: bool) -> None:
-        """It has ended: with an outcome, an error, or (neither) interrupted before it began."""
+        """Record the end: an outcome, an error, or neither if interrupted before it began."""
         self._headline, self.aggregate = self.headline, None
-        if self.runner is None:  # it never came to tell them
+        if self.runner is None:  # the run ended before it reported them
             self.done, self.failed = self._before
         self.runner, self.in_flight = None, 0
         self.begun.set()

@@ -1,6 +1,6 @@
-"""A sweep's cells: one candidate, dataset and seed under one scenario; each an ordinary run in a folder of its own.
+"""Cells of a sweep: one candidate, dataset and seed under one scenario; each is an ordinary run in its own folder.
 
-A cell's folder follows from what the cell is and from nothing else, so cells that come later move no others.
+The folder depends only on what the cell is, so cells that are added later move no others.
 """
 
 from __future__ import annotations
@@ -30,8 +30,10 @@ CELLS = "cells"
 
 @dataclass(frozen=True, slots=True)
 class Cell:
-    """``name`` is the cell's folder below the sweep's; ``dataset`` the dataset's name as manifests have it, ``source``
-    where it comes from; ``candidate`` and ``evaluator`` are labels, ``model`` the candidate's name in full.
+    """Cell of a sweep.
+
+    `name` is the folder below the sweep's; `dataset` the dataset's name as in manifests, `source` where it comes from.
+    `candidate` and `evaluator` are labels; `model` is the candidate's full name.
     """
 
     name: str
@@ -46,34 +48,40 @@ class Cell:
 
     @property
     def roles(self) -> dict[str, str]:
-        """The cell's models by role."""
+        """Models of the cell by role."""
         scenario = get_scenario(self.scenario)
         return {role.name: model for role in scenario.roles_of(self.settings) for model in role.models(self.settings)}
 
     @property
     def models(self) -> list[str]:
-        """All models that the cell needs."""
+        """Models that the cell needs."""
         return list(dict.fromkeys([self.model, *self.roles.values()]))
 
     def to_record(self) -> dict[str, Any]:
-        """Plain data for the sweep's manifest; all settings, for defaults may change."""
+        """Return plain data for the sweep's manifest, with all settings because defaults may change."""
         fields = ("name", "scenario", "candidate", "model", "dataset", "source", "seed", "evaluator")
         record = {field: getattr(self, field) for field in fields}
         return record | {"settings": self.settings.model_dump(mode="json")}
 
     @classmethod
     def from_record(cls, record: dict[str, Any]) -> Cell:
-        """:raises KeyError, ValueError: the record is not one of a cell."""
+        """Return the cell of a record.
+
+        Raises:
+            KeyError, ValueError: The record is not a cell's.
+        """
         kind = part_of(record["scenario"]).scenario.settings
         settings = kind.model_validate({**kind.formerly, **record["settings"]})
         return cls(**{**record, "settings": settings})
 
 
 def plan_cells(file: SweepFile, folder: Path, file_name: str) -> list[Cell]:
-    """All cells of a sweep, dataset by dataset, part by part, seed by seed, all candidates on each.
+    """Return all cells of a sweep: by dataset, part and seed, all candidates of each.
 
-    :param folder: where relative paths in the file begin; :param shown: the file's name in errors.
-    :raises ConfigurationError: a setting is wrong, or two datasets or cells cannot be told apart by name.
+    `folder` is the base of relative paths in the file, `file_name` its name in error messages.
+
+    Raises:
+        ConfigurationError: A setting is wrong, or two datasets or cells have the same name.
     """
     labels = model_labels(file.candidates)
     sources: dict[str, str] = {}
@@ -105,16 +113,17 @@ def plan_cells(file: SweepFile, folder: Path, file_name: str) -> list[Cell]:
     for cell in cells:
         if cell.name in names:
             raise ConfigurationError(
-                f"{file_name}: two cells would lie in {cell.name}; tell the models apart with ?label="
+                f"{file_name}: two cells would share {cell.name}; give the models different labels with ?label="
             )
         names.add(cell.name)
     return cells
 
 
 def check_cost_bounds(cells: Iterable[Cell], file_name: str) -> None:
-    """See that bounds of money can be kept, before any cell has spent some.
+    """Check that every model has a price if a cost limit is set.
 
-    :raises ConfigurationError: there is one, and a model has no price.
+    Raises:
+        ConfigurationError: A cost limit is set and a model has no price.
     """
     for cell in cells:
         try:
@@ -128,7 +137,7 @@ def dataset_name(source: str) -> str:
     """Return the name of a dataset in manifests and tables, without loading it from a hub."""
     try:
         return hub_name(source) or open_source(source).name
-    except ConfigurationError:  # said by the cells that need it
+    except ConfigurationError:  # reported by the cells that need it
         return source.rpartition("/")[2].removesuffix(".jsonl") or source
 
 
@@ -142,13 +151,15 @@ def _cell_settings(
     seed: int,
     judge: str | None,
 ) -> RunSettings:
-    """A cell's settings, with the first candidate in the place of all."""
+    """Return a cell's settings with the first candidate as a placeholder."""
     kind = part.scenario.settings
     own = {name: value for name, value in entry.own.items() if name in kind.model_fields}
     values = dict(file.parts[part.name])
     if file.until is not None and part.scored:
         if not isinstance(part.scenario, SupportsRandomOrder):
-            raise ConfigurationError(f"{part.scenario.name}: its tasks have no random order for a rule to rest on")
+            raise ConfigurationError(
+                f"{part.scenario.name}: its tasks have no random order, which the rule under `until` needs"
+            )
         own |= part.scenario.in_random_order(None)
         values |= part.scenario.in_random_order(file.until.cluster)
     values |= own
@@ -168,7 +179,7 @@ def _cell_settings(
 
 
 def _folder_name(text: str) -> str:
-    """The text as a folder's name: as it is if it can be one, else made plain, with a hash to tell it from others."""
+    """Return the text if it is a valid folder name, else a simplified form with a hash."""
     if _FOLDER_NAME.fullmatch(text):
         return text
     digest = hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=4).hexdigest()
@@ -176,16 +187,16 @@ def _folder_name(text: str) -> str:
 
 
 def local_weights(model: str) -> str | None:
-    """What a local model's weights are known by, whatever name it goes by; None for a model that is elsewhere."""
+    """Return the identity of a local model's weights, whatever its name; None for a remote model."""
     spec = ModelSpec.parse(model)
     return spec.where if spec.kind in ("llama", "hf") else None
 
 
 def group_cells(cells: list[Cell], decided: bool) -> Iterator[list[Cell]]:
-    """Cells that begin together: each alone, or all candidates on the same items where candidates are decided about."""
-    together: dict[tuple[str, ...], list[Cell]] = {}
+    """Yield cells that begin together: single cells, or all candidates on the same items under a decision."""
+    groups: dict[tuple[str, ...], list[Cell]] = {}
     for cell in cells:
         alone = not decided or not part_of(cell.scenario).scored
         key = (cell.name,) if alone else (cell.dataset, str(cell.seed), str(cell.evaluator))
-        together.setdefault(key, []).append(cell)
-    yield from together.values()
+        groups.setdefault(key, []).append(cell)
+    yield from groups.values()

@@ -1,9 +1,9 @@
-"""Attempts at a cluster's tasks, in the shared folder: copies of run folders, fenced, and one of them committed.
+"""Attempts at a cluster's tasks in the shared folder: fenced copies of run folders, one of which is committed.
 
-``FOLDER/attempts/TASK/2/`` holds copies of the runs as the second attempt has published them, laid out as the
-sweep's own folder. Ray runs a task at least once: a worker that was given up may still work. So attempts never
-write to the folders of the cells: the driver moves there what the attempt has made whose result it was given.
-An attempt that finds a later one, or its own folder gone, is fenced: it publishes nothing more.
+`FOLDER/attempts/TASK/2/` contains copies of the runs as published by the second attempt, laid out like the sweep's own
+folder. Ray runs a task at least once, so a worker that was given up may still be working. Attempts therefore never
+write to the cells' folders: the driver moves the results of the attempt whose return value it received. An attempt that
+finds a later one, or whose folder has been removed, is fenced: it publishes nothing more.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ from viva.orchestration.prepared_run import Shard
 from .cells import CELLS
 from .sweep_folder import shards_of
 
-PARTIAL_SUFFIX = "~part"  # behind the name of a folder that is not whole yet; no cell's name has such a letter
+PARTIAL_SUFFIX = "~part"  # suffix of incomplete folders; no cell's name contains ~
 JOURNAL_FILE = "journal.sqlite"
 
 
 def find_run(root: Path, cell: str, shard: Shard | None) -> Path | None:
-    """The run folder of a cell, or of its share, below a folder that is laid out as a sweep's; None where none is."""
+    """Return the run folder of a cell or of one of its shards below `root`; None if there is none."""
     if shard is None:
         return root / cell if (root / cell / "manifest.json").exists() else None
     runs = [
@@ -45,9 +45,10 @@ def find_run(root: Path, cell: str, shard: Shard | None) -> Path | None:
 
 
 def count_rows(run: Path, scratch: Path) -> dict[str, int]:
-    """How many rows the journal of a run has; it is read from a copy in ``scratch``.
+    """Return the row counts of a run's journal, read from a copy in `scratch`.
 
-    :raises JournalError: it cannot be read.
+    Raises:
+        JournalError: The journal cannot be read.
     """
     folder = scratch / "counted"
     folder.mkdir(parents=True, exist_ok=True)
@@ -58,9 +59,10 @@ def count_rows(run: Path, scratch: Path) -> dict[str, int]:
 
 
 def restore_run(run: Path, to: Path) -> None:
-    """Copy a run that nobody writes to a place where nothing is.
+    """Copy a run that nobody is writing to a new folder.
 
-    :raises JournalError: it cannot be read or written.
+    Raises:
+        JournalError: It cannot be read or written.
     """
     try:
         to.mkdir(parents=True)
@@ -71,10 +73,12 @@ def restore_run(run: Path, to: Path) -> None:
 
 
 def publish_run(run: Path, to: Path, scratch: Path) -> None:
-    """Copy a run as it stands, also while its journal is written, to a place that others read: the first copy appears
-    there as a whole folder, later ones replace its journal in one step.
+    """Publish a copy of a run, even while its journal is being written.
 
-    :raises JournalError: it cannot be read or written.
+    The first copy appears as a complete folder; later ones replace its journal atomically.
+
+    Raises:
+        JournalError: It cannot be read or written.
     """
     snapshot = scratch / "snapshot.sqlite"
     try:
@@ -97,10 +101,13 @@ def publish_run(run: Path, to: Path, scratch: Path) -> None:
 
 
 def install_run(run: Path, to: Path) -> None:
-    """Make a published copy the run of its cell. Where a run lies there already, its journal is replaced in one step;
-    else the manifest comes last, so that a kill leaves no run that is not whole.
+    """Make a published copy the run of its cell.
 
-    :raises JournalError: it cannot be written.
+    If a run exists there, its journal is replaced atomically. Otherwise the manifest is moved last, so that a kill
+    leaves no incomplete run.
+
+    Raises:
+        JournalError: It cannot be written.
     """
     try:
         if (to / "manifest.json").exists():
@@ -122,7 +129,7 @@ def _snapshot(journal: Path, to: Path) -> None:
 
 
 def _copy_files(run: Path, to: Path) -> None:
-    """All files but the journal and the lock, the manifest last."""
+    """Copy all files except the journal and the lock, the manifest last."""
     for file in sorted(run.iterdir(), key=lambda path: path.name == "manifest.json"):
         if file.is_file() and file.name != "lock" and not file.name.startswith(JOURNAL_FILE):
             shutil.copyfile(file, to / file.name)
@@ -135,12 +142,13 @@ _PROGRESS = "progress.json"
 
 
 class Attempt:
-    """One attempt at a part. ``number`` counts from 1; ``root`` is its folder, ``scratch`` a folder on a local disk."""
+    """Attempt at a task. `number` counts from 1; `root` is its folder, `scratch` a folder on a local disk."""
 
     def __init__(self, out: Path, task_id: str, scratch: Path) -> None:
-        """Begin the next attempt; the name of a new folder is what no two can have.
+        """Start the next attempt, claimed by creating its numbered folder.
 
-        :raises JournalError: the shared folder cannot be written.
+        Raises:
+            JournalError: The shared folder cannot be written.
         """
         self.out, self._scratch = out, scratch
         self._folder = out / ATTEMPTS_FOLDER / task_id
@@ -152,7 +160,7 @@ class Attempt:
                 try:
                     (self._folder / str(number)).mkdir()
                     self.number = number
-                except FileExistsError:  # another one began at the same moment
+                except FileExistsError:  # another attempt began at the same moment
                     continue
         except OSError as error:
             raise JournalError(f"{self._folder}: cannot be written: {error.strerror or error}") from error
@@ -160,14 +168,17 @@ class Attempt:
 
     @property
     def is_fenced(self) -> bool:
-        """Whether another attempt counts by now: a later one has begun, or one has been moved to the cell's place."""
+        """Return True if another attempt has replaced this one or has been committed."""
         return not self.root.is_dir() or max(_numbered_folders(self._folder), default=0) > self.number
 
     def restore(self, cells: Iterable[str], shard: Shard | None, local: Path) -> None:
-        """Copy what there is of each cell to the ``local`` sweep folder: the latest copy that an earlier attempt has
-        published, if it goes on from what lies in the cell's place, else that.
+        """Copy the current state of each cell to the `local` sweep folder.
 
-        :raises JournalError: a copy cannot be read.
+        Uses the latest copy that an earlier attempt has published if it continues the run in the cell's folder, else
+        that run.
+
+        Raises:
+            JournalError: A copy cannot be read.
         """
         basis: dict[str, dict[str, int] | None] = {}
         for cell in cells:
@@ -185,44 +196,46 @@ class Attempt:
         write_atomically(self.root / _RECORD, orjson.dumps({"attempt": 1, "basis": basis}))
 
     def publish(self, cells: Iterable[str], shard: Shard | None, local: Path) -> None:
-        """Copy what the local runs hold by now into this attempt's folder.
+        """Copy the local runs into this attempt's folder.
 
-        :raises ClusterError: another attempt counts by now.
-        :raises JournalError: a copy cannot be written.
+        Raises:
+            ClusterError: Another attempt has replaced this one.
+            JournalError: A copy cannot be written.
         """
         for cell in cells:
             run = find_run(local, cell, shard)
             if run is not None:
                 if self.is_fenced:
-                    raise ClusterError(f"attempt {self.number}: another attempt at this part counts by now")
+                    raise ClusterError(f"attempt {self.number}: replaced by another attempt at this task")
                 publish_run(run, self.root / run.relative_to(local), self._scratch)
 
     def tell(self, progress: dict[str, Any]) -> None:
-        """Write how far it has come, for the driver to show."""
+        """Write the progress for the driver to show."""
         write_atomically(self.root / _PROGRESS, orjson.dumps(progress))
 
 
 def attempt_numbers(out: Path, task_id: str) -> list[int]:
-    """The numbers of a part's attempts that have begun."""
+    """Return the numbers of a task's attempts that have begun."""
     return sorted(_numbered_folders(out / ATTEMPTS_FOLDER / task_id))
 
 
 def read_progress(out: Path, task_id: str, number: int) -> dict[str, Any]:
-    """What an attempt has told last; empty where it has told nothing."""
+    """Return the progress that an attempt last wrote; empty if none."""
     return _read_json(out / ATTEMPTS_FOLDER / task_id / str(number) / _PROGRESS)
 
 
 def commit_attempt(out: Path, task_id: str, number: int, scratch: Path) -> None:
-    """Move what an attempt has published to the places of its cells, and forget all attempts at this part.
+    """Move the results of an attempt to its cells' folders, and remove all attempts at this task.
 
-    :raises ClusterError: nothing is there of this attempt, or the run in a cell's place is not what the attempt went on
-        from; what lies there stays as it is.
-    :raises JournalError: a place cannot be read or written.
+    Raises:
+        ClusterError: The attempt has no results, or a cell's run has changed since the attempt copied it; the run is
+            left as it is.
+        JournalError: A folder cannot be read or written.
     """
     root = out / ATTEMPTS_FOLDER / task_id / str(number)
     runs = _published_runs(root)
     if not runs:
-        raise ClusterError(f"attempt {number} has published nothing, or another attempt was taken in its place")
+        raise ClusterError(f"attempt {number} has published nothing, or was replaced by another attempt")
     basis = _read_basis(root)
     refused = []
     for run in runs:
@@ -236,16 +249,18 @@ def commit_attempt(out: Path, task_id: str, number: int, scratch: Path) -> None:
     shutil.rmtree(out / ATTEMPTS_FOLDER / task_id, ignore_errors=True)
     if refused:
         raise ClusterError(
-            f"{', '.join(refused)}: holds something else than attempt {number} went on from; it stays as it is, and "
-            "what the attempt has made is dropped"
+            f"{', '.join(refused)}: changed since attempt {number} copied it; it is left as it is, and the "
+            "attempt's results are discarded"
         )
 
 
 def settle_attempts(out: Path, scratch: Path) -> None:
-    """Move to their places what attempts of a driver that is gone have published: of each part the latest that has
-    published something and fits. Attempts that still run are fenced by it.
+    """Commit what attempts of a terminated driver have published: of each task, the latest attempt that fits.
 
-    :raises JournalError: a place cannot be read or written.
+    Attempts that are still running are fenced by this.
+
+    Raises:
+        JournalError: A folder cannot be read or written.
     """
     for folder in sorted((out / ATTEMPTS_FOLDER).iterdir()) if (out / ATTEMPTS_FOLDER).is_dir() else []:
         if folder.is_dir():
@@ -255,29 +270,29 @@ def settle_attempts(out: Path, scratch: Path) -> None:
             if published:
                 try:
                     commit_attempt(out, folder.name, published[-1], scratch)
-                except ClusterError:  # the cell has gone on otherwise
+                except ClusterError:  # the cell has changed since
                     pass
             shutil.rmtree(folder, ignore_errors=True)
     (out / ATTEMPTS_FOLDER / _STOP).unlink(missing_ok=True)
     try:
         (out / ATTEMPTS_FOLDER).rmdir()
-    except OSError:  # there is none, or an attempt that is fenced has written once more
+    except OSError:  # it does not exist, or a fenced attempt has written once more
         pass
 
 
 def has_attempts(out: Path) -> bool:
-    """Whether attempts lie in a sweep's folder: a cluster is at it, or its driver was killed."""
+    """Return True if a sweep's folder contains attempts: a cluster is running it, or its driver was killed."""
     return any((out / ATTEMPTS_FOLDER).glob(f"*/*/{_RECORD}"))
 
 
 def request_stop(out: Path, action: str) -> None:
-    """Tell all attempts to ``interrupt`` or ``halt``."""
+    """Ask all attempts to `interrupt` or `halt`."""
     (out / ATTEMPTS_FOLDER).mkdir(parents=True, exist_ok=True)
     write_atomically(out / ATTEMPTS_FOLDER / _STOP, action.encode())
 
 
 def requested_stop(out: Path) -> str | None:
-    """What attempts were told; None where they may go on."""
+    """Return the requested stop; None if attempts may continue."""
     try:
         return (out / ATTEMPTS_FOLDER / _STOP).read_text()
     except OSError:

@@ -1,6 +1,6 @@
-"""A sweep on a Ray cluster: divided into tasks (cells or shards), handed to Ray, collected and merged at the end.
+"""Sweep on a Ray cluster: divided into tasks (cells or shards), submitted to Ray, collected, and merged at the end.
 
-The driving process asks no model. The report is that of a sweep in one process.
+The driver process calls no model. The report equals that of a sweep in one process.
 """
 
 from __future__ import annotations
@@ -38,19 +38,19 @@ from .sweep_folder import MERGE_RECORD, check_sweep_folder, shards_of
 
 @dataclass(frozen=True, slots=True)
 class SweepTask:
-    """``cells`` run in one process; ``share`` says which of their conversations, None for all."""
+    """Cells that run in one process; `shard` selects their conversations (None: all)."""
 
     cells: tuple[Cell, ...]
     shard: Shard | None = None
 
     @property
     def models(self) -> list[str]:
-        """All models that the part needs."""
+        """Models that the task needs."""
         return list(dict.fromkeys(model for cell in self.cells for model in cell.models))
 
     @property
     def id(self) -> str:
-        """A name for files: the same for the same part of the same sweep, whoever makes it."""
+        """Name for files, stable across drivers of the same sweep."""
         text = "\n".join([*(cell.name for cell in self.cells), str(self.shard)])
         return hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=8).hexdigest()
 
@@ -60,9 +60,9 @@ class SweepTask:
 
 
 def divide_sweep(recorded: RecordedSweep, cells: list[Cell], out: Path, shards: int) -> list[SweepTask]:
-    """The parts of the ``cells`` cells: ``shards`` of each cell that can be held in shards, else the whole cell.
+    """Return the tasks of the cells: `shards` of each cell that supports it, else the whole cell.
 
-    A cell that has begun goes on as it began: in one piece, or in as many shards.
+    A cell that has begun continues in the form in which it began.
     """
     decided = recorded.until is not None and recorded.until.decided
     tasks: list[SweepTask] = []
@@ -87,7 +87,7 @@ def _tasks_of_cell(recorded: RecordedSweep, cell: Cell, out: Path, shards: int) 
 
 
 def _can_be_sharded(recorded: RecordedSweep, cell: Cell) -> bool:
-    """Whether the cell means the same in shards: no rule and no budget looks at all of its conversations."""
+    """Return True if shards of the cell are equivalent to the whole: no rule or budget needs all its conversations."""
     try:
         SweepSlice(cell.name, Shard(1, 2)).select_cells(recorded)
     except ConfigurationError:
@@ -100,25 +100,25 @@ _UNFINISHED = ("waiting", "part")
 
 
 class TaskProgress:
-    """``cells`` tell of the part's cells, or of its share of a cell. ``running``: a machine has begun it."""
+    """Progress of a task. `cells` are its cells, or its shard of a cell. `running`: a machine has started it."""
 
     def __init__(self, task: SweepTask, demand: ResourceDemand, cells: Sequence[CellRun]) -> None:
         self.task, self.demand, self.cells = task, demand, cells
         self.running = False
-        self._before = 0  # attempts that had begun when it was handed to Ray
+        self._before = 0  # attempts that existed when it was submitted
         self._missing_since: float | None = None
 
     @property
     def has_work(self) -> bool:
-        """Whether something of it is left; a share may have no conversations at all."""
+        """True if conversations remain; a shard may have none."""
         return any(run.state in _UNFINISHED and run.total != 0 for run in self.cells)
 
     def on_submit(self, out: Path) -> None:
-        """It is about to be handed to Ray."""
+        """Note the attempts that existed before the task was submitted."""
         self._before = max(attempt_numbers(out, self.task.id), default=0)
 
     def refresh(self, out: Path) -> None:
-        """Read what its latest attempt tells."""
+        """Read the progress of the latest attempt."""
         number = max(attempt_numbers(out, self.task.id), default=0)
         if number > self._before:
             self.running = True
@@ -129,7 +129,7 @@ class TaskProgress:
                     _take_counts(run, counts.get(run.cell.name, {}))
 
     def missing_for(self, machines: Sequence[ResourceAmounts], now: float) -> tuple[str | None, float]:
-        """What no machine has of what it demands (None: one has all), and for how many seconds that has been so."""
+        """Return what no machine can provide (None: one can), and for how many seconds that has been so."""
         missing = self.demand.missing(machines)
         if missing is None:
             self._missing_since = None
@@ -138,7 +138,7 @@ class TaskProgress:
         return missing, 0.0 if self._missing_since is None else now - self._missing_since
 
     def on_end(self, results: Mapping[str, Mapping[str, Any]], errors: Mapping[str, VivaError | None]) -> None:
-        """Its attempt has come to an end, with these states and errors."""
+        """Record the final states and errors of the attempt."""
         self.running = False
         for run in self.cells:
             result = results[run.cell.name]
@@ -146,14 +146,14 @@ class TaskProgress:
             run.state, run.total, run.error, run.in_flight = result["state"], result["total"], errors[run.cell.name], 0
 
     def fail(self, error: VivaError) -> None:
-        """What is left of it comes to no end."""
+        """Mark all unfinished cells as failed."""
         self.running = False
         for run in self.cells:
             if run.state not in ("done", "stopped", "failed"):
                 run.state, run.error, run.in_flight = "failed", error, 0
 
     def withdraw(self) -> None:
-        """It is left for later."""
+        """Return running cells to the waiting state."""
         self.running = False
         for run in self.cells:
             if run.state == "running":
@@ -161,17 +161,17 @@ class TaskProgress:
 
 
 def open_shard_run(run: CellRun, task: SweepTask, out: Path, *, retry_failed: bool) -> CellRun:
-    """A share of a cell, as far as it has come in the sweep's folder."""
+    """Return the progress of a cell's shard as recorded in the sweep's folder."""
     shard_run = CellRun(run.cell, run.folder)
     shard_run.apply(SweepSlice(shard=task.shard).find(shard_run, out, retry_failed=retry_failed))
     assert task.shard is not None
-    if shard_run.folder == run.folder and task.shard.index > 1:  # merged: that is the whole cell, which counts once
+    if shard_run.folder == run.folder and task.shard.index > 1:  # merged: the whole cell counts once
         shard_run.total = shard_run.done = shard_run.failed = 0
     return shard_run
 
 
 def sum_shards(run: CellRun, shards: Iterable[CellRun]) -> None:
-    """Make a cell tell what its shards tell together."""
+    """Set a cell's progress to the sum of its shards."""
     runs = list(shards)
     for name in _COUNTS:
         setattr(run, name, sum(getattr(shard, name) for shard in runs))
@@ -196,16 +196,18 @@ def _take_counts(run: CellRun, counts: Mapping[str, Any]) -> None:
 
 
 _LOOK_SECONDS = 0.2
-_STARTING_SECONDS = 60.0  # what Ray may take to start a worker where all is free
-_FORCED_SECONDS = 20.0  # how long attempts that were told to halt may take to publish before they are ended
+_STARTING_SECONDS = 60.0  # Ray may take this long to start a worker
+_FORCED_SECONDS = 20.0  # grace period for attempts to publish after a halt
 
 
 @dataclass(frozen=True, slots=True)
 class ClusterOptions:
-    """``address`` as ``RayClient`` has it. ``shards``: into how many a cell is divided. ``workers``: tasks at once at
-    most, None for as many as the cluster has room for. ``timeout_seconds``: how long a part may wait for resources that
-    no machine has, or for others to free them while nothing of the sweep runs. ``copy_seconds``: how often a worker
-    publishes what it has done.
+    """Options of a cluster sweep.
+
+    `address` as in `RayClient`. `shards`: number of shards per cell. `workers`: maximum number of concurrent tasks
+    (None: as many as fit). `timeout_seconds`: how long a task may wait for resources that no machine has, or for others
+    to free them while nothing of the sweep is running. `copy_seconds`: interval at which a worker publishes its
+    results.
     """
 
     address: str = "auto"
@@ -216,7 +218,7 @@ class ClusterOptions:
 
 
 class ClusterSweep(Sweep):
-    """As ``Sweep``, its parts held by tasks of Ray. ``parts`` tells of each part, ``runs`` of the cells."""
+    """Sweep whose tasks are run by Ray. `tasks` has the progress of each task, `runs` that of the cells."""
 
     spread = True
     options = ClusterOptions()
@@ -231,10 +233,11 @@ class ClusterSweep(Sweep):
         request_stop(self.out, action)
 
     async def run(self, ready: Callable[[Sweep], None] | None = None) -> None:
-        """Carry all cells to their end, as ``Sweep.run``.
+        """Run all cells to their end, as `Sweep.run`.
 
-        :raises ConfigurationError: as ``Sweep.run``; or Ray cannot be reached.
-        :raises JournalError: as ``Sweep.run``.
+        Raises:
+            ConfigurationError: As `Sweep.run`; or Ray cannot be reached.
+            JournalError: As `Sweep.run`.
         """
         check_sweep_folder(self.out)
         lock = RunFolder(self.out, {})
@@ -242,7 +245,7 @@ class ClusterSweep(Sweep):
             self.out.mkdir(parents=True, exist_ok=True)
             lock.lock()
         except OSError as error:
-            raise JournalError(f"{self.out}: cannot make the sweep's folder: {error}") from error
+            raise JournalError(f"{self.out}: cannot create the sweep's folder: {error}") from error
         try:
             with tempfile.TemporaryDirectory(prefix="viva-cluster-") as scratch, CheckedDatasets().activate():
                 self._scratch = Path(scratch)
@@ -266,7 +269,7 @@ class ClusterSweep(Sweep):
         for task in divide_sweep(self.recorded, [run.cell for run in self.runs], self.out, self.options.shards):
             cells = [by_name[cell.name] for cell in task.cells]
             if task.shard is None:
-                self._unit(cells)  # as one process finds them: rules that have ended them count
+                self._unit(cells)  # as in a single process, early stops count
             else:
                 cells = [open_shard_run(cells[0], task, self.out, retry_failed=self.retry_failed)]
             tasks.append(TaskProgress(task, total_demand(task.models, self.needs), cells))
@@ -287,7 +290,7 @@ class ClusterSweep(Sweep):
 
     async def _drive(self, client: RayClient, waiting: deque[TaskProgress]) -> None:
         in_flight: dict[Any, TaskProgress] = {}
-        last_activity = time.monotonic()  # when something of the sweep was last seen to run
+        last_activity = time.monotonic()  # when a task was last seen running
         limit = self.options.workers or len(waiting)
         while in_flight or (waiting and not self._stopping):
             while waiting and not self._stopping and len(in_flight) < limit:
@@ -323,7 +326,7 @@ class ClusterSweep(Sweep):
             progress.refresh(self.out)
 
     async def _take(self, client: RayClient, reference: Any, progress: TaskProgress) -> None:
-        """A task has ended: what its attempt has made is moved to its place."""
+        """Commit the results of a finished task."""
         try:
             result = client.result(reference)
             if result["error"] is not None:
@@ -339,7 +342,7 @@ class ClusterSweep(Sweep):
             progress.fail(error)
 
     def _withdraw(self, client: RayClient, in_flight: dict[Any, TaskProgress]) -> None:
-        """After a stop: tasks that have not begun are taken back, those that do not end in time are ended."""
+        """Withdraw tasks that have not started after a stop; cancel those that exceed the grace period."""
         forced = self._halted is not None and time.monotonic() - self._halted > _FORCED_SECONDS
         for reference, progress in list(in_flight.items()):
             if forced or not progress.running:
@@ -348,7 +351,7 @@ class ClusterSweep(Sweep):
                 del in_flight[reference]
 
     def _time_out(self, client: RayClient, in_flight: dict[Any, TaskProgress], last_activity: float) -> None:
-        """End the waiting of parts for what nobody has, or nobody frees."""
+        """Fail tasks that wait too long for resources that no machine has or frees."""
         queued = {reference: progress for reference, progress in in_flight.items() if not progress.running}
         if not queued:
             return
@@ -357,9 +360,9 @@ class ClusterSweep(Sweep):
             missing, seconds = progress.missing_for(machines, now)
             waited = limit if missing is not None else max(limit, _STARTING_SECONDS)
             if missing is not None and seconds > limit:
-                message = f"no machine of the cluster can hold it: {missing}; add one, or change `resources`"
+                message = f"no machine in the cluster can run it: {missing}; add a machine, or change `resources`"
             elif missing is None and now - last_activity > waited:
-                message = f"what it needs is in use by others: {progress.demand.occupied(client.free())}"
+                message = f"the resources it needs are in use: {progress.demand.occupied(client.free())}"
             else:
                 continue
             progress.fail(NotScheduled(f"{message} (waited {waited:g} s)"))
@@ -367,7 +370,7 @@ class ClusterSweep(Sweep):
             del in_flight[reference]
 
     def _conclude(self) -> None:
-        """Merge the cells whose shards are all at their end."""
+        """Merge the cells whose shards have all finished."""
         self._add_up()
         for run in self._shards:
             if run.state == "done":
@@ -387,20 +390,20 @@ def _shard_runs(run: CellRun, tasks: Sequence[TaskProgress]) -> list[CellRun]:
 
 
 def _error_from_record(record: dict[str, Any]) -> VivaError:
-    """An error as a worker told it."""
+    """Rebuild an error reported by a worker."""
     kinds = {kind.__name__: kind for kind in (ConfigurationError, JournalError, ClusterError)}
-    return kinds.get(record["type"], VivaError)(record["message"])  # others are made of more than a message
+    return kinds.get(record["type"], VivaError)(record["message"])  # other classes need more than a message
 
 
 def open_cluster_sweep(
     file: Path, out: Path | None, options: ClusterOptions, *, cell: str | None = None, **settings: Any
 ) -> ClusterSweep:
-    """The sweep in a file, to be held by a cluster; nothing is written yet.
+    """Open the sweep in a file for execution on a cluster. Nothing is written yet.
 
-    :param cell: one cell alone, as ``SweepSlice`` has it; :param how: ``retry_failed`` and ``concurrency``, as
-    ``Sweep``
-        has them.
-    :raises ConfigurationError: the file is wrong.
+    `cell` selects a single cell, as in `SweepSlice`; `settings` are `retry_failed` and `concurrency`, as in `Sweep`.
+
+    Raises:
+        ConfigurationError: The file is wrong.
     """
     base, (checked, _) = open_sweep(file, out, selection=SweepSlice(cell)), read_sweep_file(file)
     sweep = ClusterSweep(base.recorded, checked, base.out, base.clock, selection=SweepSlice(cell), **settings)

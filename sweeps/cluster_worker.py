@@ -1,7 +1,7 @@
-"""The function that Ray runs: one task of a sweep, on the worker's disk, published to the shared folder.
+"""Function that Ray executes: run one task of a sweep on the worker's disk and publish it to the shared folder.
 
-What it is given and what it returns are names, numbers and paths, no keys: a model's key comes from the
-environment of the worker's machine.
+Its argument and return value are names, numbers and paths, no keys: a model's key comes from the environment of the
+worker's machine.
 """
 
 from __future__ import annotations
@@ -34,16 +34,17 @@ from .sweep import Sweep
 from .sweep_file import check_sweep_file
 
 _BEAT_SECONDS = 0.5
-_MOST_COPYING = 0.05  # of the time, where journals are so large that copies take long
+_MOST_COPYING = 0.05  # maximum share of time for copying, for large journals
 _SCRATCH_PREFIX = "viva-part-"
 _GRACE_SECONDS = 60.0
 
 
 @dataclass(frozen=True, slots=True)
 class TaskOrder:
-    """A part as its task is told it. ``out`` is the shared folder, full; ``part`` the part's id, ``cells`` the names of
-    its cells. ``copy_seconds``: how often what has been done is published. ``code``: Python that the
-    driver's command has granted.
+    """Task as sent to a worker.
+
+    `out` is the absolute path of the shared folder, `task` the task's id, `cells` the names of its cells.
+    `copy_seconds`: interval of publishing. `code`: Python code that the driver's command has permitted.
     """
 
     out: str
@@ -57,11 +58,12 @@ class TaskOrder:
 
 
 def run_task(order: TaskOrder) -> dict[str, Any]:
-    """Hold a part to its end, or until it is told to stop.
+    """Run a task to its end, or until a stop is requested.
 
-    Returns plain data: ``attempt`` (its number), ``error`` (as ``VivaError.to_record``; None where the part was held,
-    whatever has become of its cells), and ``cells`` with the state, counts and error of each. It raises nothing of
-    ours, for Ray would run it again.
+    Returns:
+        Plain data: `attempt` (its number), `error` (as `VivaError.to_record`; None if the task ran, whatever the state
+        of its cells), and `cells` with state, counts and error of each. Our own errors are returned rather than raised,
+        because Ray would run the task again.
     """
     out, shard = Path(order.out), None if order.shard is None else Shard(*order.shard)
     grant(*order.code)
@@ -73,7 +75,7 @@ def run_task(order: TaskOrder) -> dict[str, Any]:
             local = scratch / "sweep"
             sweep = _open_task_sweep(order, shard, local)
             local.mkdir()
-            write_sweep(local, sweep.recorded)  # a folder with cells alone would be taken for something else
+            write_sweep(local, sweep.recorded)  # without it the folder would not be recognized as a sweep
             attempt.restore(order.cells, shard, local)
             work = _TaskRunner(sweep, attempt, order, shard)
             with gc_tuned():
@@ -84,13 +86,16 @@ def run_task(order: TaskOrder) -> dict[str, Any]:
 
 
 def _open_task_sweep(order: TaskOrder, shard: Shard | None, local: Path) -> Sweep:
-    """The sweep of the part's cells alone, on the local disk.
+    """Open a sweep of the task's cells on the local disk.
 
-    :raises ClusterError: the shared folder cannot be seen from this machine.
+    Raises:
+        ClusterError: The shared folder does not exist on this machine.
     """
     out = Path(order.out)
     if not (out / "sweep.json").exists():
-        raise ClusterError(f"{out} is not there on this machine; the sweep's folder must be shared by all")
+        raise ClusterError(
+            f"{out} does not exist on this machine; the sweep's folder must be on storage that all machines share"
+        )
     recorded = read_sweep(out)
     checked = check_sweep_file(recorded.contents, recorded.folder, f"{out}/sweep.json")
     cells = [cell for cell in recorded.cells if cell.name in order.cells]
@@ -105,7 +110,7 @@ def _open_task_sweep(order: TaskOrder, shard: Shard | None, local: Path) -> Swee
 
 
 class _TaskRunner:
-    """A part being held: the sweep, and beside it what tells of it and listens to the driver."""
+    """Runs the sweep of a task, reports its progress, and watches for stop requests."""
 
     def __init__(self, sweep: Sweep, attempt: Attempt, order: TaskOrder, shard: Shard | None) -> None:
         self._sweep, self._attempt, self._order, self._shard = sweep, attempt, order, shard
@@ -113,17 +118,18 @@ class _TaskRunner:
         self._stopped: str | None = None
 
     async def run(self) -> None:
-        """Hold the part, and publish it.
+        """Run the task and publish its results.
 
-        :raises ClusterError: another attempt counts by now.
-        :raises JournalError: the shared folder cannot be written.
+        Raises:
+            ClusterError: Another attempt has replaced this one.
+            JournalError: The shared folder cannot be written.
         """
         failure: VivaError | None = None
         async with anyio.create_task_group() as group:
             group.start_soon(self._beat)
             try:
                 await self._sweep.run()
-            except VivaError as error:  # out of the group as itself
+            except VivaError as error:  # raised below, outside of the exception group
                 failure = error
             group.cancel_scope.cancel()
         if failure is not None:
@@ -141,7 +147,7 @@ class _TaskRunner:
             await anyio.sleep(_BEAT_SECONDS)
 
     def _report(self, progress: dict[str, Any], copy: bool) -> str | None:
-        """Tell how far it is, publish if it is time, and see whether to go on; what fails here is tried again."""
+        """Report progress, publish if due, and return a requested stop; failures are retried at the next beat."""
         if self._attempt.is_fenced:
             return "halt"
         try:
@@ -159,7 +165,7 @@ class _TaskRunner:
         self._attempt.publish(self._order.cells, self._shard, self._sweep.out)
 
     def progress_record(self, *, final: bool = False) -> dict[str, Any]:
-        """How far each cell is, as plain data."""
+        """Return the progress of each cell as plain data."""
         names = ("state", "total", "done", "failed", "in_flight", "calls", "tokens", "cost")
         cells = {run.cell.name: {name: getattr(run, name) for name in names} for run in self._sweep.runs}
         if final:
@@ -177,7 +183,7 @@ def _with_node(error: VivaError) -> dict[str, Any]:
 
 @contextmanager
 def _scratch_folder() -> Iterator[Path]:
-    """A folder on this machine's disk (``TMPDIR``), gone at the end; those of workers that were killed are cleared."""
+    """Create a temporary folder under `TMPDIR`, and remove those that killed workers left behind."""
     for path in Path(tempfile.gettempdir()).glob(f"{_SCRATCH_PREFIX}*"):
         _remove_abandoned(path)
     with tempfile.TemporaryDirectory(prefix=_SCRATCH_PREFIX, ignore_cleanup_errors=True) as name:
@@ -190,9 +196,9 @@ def _scratch_folder() -> Iterator[Path]:
 
 
 def _remove_abandoned(folder: Path) -> None:
-    """Remove a scratch folder whose owner is gone: nobody holds its lock."""
+    """Remove a scratch folder whose owner has terminated: its lock is free."""
     try:
-        if time.time() - folder.stat().st_mtime < _GRACE_SECONDS:  # perhaps its owner has not locked it yet
+        if time.time() - folder.stat().st_mtime < _GRACE_SECONDS:  # its owner may not have locked it yet
             return
         owner = os.open(folder / "owner", os.O_RDWR)
     except OSError:

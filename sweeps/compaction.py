@@ -1,4 +1,4 @@
-"""Compact the journals of a run, or of every cell and shard of a sweep; a running one is refused."""
+"""Compact the journals of a run, or of every cell and shard of a sweep; running ones are refused."""
 
 from __future__ import annotations
 
@@ -18,8 +18,9 @@ from .sweep_folder import is_sweep, shards_of
 
 @dataclass(slots=True)
 class CompactionResult:
-    """A run folder (``name``: below the sweep's, or as it was given) and what came of it; ``problem`` says why nothing
-    did.
+    """Run folder with the outcome of its compaction.
+
+    `name` is relative to the sweep's folder, or as given; `problem` says why the folder was not compacted.
     """
 
     name: str
@@ -27,7 +28,7 @@ class CompactionResult:
     problem: str = ""
 
     def to_record(self) -> dict[str, Any]:
-        """Plain data; sizes in bytes."""
+        """Return plain data; sizes in bytes."""
         compaction = self.compaction
         sizes = (
             {}
@@ -43,10 +44,11 @@ class CompactionResult:
 
 
 def compact(folder: Path, *, dry_run: bool = False) -> list[CompactionResult]:
-    """Compact a run, or all that has begun of a sweep; a run that cannot be compacted keeps no other from it.
+    """Compact a run, or everything that has begun in a sweep. One failure does not affect the others.
 
-    :raises ConfigurationError: the folder is neither a run nor a sweep; or it is, and is running.
-    :raises JournalError: it is a run, and its journal is damaged or cannot be written.
+    Raises:
+        ConfigurationError: The folder is neither a run nor a sweep, or is running.
+        JournalError: It is a run whose journal is damaged or cannot be written.
     """
     if not is_sweep(folder):
         return [CompactionResult(str(folder), _compact_run(folder, dry_run))]
@@ -73,9 +75,10 @@ def _compact_run(path: Path, dry_run: bool) -> Compaction:
 
 @contextmanager
 def _lock(folder: RunFolder) -> Iterator[None]:
-    """Keep others from writing meanwhile.
+    """Lock a run folder for the duration of the context.
 
-    :raises ConfigurationError: somebody does.
+    Raises:
+        ConfigurationError: Another process is writing.
     """
     folder.lock()
     try:

@@ -1,7 +1,6 @@
-"""Rules that end cells early: a watch over cells, fed with what their journals hold or their runs report.
+"""Early stopping of cells: watches fed with the scores in journals or from running cells.
 
-The decision follows from the conversations alone, so it is made anew from the journals whenever it is asked
-for.
+The decision depends only on the conversations, so it can be recomputed from the journals at any time.
 """
 
 from __future__ import annotations
@@ -22,9 +21,9 @@ from .cells import Cell
 
 
 class CellWatch:
-    """The watch over cells that are decided about together: one cell, or all candidates on the same items.
+    """Watch over cells that are decided together: one cell, or all candidates on the same items.
 
-    ``clusters`` are those of the items, where they come cluster by cluster.
+    `clusters` are those of the items, if items are taken cluster by cluster.
     """
 
     def __init__(self, until: StoppingRule, group: Sequence[Cell], planned: int, clusters: ItemClusters | None) -> None:
@@ -33,22 +32,22 @@ class CellWatch:
 
     @property
     def stopped(self) -> bool:
-        """Whether the rule holds."""
+        """True once the rule is met."""
         return self.watch.stopped_at is not None
 
     def read(self, cell: Cell, folder: RunFolder) -> None:
-        """Take in what a cell's journal holds."""
+        """Add the scores recorded in a cell's journal."""
         for number, score in _recorded_scores(cell, folder):
             self.watch.add(cell.candidate, number, score)
 
     def on_begin(self, runner: Runner) -> None:
-        """A run of one of the cells begins; it is drained when the rule holds."""
+        """Register the runner of a cell; it is drained when the rule is met."""
         self._runners.append(runner)
         if self.stopped:
             runner.drain()
 
     def listener(self, cell: Cell) -> Callable[[Event], None]:
-        """What is to listen to a cell's run; results restored from its journal are told too."""
+        """Return a listener for a cell's run; it also receives results restored from the journal."""
         score_of = _scoring_function(cell)
 
         def on_event(event: Event) -> None:
@@ -69,9 +68,10 @@ class CellWatch:
 
 
 def read_clusters(manifest: Mapping[str, Any]) -> ItemClusters | None:
-    """The clusters in which a run takes its items, as its manifest has them; None where it takes them one by one.
+    """Return the clusters of items in a run's manifest; None if items are taken one by one.
 
-    :raises JournalError: they are damaged.
+    Raises:
+        JournalError: They are damaged.
     """
     record = manifest["dataset"].get("clusters")
     if record is None:

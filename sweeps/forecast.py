@@ -1,7 +1,7 @@
-"""Upper bounds of what a sweep takes, by arithmetic alone: conversations, calls, tokens and cost for each model.
+"""Upper bounds for a sweep, by arithmetic alone: conversations, calls, tokens and cost per model.
 
-Prompts are rendered from the very items and packs; replies are taken to be as long as their limits allow and
-conversations to go on to the last round. No model is opened. ``plan`` estimates what is to be expected.
+Prompts are rendered from the actual items and packs; replies are assumed to be as long as their limits allow, and
+conversations to reach the last round. No model is opened. `plan` estimates expected values.
 """
 
 from __future__ import annotations
@@ -23,17 +23,17 @@ from .cell_run import CellRun
 from .sweep import Sweep
 
 ASSUMPTIONS = (
-    f"assumed: a token is {CHARACTERS_PER_TOKEN} characters, of local models too; every talk goes to its last round,",
-    "and every reply is as long as its limit. Early ends, short replies and rules that stop early make it less. Not",
-    "counted: second tries for unreadable verdicts and failed calls, and what chat templates and schemas add.",
+    f"assumptions: one token is {CHARACTERS_PER_TOKEN} characters, for local models too; every conversation reaches",
+    "its last round, and every reply is as long as its limit. Early ends, short replies and early stopping lower",
+    "the figures. Not counted: repeated calls after unreadable verdicts or failures, chat templates, and schemas.",
 )
 
 
 class Forecast:
-    """What is left to do of a sweep: of a cell under way, the share of its conversations that have not ended.
+    """Upper bounds for what remains of a sweep; of a running cell, for its unfinished conversations.
 
-    ``models`` has the totals by model, ``left`` the conversations to come by cell, ``each`` what one of them takes of
-    each role. ``problems`` are by model or cell: what will fail, as far as that can be seen.
+    `models` has the totals by model, `remaining` the number of conversations by cell, and `per_conversation` the usage
+    of one conversation by cell and role. `problems` by model or cell are failures that can be predicted.
     """
 
     def __init__(self, sweep: Sweep) -> None:
@@ -54,16 +54,16 @@ class Forecast:
 
     @property
     def conversations(self) -> int:
-        """Conversations to come."""
+        """Number of remaining conversations."""
         return sum(self.remaining.values())
 
     @property
     def assumptions(self) -> tuple[str, ...]:
-        """What the figures rest on."""
+        """Assumptions behind the figures."""
         return ASSUMPTIONS
 
     def report(self) -> dict[str, Any]:
-        """Everything as plain data."""
+        """Return everything as plain data."""
         cells = [{"name": run.cell.name} | run.progress_record() for run in self._sweep.runs]
         models = {
             model: {
@@ -84,7 +84,7 @@ class Forecast:
         }
 
     def tables(self) -> list[Table]:
-        """The report as tables."""
+        """Return the report as tables."""
         report = self.report()
         cells = [
             [record["name"], record["state"], str(record["planned"] or DASH), str(record["done"])]
@@ -98,7 +98,7 @@ class Forecast:
             ]
             for model, record in report["models"].items()
         ]
-        title = f"At most, for the {report['conversations']:,} conversations that are left"
+        title = f"Upper bounds for the remaining {report['conversations']:,} conversations"
         return [
             (f"{len(cells)} cells", ["cell", "state", "planned", "done"], cells),
             (title, ["model", "calls", "prompt tokens", "completion tokens", "cost"], models),
@@ -115,15 +115,15 @@ class Forecast:
                 uses = scenario.forecast(cell.settings, prepared.opened, prepared.pack)
             usage_by_key[key] = {role: use * (prepared.repeats / prepared.total) for role, use in uses.items()}
         self.remaining[cell.name] = remaining = run.total - run.done + (run.failed if self._sweep.retry_failed else 0)
-        each = self.per_conversation[cell.name] = {}
+        usages = self.per_conversation[cell.name] = {}
         for role, model in cell.roles.items():
-            each[role] = usage_by_key[key].get(role, UsageForecast())
+            usages[role] = usage_by_key[key].get(role, UsageForecast())
             if self._reads_one(model):
-                each[role] = usage_by_key[key].get(f"{role}, one by one", each[role])
-            self.models[model] = self.models.get(model, UsageForecast()) + each[role] * remaining
+                usages[role] = usage_by_key[key].get(f"{role}, one by one", usages[role])
+            self.models[model] = self.models.get(model, UsageForecast()) + usages[role] * remaining
 
     def _reads_one(self, model: str) -> bool:
-        """Whether a reading of several texts takes several requests of this model; a wrong name is noted."""
+        """Return True if this model needs one request per text for a multi-text reading; note an invalid name."""
         if model not in self._one_by_one:
             try:
                 backend = build(model, self._sweep.clock)

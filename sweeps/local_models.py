@@ -1,4 +1,4 @@
-"""Local models in a sweep: the order of cells that loads weights least often, and which models are in memory."""
+"""Local models in a sweep: the order of cells that loads weights least often, and the models in memory."""
 
 from __future__ import annotations
 
@@ -10,13 +10,12 @@ from .cells import local_weights
 
 
 def order_by_weights(needs: Sequence[frozenset[str]]) -> list[int]:
-    """The places of ``needs`` in the order to run.
+    """Return the indices of `needs` in the order to run.
 
-    ``needs`` says for each unit which weights it needs in memory. What all units need stays there and counts for
-    nothing. Units of the same need run one after the other; after a need comes the one that has the fewest weights to
-    load, of those the one that keeps most, of those the first. Where needs differ in one model that is the fewest loads
-    there can be, each of the models once; where they differ in two (every candidate with every evaluator) it goes to
-    and fro through the grid.
+    `needs` has the weights that each unit needs in memory. Weights that all units need stay loaded and are ignored.
+    Units with equal needs run consecutively; the next need is the one that loads the fewest weights, then the one that
+    keeps most, then the first. If needs differ in one model, each model is loaded once, which is optimal; if they
+    differ in two (every candidate with every evaluator), the order moves back and forth through the grid.
     """
     if not needs:
         return []
@@ -34,13 +33,15 @@ def order_by_weights(needs: Sequence[frozenset[str]]) -> list[int]:
 
 
 def weights_of(models: Collection[str]) -> frozenset[str]:
-    """The weights that models need in memory."""
+    """Return the weights that models need in memory."""
     return frozenset(weights for model in models if (weights := local_weights(model)) is not None)
 
 
 class LoadedModels:
-    """``units`` are the models that each unit of cells needs, in the order of running; at most ``most`` weights besides
-    those that all units share are in memory at once, or as many as one unit needs.
+    """Local models in memory.
+
+    `units` are the models of each unit of cells in running order. Besides the weights that all units share, at most
+    `limit` are in memory at once, or as many as one unit needs.
     """
 
     def __init__(self, pool: BackendPool, units: Sequence[Collection[str]], limit: int) -> None:
@@ -52,7 +53,7 @@ class LoadedModels:
         self._next = 0  # the first unit that has not begun
 
     async def make_room(self, in_use: Collection[str]) -> bool:
-        """Before the next unit begins: close what it leaves no room for; False if that is still ``in_use``."""
+        """Close models to make room for the next unit; return False if they are still `in_use`."""
         needed = weights_of(self._units[self._next])
         allowed = max(self._limit, len(needed - self._shared))
         while len((weights_of(self._open) | needed) - self._shared) > allowed:
@@ -64,12 +65,12 @@ class LoadedModels:
         return True
 
     def begin(self) -> None:
-        """The next unit begins: its cells open what they need."""
+        """Register the models of the next unit, which its cells are about to open."""
         self._open |= self._units[self._next]
         self._next += 1
 
     async def close_unused(self, in_use: Collection[str]) -> None:
-        """After a cell has ended: close what no cell under way and none to come needs."""
+        """Close models that no running or future cell needs."""
         later = frozenset[str]().union(*self._units[self._next :])
         await self._close([model for model in self._open if model not in in_use and model not in later])
 

@@ -1,7 +1,7 @@
-"""Merge the shards of each cell into the cell's run, as one process would have left it.
+"""Merge the shards of each cell into the cell's run, as if one process had run it.
 
-A cell is merged whole or not at all, and its shards stay as they are. Refused are conversations that are
-missing or duplicated, shards of another run than the cell, and shards that still run.
+A cell is merged completely or not at all, and its shards stay unchanged. Missing or duplicated conversations, shards of
+another run, and running shards are refused.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _MOST_NAMED_KEYS = 5  # conversations that a refusal names for each shard
 
 @dataclass(slots=True)
 class ShardContents:
-    """What a shard holds: the keys of its conversations by number, and the numbers of those that have ended."""
+    """Contents of a shard: the keys of its conversations by number, and the numbers of those that have ended."""
 
     shard: Shard
     folder: RunFolder
@@ -44,7 +44,7 @@ class ShardContents:
 
 
 def foreign_shards(cell: Cell, shards: Sequence[ShardContents]) -> list[str]:
-    """The shards that are not of one run with the first: dataset, prompt pack, models or versions of files differ."""
+    """Return a problem for each shard whose dataset, prompt pack, models or file versions differ from the first's."""
     first, problems = shards[0], []
     for contents in shards[1:]:
         different = compare_manifests(
@@ -52,31 +52,32 @@ def foreign_shards(cell: Cell, shards: Sequence[ShardContents]) -> list[str]:
         )
         if different:
             problems.append(
-                f"{shard_text(contents.shard)}: of another run than {shard_text(first.shard)}: different: "
+                f"{shard_text(contents.shard)}: belongs to another run than {shard_text(first.shard)}; different: "
                 f"{', '.join(different)}"
             )
     return problems
 
 
 def duplicate_conversations(shards: Sequence[ShardContents]) -> list[str]:
-    """The conversations that more than one shard has begun, by the shards that have."""
+    """Return a problem for each group of shards that have begun the same conversations."""
     holders: dict[int, list[ShardContents]] = {}
     for contents in shards:
         for number in contents.started:
             holders.setdefault(number, []).append(contents)
     duplicates: dict[str, list[str]] = {}
-    for number, several in sorted(holders.items()):
-        if len(several) > 1:
-            duplicates.setdefault(_holders_text(several), []).append(several[0].started[number])
+    for number, copies in sorted(holders.items()):
+        if len(copies) > 1:
+            duplicates.setdefault(_holders_text(copies), []).append(copies[0].started[number])
     return [
-        f"doubled: in {names}: {_keys_text(keys)}; remove all of these shards but one"
+        f"duplicated: in {names}: {_keys_text(keys)}; remove all but one of these shards"
         for names, keys in duplicates.items()
     ]
 
 
 def missing_conversations(cell: Cell, planned: int, shards: Sequence[ShardContents]) -> list[str]:
-    """The conversations that no shard has ended, by the shard that should; named where the dataset can be read, or
-    where they have begun.
+    """Return a problem for each shard with unfinished conversations.
+
+    Conversations are listed by key if they have begun or the dataset can be read.
     """
     numbers = sorted(set(range(planned)).difference(*(contents.ended for contents in shards)))
     if not numbers:
@@ -89,10 +90,12 @@ def missing_conversations(cell: Cell, planned: int, shards: Sequence[ShardConten
     for number in numbers:
         holder = number % min(totals) + 1 if len(totals) == 1 else 0
         by_shard.setdefault(holder, []).append(keys.get(number) or f"number {number}")
-    there = {contents.shard.index: shard_text(contents.shard) for contents in shards}
+    shard_names = {contents.shard.index: shard_text(contents.shard) for contents in shards}
     problems = []
     for index, names in sorted(by_shard.items()):
-        prefix = f"of {there.get(index) or f'shard {index}/{min(totals)}, which has not begun'}: " if index else ""
+        prefix = (
+            f"from {shard_names.get(index) or f'shard {index}/{min(totals)}, which has not begun'}: " if index else ""
+        )
         problems.append(f"missing: {prefix}{_keys_text(names)}")
     return problems
 
@@ -106,7 +109,7 @@ def _planned_keys(cell: Cell, numbers: set[int]) -> dict[int, str]:
 
 
 def _common_manifest(manifest: Mapping[str, Any], cell: Cell) -> dict[str, Any]:
-    """What the manifests of one cell's shards have in common: all but which share it is, and circumstances."""
+    """Return what the manifests of a cell's shards must have in common."""
     settings = {name: value for name, value in manifest["settings"].items()
                 if name not in cell.settings.circumstances}  # fmt: skip
     return {name: value for name, value in manifest.items() if name != "shard"} | {"settings": settings}
@@ -123,14 +126,14 @@ def _keys_text(keys: list[str]) -> str:
 
 MERGE_VERSION = 1
 _MOST_NAMED_RECORDS = 5  # damaged records that a refusal names
-# merged: just now. whole: it was before, or one process has held it. waiting: nothing is there. part: begun by one
-# process and not at its end. refused: see ``problems``.
+# merged: just now. whole: merged earlier, or run by one process. waiting: not begun. part: begun by one process and
+# unfinished. refused: see `problems`.
 MergeStatus = Literal["merged", "whole", "waiting", "part", "refused"]
 
 
 @dataclass(slots=True)
 class MergedCell:
-    """What has become of a cell. ``planned`` and ``ended`` count conversations (``planned`` None: nothing is there)."""
+    """Outcome of merging a cell. `planned` and `ended` count conversations (`planned` is None if nothing exists)."""
 
     cell: Cell
     state: MergeStatus = "waiting"
@@ -140,17 +143,19 @@ class MergedCell:
     problems: list[str] = field(default_factory=list)
 
     def to_record(self) -> dict[str, Any]:
-        """Plain data."""
+        """Return plain data."""
         names = ("state", "shards", "planned", "ended", "problems")
         return {"name": self.cell.name} | {name: getattr(self, name) for name in names}
 
 
 def merge_sweep(out: Path, *, cell: str | None = None, partial: bool = False) -> list[MergedCell]:
-    """Merge the shards of a sweep's cells, or of one; a cell that is refused keeps none of the others from it.
+    """Merge the shards of a sweep's cells, or of one cell. A refused cell does not affect the others.
 
-    :param cell: as ``Portion`` has it; :param partial: conversations may be missing; they can be held later, by shards
-        that are merged again, or by ``viva resume`` on the cell.
-    :raises ConfigurationError: the folder is not that of a sweep, or has no such cell.
+    `cell` is as in `SweepSlice`. With `partial`, conversations may be missing; they can be added later by shards that
+    are merged again, or by `viva resume` on the cell.
+
+    Raises:
+        ConfigurationError: The folder is not a sweep's, or has no such cell.
     """
     cells = read_sweep(out).cells
     merged = [MergedCell(entry) for entry in (cells if cell is None else [find_cell(cell, cells)])]
@@ -171,13 +176,13 @@ def _merge_cell(cell: MergedCell, out: Path, partial: bool) -> None:
     begun = (target / "manifest.json").exists()
     if not existing and not begun:
         if not partial:
-            cell.problems.append("missing: all of its conversations: no shard of it has begun")
+            cell.problems.append("missing: all conversations; no shard has begun")
         return
     with ExitStack() as locks, tempfile.TemporaryDirectory(prefix="viva-merge-") as scratch:
-        _lock_folder(RunFolder(target, {}), locks, f"{target} still runs, or is being merged", cell.problems)
+        _lock_folder(RunFolder(target, {}), locks, f"{target} is running or being merged", cell.problems)
         folders = [(shard, RunFolder.open(path)) for shard, path in existing]
         for shard, folder in folders:
-            _lock_folder(folder, locks, f"{shard_text(shard)} still runs", cell.problems)
+            _lock_folder(folder, locks, f"{shard_text(shard)} is running", cell.problems)
         if cell.problems:
             return
         merged = (
@@ -228,16 +233,14 @@ def _lock_folder(folder: RunFolder, locks: ExitStack, problem: str, problems: li
     try:
         folder.lock()
     except ConfigurationError:
-        problems.append(f"{problem}: let it end, or stop it")
+        problems.append(f"{problem}: wait until it ends, or stop it")
     locks.callback(folder.unlock)
 
 
 def _check_own_run(cell: MergedCell, folder: Path, scratch: Path, partial: bool, *, shards: bool) -> None:
-    """A cell with a run in its usual place that no shard can add to."""
+    """Check a cell whose run exists and has not been merged from shards."""
     if shards:
-        cell.problems.append(
-            f"doubled: {folder} holds a run that one process began, and shards besides: remove one of the two"
-        )
+        cell.problems.append(f"duplicated: {folder} contains a run of one process and shards: remove one of the two")
         return
     run = RunFolder.open(folder)
     check_settings(run, cell.cell.scenario, cell.cell.settings)
@@ -246,22 +249,22 @@ def _check_own_run(cell: MergedCell, folder: Path, scratch: Path, partial: bool,
     cell.state = "whole" if cell.ended >= cell.planned else "part"
     if cell.state == "part" and not partial:
         missing = cell.planned - cell.ended
-        cell.problems.append(f"missing: {missing} of {cell.planned} conversations: go on with `viva resume {folder}`")
+        cell.problems.append(f"missing: {missing} of {cell.planned} conversations: resume with `viva resume {folder}`")
 
 
 def _read_shard(
     cell: MergedCell, shard: Shard, folder: RunFolder, scratch: Path, journal: JournalMerger, seen_numbers: set[int]
 ) -> ShardContents:
-    """What a shard holds; its rows are added to the joint journal unless one of its conversations was ``seen``."""
+    """Read a shard; add its rows to the merged journal unless a conversation is in `seen_numbers`."""
     name = shard_text(shard)
     try:
         check_settings(folder, cell.cell.scenario, cell.cell.settings)
         if Shard.from_manifest(folder.manifest) != shard:
-            raise ConfigurationError(f"{folder.path}: its manifest is not that of this shard")
+            raise ConfigurationError(f"{folder.path}: its manifest belongs to another shard")
     except ConfigurationError as error:
-        cell.problems.append(f"{name}: of another run: {error}")
+        cell.problems.append(f"{name}: belongs to another run: {error}")
     with tempfile.TemporaryDirectory(dir=scratch) as own, warnings.catch_warnings():
-        warnings.simplefilter("ignore", JournalNotice)  # damage is told below, with the shard's own place
+        warnings.simplefilter("ignore", JournalNotice)  # damage is reported below, with the shard's own folder
         copy = copy_journal(folder.journal, Path(own))
         with History(copy) as history:
             started = {number: key for key, number in history.keys().items()}
@@ -269,20 +272,20 @@ def _read_shard(
             sound, damage = history.sound, list(history.damage)
         if damage or not sound:
             cell.problems.append(
-                f"{name}: damaged: {', '.join(damage[:_MOST_NAMED_RECORDS])}; `viva resume {folder.path}`, or "
-                f"restore a copy"
+                f"{name}: damaged: {', '.join(damage[:_MOST_NAMED_RECORDS])}; run `viva resume {folder.path}`, "
+                f"or restore a copy"
             )
-        if not cell.problems and seen_numbers.isdisjoint(started):  # else nothing will be made of it
+        if not cell.problems and seen_numbers.isdisjoint(started):  # otherwise no merged journal is needed
             journal.add(copy)
         seen_numbers.update(started)
     return ShardContents(shard, folder, started, ended)
 
 
 def _is_complete(merged: Any, folder: Path, shards: list[Shard], scratch: Path) -> bool:
-    """Whether an earlier merge has everything, or has been led to its end since, and no shard has come; some may be
-    gone.
+    """Return True if an earlier merge is complete and no shard has been added. Shards may have been removed.
 
-    :raises ConfigurationError: its record is damaged.
+    Raises:
+        ConfigurationError: The merge record is damaged.
     """
     try:
         is_known = all(shard.to_record() in merged["shards"] for shard in shards)
@@ -297,9 +300,10 @@ def _is_complete(merged: Any, folder: Path, shards: list[Shard], scratch: Path) 
 
 
 def _check_grown(folder: Path, merged: Any, shards: list[ShardContents], scratch: Path) -> None:
-    """See that nothing is lost when the run of an earlier merge is replaced.
+    """Check that replacing an earlier partial merge loses nothing.
 
-    :raises ConfigurationError: something would be.
+    Raises:
+        ConfigurationError: Something would be lost.
     """
     records = [contents.shard.to_record() for contents in shards]
     try:
@@ -309,19 +313,19 @@ def _check_grown(folder: Path, merged: Any, shards: list[ShardContents], scratch
         raise ConfigurationError(f"{folder / MERGE_RECORD}: cannot be used: {error!r}") from None
     if missing:
         names = ", ".join(f"{record['index']}/{record['of']} (attempt {record['attempt']})" for record in missing)
-        raise ConfigurationError(f"{folder} was merged from shards that are gone: {names}; put them back")
+        raise ConfigurationError(f"{folder} was merged from shards that no longer exist: {names}; restore them")
     with tempfile.TemporaryDirectory(dir=scratch) as own:
         if count_rows(copy_journal(folder / "journal.sqlite", Path(own))) != rows:
             raise ConfigurationError(
-                f"{folder} has gone on by itself since it was merged in part: go on with `viva resume {folder}`, "
-                "and remove the shards that came since"
+                f"{folder} was resumed after a partial merge: continue with `viva resume {folder}`, "
+                "and remove the shards added since"
             )
 
 
 def _write_merged_run(
     folder: Path, cell: Cell, manifest: Mapping[str, Any], joint: Path, record: dict[str, Any]
 ) -> None:
-    """The cell's run folder: first the journal, last the manifest, so that a kill leaves no run that is not whole."""
+    """Write the cell's run folder, the manifest last, so that a kill leaves no incomplete run."""
     settings = manifest["settings"] | {name: value for name, value in cell.settings.model_dump(mode="json").items()
                                        if name in cell.settings.circumstances}  # fmt: skip
     merged_manifest = {name: value for name, value in manifest.items() if name != "shard"} | {"settings": settings}
@@ -329,7 +333,7 @@ def _write_merged_run(
         for name in (
             "manifest.json",
             MERGE_RECORD,
-        ):  # of an earlier merge: until this one is whole, there are shards only
+        ):  # of an earlier merge
             (folder / name).unlink(missing_ok=True)
         replace_journal(joint, RunFolder(folder, merged_manifest).journal)
         write_atomically(folder / MERGE_RECORD, orjson.dumps(record, option=orjson.OPT_INDENT_2))

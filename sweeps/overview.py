@@ -1,4 +1,4 @@
-"""The cells of a sweep with their state and score so far: the tables that ``viva sweep`` prints at its end."""
+"""Overview of a sweep's cells with state and score so far: the tables that `viva sweep` prints at the end."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ _HEADER = ["scenario", "candidate", "dataset", "seed", "evaluator", "state", "do
 
 
 class SweepOverview:
-    """Scores are read from the journals, so they are what a report of the cell will say.
+    """Overview of a sweep. Scores are read from the journals, so they equal those of a report of the cell.
 
-    Where the rule ended a cell, its score is that of the conversations on which the rule rests, with the interval of
-    the rule's confidence sequence; elsewhere with the standard error.
+    The score of a cell that was stopped early covers the conversations on which the decision rests, with the interval
+    of the confidence sequence; other scores have a standard error.
     """
 
     def __init__(self, sweep: Sweep) -> None:
@@ -33,11 +33,11 @@ class SweepOverview:
 
     @property
     def reasons(self) -> dict[str, int]:
-        """Why conversations failed, with counts, over all cells."""
+        """Failure reasons with counts, over all cells."""
         return merge_reasons(self._reasons)
 
     def report(self) -> dict[str, Any]:
-        """Everything as plain data, cells in the file's order."""
+        """Return everything as plain data, cells in the file's order."""
         cells = []
         for run, score, reasons in zip(self._sweep.runs, self._scores, self._reasons, strict=True):
             record = {field: getattr(run.cell, field) for field in _CELL_FIELDS} | run.progress_record()
@@ -48,7 +48,7 @@ class SweepOverview:
         return {"sweep": 1, "cells": cells, "states": {state: states.count(state) for state in sorted(set(states))}}
 
     def tables(self) -> list[Table]:
-        """The cells, and why conversations failed. Under a rule, the title says what it takes as independent."""
+        """Return the tables of cells and failures; the title names what early stopping assumes to be independent."""
         rows, failures = [], []
         for record in self.report()["cells"]:
             failures += [
@@ -69,14 +69,12 @@ class SweepOverview:
         if ruled := [run.cell for run in self._sweep.runs if run.state == "stopped"]:
             units = dict.fromkeys(watch["independent"] for cell in ruled if (watch := self._watched.get(cell.name)))
             units_text = " and ".join(f"{unit}s" for unit in units)
-            title += (
-                f"; {len(ruled)} stopped by the rule, with its intervals, which take {units_text} to be independent"
-            )
-            title += " (until: {cluster: subject} or passage, where they are not)" * ("item" in units)
+            title += f"; {len(ruled)} stopped early, with intervals that assume independent {units_text}"
+            title += " (otherwise set until: {cluster: subject} or passage)" * ("item" in units)
         return [(title, _HEADER, rows), (FAILURES_TITLE, ["cell", "failed", "reason"], failures)]
 
     def _watches(self) -> dict[str, dict[str, Any]]:
-        """Of each cell that a rule watches, what the rule knows."""
+        """Return the record of the stopping rule for each cell that it watches."""
         if self._sweep.recorded.until is None:
             return {}
         try:
@@ -85,7 +83,7 @@ class SweepOverview:
             return {}
 
     def _read(self, run: CellRun) -> tuple[str, dict[str, int]]:
-        """A cell's score so far, and why conversations of it failed."""
+        """Return a cell's score so far, and its failure reasons."""
         folder = open_recorded_run(run.folder, run.cell)
         if folder is None:
             return "", {}

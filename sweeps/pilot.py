@@ -1,4 +1,4 @@
-"""A pilot: a fraction of a sweep's conversations run for real, in the sweep's folder, where the sweep goes on."""
+"""Pilot: a fraction of a sweep's conversations, run in the sweep's folder, where the sweep continues from it."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ from .early_stopping import CellWatch
 from .sweep import Sweep, open_sweep
 from .sweep_file import read_sweep_file
 
-FEWEST_CONVERSATIONS = 3  # conversations of a cell; one of them would say nothing of how much they differ
+FEWEST_CONVERSATIONS = 3  # conversations of a cell; one would not show how much they vary
 
 
 class Pilot(Sweep):
-    """As ``Sweep``, of which each cell holds ``share`` of its conversations, ``FEWEST_CONVERSATIONS`` at least.
+    """Sweep of which each cell runs a `fraction` of its conversations, at least `FEWEST_CONVERSATIONS`.
 
-    They are spread evenly over the cell's, for their order may mean something; where items come in random order, they
-    are the first.
+    They are spread evenly over the cell, because order may carry meaning; if items come in random order, the first ones
+    run.
     """
 
     fraction: float = 0.05
@@ -42,7 +42,7 @@ class Pilot(Sweep):
 
 
 class _PilotRun(PreparedRun):
-    """Some of a run's conversations, under their own numbers and keys."""
+    """Subset of a run's conversations, under their own numbers and keys."""
 
     def __init__(self, run: PreparedRun, fraction: float, *, evenly: bool) -> None:
         self.__dict__.update(run.__dict__)
@@ -61,13 +61,14 @@ class _PilotRun(PreparedRun):
 
 
 def open_pilot(file: Path, out: Path | None, fraction: float, clock: Clock | None = None, **options: Any) -> Pilot:
-    """The pilot of the sweep in a file; ``out``, ``clock`` and ``how`` as for ``open_sweep``.
+    """Open the pilot of the sweep in a file; `out`, `clock` and `options` as in `open_sweep`.
 
-    :raises ConfigurationError: the file is wrong.
-    :raises ValueError: ``share`` is not above 0 and at most 1.
+    Raises:
+        ConfigurationError: The file is wrong.
+        ValueError: `fraction` is not above 0 and at most 1.
     """
     if not 0.0 < fraction <= 1.0:
-        raise ValueError(f"fraction is {fraction}; it is above 0 and at most 1")
+        raise ValueError(f"fraction is {fraction}; expected a number above 0 and at most 1")
     sweep, (checked, _) = open_sweep(file, out, clock), read_sweep_file(file)
     pilot = Pilot(sweep.recorded, checked, sweep.out, sweep.clock, **options)
     pilot.fraction = fraction

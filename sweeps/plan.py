@@ -1,8 +1,8 @@
-"""A sweep planned before it is paid for: its duration, tokens, cost and disk space, with intervals.
+"""Plan of a sweep before it is paid for: duration, tokens, cost and disk space, with intervals.
 
-Conversations to come are taken to be like those already held: in the sweep's folder (by a pilot, or by the
-sweep itself), in earlier runs, or, if there are none, by guesses that are named as such. Several simulated
-sweeps are run, each from another resample of them; of guesses also with the least and the most that is guessed.
+Future conversations are assumed to resemble recorded ones: those in the sweep's folder (from a pilot or the sweep
+itself), those of earlier runs, or, if there are none, guesses that are labelled as such. Several sweeps are simulated,
+each from another resample; guesses are also simulated at their lower and upper ends.
 """
 
 from __future__ import annotations
@@ -44,15 +44,15 @@ from .sweep import Sweep, open_sweep
 from .sweep_file import read_sweep_file
 from .traces import LOCAL_SLOWDOWN, PROCESSOR, SIMILARITIES, Guess, SimilarityKey, Trace, guess_traces, observe_runs
 
-GUESSED_BYTES = 400.0  # of a call's row with its indices, beside its text
+GUESSED_BYTES = 400.0  # of a call's row with its indices, without its text
 GUESSED_PER_TOKEN = 4.5  # bytes of answers
 _EMPTY_PAGES = 6  # of a journal without records
 
 
 def bytes_per_call(journals: Iterable[Path]) -> float | None:
-    """Bytes that a call has taken so far, with its conversation's own rows; None where no call is recorded.
+    """Return the bytes that a recorded call takes, including its conversation's rows; None if no call is recorded.
 
-    A log beside a journal (``-wal``) is not counted: it goes into the journal, or is empty.
+    A `-wal` file beside a journal is not counted: its contents move into the journal.
     """
     size = calls = 0
     for journal in journals:
@@ -62,21 +62,21 @@ def bytes_per_call(journals: Iterable[Path]) -> float | None:
                 (pages,) = database.execute("pragma page_count").fetchone()
                 (page,) = database.execute("pragma page_size").fetchone()
         except sqlite3.Error:
-            continue  # whoever reads the conversations says what is wrong with it
+            continue  # reported when the conversations are read
         if count:
             size, calls = size + (pages - _EMPTY_PAGES) * page, calls + count
     return size / calls if calls else None
 
 
-_MOST_CALLS = 6_000  # in one simulation; of longer sweeps the beginning is simulated, and the rest follows from it
-_ROUNDS = 4  # of all slots at least are filled in it
-_ENDS = 3  # simulations of the least and of the most that is guessed
+_MOST_CALLS = 6_000  # in one simulation; longer sweeps are extrapolated from their beginning
+_ROUNDS = 4  # minimum number of times that all slots are filled in a simulation
+_ENDS = 3  # simulations of the lower and of the upper guess
 GUESSED = "guessed"
 
 
 @dataclass(slots=True, frozen=True)
 class TraceSource:
-    """Where a cell's talks come from: how many there are, and in words which."""
+    """Source of a cell's traces: the number of conversations, and a description."""
 
     conversations: int
     words: str
@@ -84,8 +84,10 @@ class TraceSource:
 
 @dataclass(slots=True, frozen=True)
 class Prediction:
-    """What a sweep is expected to take; intervals are those of ``summary.predicted``, and reach from the least to the
-    most that is guessed where a cell rests on guesses. ``cost`` is None where a model has no price.
+    """Predicted totals of a sweep.
+
+    Intervals are those of `simulation.predict`; if a cell rests on guesses, they span the lower to the upper guess.
+    `cost` is None if a model has no price.
     """
 
     seconds: Estimate
@@ -95,10 +97,15 @@ class Prediction:
 
 
 class Plan:
-    """What is left of a sweep, planned. ``earlier``: folders of runs or sweeps to learn from; ``limits``: bounds that
-    models are to have, as ``--limit`` has them; ``simulations``: of how many simulated sweeps figures are made.
+    """Plan of what remains of a sweep.
 
-    :raises ConfigurationError: the file, a folder or a limit is wrong; there is a ``budget``, and a model has no price.
+    Args:
+        earlier: Folders of runs or sweeps to learn from.
+        limits: Bounds of models to assume, as for `--limit`.
+        simulations: Number of simulated sweeps.
+
+    Raises:
+        ConfigurationError: The file, a folder or a limit is wrong; or there is a `budget` and a model has no price.
     """
 
     def __init__(
@@ -134,11 +141,11 @@ class Plan:
 
     @property
     def guessed(self) -> bool:
-        """Whether a cell rests on guesses: then no share of sweeps is promised to be within an interval."""
+        """True if a cell rests on guesses; then intervals have no coverage guarantee."""
         return any(source.words == GUESSED for source in self.sources.values())
 
     def _with_guesses(self, prediction: Prediction) -> Prediction:
-        """Return an outlook whose intervals reach from the least to the most that is guessed."""
+        """Widen the intervals of a prediction to span the lower and upper guesses."""
         if not self.guessed:
             return prediction
         predictions, cells = [prediction], self.cells
@@ -160,16 +167,16 @@ class Plan:
         return replace(cell, traces=guess_traces(self._uses(cell.name, cell.models), guess))
 
     def _uses(self, name: str, roles: Mapping[str, str]) -> dict[str, UsageForecast]:
-        """Return what a conversation of a cell takes of each role at most; roles of one model share it evenly."""
-        each, models = self.forecast.per_conversation[name], list(roles.values())
+        """Return the maximum usage of a conversation by role; roles of one model share it evenly."""
+        usage_by_role, models = self.forecast.per_conversation[name], list(roles.values())
         usage: dict[str, UsageForecast] = {}
         for role, model in roles.items():
-            usage[model] = usage.get(model, UsageForecast()) + each[role]
+            usage[model] = usage.get(model, UsageForecast()) + usage_by_role[role]
         return {role: usage[model] * (1.0 / models.count(model)) for role, model in roles.items()}
 
     @property
     def journal_bytes(self) -> float:
-        """What the journals of the conversations to come will hold on disk."""
+        """Predicted size on disk of the journals of the remaining conversations."""
         courses = self.prediction.courses
         calls = sum(tally.calls for course in courses for tally in course.models.values()) / max(1, len(courses))
         if self.bytes_per_call is not None:
@@ -179,19 +186,20 @@ class Plan:
 
     @property
     def rounds(self) -> float:
-        """Conversations that were held with local models, for each of their calls in flight at most."""
+        """Recorded conversations with local models per parallel call."""
         return max((observed.rounds.get(PROCESSOR, 0.0) for observed in self.observed), default=0.0)
 
     @property
     def conversations(self) -> int:
-        """Those to come."""
+        """Number of remaining conversations."""
         return sum(cell.remaining for cell in self.cells.values())
 
     def expected(
         self, world: SimulationWorld, simulations: int, remaining: Mapping[str, int] | None = None, price: float = 1.0
     ) -> Prediction:
-        """What the sweep takes in this world. ``left``: conversations to come by cell, where there are to be others;
-        ``price``: a factor to all prices.
+        """Predict the totals of the sweep in this world.
+
+        `remaining` replaces the plan's number of conversations by cell; `price` is a factor on all prices.
         """
         numbers = {name: cell.remaining for name, cell in self.cells.items()} | dict(remaining or {})
         fraction = self._simulated_fraction(numbers, world)
@@ -213,7 +221,7 @@ class Plan:
         )
 
     def widened(self, model: str, bound: str, times: float) -> SimulationWorld:
-        """The world in which a bound of a model is so many times as wide."""
+        """Return the world in which a bound of a model is multiplied."""
         name = self.world.renamed.get(model, model)
         wider = max(1, math.ceil(bounds_of(name)[bound] * times))
         return replace(self.world, renamed={**self.world.renamed, model: with_bounds(name, {bound: wider})})
@@ -237,7 +245,7 @@ class Plan:
         return PlannedCell(cell.name, cell.roles, self._remaining(cell), traces)
 
     def _simulated_fraction(self, numbers: Mapping[str, int], world: SimulationWorld) -> float:
-        """The share of the conversations that a simulation has."""
+        """Return the fraction of the conversations to simulate."""
         total = sum(numbers.values())
         calls = sum(
             number * sum(sum(step.requests for step in trace.steps) for trace in self.cells[name].traces)
@@ -249,7 +257,7 @@ class Plan:
         return min(1.0, max(_MOST_CALLS / calls, _ROUNDS * world.slots / total))
 
     def _resampled(self, seed: int) -> dict[str, PlannedCell]:
-        """The cells, each with as many talks as it has, drawn from them with repeats; cells of the same talks alike."""
+        """Return the cells with traces resampled with replacement; cells with the same traces get the same sample."""
         draw = random.Random(f"talks {seed}")
         resampled: dict[int, list[Trace]] = {}
         for cell in self.cells.values():
@@ -278,7 +286,7 @@ class Plan:
 
 
 class _PlanForecast(Forecast):
-    """A forecast that asks no endpoint: it needs no key of one."""
+    """Forecast that contacts no endpoint and needs no key."""
 
     def _reads_one(self, model: str) -> bool:
         with without_keys():
@@ -286,7 +294,7 @@ class _PlanForecast(Forecast):
 
 
 def _span(estimates: Sequence[Estimate]) -> Estimate:
-    """Return the first estimate with the ends of all."""
+    """Return the first estimate, with an interval that covers all."""
     return Estimate(
         estimates[0].value, min(estimate.low for estimate in estimates), max(estimate.high for estimate in estimates)
     )
@@ -313,9 +321,10 @@ def _own_runs(sweep: Sweep) -> Iterable[tuple[RunFolder, SimilarityKey, Mapping[
 
 
 def _earlier_runs(path: Path) -> list[tuple[RunFolder, SimilarityKey, Mapping[str, str]]]:
-    """The runs in a folder of a run or of a sweep.
+    """Return the runs in a folder of a run or a sweep.
 
-    :raises ConfigurationError: there is none.
+    Raises:
+        ConfigurationError: Nothing has been recorded.
     """
     runs: list[tuple[RunFolder, SimilarityKey, Mapping[str, str]]] = []
     if (path / "sweep.json").exists():
@@ -323,7 +332,7 @@ def _earlier_runs(path: Path) -> list[tuple[RunFolder, SimilarityKey, Mapping[st
     else:
         runs.append(_run_with_key(RunFolder.open(path)))
     if not any(folder.begun for folder, _, _ in runs):
-        raise ConfigurationError(f"{path}: nothing has been recorded there to plan from; name another run")
+        raise ConfigurationError(f"{path}: nothing has been recorded there to plan from; choose another run")
     return runs
 
 

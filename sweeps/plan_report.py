@@ -1,4 +1,4 @@
-"""The report of a plan: plain data, tables, what the figures rest on, and what-if comparisons."""
+"""Report of a plan: plain data, tables, notes on assumptions, and what-if comparisons."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ from .sweep_file import part_of
 from .traces import GUESS_NOTE, PROCESSOR, processor_of
 
 _SIMULATIONS = 3
-_WATCHED = 2  # times as many items as for an interval that is looked at once (``scoring.planning``)
-_HALF_WIDTH = 5.0  # points, where the file has no rule
+_WATCHED = 2  # factor on the items of a fixed-sample interval (`scoring.sample_size`)
+_HALF_WIDTH = 5.0  # points, if the file has no rule
 _FEWEST_SCORES = 10
 
 
 @dataclass(slots=True, frozen=True)
 class WhatIf:
-    """A change and what it would make of the plan: seconds and cost (None where it is not known)."""
+    """A change and its predicted effect: seconds and cost (None if unknown)."""
 
     change: str
     seconds: float
@@ -41,16 +41,16 @@ class WhatIf:
 
 
 def compare_changes(plan: Plan) -> list[WhatIf]:
-    """Changes that suggest themselves, each with the plan's figures times what it does under the same draws."""
+    """Return plausible changes; each scales the plan's figures by its effect under the same random draws."""
     if not plan.cells:
         return []
     simulations = min(_SIMULATIONS, plan.simulations)
     base = plan.expected(plan.world, simulations)
     slots = plan.world.slots
-    worlds = [(f"concurrency: {number} in place of {slots}", replace(plan.world, slots=number))
+    worlds = [(f"concurrency: {number} instead of {slots}", replace(plan.world, slots=number))
               for number in (2 * slots, max(1, slots // 2))]  # fmt: skip
     for bottleneck in bottlenecks(plan.prediction.courses):
-        if bottleneck.model not in plan.models:  # of the sweep itself, or of the processor
+        if bottleneck.model not in plan.models:  # the sweep itself or the processor
             continue
         bounds = bounds_of(plan.world.renamed.get(bottleneck.model, bottleneck.model))
         if bottleneck.bound in bounds:
@@ -63,7 +63,7 @@ def compare_changes(plan: Plan) -> list[WhatIf]:
     stopped = _stopped_early(plan)
     if stopped is not None:
         width, remaining = stopped
-        change = f"until: {{half_width: {width:g}}}, as far as the scores so far tell"
+        change = f"until: {{half_width: {width:g}}} (estimated from the scores so far)"
         rows.append(_compare(plan, change, base, plan.expected(plan.world, simulations, remaining)))
     cost = None if plan.prediction.cost is None else plan.prediction.cost.value
     if cost:
@@ -84,7 +84,7 @@ def _ratio(numerator: float, denominator: float) -> float:
 
 
 def _stopped_early(plan: Plan) -> tuple[float, dict[str, int]] | None:
-    """The half width, and the conversations to come under a rule that ends cells at it; None where scores are few."""
+    """Return the half width and the remaining conversations under early stopping; None with too few scores."""
     until = plan.file.until
     width = _HALF_WIDTH if until is None or until.half_width is None else until.half_width
     level = 0.95 if until is None else until.level
@@ -112,17 +112,17 @@ def _stopped_early(plan: Plan) -> tuple[float, dict[str, int]] | None:
     return (width, remaining) if remaining else None
 
 
-_FAR_BEYOND = 1.5  # times as many calls in flight as were seen: what is known of latency does not reach there
-_NOTABLE_RETRIES = 0.01  # share of calls with a further try that is worth a word
-_ENOUGH_ROUNDS = 8  # of conversations with local models; after fewer, their speed in a long sweep is not known
+_FAR_BEYOND = 1.5  # ratio of planned to observed calls in flight beyond which latency is unknown
+_NOTABLE_RETRIES = 0.01  # share of retried calls that is worth a note
+_ENOUGH_ROUNDS = 8  # rounds of conversations with local models that are needed to know their speed
 NOT_COUNTED = (
-    "not counted: loading weights, pauses of further tries, faults of endpoints and limits of theirs that are not in "
-    "the models' names, and rules that stop early"
+    "not counted: loading weights, retry back-off, endpoint failures, rate limits that are not in the models' names, "
+    "and early stopping"
 )
 
 
 class PlanReport:
-    """What is said of a plan. The what-if table is simulated when it is first asked for."""
+    """Report of a plan, including simulated what-if comparisons."""
 
     def __init__(self, plan: Plan) -> None:
         self._plan = plan
@@ -130,7 +130,7 @@ class PlanReport:
         self.changes: list[WhatIf] = compare_changes(plan)
 
     def report(self) -> dict[str, Any]:
-        """Everything as plain data. Shares are 0–1, times seconds, costs in the currency of the prices."""
+        """Return everything as plain data: shares 0–1, times in seconds, costs in the currency of the prices."""
         plan, prediction = self._plan, self._plan.prediction
         return {
             "plan": 1,
@@ -166,18 +166,18 @@ class PlanReport:
         }
 
     def within_budget(self) -> bool:
-        """Whether even the upper end of the cost stays within the budget; True without one."""
+        """Return True if even the upper end of the cost is within the budget, or there is none."""
         plan = self._plan
         return plan.budget is None or plan.prediction.cost is None or plan.prediction.cost.high <= plan.budget
 
     def bottleneck(self) -> str:
-        """What to widen for the sweep to be faster, in words."""
+        """Return the main bottleneck as text."""
         if not self.bottlenecks:
-            return "no bound: the sweep takes as long as its conversations do"
+            return "none: the sweep takes as long as its conversations"
         return self._bottleneck_text(self.bottlenecks[0])
 
     def tables(self) -> list[Table]:
-        """The plan, its models, what holds calls back, and what would be different if."""
+        """Return the tables: totals, models, bottlenecks, and what-if comparisons."""
         report = self.report()
         plan, prediction = self._plan, self._plan.prediction
         totals = [
@@ -204,33 +204,33 @@ class PlanReport:
         changes = [[row.change, duration(row.seconds), number(row.cost, 2)] for row in self.changes]
         headers = ("guessed", "from", "to") if plan.guessed else ("expected", f"{LEVEL:.0%} from", "to")
         title = (
-            f"Planned: {plan.conversations:,} conversations, at most {report['most_conversations_in_flight']:,} at once"
+            f"Plan: {plan.conversations:,} conversations, at most {report['most_conversations_in_flight']:,} at once"
         )
         return [
             (title, ["", *headers], totals),
             ("By model", ["model", "calls", "prompt tokens", "completion tokens", "cost", "most in flight"], models),
-            (f"Bottleneck: {report['bottleneck']}", ["holds calls back", "share of the time"], bottleneck_rows),
+            (f"Bottleneck: {report['bottleneck']}", ["bottleneck", "share of time"], bottleneck_rows),
             ("What if", ["change", "duration", "cost"], changes),
         ]
 
     def notes(self) -> list[str]:
-        """What the figures rest on, and where they reach beyond it."""
+        """Return notes on the assumptions behind the figures and on their limits."""
         plan = self._plan
         notes = []
         for words, cells in Counter(source.words for source in plan.sources.values()).items():
-            some = [source.conversations for source in plan.sources.values() if source.words == words]
+            counts = [source.conversations for source in plan.sources.values() if source.words == words]
             prefix = f"{count_of(cells, 'cell')}: "
             if words == GUESSED:
-                notes.append(f"{prefix}{GUESS_NOTE}; what sweeps take is promised to be in that range only as far as "
-                             "this holds; a pilot (--pilot 0.05) or an earlier run (--from) replaces it")  # fmt: skip
+                notes.append(f"{prefix}{GUESS_NOTE}. The range holds only if these do; a pilot (--pilot 0.05) or an "
+                             "earlier run (--from) gives measurements")  # fmt: skip
             else:
-                notes.append(f"{prefix}from {number_range(some)} conversations of {words}")
+                notes.append(f"{prefix}from {number_range(counts)} conversations of {words}")
         for model, price in plan.prices.items():
             if price is not None and price.source:
-                notes.append(f"price of {model}: {price.prompt:g} and {price.completion:g} for a million tokens "
+                notes.append(f"price of {model}: {price.prompt:g} and {price.completion:g} per million tokens "
                              f"({price.source})")  # fmt: skip
             elif price is None:
-                notes.append(f"price of {model}: not known; price_in= and price_out= in its name say it")
+                notes.append(f"price of {model}: unknown; set price_in= and price_out= in the model's name")
         for processor in dict.fromkeys(processor_of(model) for model in plan.models):
             observed = self._observed_peak(processor)
             planned = max(
@@ -241,10 +241,10 @@ class PlanReport:
                              "how long calls take at that load is unknown")  # fmt: skip
         if 0.0 < plan.rounds < _ENOUGH_ROUNDS and any(bottleneck.model == PROCESSOR for bottleneck in self.bottlenecks):
             enough = _ENOUGH_ROUNDS * self._observed_peak(PROCESSOR)
-            notes.append(f"{PROCESSOR}: {plan.rounds:.1f} conversations for each call in flight were held, and the "
-                         "first and the last of them had less company than those of a long sweep; "
-                         f"{enough} and more (a larger --pilot) tell its speed")  # fmt: skip
-        notes += [f"{runs.retry_rate:.1%} of the calls that were held needed a further try" for runs in plan.observed
+            notes.append(f"{PROCESSOR}: only {plan.rounds:.1f} conversations per parallel call were measured, and the "
+                         "first and last of them ran under less load than those of a long sweep; "
+                         f"{enough} or more (a larger --pilot) give a reliable speed")  # fmt: skip
+        notes += [f"{runs.retry_rate:.1%} of the measured calls were retried" for runs in plan.observed
                   if runs.retry_rate > _NOTABLE_RETRIES]  # fmt: skip
         return [*notes, NOT_COUNTED]
 
@@ -285,7 +285,7 @@ class PlanReport:
 
 
 def duration(seconds: float) -> str:
-    """Seconds as a person says them."""
+    """Return seconds as text in a readable unit."""
     if seconds < 120:
         return f"{seconds:.1f} s"
     if seconds < 2 * 3600:

@@ -1,4 +1,4 @@
-"""Prices of models: those in a model's name, or else dated list prices of public APIs (models/prices.yaml)."""
+"""Prices of models: from the model's name, or from dated list prices of public APIs (models/prices.yaml)."""
 
 from __future__ import annotations
 
@@ -16,20 +16,21 @@ from viva.engine.errors import ConfigurationError
 from viva.reports.run_tables import token_cost
 from viva.scenarios.models import known_price
 
-# A name at a public API may lead elsewhere.
+# These variables redirect a public API's model names to another server.
 _BASE_URL_VARIABLES = {
     "openai": "OPENAI_BASE_URL",
     "anthropic": "ANTHROPIC_BASE_URL",
     "gemini": "GOOGLE_GEMINI_BASE_URL",
 }
-_KINDS = {"copies": "as several copies say", "copy": "as one copy says"}
+_KINDS = {"copies": "according to several copies", "copy": "according to one copy"}
 _VERSION = re.compile(r"-(latest|\d{4}-?\d{2}-?\d{2})$")
 
 
 @dataclass(slots=True, frozen=True)
 class Price:
-    """Prices of a million prompt and completion tokens, and of cached prompt tokens where these have one of their own;
-    ``source`` says where from and of when, empty for the model's own name.
+    """Prices per million prompt, completion and (if different) cached prompt tokens.
+
+    `source` names the price list and its date; it is empty for a price in the model's name.
     """
 
     prompt: float
@@ -38,7 +39,7 @@ class Price:
     cached: float | None = None
 
     def cost(self, prompt: float, completion: float, cached: float = 0.0) -> float:
-        """Return what so many tokens cost; cached ones are some of the prompt's."""
+        """Return the cost of these tokens; cached tokens are part of the prompt's."""
         return token_cost(
             [self.prompt, self.completion, self.prompt if self.cached is None else self.cached],
             prompt,
@@ -55,7 +56,7 @@ def _price_tables() -> list[dict[str, Any]]:
 
 
 def price_of(model: str) -> Price | None:
-    """A model's price; None where neither its name nor the table has one."""
+    """Return a model's price; None if neither its name nor the table has one."""
     own = known_price(model)
     if own is not None:
         return Price(own[0], own[1], cached=own[2] if len(own) > 2 else None)
@@ -72,13 +73,14 @@ def price_of(model: str) -> Price | None:
 
 
 def require_prices(budget: float | None, models: list[str]) -> None:
-    """See that a budget can be compared with a cost.
+    """Check that a budget can be compared with a cost.
 
-    :raises ConfigurationError: there is a budget, and a model has no price.
+    Raises:
+        ConfigurationError: There is a budget, and a model has no price.
     """
     unpriced = [model for model in dict.fromkeys(models) if price_of(model) is None]
     if budget is not None and unpriced:
         raise ConfigurationError(
-            f"--budget: the price of {', '.join(unpriced)} is not known; give price_in= and price_out= (per million "
-            "tokens) in the model's name, 0 where it costs nothing"
+            f"--budget: the price of {', '.join(unpriced)} is unknown; give price_in= and price_out= (per million "
+            "tokens) in the model's name, 0 if it is free"
         )

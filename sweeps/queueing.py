@@ -16,12 +16,12 @@ from viva.engine.limits import Limits, Rate
 
 BOUNDS = ("concurrency", "rpm", "rps", "tpm")
 _REMOTE = ("openai", "anthropic", "gemini")
-_FULL_SHARE = 0.9  # of its tokens a minute: beyond this they are what holds calls back
+_FULL_SHARE = 0.9  # share of the tokens per minute from which they are the bottleneck
 
 
 @dataclass(slots=True)
 class Tally:
-    """What happened at one model: ``held`` seconds in which each of its bounds made calls wait."""
+    """Totals of one model; `waits` has the seconds for which each of its bounds made calls wait."""
 
     calls: int = 0
     prompt: float = 0.0
@@ -32,22 +32,23 @@ class Tally:
 
 
 class Processor:
-    """A place where calls slow each other down: ``k`` at once each go on at 1 / (1 + c (k - 1)) of their speed.
+    """Processor on which calls slow each other down.
 
-    ``slowed`` is the time for which calls were under way, each second weighed by the share of speed that they lost.
+    `k` concurrent calls each run at 1 / (1 + c (k - 1)) of full speed. `slowed` is the time during which calls were
+    running, weighted by their loss of speed.
     """
 
     def __init__(self, clock: Clock, slowing: float) -> None:
         self._clock, self._slowing = clock, slowing
         self._ends: list[tuple[float, int, asyncio.Future[None]]] = []
-        self._done = 0.0  # seconds of work that each call under way since the beginning would have had done
+        self._done = 0.0  # seconds of work done for a call that has run since the beginning
         self._seen = clock.now()
         self._number = 0
         self._timer: asyncio.TimerHandle | None = None
         self.slowed = 0.0
 
     async def work(self, seconds: float) -> None:
-        """Take as long as a call takes that lasts so many seconds alone."""
+        """Wait until a call that needs `seconds` of exclusive time has finished."""
         if not self._slowing:
             await asyncio.sleep(seconds)
             return
@@ -79,7 +80,7 @@ class Processor:
 
     def _due(self) -> None:
         self._advance()
-        # The timer was set for the first: it is done, whatever rounding says.
+        # The timer was set for the first call, so it is done despite rounding.
         first = self._ends[0][0]
         while self._ends and self._ends[0][0] <= max(first, self._done) + 1e-9:
             heapq.heappop(self._ends)[2].set_result(None)
@@ -87,7 +88,7 @@ class Processor:
 
 
 class Station:
-    """One model's stand-in. ``tally`` is whole once ``close`` was called."""
+    """Stand-in for one model. `tally` is complete after `close`."""
 
     def __init__(self, model: str, clock: Clock, processor: Processor) -> None:
         self.tally = Tally()
@@ -97,7 +98,7 @@ class Station:
         self._seen = clock.now()
 
     async def answer(self, seconds: float, prompt: float, completion: float, cached: float = 0.0) -> None:
-        """One request, from its wait for a permit to its end."""
+        """Process one request, from waiting for a permit to its end."""
         tokens = round(prompt + completion)
         self._look()
         self._waiting += 1
@@ -119,11 +120,11 @@ class Station:
             self.tally.cached += cached
 
     def close(self) -> None:
-        """Count up to now."""
+        """Account for the time up to now."""
         self._look()
 
     def _look(self) -> None:
-        """Give the time since the last look to the bound that made calls wait, if any did."""
+        """Attribute the time since the last call to the bound that made calls wait, if any."""
         now = self._clock.now()
         if self._waiting and now > self._seen:
             name = self._binding()
@@ -143,7 +144,7 @@ class Station:
 
 
 def _limits_of(spec: ModelSpec, clock: Clock) -> tuple[Limits, dict[str, int]]:
-    """Limits as the run's own model has them (``engine.backends.registry.build``), and their figures."""
+    """Return the limits of a run's model (as in `engine.backends.registry.build`) and their values."""
     bounds = {name: bound for name in BOUNDS if (bound := spec.whole(name)) is not None}
     rate = Rate(bounds["rpm"]) if "rpm" in bounds else Rate(bounds["rps"], 1.0) if "rps" in bounds else None
     adaptive = None
@@ -174,7 +175,7 @@ def bounds_of(model: str) -> dict[str, int]:
 
 
 def with_bounds(model: str, bounds: dict[str, int]) -> str:
-    """The model's name with other bounds."""
+    """Return the model's name with these bounds."""
     spec = ModelSpec.parse(model)
     rates = {"rpm": "rps", "rps": "rpm"}  # a name has one of the two
     replaced = {rates[name] for name in bounds if name in rates}
@@ -185,9 +186,10 @@ def with_bounds(model: str, bounds: dict[str, int]) -> str:
 
 
 def parse_limits(arguments: list[str], models: list[str]) -> dict[str, dict[str, int]]:
-    """What ``--limit MODEL=bound:number,…`` says, by the models' names; MODEL is a label or a whole name.
+    """Parse the values of `--limit MODEL=bound:number,…` by model name; MODEL is a label or a full name.
 
-    :raises ConfigurationError: there is no such model, or no such bound.
+    Raises:
+        ConfigurationError: There is no such model or bound.
     """
     limits: dict[str, dict[str, int]] = {}
     for text in arguments:

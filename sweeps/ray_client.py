@@ -1,8 +1,7 @@
-"""Ray Core as a sweep uses it: connection, tasks with resources, results, what machines have and lack.
+"""Ray Core as used by a sweep: connection, tasks with resources, results, and resources of machines.
 
-Ray is imported when a sweep connects; nobody else pays for it. Its usage statistics and its dashboard stay off.
-Tasks are retried by Ray itself if a worker or a machine dies (``RAY_TASK_MAX_RETRIES``, three times by
-default).
+Ray is imported only when a sweep connects. Its usage statistics and dashboard stay off. Ray itself retries tasks if a
+worker or machine dies (`RAY_TASK_MAX_RETRIES`, default three).
 """
 
 from __future__ import annotations
@@ -23,37 +22,36 @@ from .sweep_file import ModelResources, model_label
 ResourceAmounts = Mapping[
     str, float
 ]  # by Ray's names: CPU, GPU, memory (bytes), and those that nodes were started with
-_DEFAULT_CPUS = 1.0  # what Ray takes for a task that says nothing
+_DEFAULT_CPUS = 1.0  # Ray's default for a task
 
 
 @dataclass(frozen=True, slots=True)
 class ResourceDemand:
-    """``amounts`` is what one machine must have free, ``models`` the labels of the models that each amount is for; a
-    CPU that no model asks for is the task's own.
+    """Resources that one machine must have free for a task.
+
+    `models` has the labels of the models that need each amount; a CPU that no model requests is the task's own.
     """
 
     amounts: dict[str, float]
     models: dict[str, list[str]] = field(default_factory=dict)
 
     def missing(self, machines: Sequence[ResourceAmounts]) -> str | None:
-        """What no machine has, however idle it were, with the models that need it; None where one has all."""
+        """Return what no machine has even when idle, with the models that need it; None if one has everything."""
         if any(_has_all(machine, self.amounts) for machine in machines):
             return None
         largest = {name: max((machine.get(name, 0.0) for machine in machines), default=0.0) for name in self.amounts}
-        lacking = [name for name, amount in self.amounts.items() if largest[name] < amount]
-        if not lacking:
+        insufficient = [name for name, amount in self.amounts.items() if largest[name] < amount]
+        if not insufficient:
             return f"no single machine has all of {', '.join(self._describe(name) for name in self.amounts)}"
         messages = [
             f"{self._describe(name)}, and no machine has more than {_amount_text(name, largest[name])}"
-            for name in lacking
+            for name in insufficient
         ]
         return "; ".join(messages)
 
     def occupied(self, free: ResourceAmounts) -> str:
-        """What is in use by others: the demanded amounts beside those that are free in the whole cluster."""
-        messages = [
-            f"{self._describe(name)}, free is {_amount_text(name, free.get(name, 0.0))}" for name in self.amounts
-        ]
+        """Describe the demanded amounts next to those that are free in the whole cluster."""
+        messages = [f"{self._describe(name)}, {_amount_text(name, free.get(name, 0.0))} free" for name in self.amounts]
         return "; ".join(messages)
 
     def _describe(self, name: str) -> str:
@@ -63,14 +61,14 @@ class ResourceDemand:
 
 
 def total_demand(models: Sequence[str], needs: Mapping[str, ModelResources]) -> ResourceDemand:
-    """The sum of what models need that are loaded into one process; names of one label count once."""
+    """Return the total demand of models in one process; names with the same label count once."""
     amounts: dict[str, float] = {}
     labels_by_resource: dict[str, list[str]] = {}
     for label in dict.fromkeys(model_label(model) for model in models):
         for name, amount in needs[label].amounts().items() if label in needs else ():
             amounts[name] = amounts.get(name, 0.0) + amount
             labels_by_resource.setdefault(name, []).append(label)
-    if amounts.get("GPU", 0.0) > 1:  # Ray gives more than one as a whole
+    if amounts.get("GPU", 0.0) > 1:  # Ray accepts only whole numbers above one
         amounts["GPU"] = float(-(-amounts["GPU"] // 1))
     if not any(model_label(model) in needs and needs[model_label(model)].num_cpus is not None for model in models):
         amounts["CPU"] = _DEFAULT_CPUS
@@ -93,14 +91,17 @@ RAY_EXTRA = "cluster"
 
 
 class RayClient:
-    """A connection to Ray at ``address``, as ``ray.init`` has it: ``auto`` is the running cluster that ``RAY_ADDRESS``
-    names or that this machine is part of, ``local`` starts Ray on this machine until ``close``, else HOST:PORT.
+    """Connection to Ray at `address`, as in `ray.init`.
+
+    `auto` is the running cluster named by `RAY_ADDRESS` or containing this machine, `local` starts Ray on this machine
+    until `close`, otherwise HOST:PORT.
     """
 
     def __init__(self, address: str) -> None:
-        """Connect. In the main thread: processes that Ray starts end with the thread that started them.
+        """Connect, in the main thread: processes that Ray starts end with the thread that started them.
 
-        :raises ConfigurationError: Ray is not installed, or nothing answers at the address.
+        Raises:
+            ConfigurationError: Ray is not installed, or nothing answers at the address.
         """
         os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
         try:
@@ -109,7 +110,7 @@ class RayClient:
             raise ConfigurationError(
                 f"--ray: needs the package ray; install it with: pip install 'viva-exam[{RAY_EXTRA}]'"
             ) from None
-        self._ray: Any = ray  # parts of it are not typed
+        self._ray: Any = ray  # partly untyped
         handler = signal.getsignal(signal.SIGTERM)
         try:
             with warnings.catch_warnings():
@@ -121,7 +122,7 @@ class RayClient:
                 "use --ray local"
             ) from None
         finally:
-            signal.signal(signal.SIGTERM, handler)  # Ray puts one of its own there
+            signal.signal(signal.SIGTERM, handler)  # Ray installs its own
         self._task = ray.remote(run_task)
 
     def _connect(self, address: str) -> None:
@@ -129,11 +130,11 @@ class RayClient:
         self._ray.init(address=address, log_to_driver=False, logging_level=logging.ERROR, **options)
 
     def close(self) -> None:
-        """Leave the cluster; tasks of ours that still run are ended by Ray."""
+        """Disconnect from the cluster; Ray ends our running tasks."""
         self._ray.shutdown()
 
     def submit(self, order: TaskOrder, demand: ResourceDemand, name: str) -> Any:
-        """Have Ray run a part where there is what it demands; returns the reference of its result."""
+        """Submit a task to run where its demand fits; return the reference to its result."""
         amounts = dict(demand.amounts)
         options = {
             "num_cpus": amounts.pop("CPU", 0.0),
@@ -145,17 +146,18 @@ class RayClient:
         return self._task.options(name=name, **set_options).remote(order)
 
     def finished(self, tasks: Sequence[Any]) -> list[Any]:
-        """Those of some tasks that have a result or have failed for good; does not wait."""
+        """Return the tasks that have a result or have failed for good, without waiting."""
         if not tasks:
             return []
         ready: list[Any] = self._ray.wait(list(tasks), num_returns=len(tasks), timeout=0, fetch_local=False)[0]
         return ready
 
     def result(self, task: Any) -> dict[str, Any]:
-        """What a finished task has given back.
+        """Return the result of a finished task.
 
-        :raises ClusterError: it has failed: its workers died as often as Ray tries, it was cancelled, or our own code
-            has a fault.
+        Raises:
+            ClusterError: It failed: its workers died as often as Ray retries, it was cancelled, or our code has a
+                fault.
         """
         from ray.exceptions import RayError, RayTaskError
 
@@ -165,19 +167,19 @@ class RayClient:
             raise ClusterError(f"the task failed: {type(error.cause).__name__}: {_first_line(error.cause)}") from None
         except RayError as error:
             message = f"{type(error).__name__}: {_first_line(error)}"
-            raise ClusterError(f"Ray could not bring the task to its end: {message}") from None
+            raise ClusterError(f"Ray could not finish the task: {message}") from None
         return result
 
     def cancel(self, task: Any, *, force: bool = False) -> None:
-        """Withdraw a task that waits for resources; with ``force`` end one that runs, at once."""
+        """Withdraw a waiting task; with `force`, also end a running one."""
         self._ray.cancel(task, force=force)
 
     def machines(self) -> list[ResourceAmounts]:
-        """What each living machine of the cluster has in all."""
+        """Return the total resources of each live machine."""
         return [node["Resources"] for node in self._ray.nodes() if node["Alive"]]
 
     def free(self) -> ResourceAmounts:
-        """What is free in the cluster as a whole."""
+        """Return the resources that are free in the whole cluster."""
         amounts: dict[str, float] = self._ray.available_resources()
         return amounts
 

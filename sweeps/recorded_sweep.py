@@ -1,6 +1,6 @@
-"""A sweep read back: ``sweep.json`` (what its file said, and its cells), and the cells as their folders have them.
+"""Recorded sweep: `sweep.json` (contents of its file, and its cells), and the cells as recorded in their folders.
 
-Reports need neither the sweep's file nor the datasets; no model is opened.
+Reports need neither the sweep's file nor the datasets, and no model is opened.
 """
 
 from __future__ import annotations
@@ -29,13 +29,15 @@ from .sweep_file import lists_of_values, part_of
 from .sweep_folder import SWEEP_FILE, shards_of
 
 SWEEP_VERSION = 2
-READABLE_VERSIONS = (1, SWEEP_VERSION)  # version 1 leaves out settings that were at the defaults of their time
+READABLE_VERSIONS = (1, SWEEP_VERSION)  # version 1 omits settings that had default values
 
 
 @dataclass(frozen=True, slots=True)
 class RecordedSweep:
-    """``folder`` is where the file's relative paths begin, ``written`` what it said, ``until`` its rule that ends
-    interviews early."""
+    """Manifest of a sweep.
+
+    `folder` is the base of the file's relative paths, `contents` what the file said, and `until` its stopping rule.
+    """
 
     folder: Path
     contents: dict[str, Any]
@@ -44,9 +46,10 @@ class RecordedSweep:
 
 
 def write_sweep(out: Path, recorded: RecordedSweep) -> None:
-    """Write the manifest; the same sweep leaves the file as it is.
+    """Write the manifest; an unchanged sweep leaves the file untouched.
 
-    :raises JournalError: it cannot be written.
+    Raises:
+        JournalError: It cannot be written.
     """
     data = {
         "sweep": SWEEP_VERSION,
@@ -63,9 +66,10 @@ def write_sweep(out: Path, recorded: RecordedSweep) -> None:
 
 
 def read_sweep(out: Path) -> RecordedSweep:
-    """The manifest of the sweep in a folder.
+    """Return the manifest of the sweep in a folder.
 
-    :raises ConfigurationError: there is none, or it is not one of this version.
+    Raises:
+        ConfigurationError: There is none, or it has another version.
     """
     file = out / SWEEP_FILE
     data = read_manifest(file, "the folder of a sweep")
@@ -96,12 +100,13 @@ def _cell_from_record(record: dict[str, Any], version: int) -> Cell:
 
 @dataclass(slots=True)
 class RecordedCell:
-    """One cell. ``name`` is its folder below the sweep's, ``candidate`` and ``evaluator`` are labels (``evaluator``
-    None where nobody judges), ``model`` the candidate's name in full, ``dataset`` its name as manifests have it.
+    """Cell of a recorded sweep.
 
-    ``folder`` is None where the cell has not begun, or where what lies there was made with other settings; ``planned``
-    counts its conversations (None: not begun). ``until`` is the record of the watch over it (``Watch.to_record``), None
-    where no rule ends interviews early; under ``decided`` all candidates on the same items have the same one.
+    `name` is its folder below the sweep's; `candidate` and `evaluator` are labels (`evaluator` is None without a
+    judge), `model` is the candidate's full name, and `dataset` its name as in manifests. `folder` is None if the cell
+    has not begun, or if its folder was made with other settings; `planned` counts its conversations (None: not begun).
+    `until` is the record of its stopping watch (`StoppingWatch.to_record`; None without a rule); under `decided`, all
+    candidates on the same items have the same one.
     """
 
     name: str
@@ -117,10 +122,11 @@ class RecordedCell:
 
 
 def recorded_cells(folder: Path) -> list[RecordedCell]:
-    """The cells of the sweep in a folder, in the order of its file. Shards that are not merged are told as a notice.
+    """Return the cells of the sweep in a folder, in the order of its file. Unmerged shards cause a warning.
 
-    :raises ConfigurationError: the folder is not that of a sweep.
-    :raises JournalError: a journal that a rule must look at cannot be read.
+    Raises:
+        ConfigurationError: The folder is not a sweep's.
+        JournalError: A journal that a stopping rule needs cannot be read.
     """
     recorded = read_sweep(folder)
     cells: dict[str, RecordedCell] = {}
@@ -140,9 +146,7 @@ def recorded_cells(folder: Path) -> list[RecordedCell]:
         )
     unmerged = sum(entry.folder is None and bool(shards_of(folder / entry.name)) for entry in cells.values())
     if unmerged:
-        message = (
-            f"{folder}: {unmerged} of {len(cells)} cells are in shards that are not merged: `viva sweep merge {folder}`"
-        )
+        message = f"{folder}: {unmerged} of {len(cells)} cells are in unmerged shards: run `viva sweep merge {folder}`"
         warnings.warn(message, JournalNotice, stacklevel=2)
     until = recorded.until
     if until is not None:
@@ -161,13 +165,13 @@ def recorded_cells(folder: Path) -> list[RecordedCell]:
 
 
 def planned_conversations(run: RunFolder) -> int:
-    """How many conversations a cell's run is to hold; of a shard, those of its share."""
+    """Return the number of planned conversations of a run; of a shard, its own."""
     shard, total = Shard.from_manifest(run.manifest), planned_in_all_shards(run)
     return total if shard is None else shard.count(total)
 
 
 def planned_in_all_shards(run: RunFolder) -> int:
-    """As ``planned_conversations``; of a shard, how many all shards are to hold."""
+    """Return the number of planned conversations of a run; of a shard, of all shards together."""
     scenario = scenario_of_manifest(run.manifest)
     settings = scenario.settings.model_construct(**run.manifest["settings"])
     return count_tasks(scenario, run.manifest) * repeats_of(settings)

@@ -1,6 +1,6 @@
-"""What one process runs of a sweep: all of it, one cell, or a shard (every n-th conversation) of each cell.
+"""Slice of a sweep that one process runs: the whole sweep, one cell, or a shard (every n-th conversation) of each cell.
 
-Processes share nothing but the folder: each has run folders of its own, with their locks. ``merge`` joins them.
+Processes share only the folder: each has its own run folders with locks. `merge` joins them.
 """
 
 from __future__ import annotations
@@ -18,24 +18,25 @@ from .sweep_file import part_of
 from .sweep_folder import MERGE_RECORD, new_shard, shard_text, shards_of
 
 _BUDGETS = ("max_tokens_total", "max_calls", "max_cost", "max_seconds")
-_MOST_NAMED = 5  # cells that an error names
+_MOST_NAMED = 5  # cells listed in an error
 
 
 class SweepSlice:
-    """``cell`` names one cell, by its folder or its number from 1 in the file's order; ``share`` is a share of each."""
+    """Slice of a sweep: one `cell` (folder, or number from 1 in the file's order), and/or a `shard` of each cell."""
 
     def __init__(self, cell: str | None = None, shard: Shard | None = None) -> None:
         self.cell, self.shard = cell, shard
 
     @property
     def is_whole(self) -> bool:
-        """Whether it is the sweep as a whole."""
+        """True for the whole sweep."""
         return self.cell is None and self.shard is None
 
     def select_cells(self, recorded: RecordedSweep) -> list[Cell]:
-        """The cells that this process is to hold, or hold a share of.
+        """Return the cells that this process runs completely or as a shard.
 
-        :raises ConfigurationError: there is no such cell, or it cannot be held apart from the others.
+        Raises:
+            ConfigurationError: There is no such cell, or it cannot be run separately.
         """
         if self.is_whole:
             return recorded.cells
@@ -48,25 +49,25 @@ class SweepSlice:
         return cells
 
     def find(self, run: CellRun, out: Path, *, retry_failed: bool) -> CellState:
-        """How far this process's part of a cell has come; where it lies is written into ``run``."""
+        """Return the state of this process's slice of a cell; set folder and shard of `run`."""
         folder = out / run.cell.name
         run.folder, run.shard = folder, None
         existing = shards_of(folder)
         begun = (folder / "manifest.json").exists()
         if (
             self.shard is not None and begun and existing and (folder / MERGE_RECORD).exists()
-        ):  # merged, perhaps in part
-            state = read_cell_state(run.cell, folder)  # what has failed is not tried again in shards: it is merged
+        ):  # merged, perhaps partially
+            state = read_cell_state(run.cell, folder)  # failures are not retried in shards once merged
             return self._shard(run, folder, existing, retry_failed) if state.state == "part" else state
         if self.shard is None or begun:
             state = read_cell_state(run.cell, folder, retry_failed=retry_failed)
             if self.shard is not None and state.state == "part":
-                return _failed_state(state, f"{folder} was begun by one process: go on without --shard")
+                return _failed_state(state, f"{folder} was started by one process: continue without --shard")
             if self.shard is None and existing and not begun:
                 total = existing[0][0].total
                 return _failed_state(
                     state,
-                    f"{folder} is held in shards: go on with --shard 1/{total} to {total}/{total}, and join them with "
+                    f"{folder} is run in shards: continue with --shard 1/{total} to {total}/{total}, then join with "
                     f"`viva sweep merge {out}`",
                 )
             return state
@@ -83,26 +84,26 @@ class SweepSlice:
         state = read_cell_state(run.cell, run.folder, run.shard, retry_failed=retry_failed)
         if len(own) > 1:
             names = ", ".join(shard_text(shard) for shard, _ in own)
-            return _failed_state(state, f"{folder}: this shard was begun more than once: {names}; remove all but one")
+            return _failed_state(state, f"{folder}: this shard was started more than once: {names}; remove all but one")
         other_totals = sorted({shard.total for shard, _ in existing} - {self.shard.total})
         if other_totals:
             return _failed_state(
                 state,
-                f"{folder} holds shards of {other_totals[0]}: go on with those, or remove them; they would overlap",
+                f"{folder} is divided into {other_totals[0]} shards: continue with these or remove them",
             )
         return state
 
     def _check_shardable(self, cell: Cell, recorded: RecordedSweep) -> None:
         if recorded.until is not None and part_of(cell.scenario).scored:
             raise ConfigurationError(
-                f"--shard: {cell.name}: a rule (until) looks at all conversations of a cell in order, and a shard "
-                "sees only its own: leave `until` out of the file, or hold whole cells with --cell"
+                f"--shard: {cell.name}: the rule under `until` needs all conversations of a cell in order, but a shard "
+                "sees only its own: remove `until` from the file, or run whole cells with --cell"
             )
         bounds = [name for name in _BUDGETS if getattr(cell.settings, name) is not None]
         if bounds:
             raise ConfigurationError(
-                f"--shard: {cell.name}: {', '.join(bounds)}: a budget is one of the whole cell, and shards do not know "
-                "what the others have used: leave it out of the file, or hold whole cells with --cell"
+                f"--shard: {cell.name}: {', '.join(bounds)}: a budget applies to the whole cell, but a shard does not "
+                "know what the others have used: remove it from the file, or run whole cells with --cell"
             )
 
     @staticmethod
@@ -111,14 +112,15 @@ class SweepSlice:
         if len(group) > 1:
             raise ConfigurationError(
                 f"--cell: {cell.name}: `until: decided` compares its candidate with {len(group) - 1} others while they "
-                "run, so they cannot be held by processes of their own: leave `until` out, or do not use --cell"
+                "run, so separate processes cannot run them: remove `until`, or do not use --cell"
             )
 
 
 def find_cell(name: str, cells: Sequence[Cell]) -> Cell:
-    """The cell of this name (its folder, with or without ``cells/``) or number from 1.
+    """Return the cell with this name (its folder, with or without `cells/`) or number from 1.
 
-    :raises ConfigurationError: there is none.
+    Raises:
+        ConfigurationError: There is none.
     """
     if name.isascii() and name.isdigit() and len(name) < 9:
         if 1 <= int(name) <= len(cells):
@@ -129,7 +131,7 @@ def find_cell(name: str, cells: Sequence[Cell]) -> Cell:
         if cell.name == f"{CELLS}/{folder}":
             return cell
     names = ", ".join(cell.name for cell in cells[:_MOST_NAMED]) + (", …" if len(cells) > _MOST_NAMED else "")
-    raise ConfigurationError(f"--cell {name}: no cell of this sweep; its {len(cells)} cells are {names}")
+    raise ConfigurationError(f"--cell {name}: no such cell in this sweep; its {len(cells)} cells are {names}")
 
 
 def _failed_state(state: CellState, message: str) -> CellState:

@@ -1,6 +1,6 @@
-"""A sweep simulated from traces under the virtual clock; predictions and bottlenecks from several simulations.
+"""Simulation of a sweep from traces under the virtual clock; predictions and bottlenecks from several simulations.
 
-Cells begin, take slots and wait for room of local models as they do in a real sweep (``sweep``).
+Cells begin, take slots and wait for local models as in a real sweep (`sweep`).
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _MOST_OPEN = 64  # cells, as in a sweep
 
 @dataclass(slots=True, frozen=True)
 class PlannedCell:
-    """A cell's conversations to come: ``left`` of them, each like one of ``talks``; ``models`` by role."""
+    """Remaining conversations of a cell: `remaining` of them, each like one of `traces`; `models` by role."""
 
     name: str
     models: Mapping[str, str]
@@ -42,8 +42,10 @@ class PlannedUnit:
 
 @dataclass(slots=True)
 class SimulatedCourse:
-    """What one simulated sweep took. ``full``: seconds in which all slots were taken and conversations waited for one;
-    ``slowed``: by place, seconds lost to company there; ``most``: conversations in flight at most.
+    """Outcome of one simulated sweep.
+
+    `full`: seconds in which all slots were taken and conversations waited; `slowed`: seconds lost to concurrency by
+    processor; `peak`: maximum number of conversations in flight.
     """
 
     seconds: float = 0.0
@@ -55,8 +57,9 @@ class SimulatedCourse:
 
 @dataclass(slots=True, frozen=True)
 class SimulationWorld:
-    """What a sweep meets: the slots it has, how many local models it keeps, how places slow down, and models whose
-    bounds are to be others, by their names.
+    """Environment of a simulated sweep: slots, local models in memory, slowdown by processor, and renamed models.
+
+    `renamed` gives models other bounds, by their names.
     """
 
     slots: int
@@ -66,7 +69,7 @@ class SimulationWorld:
 
 
 def simulate_sweep(units: Sequence[PlannedUnit], world: SimulationWorld, seed: int) -> SimulatedCourse:
-    """The course of one sweep; the same seed draws the same."""
+    """Simulate one sweep; deterministic for a seed."""
     clock = VirtualClock()
     return clock.run(lambda: _SimulatedSweep(units, world, seed, clock).run())
 
@@ -102,7 +105,7 @@ class _SimulatedSweep:
         return self._course
 
     def _has_room(self, unit: PlannedUnit, shared: frozenset[str], allowed: int) -> bool:
-        """Whether a unit may begin; weights that nobody needs now make room."""
+        """Return True if a unit may begin; unused weights are unloaded to make room."""
         if len(self._open) >= _MOST_OPEN:
             return False
         used = frozenset[str]().union(*self._in_use.values())
@@ -114,7 +117,7 @@ class _SimulatedSweep:
         return True
 
     async def _admit(self, unit: PlannedUnit, group: asyncio.TaskGroup) -> None:
-        """Let all conversations of a unit begin; its cells take turns."""
+        """Start all conversations of a unit; its cells take turns."""
         remaining = {cell.name: cell.remaining for cell in unit.cells}
         while any(remaining.values()):
             for cell in unit.cells:
@@ -139,7 +142,7 @@ class _SimulatedSweep:
             followers[step.after].append(index)
 
         async def run_from(index: int) -> None:
-            # A chain of steps is walked in one task; only where a step has several behind it, others branch off.
+            # A chain of steps runs in one task; only a step with several followers branches.
             while True:
                 await self._step(cell, steps[index])
                 following = followers.get(index, [])
@@ -184,19 +187,19 @@ class _SimulatedSweep:
 
 
 LEVEL = 0.9
-# Relative errors of durations that are due to the model and not to the draw, as measured (docs/sweeps.md): of answers
-# over HTTP; and of calls that this machine computes. A pilot's first and last conversations have less company than
-# those of a long sweep, and some models slow down in company more than in proportion, so the error falls with the
-# rounds of slots that were held; what is left is that the machine's own speed changes.
+# Measured relative errors of durations that are due to the model, not to the draw (docs/sweeps.md): over HTTP, and for
+# calls that this machine computes. A pilot's first and last conversations run under less load than those of a long
+# sweep, and some models slow down more than proportionally, so the error falls with the rounds of slots that were run;
+# the remaining error is that the machine's own speed varies.
 _MODEL_ERROR = 0.03
 _MOST_LOCAL_ERROR, _FIRST_ROUND_ERROR, _LEAST_LOCAL_ERROR = 0.25, 0.3, 0.06
-_NOTABLE_SHARE = 0.05  # share of the time from which on a bound is named
-_EXPLAINED_SHARE = 0.5  # of the time in which slots are full: from this on it is a model behind it that holds them
+_NOTABLE_SHARE = 0.05  # share of time from which a bound is reported
+_EXPLAINED_SHARE = 0.5  # share of the time with full slots from which a model explains it
 
 
 @dataclass(slots=True, frozen=True)
 class Bottleneck:
-    """What holds calls back for a ``share`` of the time: a bound of a model, or of the sweep (``model`` is None)."""
+    """Bound of a model (or of the sweep, if `model` is None) that delays calls for a `fraction` of the time."""
 
     model: str | None
     bound: str
@@ -204,15 +207,14 @@ class Bottleneck:
 
 
 def predict(values: Sequence[float], sample: int, model_error: float = 0.0) -> Estimate:
-    """The mean of simulated figures and an interval for the figure to come.
+    """Return the mean of simulated figures and a prediction interval at `LEVEL`.
 
-    :param model_error: the relative error of the simulation itself, as a standard deviation; it adds to the spread of
-        the simulated figures as an independent error does.
+    Simulations differ by their random draws and by the resampled traces (a bootstrap), so their spread is that of a
+    future value; the interval is Student's for one further simulation. It is widened by sqrt(n / (n - 1)), because a
+    `sample` of n traces varies less than its population. `model_error`, the relative standard deviation of the
+    simulation itself, is added as an independent error. The lower end is at least 0.
 
-    The simulations differ by what they drew and by which of the sample's talks they drew from (a bootstrap), so their
-    spread is that of the figure to come; the interval is Student's for one more of them, at ``LEVEL``. It is widened by
-    sqrt(n / (n - 1)), for a sample of n talks varies less than what it was drawn from (Efron & Tibshirani 1993,
-    section 5.2). The lower end is at least 0.
+    Source: Efron & Tibshirani 1993, section 5.2.
     """
     middle = fmean(values)
     if len(values) < 2 and not model_error:
@@ -228,11 +230,11 @@ def predict(values: Sequence[float], sample: int, model_error: float = 0.0) -> E
 
 
 def model_error(courses: Sequence[SimulatedCourse], slowing: float, rounds: float) -> float:
-    """The relative error of a duration that is due to the model and not to the draw, as a standard deviation: the local
-    one where this machine's speed holds calls back for half of the time, less of it where it does so for less.
+    """Return the relative standard deviation of a duration due to the model rather than the draw.
 
-    :param slowing: how local models' calls slow each other down; :param rounds: of conversations with local models that
-        were held, 0 where there were none.
+    The local error applies fully if this machine's speed is the bottleneck half of the time, and proportionally below.
+    `slowing` is the slowdown of local models' calls, `rounds` the recorded rounds of conversations with them (0 if
+    none).
     """
     total = sum(course.seconds for course in courses)
     if not total or not slowing:
@@ -243,7 +245,7 @@ def model_error(courses: Sequence[SimulatedCourse], slowing: float, rounds: floa
 
 
 def bottlenecks(courses: Sequence[SimulatedCourse]) -> list[Bottleneck]:
-    """What holds calls back for more than a few hundredths of the time; what is to be widened first comes first."""
+    """Return the bounds that delay calls for a notable fraction of the time, the most effective to widen first."""
     total = sum(course.seconds for course in courses)
     if not total:
         return []
@@ -264,9 +266,9 @@ def bottlenecks(courses: Sequence[SimulatedCourse]) -> list[Bottleneck]:
 
 
 def extrapolate(short: SimulatedCourse, long: SimulatedCourse, fraction: float) -> SimulatedCourse:
-    """The course of a whole sweep, from those of a part of it with ``share`` of its conversations and of half of that.
+    """Return the course of a whole sweep from simulations of a `fraction` of its conversations and of half that.
 
-    What takes no longer with more conversations (filling up, the last ones) is the same in both; the rest grows evenly.
+    Constant terms (start-up, the last conversations) are the same in both; everything else grows linearly.
     """
     if fraction >= 1.0:
         return long
@@ -294,5 +296,5 @@ def extrapolate(short: SimulatedCourse, long: SimulatedCourse, fraction: float) 
 
 
 def bound_text(bound: str, bounds: Mapping[str, int]) -> str:
-    """A bound with its figure, where it has one."""
+    """Return a bound with its value, if it has one."""
     return f"{bound}={bounds[bound]}" if bound in bounds else bound

@@ -1,7 +1,7 @@
-"""Run a sweep: its cells one after the other or side by side, in one event loop, on shared models and slots.
+"""Run a sweep: its cells in sequence or in parallel, in one event loop, with shared models and slots.
 
-A cell begins when those before it have let all of their conversations begin, so slots stay taken to the end and
-what waits costs nothing. A local model is opened for its first cell, kept for its last, and closed.
+A cell begins when the conversations of the previous cells have all begun, so slots stay in use to the end and waiting
+costs nothing. A local model is opened for its first cell, kept for its last, and then closed.
 """
 
 from __future__ import annotations
@@ -35,13 +35,15 @@ from .shards import SweepSlice
 from .sweep_file import SweepFile, check_resources, check_sweep_file, part_of, read_sweep_file
 from .sweep_folder import check_sweep_folder, remove_empty_shards
 
-_MOST_OPEN = 64  # cells that are led to their end at once, files allowing; each has a journal and its thread
+_MOST_OPEN = 64  # cells running at once, if file limits allow; each has a journal and a thread
 
 
 class Sweep:
-    """One sweep about to go on. ``runs`` tells of every cell, before, while and after it runs; ``events`` are the news
-    of models (retries), ``models`` their counters. ``interrupt`` and ``halt`` are
-    a runner's, for all cells. ``selection``: what of the sweep this process holds. ``spread``: other machines hold it.
+    """A sweep ready to run or resume.
+
+    `runs` has the state of every cell before, during and after the run; `events` are events of models (retries),
+    `models` their counters. `interrupt` and `halt` act like a runner's, on all cells. `selection`: the slice of the
+    sweep that this process runs. `spread`: other machines run it.
     """
 
     spread = False
@@ -74,20 +76,20 @@ class Sweep:
 
     @property
     def interrupted(self) -> bool:
-        """Whether it was asked to stop, and did so before its end."""
+        """True if it was asked to stop and did so before its end."""
         return self._stopping and any(run.state in ("waiting", "part") for run in self.runs)
 
     @property
     def failures(self) -> int:
-        """Failed conversations, in all cells."""
+        """Number of failed conversations in all cells."""
         return sum(run.failed for run in self.runs)
 
     def interrupt(self) -> None:
-        """Finish the calls under way, begin nothing new."""
+        """Finish the calls in flight, start nothing new."""
         self._stop("interrupt")
 
     def halt(self) -> None:
-        """Stop now. What is in flight goes on when the sweep is started again."""
+        """Stop now; calls in flight are repeated when the sweep is resumed."""
         self._stop("halt")
 
     def _stop(self, action: str) -> None:
@@ -99,25 +101,26 @@ class Sweep:
                 run.opening.cancel()
 
     def model_counters(self) -> dict[str, dict[str, object]]:
-        """Each model's counters by its name (``BackendPool.statistics``); empty before any is open."""
+        """Return the counters of each model (`BackendPool.statistics`); empty before any is open."""
         return {} if self._shared is None else self._shared.pool.statistics()
 
     async def run(self, ready: Callable[[Sweep], None] | None = None) -> None:
-        """Carry all cells to their end. ``ready`` is given the sweep at once (to interrupt or halt it).
+        """Run all cells to their end. `ready` is called immediately with the sweep, which can then be interrupted.
 
-        A cell that fails is a state of it (``runs``), no error; so is one that was interrupted.
+        A failed or interrupted cell is a state in `runs`, not an error.
 
-        :raises ConfigurationError: another process is at this sweep, or something else lies in its folder.
-        :raises JournalError: the folder cannot be written.
+        Raises:
+            ConfigurationError: Another process is running this sweep, or the folder contains something else.
+            JournalError: The folder cannot be written.
         """
         check_sweep_folder(self.out)
         lock = RunFolder(self.out, {})
         try:
             self.out.mkdir(parents=True, exist_ok=True)
-            if self.selection.is_whole:  # those who hold parts of it know nothing of each other
+            if self.selection.is_whole:  # processes with slices do not exclude each other
                 lock.lock()
         except OSError as error:
-            raise JournalError(f"{self.out}: cannot make the sweep's folder: {error}") from error
+            raise JournalError(f"{self.out}: cannot create the sweep's folder: {error}") from error
         try:
             write_sweep(self.out, self.recorded)
             limit = min(_MOST_OPEN, len(self.runs))
@@ -146,7 +149,7 @@ class Sweep:
             lock.unlock()
 
     async def _wait_for_room(self) -> None:
-        """Wait until the next unit can begin: not too many cells are open, nor too many local models."""
+        """Wait until neither too many cells nor too many local models are open for the next unit."""
         while not self._stopping:
             changed = self._changed  # a cell may end while room is being made
             if len(self._active) < self._most_open and await self._loaded.make_room(self._in_use()):
@@ -157,15 +160,16 @@ class Sweep:
         return {model for run in self._active for model in run.cell.models}
 
     def survey(self, datasets: CheckedDatasets | None = None) -> None:
-        """Find out how far every cell has come (``runs``), without opening a model.
+        """Determine the progress of every cell (`runs`) without opening a model.
 
-        ``datasets``: those that need not be read through again.
+        Args:
+            datasets: Datasets that need not be read again.
         """
         with (datasets or CheckedDatasets()).activate():
             self._survey()
 
     def _survey(self) -> list[_CellGroup]:
-        """What is still to be done, in the order to do it."""
+        """Return the remaining units in the order to run them."""
         by_name = {run.cell.name: run for run in self.runs}
         until = self.recorded.until
         decided = until is not None and until.decided
@@ -188,14 +192,14 @@ class Sweep:
             if self._watched(until, states, max(planned), ended=False).stopped:
                 for run in runs:
                     run.on_stopped_by_rule()
-            else:  # those that go on tell theirs again as they run
+            else:  # running cells report theirs again
                 stopping = self._watched(until, states, max(planned), ended=True)
         return _CellGroup([run for run in runs if run.state in ("waiting", "part")], stopping)
 
     def _watched(
         self, until: StoppingRule, states: dict[CellRun, CellState], planned: int, *, ended: bool
     ) -> CellWatch:
-        """The watch over the cells ``found``, fed with what their journals hold, or only those at their end."""
+        """Return a watch over the cells, fed from their journals; with `ended`, only of finished cells."""
         clusters = next((state.clusters for state in states.values() if state.planned == planned), None)
         stopping = CellWatch(until, [run.cell for run in states], planned, clusters)
         for run, state in states.items():
@@ -207,7 +211,7 @@ class Sweep:
         return stopping
 
     async def _begin(self, unit: _CellGroup, group: anyio.abc.TaskGroup) -> None:
-        """Have a unit's cells begin, side by side; returns when all of their conversations have begun."""
+        """Start a unit's cells in parallel; return when all of their conversations have begun."""
         self._loaded.begin()
         for run in unit.runs:
             run.on_begin()
@@ -227,7 +231,7 @@ class Sweep:
                 outcome = await self._launch(run, stopping)
         except VivaError as problem:
             error = problem
-        except Exception as fault:  # in our own code: the other cells can do without this one
+        except Exception as fault:  # in our own code: the other cells are not affected
             error = VivaError(f"{type(fault).__name__} at {user_frame(fault)}: {fault}")
         finally:
             run.on_end(outcome, error, stopped=stopping is not None and stopping.stopped)
@@ -257,7 +261,7 @@ class Sweep:
 
 
 class _CellGroup:
-    """Cells that begin together, and the rule that may end them."""
+    """Cells that begin together, and the rule that may stop them."""
 
     __slots__ = ("models", "runs", "stopping")
 
@@ -267,12 +271,13 @@ class _CellGroup:
 
 
 def open_sweep(file: Path, out: Path | None = None, clock: Clock | None = None, **options: Any) -> Sweep:
-    """The sweep that a file describes, in ``out`` (default: ``runs/NAME`` of the file's name); nothing is written yet.
+    """Open the sweep described by a file, in `out` (default: `runs/NAME` after the file). Nothing is written yet.
 
-    If the folder holds a sweep already, cells that are finished stay as they are and the others go on.
+    If the folder already contains the sweep, finished cells stay as they are and the others continue. `options` are
+    `retry_failed`, `concurrency` and `selection`, as in `Sweep`.
 
-    :param how: ``retry_failed``, ``concurrency`` and ``selection``, as ``Sweep`` has them.
-    :raises ConfigurationError: the file is wrong; the message names file and field.
+    Raises:
+        ConfigurationError: The file is wrong; the message names file and field.
     """
     checked, contents = read_sweep_file(file)
     folder = file.resolve().parent
@@ -284,14 +289,15 @@ def open_sweep(file: Path, out: Path | None = None, clock: Clock | None = None, 
 
 
 def reopen_sweep(out: Path, clock: Clock | None = None, **options: Any) -> Sweep:
-    """Go on with the sweep in a folder, as its file was when it was last started.
+    """Open the sweep in a folder with the file contents of its last start.
 
-    :raises ConfigurationError: there is no sweep here, or what its file names is no longer what it was.
+    Raises:
+        ConfigurationError: There is no sweep here, or something that its file names has changed.
     """
     earlier = read_sweep(out)
     file_name = f"{out}/sweep.json"
     checked = check_sweep_file(earlier.contents, earlier.folder, file_name)
-    # Cells that have begun as they were, not as they would follow from the file today: defaults may be others.
+    # Cells that have begun keep their recorded settings, since defaults may have changed.
     begun = {cell.name: cell for cell in earlier.cells if (out / cell.name / "manifest.json").exists()}
     cells = [begun.get(cell.name, cell) for cell in plan_cells(checked, earlier.folder, file_name)]
     return Sweep(RecordedSweep(earlier.folder, earlier.contents, checked.until, cells), checked, out, clock, **options)

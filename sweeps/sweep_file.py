@@ -1,6 +1,6 @@
-"""A sweep's YAML file: candidates, datasets, seeds, evaluators, a part for each scenario, resources of models.
+"""YAML file of a sweep: candidates, datasets, seeds, evaluators, a section for each scenario, resources of models.
 
-Relative paths are meant from the file's own folder, so that a sweep means the same wherever it is started.
+Relative paths are resolved against the file's own folder, so that a sweep means the same wherever it is started.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ from viva.scoring.early_stopping import StoppingRule
 
 @dataclass(frozen=True, slots=True)
 class SweepPart:
-    """``name`` is the file's field; ``candidate`` the setting of the models that are compared."""
+    """Scenario section of a sweep file; `candidate` is the setting of the compared models."""
 
     name: str
     scenario: AnyScenario
@@ -47,24 +47,24 @@ class SweepPart:
 
     @property
     def grid_fields(self) -> dict[str, str]:
-        """The settings that the grid itself decides on, and the file's fields for them."""
+        """Settings that the grid itself decides, with the file's fields for them."""
         fields = {self.scenario.data: "datasets", self.candidate: "candidates"}
         return fields | {"seed": "seeds", "concurrency": "concurrency", "patience": "patience", "chaos": "chaos"}
 
     @property
     def fields(self) -> set[str]:
-        """The names of its settings."""
+        """Names of its settings."""
         return set(self.scenario.settings.model_fields)
 
     def judge(self, values: dict[str, Any]) -> str | None:
-        """The setting of the model that judges under these settings; None where nobody does."""
+        """Return the setting of the judge model under these values; None without a judge."""
         settings = self.scenario.settings.model_construct(**values)
         role = judge_role(self.scenario.roles_of(settings))
         return None if role is None else role.name
 
     @property
     def scored(self) -> bool:
-        """Whether a rule may end its runs early: they have a score for each conversation."""
+        """True if conversations have scores, so that a rule may stop its runs early."""
         return type(self.scenario).score_of is not _NO_SCORE
 
 
@@ -73,7 +73,7 @@ _NO_SCORE = Scenario.score_of
 
 @cache
 def parts() -> dict[str, SweepPart]:
-    """All parts by name; those without a judge first, for they cost least."""
+    """Return all scenario sections by name, those without a judge first because they cost least."""
     scenarios = [scenario for scenario in installed_scenarios() if sum(role.many for role in scenario.roles) == 1]
     scenarios.sort(key=lambda scenario: (judge_role(scenario.roles) is not None, scenario.name))
     names = [(scenario.plural or scenario.name, scenario) for scenario in scenarios]
@@ -81,7 +81,7 @@ def parts() -> dict[str, SweepPart]:
 
 
 def part_of(scenario: str) -> SweepPart:
-    """Return the part of a scenario, or raise ValueError."""
+    """Return the section of a scenario, or raise ValueError."""
     for part in parts().values():
         if part.scenario.name == scenario:
             return part
@@ -92,8 +92,10 @@ _RAY_RESOURCES = ("CPU", "GPU", "memory", "object_store_memory")
 
 
 class ModelResources(BaseModel):
-    """``memory`` is in bytes; ``num_gpus`` may be a fraction below 1; ``resources`` are those that nodes were started
-    with (``ray start --resources``). What is not said is left to Ray: one CPU a task.
+    """Resources of a model.
+
+    `memory` is in bytes; `num_gpus` may be a fraction below 1; `resources` are those that nodes were started with (`ray
+    start --resources`). Unset values are left to Ray: one CPU per task.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -104,32 +106,35 @@ class ModelResources(BaseModel):
     resources: dict[str, float] = {}
 
     def amounts(self) -> dict[str, float]:
-        """The amount of each resource, by Ray's name for it; zeros are left out."""
+        """Return the amount of each resource by Ray's name, without zeros."""
         own = {"CPU": self.num_cpus, "GPU": self.num_gpus, "memory": self.memory}
         return {name: float(amount) for name, amount in [*own.items(), *self.resources.items()] if amount}
 
 
 def check_resources(needs: Mapping[str, ModelResources], models: Iterable[str], file_name: str) -> None:
-    """See that each entry is of a model of the sweep, by its label, and that amounts are such as Ray takes.
+    """Check that each entry is the label of a model of the sweep and that Ray accepts its amounts.
 
-    :raises ConfigurationError: it is not; the message names the entry.
+    Raises:
+        ConfigurationError: An entry is wrong; the message names it.
     """
     labels = dict.fromkeys(model_label(model) for model in models)
     for label, need in needs.items():
         field = f"{file_name}: resources.{label}"
         if label not in labels:
-            raise ConfigurationError(f"{field}: no model of this sweep is called that; they are {', '.join(labels)}")
+            raise ConfigurationError(
+                f"{field}: no model of this sweep has this label; the labels are {', '.join(labels)}"
+            )
         for name, amount in need.resources.items():
             if name in _RAY_RESOURCES:
-                raise ConfigurationError(f"{field}.resources.{name}: write num_cpus, num_gpus or memory beside it")
+                raise ConfigurationError(f"{field}.resources.{name}: use num_cpus, num_gpus or memory instead")
             if amount < 0:
                 raise ConfigurationError(f"{field}.resources.{name}: expected 0 or more, found {amount:g}")
         if (need.num_gpus or 0) > 1 and need.num_gpus != int(need.num_gpus or 0):
-            raise ConfigurationError(f"{field}.num_gpus: above 1 it is a whole number, found {need.num_gpus:g}")
+            raise ConfigurationError(f"{field}.num_gpus: expected a whole number above 1, found {need.num_gpus:g}")
 
 
 def model_label(model: str) -> str:
-    """A model's label, as tables and ``resources`` have it."""
+    """Return a model's label as in tables and `resources`."""
     [label] = model_labels([model])
     return label
 
@@ -138,7 +143,7 @@ _LISTS = ("candidates", "datasets", "seeds", "evaluators")
 
 
 class DatasetEntry(BaseModel):
-    """One dataset, with settings of its own beside those of the parts."""
+    """Dataset, with settings that apply to it alone."""
 
     model_config = ConfigDict(extra="allow")
 
@@ -146,12 +151,12 @@ class DatasetEntry(BaseModel):
 
     @property
     def own(self) -> dict[str, Any]:
-        """The settings that count for this dataset only."""
+        """Settings that apply to this dataset only."""
         return dict(self.__pydantic_extra__ or {})
 
 
 class SweepFile(BaseModel):
-    """A sweep as it is written, every path full. ``parts``: what is done with each candidate, by the part's name."""
+    """Contents of a sweep file, with absolute paths. `parts` has the settings of each scenario section by name."""
 
     model_config = ConfigDict(extra="forbid", arbitrary_types_allowed=True)
 
@@ -171,7 +176,7 @@ class SweepFile(BaseModel):
     @model_validator(mode="before")
     @classmethod
     def _check_forms(cls, contents: Any) -> Any:
-        """Refuse what would be taken for something else: nothing where a value is meant, one value for a list."""
+        """Reject values that would be misread: nothing for a value, a single value for a list."""
         known_parts = parts()
         for name, value in contents.items():
             if value is None:
@@ -220,18 +225,18 @@ class SweepFile(BaseModel):
     def _check_together(self, info: ValidationInfo) -> SweepFile:
         known_parts = parts()
         if not self.parts:
-            raise ValueError(f"neither {' nor '.join(known_parts)}: say what is to be done, each with its settings")
+            raise ValueError(f"neither {' nor '.join(known_parts)}: add at least one of them, with its settings")
         for name, values in self.parts.items():
             for setting, field in known_parts[name].grid_fields.items():
                 if setting in values:
-                    raise ValueError(f"{name}.{setting}: is given by the sweep's own `{field}`")
+                    raise ValueError(f"{name}.{setting}: is set by the sweep's own `{field}`")
         self._check_judges(context_folder(info))
         if self.until is not None:
             if not any(known_parts[name].scored for name in self.parts):
                 could = " and ".join(name for name, part in known_parts.items() if part.scored)
-                raise ValueError(f"until: is of use to {could} only, and there are none")
+                raise ValueError(f"until: applies only to {could}, and the sweep has none")
             if self.until.decided and len(self.candidates) < 2:
-                raise ValueError("until: decided, with one candidate; a decision needs two")
+                raise ValueError("until: decided needs at least two candidates")
         for index, entry in enumerate(self.datasets):
             self._check_own(f"datasets.{index}", entry)
         return self
@@ -240,13 +245,13 @@ class SweepFile(BaseModel):
         judged = {name: judge for name, values in self.parts.items() if (judge := parts()[name].judge(values))}
         if self.evaluators is not None and not judged:
             could = " and ".join(name for name, part in parts().items() if part.judge({}))
-            raise ValueError(f"evaluators: is of use to {could} only, and there are none")
+            raise ValueError(f"evaluators: applies only to {could}, and the sweep has none")
         for name, judge in judged.items():
             own = self.parts[name].get(judge)
             if own is not None and self.evaluators is not None:
-                raise ValueError(f"{name}.{judge}: the evaluators are those of `evaluators`; leave one of the two out")
+                raise ValueError(f"{name}.{judge}: is also set under `evaluators`; remove one of the two")
             if own is None and self.evaluators is None:
-                raise ValueError(f"{name}.{judge} is missing: name it there, or several under `evaluators`")
+                raise ValueError(f"{name}.{judge} is missing: set it there, or list several under `evaluators`")
             if own is not None:
                 try:
                     self._own_judges[name] = _full_model_names([str(own)], folder)
@@ -260,19 +265,20 @@ class SweepFile(BaseModel):
                    for part, values in self.parts.items()):  # fmt: skip
                 raise ValueError(f"{field}.{name}: cannot differ between datasets")
             if not any(name in known_parts[part].fields for part in self.parts):
-                raise ValueError(f"{field}.{name}: no setting of {' or '.join(self.parts)}")
+                raise ValueError(f"{field}.{name}: not a setting of {' or '.join(self.parts)}")
 
     def judges(self, part: str) -> list[str]:
-        """The models that judge in a part; none where nobody does."""
+        """Return the judge models of a section; empty without a judge."""
         if parts()[part].judge(self.parts[part]) is None:
             return []
         return self.evaluators or self._own_judges[part]
 
 
 def read_sweep_file(path: Path) -> tuple[SweepFile, dict[str, Any]]:
-    """A sweep's file: checked, and as it is written.
+    """Return a sweep's file, validated, and its raw contents.
 
-    :raises ConfigurationError: naming the file, the field, what was found and what to do.
+    Raises:
+        ConfigurationError: The file is wrong; the message names the field, the value and what to do.
     """
     contents = read_yaml(path)
     if not isinstance(contents, dict):
@@ -282,13 +288,16 @@ def read_sweep_file(path: Path) -> tuple[SweepFile, dict[str, Any]]:
 
 
 def check_sweep_file(contents: dict[str, Any], folder: Path, file_name: str) -> SweepFile:
-    """Check what a sweep's file says. ``folder`` is where its relative paths begin, ``shown`` its name in errors.
+    """Validate the contents of a sweep's file.
 
-    :raises ConfigurationError: as ``read_sweep_file``.
+    `folder` is the base of its relative paths, `file_name` its name in error messages.
+
+    Raises:
+        ConfigurationError: As `read_sweep_file`.
     """
     for name in contents:
         if not isinstance(name, str):
-            raise ConfigurationError(f"{file_name}: {name}: unknown setting; names are text")
+            raise ConfigurationError(f"{file_name}: {name}: unknown setting; names must be text")
     _refuse_credentials(contents, file_name)
     check_names(contents, file_name, folder)
     try:
@@ -303,7 +312,7 @@ def check_sweep_file(contents: dict[str, Any], folder: Path, file_name: str) -> 
 
 
 def _refuse_credentials(entry: Any, file_name: str, field: str = "") -> None:
-    """See that nothing that will be recorded as a model's name holds a key, wherever it stands in the file."""
+    """Check that nothing that is recorded as a model's name contains a key."""
     if isinstance(entry, str):
         try:
             refuse_credentials(entry)
@@ -312,13 +321,13 @@ def _refuse_credentials(entry: Any, file_name: str, field: str = "") -> None:
         return
     inner = entry.items() if isinstance(entry, dict) else enumerate(entry) if isinstance(entry, list) else ()
     for name, value in inner:
-        if isinstance(name, str):  # a stray colon makes a name of a model
+        if isinstance(name, str):  # a stray colon turns a model into a name
             _refuse_credentials(name, file_name, field or "a setting's name")
         _refuse_credentials(value, file_name, f"{field}.{name}" if field else str(name))
 
 
 def validation_message(detail: Any, file_name: str, part: str = "", known_names: Iterable[str] = ()) -> str:
-    """One of pydantic's complaints as ours: file, field, what was found. ``part`` stands before the field."""
+    """Return a pydantic error as our message: file, field, value. `part` is prefixed to the field."""
     loc = [str(item) for item in detail["loc"]]
     field = ".".join([part] * bool(part) + (loc[1:] if loc[:1] == ["parts"] else loc))
     if detail["type"] == "missing":
@@ -326,7 +335,7 @@ def validation_message(detail: Any, file_name: str, part: str = "", known_names:
     if detail["type"] == "extra_forbidden":
         return f"{file_name}: {field}: unknown setting{did_you_mean(loc[-1], known_names)}"
     message = str(detail["msg"]).removeprefix("Value error, ")
-    if detail["type"] == "value_error":  # ours: it says what was found
+    if detail["type"] == "value_error":  # our own messages name the value
         return (
             f"{file_name}: {message}" if not field or message.startswith(field) else f"{file_name}: {field}: {message}"
         )
@@ -335,24 +344,24 @@ def validation_message(detail: Any, file_name: str, part: str = "", known_names:
 
 def _full_model_names(models: list[str], folder: Path) -> list[str]:
     try:
-        model_labels(models)  # each is a model's name, each label its own
+        model_labels(models)  # valid names with unique labels
     except ConfigurationError as error:
         raise ValueError(str(error).replace("two candidates", "two models")) from None
     return [with_absolute_path(model, folder) for model in models]
 
 
 def _list_hint(name: str, value: Any) -> str:
-    """What to write where one value stands for a list."""
+    """Return what to write when a list is expected."""
     if name == "seeds" and isinstance(value, int) and not isinstance(value, bool):
-        several = f"; for {value} seeds, [{', '.join(map(str, range(1, value + 1)))}]" if 2 <= value <= 10 else ""
-        return f"for the one seed {value} write `seeds: [{value}]`{several}"
+        more_seeds = f"; for {value} seeds, [{', '.join(map(str, range(1, value + 1)))}]" if 2 <= value <= 10 else ""
+        return f"for the one seed {value} write `seeds: [{value}]`{more_seeds}"
     if isinstance(value, str):
         return f"write `{name}: [{value}]`, or a line `- …` for each"
     return "write a line `- …` for each"
 
 
 def lists_of_values(contents: dict[str, Any]) -> dict[str, Any]:
-    """What a sweep's file said, from the time when one value could stand for a list, with lists."""
+    """Return old file contents with single values replaced by lists."""
     return {name: [value] if name in _LISTS and not isinstance(value, list) else value
             for name, value in contents.items() if value is not None}  # fmt: skip
 
@@ -361,5 +370,5 @@ def _check_unique(values: Iterable[Any]) -> None:
     seen = set()
     for value in values:
         if value in seen:
-            raise ValueError(f"{value} is named twice")
+            raise ValueError(f"{value} is listed twice")
         seen.add(value)

@@ -1,8 +1,8 @@
-"""Layout of a sweep's folder: how it is recognized, and where the shards of a cell lie.
+"""Layout of a sweep's folder: recognition, and location of the shards of a cell.
 
-A shard lies in ``CELL/shards/2-of-8.ATTEMPT``. Light on purpose: commands ask ``is_sweep`` of every folder that
-they are given. Each shard has a journal and a lock of its own, so no two processes ever write one file: where
-two begin the same shard at once, there are two attempts.
+A shard is in `CELL/shards/2-of-8.ATTEMPT`. This module is light on purpose: commands call `is_sweep` for every folder
+that they are given. Each shard has its own journal and lock, so that no two processes ever write one file: if two start
+the same shard at once, there are two attempts.
 """
 
 from __future__ import annotations
@@ -21,26 +21,27 @@ SWEEP_FILE = "sweep.json"
 
 
 def is_sweep(folder: Path) -> bool:
-    """Whether a folder is that of a sweep."""
+    """Return True if a folder is a sweep's."""
     return (folder / SWEEP_FILE).is_file()
 
 
 def _is_sweep_leftover(name: str) -> bool:
-    """Whether a kill leaves such a file where nothing has begun."""
+    """Return True if a kill can leave this file where nothing has begun."""
     return name in ("lock", f"{SWEEP_FILE}.part") or is_leftover(name, SWEEP_FILE)
 
 
 def check_sweep_folder(out: Path) -> None:
-    """See that a sweep can lie in this folder.
+    """Check that a sweep can use this folder.
 
-    :raises ConfigurationError: something else does.
+    Raises:
+        ConfigurationError: It contains something else.
     """
     if (out / "manifest.json").exists():
-        raise ConfigurationError(f"{out} holds a run, not a sweep; name another folder with --out")
+        raise ConfigurationError(f"{out} contains a run, not a sweep; choose another folder with --out")
     if out.exists() and not out.is_dir():
-        raise ConfigurationError(f"{out} is not a folder; name another one with --out")
+        raise ConfigurationError(f"{out} is not a folder; choose another one with --out")
     if out.exists() and not is_sweep(out) and any(not _is_sweep_leftover(path.name) for path in out.iterdir()):
-        raise ConfigurationError(f"{out} exists and is not the folder of a sweep; name another folder with --out")
+        raise ConfigurationError(f"{out} exists and is not a sweep; choose another folder with --out")
 
 
 MERGE_RECORD = "merged.json"  # in a cell's folder: what its run was merged from
@@ -49,7 +50,7 @@ _SHARD_NAME = re.compile(r"(\d{1,6})-of-(\d{1,6})\.([0-9a-f]{8})", re.ASCII)
 
 
 def shards_of(cell: Path) -> list[tuple[Shard, Path]]:
-    """The shards below a cell's folder by place, with the folder of each; attempts that never began are left out."""
+    """Return the shards below a cell's folder in order, with their folders; attempts that never began are omitted."""
     shards = []
     folder = cell / _SHARDS_FOLDER
     for path in sorted(folder.iterdir()) if folder.is_dir() else []:
@@ -60,17 +61,17 @@ def shards_of(cell: Path) -> list[tuple[Shard, Path]]:
 
 
 def new_shard(cell: Path, shard: Shard) -> tuple[Shard, Path]:
-    """A new attempt at a share, and the folder that it will have; nothing is made yet."""
+    """Return a new attempt at a shard and its future folder; nothing is created yet."""
     shard = replace(shard, attempt=secrets.token_hex(4))
     return shard, cell / _SHARDS_FOLDER / f"{shard.index}-of-{shard.total}.{shard.attempt}"
 
 
 def remove_empty_shards(cell: Path) -> None:
-    """Take away the empty folder that shards leave which could not begin; one that holds anything stays."""
+    """Remove the empty folder left by shards that could not begin."""
     with suppress(OSError):
         (cell / _SHARDS_FOLDER).rmdir()
 
 
 def shard_text(shard: Shard) -> str:
-    """A shard as errors name it."""
+    """Return a shard's name for error messages."""
     return f"shard {shard} (attempt {shard.attempt})"

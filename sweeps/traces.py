@@ -1,8 +1,8 @@
-"""Traces of conversations for the simulation: which call follows which, seconds alone, tokens; observed or guessed.
+"""Traces of conversations for the simulation: order of calls, exclusive seconds, tokens; observed or guessed.
 
-Observed traces are read from journals of earlier runs. A call beside ``k - 1`` others is taken to last ``1 + c
-(k - 1)`` times as long as alone: with c = 0 a model has room for all, with a large c it does a fixed amount of
-work a second, however many calls share it; c is fitted to the recorded calls.
+Observed traces are read from journals of earlier runs. A call next to `k - 1` others is assumed to take `1 + c (k - 1)`
+times as long as alone: with c = 0 a model has unlimited capacity, with a large c it does a fixed amount of work per
+second however many calls share it; c is fitted to the recorded calls.
 """
 
 from __future__ import annotations
@@ -27,18 +27,16 @@ from viva.scenarios.models import label_of_key
 from .queueing import bounds_of
 
 _SLOWDOWNS_TRIED = (0.0, 0.01, 0.02, 0.03, 0.05, 0.07, 0.1, 0.15, 0.2, 0.3, 0.5, 0.7, 1.0, 2.0, 5.0)
-# What is taken where calls are computed on this machine and do not tell more. Measured on two cores: 16 lanes do 1.4
-# times the work of one, 32 lanes 1.7 times, prefill included: c = 0.7 and 0.6.
+# Default for calls computed on this machine. Measured on two cores: 16 lanes do 1.4 times the work of one, 32 lanes
+# 1.7 times, prefill included: c = 0.7 and 0.6.
 LOCAL_SLOWDOWN = 0.65
-_BETTER = 0.9  # share of the squared deviations that may be left for a figure to be believed
+_BETTER = 0.9  # maximum ratio of squared residuals for a fit to be accepted
 _FEWEST_CALLS = 20
-_SHORTEST_SECONDS = 1e-9  # seconds; what sums lose in rounding
+_SHORTEST_SECONDS = 1e-9  # seconds; guards against rounding
 
 
 class SharedProcessor:
-    """Calls that were in flight at one place, in the order of ``begins`` and ``ends`` (seconds). ``most``: how many
-    there were at once at most.
-    """
+    """Calls in flight at one processor, by `begins` and `ends` (seconds). `peak`: maximum number at once."""
 
     def __init__(self, begins: np.ndarray, ends: np.ndarray) -> None:
         self._begins, self._ends = begins, ends
@@ -49,10 +47,10 @@ class SharedProcessor:
         self.peak = int(self._level.max(initial=0.0))
 
     def work(self, c: float) -> np.ndarray:
-        """The seconds that each call would have lasted alone: the time of its flight, each moment by the speed that the
-        calls in flight left it. So calls of this work take the same time again, at the same times, in a simulation.
+        """Return the exclusive seconds of each call: its time in flight, weighted by the speed at each moment.
 
-        The mean number in flight would not do: a call's speed is convex in it, so its work would come out too small.
+        Calls of this work take the recorded time when simulated at the recorded times. The mean number in flight would
+        not do: a call's speed is convex in it, so its work would come out too small.
         """
         speeds = 1.0 / (1.0 + c * np.maximum(0.0, self._level - 1.0))
         progress = np.concatenate([[0.0], np.cumsum(speeds[:-1] * np.diff(self._times))])
@@ -63,11 +61,13 @@ class SharedProcessor:
 def fit_slowdown(
     work: Callable[[float], np.ndarray], tokens: np.ndarray, groups: Sequence[str], *, shared: bool
 ) -> float:
-    """The c under which calls of one kind are most alike, by least squares of the logarithm of their seconds alone.
+    """Return the c under which calls of one kind vary least, by least squares on the logarithm of exclusive seconds.
 
-    :param work: these seconds under a given c (``SharedProcessor.work``); :param tokens: how many each answer has;
-    :param groups: of what kind each call is, so that kinds may last differently; :param shared: whether it is known
-        that they are computed on one processor.
+    Args:
+        work: Exclusive seconds under a given c (`SharedProcessor.work`).
+        tokens: Completion tokens of each call.
+        groups: Kind of each call; kinds may differ in duration.
+        shared: The calls are known to be computed on one processor.
     """
     usual = LOCAL_SLOWDOWN if shared else 0.0
     usable = work(0.0) > 0.0
@@ -87,20 +87,20 @@ def fit_slowdown(
     return best if residual(best) < _BETTER * residual(usual) else usual
 
 
-_UNDISTURBED = 0.5  # quantile of the gaps between calls at which nothing else is taken to have been waited for
-_SAME_TIME = 1e-3  # seconds: what begins no sooner than this before an answer's end may have waited for it
-PROCESSOR = "this machine"  # where all local models are computed
+_UNDISTURBED = 0.5  # quantile of the gaps between calls that is assumed to be undisturbed
+_SAME_TIME = 1e-3  # seconds; a call that begins within this before an answer's end may have waited for it
+PROCESSOR = "this machine"  # computes all local models
 LOCAL = ("llama", "hf")
 
 
 @dataclass(slots=True, frozen=True)
 class TraceStep:
-    """One call, or one computation where ``role`` is None.
+    """A call, or a computation if `role` is None.
 
-    ``after`` is the place of the step whose end it waits for, -1 for the conversation's beginning. ``seconds`` are
-    those of a call that is alone at its model; ``before`` are seconds that pass ahead of it in the program itself,
-    while it holds no permit. ``requests``: how many requests the call consists of, side by side.
-    ``again``: tries that failed before. ``cached`` tokens are some of the prompt's.
+    `after` is the index of the step that it waits for, -1 for the beginning of the conversation. `seconds` is the
+    exclusive time of the call; `before` the seconds that pass in the program before it, without a permit. `requests`:
+    number of parallel requests of the call. `retries`: failed tries before it. `cached` tokens are part of the
+    prompt's.
     """
 
     role: str | None
@@ -116,14 +116,14 @@ class TraceStep:
 
 @dataclass(slots=True, frozen=True)
 class Trace:
-    """A conversation's steps, in the order of their beginnings."""
+    """Steps of a conversation in the order of their beginnings."""
 
     steps: tuple[TraceStep, ...]
 
 
 @dataclass(slots=True, frozen=True)
 class SimilarityKey:
-    """What tells kinds of conversations apart; ``company`` are the models besides the candidate, as one text."""
+    """Key of similar conversations; `company` has the models other than the candidate, as one text."""
 
     scenario: str
     dataset: str
@@ -131,9 +131,7 @@ class SimilarityKey:
     company: str
 
     def ladder(self) -> list[tuple[str, ...]]:
-        """Names of kinds that this one belongs to, the narrowest first; ``SIMILARITIES`` says what each has in
-        common.
-        """
+        """Return the keys of this kind from narrow to broad; `SIMILARITIES` says what each has in common."""
         return [
             (self.scenario, self.dataset, self.model, self.company),
             (self.scenario, "", self.model, self.company),
@@ -152,9 +150,10 @@ SIMILARITIES = (
 
 @dataclass(slots=True)
 class ObservedRuns:
-    """All talks that were read, by the names of their kinds. ``slowing``: how calls at each place slow each other down
-    (``slowing``); ``most``: the most calls that were in flight there; ``rounds``: conversations held there for each of
-    these; ``again``: the share of calls that needed a further try.
+    """Traces of recorded conversations by similarity key.
+
+    `slowing`: slowdown c by processor; `peaks`: maximum number of calls in flight; `rounds`: conversations per parallel
+    call; `retry_rate`: share of calls that were retried.
     """
 
     traces: dict[tuple[str, ...], list[Trace]]
@@ -172,15 +171,17 @@ class _RecordedConversation:
 
 
 def processor_of(model: str) -> str:
-    """Where a model's calls are computed: local ones share a processor, each other one has a place of its own."""
+    """Return the processor of a model: local models share one, every other model has its own."""
     return PROCESSOR if ModelSpec.parse(model).kind in LOCAL else model
 
 
 def observe_runs(runs: Iterable[tuple[RunFolder, SimilarityKey, Mapping[str, str]]]) -> ObservedRuns:
-    """The finished conversations of runs, each with the kind they are of and its models by role; those of a run with
-    several candidates get the candidate's model.
+    """Read the finished conversations of runs, given with their similarity key and models by role.
 
-    :raises JournalError: a journal cannot be read.
+    Conversations of a run with several candidates get the candidate's model.
+
+    Raises:
+        JournalError: A journal cannot be read.
     """
     raw: list[_RecordedConversation] = []
     for run, key, models in runs:
@@ -242,9 +243,9 @@ def _read_conversations(run: RunFolder, key: SimilarityKey, models: Mapping[str,
 
 
 def _program_gap(raw: Iterable[_RecordedConversation]) -> float:
-    """Seconds between an answer and the next call that nobody waits for: what the program itself takes.
+    """Return the program's own seconds between an answer and the next call.
 
-    Models with bounds make calls wait, so gaps ahead of theirs are looked at only where there are no others.
+    Models with bounds make calls wait, so gaps before their calls are used only if there are no others.
     """
     free: list[float] = []
     bound: list[float] = []
@@ -258,9 +259,9 @@ def _program_gap(raw: Iterable[_RecordedConversation]) -> float:
 
 
 def _handover_delays(raw: Iterable[_RecordedConversation]) -> dict[str, float]:
-    """By model with a bound of calls at once, the seconds until a place that is free is taken by a call that waits.
+    """Return, by model with a concurrency bound, the seconds until a free slot is taken by a waiting call.
 
-    A call that comes is held up by them as if the one before it had lasted longer.
+    They delay a call as if the previous one had taken longer.
     """
     calls: dict[str, list[tuple[float, float, float]]] = defaultdict(list)  # ready to begin, begin, end
     for conversation in raw:
@@ -272,7 +273,7 @@ def _handover_delays(raw: Iterable[_RecordedConversation]) -> dict[str, float]:
     delays = {}
     for model, times in calls.items():
         ready, begins, ends = (np.sort(np.array(column)) for column in zip(*times, strict=True))
-        started = np.searchsorted(begins, ends, side="right")  # calls that had begun when one ended
+        started = np.searchsorted(begins, ends, side="right")  # calls that had begun when each ended
         level = started - np.searchsorted(ends, ends, side="right")
         waiting = np.searchsorted(ready, ends, side="right") > started
         free = (level == bounds_of(model)["concurrency"] - 1) & waiting & (started < len(begins))
@@ -282,7 +283,7 @@ def _handover_delays(raw: Iterable[_RecordedConversation]) -> dict[str, float]:
 
 
 def _awaited_calls(calls: Sequence[RecordedCall]) -> list[int]:
-    """For each call, sorted by beginnings, the place of the one whose end it waited for; -1 for none."""
+    """Return for each call, sorted by beginning, the index of the call that it waited for; -1 for none."""
     order: list[int] = []
     ends: list[float] = []
     for call in calls:
@@ -324,18 +325,18 @@ FIRST_TOKEN = 0.5  # seconds until an answer begins
 TOKENS_PER_SECOND = 50.0
 SPREAD = 0.3  # standard deviation of the logarithm of a call's seconds
 GUESS_NOTE = (
-    f"guessed: conversations end anywhere between a first call of each role and their last round; prompts and answers "
-    f"have {SHORTEST:.0%} to {LONGEST:.0%} of the tokens that they may have; a call takes {FIRST_TOKEN:g} s and a "
-    f"second for each {TOKENS_PER_SECOND:g} tokens of its answer"
+    "assumptions, since nothing has been measured: a conversation ends anywhere between the first call of each role "
+    f"and its last round; prompts and answers have {SHORTEST:.0%} to {LONGEST:.0%} of their token limits; a call takes "
+    f"{FIRST_TOKEN:g} s plus one second per {TOKENS_PER_SECOND:g} tokens of its answer"
 )
 Guess = Literal["least", "middle", "most"]
 
 
 def guess_traces(uses: Mapping[str, UsageForecast], guess: Guess = "middle", seed: int = 0) -> list[Trace]:
-    """Return talks of which ``uses`` say what each role takes at most.
+    """Return traces guessed from the maximum usage by role.
 
-    ``least`` and ``most`` are the ends of what is guessed: one call of each role with the shortest texts, and all calls
-    with the longest. The ``middle`` lies anywhere between.
+    `least` and `most` are the ends of the guess: one call of each role with the shortest texts, and all calls with the
+    longest. `middle` is random in between.
     """
     draw = random.Random(seed)
     return [_guess_trace(uses, draw, guess) for _ in range(_TRACES)]
@@ -345,7 +346,7 @@ def _guess_trace(uses: Mapping[str, UsageForecast], draw: random.Random, guess: 
     position = {"least": 0.0, "middle": draw.random(), "most": 1.0}[guess]
     turns: list[tuple[float, str]] = []
     for role, use in uses.items():
-        most_calls = math.floor(use.calls + draw.random())  # a half call is one in every other conversation
+        most_calls = math.floor(use.calls + draw.random())  # half a call is one in every other conversation
         calls = min(most_calls, 1 + round(position * (most_calls - 1))) if most_calls else 0
         turns += [((number + 0.5) / calls, role) for number in range(calls)]
     steps = []

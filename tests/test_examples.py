@@ -74,8 +74,9 @@ def test_debate(here: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pyt
 def test_judge_under_load(here: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     text = printed("judge_under_load.py", capsys, monkeypatch)
     basis = "(100.0% of 60 requests answered, verdicts on 60 compared, no change above 6.0%)"
-    assert f"Steady judges under load as it does unloaded, up to 16 in flight {basis}." in text
-    assert f"Tiring judges as it does unloaded up to 2 in flight {basis}, and no longer at 16 in flight." in text
+    assert f"Steady: no change in verdicts found up to 16 requests in flight {basis}." in text
+    tiring = f"Tiring: no change in verdicts found up to 2 requests in flight {basis}, but they change at 16 requests"
+    assert f"{tiring} in flight." in text
 
 
 def test_early_stop(here: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:

@@ -17,14 +17,15 @@ from viva.scoring.ratios import RatioDifference, WeightedRatio, ratio_difference
 
 OVERALL = "overall"
 LEVEL = 0.95
-MAX_PAIRED = 12  # of more candidates, only the best is compared with each other one
+MAX_PAIRED = 12  # with more candidates, only the best is compared with each other one
 Measure = Literal["grade", "accuracy"]
 
 
 @dataclass(slots=True, frozen=True)
 class GradeFigure:
-    """A figure in per cent with its interval, all None where there is no grade. ``grades`` it rests on, grades that
-    are ``missing``, and ``questions``.
+    """Figure in per cent with its interval; all None without grades.
+
+    `grades` is the number of grades behind it, `missing` that of missing grades, and `questions` that of questions.
     """
 
     value: float | None
@@ -37,7 +38,7 @@ class GradeFigure:
 
 @dataclass(slots=True, frozen=True)
 class DimensionGroup:
-    """Dimensions that are taken together under the name of a path that they share, or as ``OVERALL``."""
+    """Dimensions combined under a common path, or as `OVERALL`."""
 
     name: str
     dimensions: tuple[str, ...]
@@ -45,7 +46,7 @@ class DimensionGroup:
 
 @dataclass(slots=True, frozen=True)
 class CandidateGrades:
-    """A candidate's figures by name of a dimension or a group."""
+    """Figures of a candidate by dimension or group."""
 
     candidate: str
     grade: Mapping[str, GradeFigure]
@@ -54,9 +55,10 @@ class CandidateGrades:
 
 @dataclass(slots=True, frozen=True)
 class GradeDifference:
-    """First minus second in per cent points, on the ``questions`` that both have grades of; ``p_corrected`` by Holm
-    over the pairs of a group. The interval is corrected likewise: it holds 0 exactly where ``p_corrected`` is not below
-    1 - level. There is none where there is no p.
+    """Difference first minus second in percentage points, on the `questions` that both have grades of.
+
+    `p_corrected` is Holm-corrected over the pairs of a group. The interval is corrected likewise: it contains 0 exactly
+    if `p_corrected` is at least 1 - level. Without p there is no interval.
     """
 
     group: str
@@ -71,10 +73,10 @@ class GradeDifference:
 
 
 def dimension_groups(dimensions: Sequence[str]) -> list[DimensionGroup]:
-    """The groups of dimension paths, narrower before broader, ``OVERALL`` last.
+    """Return the groups of dimension paths, narrower before broader, `OVERALL` last.
 
-    Every first step is a group, and every longer path that several dimensions begin with; of several with the same
-    dimensions the shortest name stays.
+    Every first step is a group, and every longer common prefix of several dimensions; of groups with equal dimensions
+    the shortest name is kept.
     """
     by_prefix: dict[str, list[str]] = {}
     for path in dimensions:
@@ -82,20 +84,24 @@ def dimension_groups(dimensions: Sequence[str]) -> list[DimensionGroup]:
         for depth in range(1, len(steps)):
             by_prefix.setdefault("/".join(steps[:depth]), []).append(path)
     groups: list[DimensionGroup] = []
-    for name, inside in sorted(by_prefix.items(), key=lambda item: item[0].count("/")):
-        is_repeated = any(set(group.dimensions) == set(inside) for group in groups) or len(inside) == len(dimensions)
-        if not is_repeated and (len(inside) > 1 or "/" not in name):
-            groups.append(DimensionGroup(name, tuple(inside)))
+    for name, members in sorted(by_prefix.items(), key=lambda item: item[0].count("/")):
+        is_repeated = any(set(group.dimensions) == set(members) for group in groups) or len(members) == len(dimensions)
+        if not is_repeated and (len(members) > 1 or "/" not in name):
+            groups.append(DimensionGroup(name, tuple(members)))
     last = {path: index for index, path in enumerate(dimensions)}
     groups.sort(key=lambda group: (last[group.dimensions[-1]], len(group.dimensions)))
     return [*groups, DimensionGroup(OVERALL, tuple(dimensions))]
 
 
 class GradeSums:
-    """A table's grades as sums, from which figures of any candidate and group are made."""
+    """Sums of a table's grades, from which figures of any candidate and group are computed."""
 
     def __init__(self, table: GradeTable, weights: Mapping[str, float] | None, wrong: float = 0.0) -> None:
-        """:raises ConfigurationError: a dimension has no weight."""
+        """Sum up a table.
+
+        Raises:
+            ConfigurationError: A dimension has no weight.
+        """
         self.table, self.weights = table, dimension_weights(table.dimensions, weights)
         self._dimension_index = {name: index for index, name in enumerate(table.dimensions)}
         self._cluster = table.cluster_codes()
@@ -108,7 +114,7 @@ class GradeSums:
 
     def ratio(self, candidate: int, measure: Measure, dimensions: Sequence[str], questions: Codes | None = None) -> \
             WeightedRatio | None:  # fmt: skip
-        """A candidate's ratio over dimensions, of all questions or of these (places in the table's list)."""
+        """Return a candidate's ratio over dimensions, of all questions or of these (indices in the table's list)."""
         rows = self._rows_of(candidate, dimensions)
         rows = rows[self._present[rows]]
         if questions is not None:
@@ -124,7 +130,7 @@ class GradeSums:
         )
 
     def figure(self, candidate: int, measure: Measure, dimensions: Sequence[str], level: float = LEVEL) -> GradeFigure:
-        """A candidate's figure over dimensions, with its interval."""
+        """Return a candidate's figure over dimensions, with its interval."""
         rows = self._rows_of(candidate, dimensions)
         present = rows[self._present[rows]]
         counts = len(present), len(rows) - len(present), len(np.unique(self.table.question[present]))
@@ -135,7 +141,7 @@ class GradeSums:
         return GradeFigure(100 * ends.value, 100 * ends.low, 100 * ends.high, *counts)
 
     def questions(self, candidate: int, dimensions: Sequence[str]) -> Codes:
-        """The questions of these dimensions of which a candidate has grades."""
+        """Return the questions of these dimensions for which a candidate has grades."""
         rows = self._rows_of(candidate, dimensions)
         return np.unique(self.table.question[rows[self._present[rows]]])
 
@@ -147,7 +153,7 @@ class GradeSums:
 
 
 def grade_candidates(sums: GradeSums, level: float = LEVEL) -> list[CandidateGrades]:
-    """Every candidate's figures, by dimension and by group, in the table's order."""
+    """Return every candidate's figures, by dimension and by group, in the table's order."""
     table = sums.table
     places = {name: (name,) for name in table.dimensions} | {
         group.name: group.dimensions for group in dimension_groups(table.dimensions)
@@ -155,16 +161,17 @@ def grade_candidates(sums: GradeSums, level: float = LEVEL) -> list[CandidateGra
     return [
         CandidateGrades(
             candidate,
-            {name: sums.figure(at, "grade", inside, level) for name, inside in places.items()},
-            {name: sums.figure(at, "accuracy", inside, level) for name, inside in places.items()},
+            {name: sums.figure(at, "grade", paths, level) for name, paths in places.items()},
+            {name: sums.figure(at, "accuracy", paths, level) for name, paths in places.items()},
         )
         for at, candidate in enumerate(table.candidates)
     ]
 
 
 def compare_candidates(sums: GradeSums, level: float = LEVEL) -> list[GradeDifference]:
-    """Every pair of candidates in every group, the better of a pair first; of more than ``MAX_PAIRED`` candidates the
-    best of each group against each other one.
+    """Compare every pair of candidates in every group, the better of a pair first.
+
+    With more than `MAX_PAIRED` candidates, only the best of each group is compared with each other one.
     """
     table, differences = sums.table, list[GradeDifference]()
     for group in dimension_groups(table.dimensions):
@@ -199,7 +206,7 @@ def compare_candidates(sums: GradeSums, level: float = LEVEL) -> list[GradeDiffe
 def _corrected_interval(
     difference: RatioDifference, p: float | None, level: float
 ) -> tuple[float | None, float | None]:
-    """The interval at the level at which it holds 0 exactly where the corrected p is not below 1 - level."""
+    """Return the interval at the level at which it contains 0 exactly if the corrected p is at least 1 - level."""
     if p is None or difference.p is None:
         return None, None
     times = p / difference.p if difference.p > 0.0 else 1.0
@@ -220,16 +227,17 @@ def corrected_grades(
     rows: NDArray[np.bool_] | None = None,
     level: float = LEVEL,
 ) -> list[dict[str, GradeFigure]]:
-    """By candidate, the corrected grade of each dimension and group, in per cent.
+    """Return the severity-corrected grade of each dimension and group in per cent, by candidate.
 
-    ``fit`` is of a table with the same graders and clusters; ``rows`` are those to correct, all unless they are given
-    (grades that an adjudicator decided are nobody's). Intervals hold the error of the fitted severities, too; a figure
-    beyond 0 or 100 is cut.
+    `fit` is of a table with the same graders and clusters; `rows` are those to correct (default: all), since grades
+    decided by an adjudicator belong to no grader. Intervals include the error of the fitted severities; a figure beyond
+    0 or 100 is clipped.
 
-    :raises ConfigurationError: a dimension has no weight.
+    Raises:
+        ConfigurationError: A dimension has no weight.
     """
     sums = GradeSums(fit.correct(table, rows), weights)
-    chosen = ~np.isnan(table.values) & (np.ones(len(table), dtype=np.bool_) if rows is None else rows)
+    correctable = ~np.isnan(table.values) & (np.ones(len(table), dtype=np.bool_) if rows is None else rows)
     places = {name: (name,) for name in table.dimensions} | {
         group.name: group.dimensions for group in dimension_groups(table.dimensions)
     }
@@ -237,11 +245,11 @@ def corrected_grades(
     for candidate in range(len(table.candidates)):
         own = table.candidate == candidate
         figures = {}
-        for name, inside in places.items():
-            figure, ratio = sums.figure(candidate, "grade", inside, level), sums.ratio(candidate, "grade", inside)
+        for name, paths in places.items():
+            figure, ratio = sums.figure(candidate, "grade", paths, level), sums.ratio(candidate, "grade", paths)
             if ratio is not None:
                 of_graders = _severity_weights(
-                    table, own, chosen, [table.dimensions.index(path) for path in inside], sums.weights
+                    table, own, correctable, [table.dimensions.index(path) for path in paths], sums.weights
                 )
                 ends = _with_error(ratio, fit.influence(of_graders)).bounded_interval(level)
                 figure = replace(figure, value=100 * ends.value, low=100 * ends.low, high=100 * ends.high)
@@ -251,19 +259,21 @@ def corrected_grades(
 
 
 def _severity_weights(
-    table: GradeTable, own: NDArray[np.bool_], chosen: NDArray[np.bool_], inside: list[int], weights: Floats
+    table: GradeTable, own: NDArray[np.bool_], chosen: NDArray[np.bool_], dimensions: list[int], weights: Floats
 ) -> Floats:
-    """How much each grader's severity moves a ratio: the weight of all of their grades in it."""
-    rows = own & np.isin(table.dimension, inside) & ~np.isnan(table.values)
+    """Return how much each grader's severity moves a ratio: the weight of all of their grades in it."""
+    rows = own & np.isin(table.dimension, dimensions) & ~np.isnan(table.values)
     attainable = np.bincount(table.dimension[rows], table.tops[rows], len(table.dimensions))
     used = np.where(attainable > 0, weights, 0.0)
     shares = np.where(attainable > 0, used / used.sum() / np.where(attainable > 0, attainable, 1.0), 0.0)
-    moved = rows & chosen
-    return np.asarray(np.bincount(table.grader[moved], shares[table.dimension[moved]], len(table.graders)), dtype=float)
+    affected = rows & chosen
+    return np.asarray(
+        np.bincount(table.grader[affected], shares[table.dimension[affected]], len(table.graders)), dtype=float
+    )
 
 
 def _with_error(ratio: WeightedRatio, error: Floats) -> WeightedRatio:
-    """The ratio with a further error by cluster, which goes together with its own."""
+    """Return the ratio with a further error by cluster, correlated with its own."""
     wide = max(len(error), len(ratio.influence))
     influence, further = (np.pad(errors, (0, wide - len(errors))) for errors in (ratio.influence, error))
     both = influence + further

@@ -1,12 +1,12 @@
-"""Why a candidate's grade changed between two rounds: questions, responses, the same graders' grades, other graders.
+"""Decomposition of a candidate's grade change between two rounds: questions, responses, same graders, other graders.
 
 The parts are those of the paper's appendix F.2, and sum to the change.
 
-A grade lies in one of six scenarios. Its question is *different* (not graded of this candidate in the other round, or
-changed), or the same with a *different response*, or *both are the same*; and its grader is the *same* or *different*.
-Where the question is the same, the same grader is one who graded this very answer's place in both rounds; where it is
-different, one who graded anything of the candidate in the other round. Where everybody grades everything, that is the
-paper's reading; elsewhere a change of the same grader's grades is only ever that.
+A grade belongs to one of six scenarios. Its question is *different* (not graded for this candidate in the other round,
+or changed), or the same with a *different response*, or *both are the same*; and its grader is the *same* or
+*different*. If the question is the same, the same grader is one who graded this answer's position in both rounds; if it
+is different, one who graded anything of the candidate in the other round. If everybody grades everything, that is the
+paper's reading; otherwise a change of the same grader's grades keeps exactly that meaning.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ ChangePart = Literal["question", "response", "same_grader", "grader"]
 CHANGE_PARTS: tuple[ChangePart, ...] = ("question", "response", "same_grader", "grader")
 QUESTIONS = ("different question", "different response", "both the same")
 GRADERS = ("same grader", "different grader")
-_ROUNDING = 1e-9  # what is left of a sum from which all was taken
+_ROUNDING = 1e-9  # rounding error of an empty sum
 
 
 @dataclass(slots=True, frozen=True)
 class Contribution:
-    """Per cent points with their interval; None where no question departs from the others, or there is but one."""
+    """Percentage points with their interval; None if there is one question, or all contribute equally."""
 
     value: float
     low: float | None
@@ -43,8 +43,9 @@ class Contribution:
 
 @dataclass(slots=True, frozen=True)
 class FluctuationScenario:
-    """One of the six scenarios in one round: its share of all that was attainable, and its average grade in per cent,
-    None where it is empty.
+    """Scenario of grades in one round.
+
+    `share` is its share of the attainable grades, `average` its average grade in per cent (None if it is empty).
     """
 
     share: float
@@ -53,9 +54,9 @@ class FluctuationScenario:
 
 @dataclass(slots=True, frozen=True)
 class Fluctuation:
-    """A candidate's change in a dimension or group, in per cent points: ``parts`` sum to ``change``.
+    """Change of a candidate in a dimension or group, in percentage points: `parts` sum to `change`.
 
-    ``scenarios``: by question and grader (``QUESTIONS``, ``GRADERS``), before and after; of a single dimension only.
+    `scenarios`: by question and grader (`QUESTIONS`, `GRADERS`), before and after; only for a single dimension.
     """
 
     candidate: str
@@ -75,12 +76,13 @@ def decompose_changes(
     measure: Measure = "grade",
     level: float = LEVEL,
 ) -> list[Fluctuation]:
-    """The changes of every candidate that both rounds have, by dimension, group and over all.
+    """Return the changes of every candidate in both rounds, by dimension, group and overall.
 
-    Both rounds are weighed by these weights; each round's are divided by the sum over the dimensions that it has. A
-    dimension that one round lacks has new or removed questions: what it moves is part of the change of questions.
+    Both rounds use these weights; each round's are divided by the sum over its dimensions. A dimension that one round
+    lacks counts as new or removed questions.
 
-    :raises ConfigurationError: a dimension has no weight.
+    Raises:
+        ConfigurationError: A dimension has no weight.
     """
     before, after = tables
     dimensions = list(dict.fromkeys([*before.dimensions, *after.dimensions]))
@@ -96,7 +98,7 @@ def decompose_changes(
 
 @dataclass(slots=True, frozen=True)
 class _Cells:
-    """Sums by cluster, dimension, round, question and grader: ``sums`` has given and attainable, one row a cell."""
+    """Sums by cluster, dimension, round, question and grader: `sums` has given and attainable, one row per cell."""
 
     cluster: Codes
     code: Codes  # dimension · 12 + round · 6 + question · 2 + grader
@@ -151,13 +153,13 @@ def _sum_cells(
 
 
 def _question_grader_pairs(table: GradeTable, rows: Codes) -> Iterator[tuple[str, str]]:
-    """The question and the grader of each of these rows."""
+    """Yield the question and the grader of each of these rows."""
     for question, grader in zip(table.question[rows].tolist(), table.grader[rows].tolist(), strict=True):
         yield table.questions[question], table.graders[grader]
 
 
 def _graded_rows(table: GradeTable, candidate: str) -> Codes:
-    """The rows of a candidate that hold a grade."""
+    """Return the rows of a candidate that contain a grade."""
     return np.flatnonzero((table.candidate == table.candidates.index(candidate)) & ~np.isnan(table.values))
 
 
@@ -168,19 +170,19 @@ def _candidate_fluctuations(
     np.add.at(totals, cells.code, cells.sums)
     by_dimension = totals.reshape(-1, 2, 3, 2, 2)
     own = _Changes.from_sums(by_dimension)
-    pairs, without = _jackknife(cells, totals)
+    pairs, reduced = _jackknife(cells, totals)
     groups = [(name, (name,)) for name in dimensions] + [
         (group.name, group.dimensions) for group in dimension_groups(dimensions)
     ]
-    for name, inside in groups:
-        chosen = np.array([dimensions.index(each) for each in inside])
+    for name, paths in groups:
+        chosen = np.array([dimensions.index(each) for each in paths])
         if not own.has[chosen].any(axis=0).all():
-            continue  # one round has nothing of it
+            continue  # missing in one round
         values = own.samples(chosen).combine(weights[chosen])[0]
         touched = np.isin(pairs[:, 1], chosen)
-        samples = own.samples(chosen, pairs[touched], without.select(touched)).combine(weights[chosen])
+        samples = own.samples(chosen, pairs[touched], reduced.select(touched)).combine(weights[chosen])
         contributions = _contributions(values, samples, level)
-        scenarios = _scenario_shares(by_dimension[chosen[0]]) if len(inside) == 1 else {}
+        scenarios = _scenario_shares(by_dimension[chosen[0]]) if len(paths) == 1 else {}
         yield Fluctuation(
             candidate, name, float(100 * values[0]), float(100 * values[1]), contributions[0],
             dict(zip(CHANGE_PARTS, contributions[1:], strict=True)), len(samples), scenarios,
@@ -188,7 +190,7 @@ def _candidate_fluctuations(
 
 
 def _jackknife(cells: _Cells, totals: Floats) -> tuple[Codes, _Changes]:
-    """Each cluster with each of its dimensions, and that dimension's changes without the cluster."""
+    """Return each pair of cluster and dimension, and that dimension's changes without the cluster."""
     keys, places = np.unique(cells.cluster * (len(totals) // 12) + cells.code // 12, return_inverse=True)
     cluster, dimension = np.divmod(keys, len(totals) // 12)
     sums = totals.reshape(-1, 12, 2)[dimension]
@@ -198,8 +200,9 @@ def _jackknife(cells: _Cells, totals: Floats) -> tuple[Codes, _Changes]:
 
 @dataclass(slots=True, frozen=True)
 class _Changes:
-    """Of dimensions, or of samples × dimensions: the ``ratios`` of both rounds, the four ``parts``, and whether a round
-    ``has`` it.
+    """Changes of dimensions, or of samples × dimensions.
+
+    `ratios` of both rounds, the four `parts`, and in `has` whether a round contains the dimension.
     """
 
     ratios: Floats
@@ -208,7 +211,7 @@ class _Changes:
 
     @classmethod
     def from_sums(cls, sums: Floats) -> _Changes:
-        """``sums``: … × round × question × grader × (given, attainable)."""
+        """Compute the changes from `sums`: … × round × question × grader × (given, attainable)."""
         sums = np.where(sums[..., 1:] > _ROUNDING, sums, 0.0)
         earned, attainable = sums[..., 0], sums[..., 1]
         total = attainable.sum(axis=(-2, -1))
@@ -223,14 +226,15 @@ class _Changes:
         return cls(ratios, np.where(has.all(axis=-1)[..., None], parts, 0.0), has)
 
     def select(self, rows: NDArray[np.bool_]) -> _Changes:
-        """Some of them."""
+        """Return a subset of the changes."""
         return _Changes(self.ratios[rows], self.parts[rows], self.has[rows])
 
-    def samples(self, chosen: Codes, pairs: Codes | None = None, without: _Changes | None = None) -> _Changes:
-        """These dimensions as one sample; or with each cluster left out in turn: ``pairs`` of cluster and dimension,
-        and the changes ``without`` it.
+    def samples(self, chosen: Codes, pairs: Codes | None = None, reduced: _Changes | None = None) -> _Changes:
+        """Return these dimensions as one sample, or with each cluster left out in turn.
+
+        `pairs` are those of cluster and dimension, and `without` the changes without the cluster.
         """
-        if pairs is None or without is None:
+        if pairs is None or reduced is None:
             return _Changes(self.ratios[None, chosen], self.parts[None, chosen], self.has[None, chosen])
         left_out, sample = np.unique(pairs[:, 0], return_inverse=True)
         column = np.zeros(len(self.ratios), dtype=np.int64)
@@ -238,17 +242,17 @@ class _Changes:
         at = sample, column[pairs[:, 1]]
         wide = np.tile(chosen, (len(left_out), 1))
         ratios, parts, has = self.ratios[wide], self.parts[wide], self.has[wide]
-        ratios[at], parts[at], has[at] = without.ratios, without.parts, without.has
+        ratios[at], parts[at], has[at] = reduced.ratios, reduced.parts, reduced.has
         return _Changes(ratios, parts, has)
 
     def combine(self, weights: Floats) -> Floats:
-        """Of samples × dimensions with these weights: before, after and the four parts, by sample."""
+        """Combine samples × dimensions with these weights: before, after and the four parts, by sample."""
         weighed = self.has * weights[:, None]
         with np.errstate(invalid="ignore", divide="ignore"):
             shares = np.nan_to_num(weighed / weighed.sum(axis=1, keepdims=True))
         before, after = ((shares[..., side] * self.ratios[..., side]).sum(axis=1) for side in (0, 1))
         parts = (self.parts * (shares[..., 0] * self.has.all(axis=-1))[..., None]).sum(axis=1)
-        # What the dimensions themselves move: a dimension that is gone keeps its ratio, so that it moves nothing else.
+        # Effect of the dimensions themselves: a removed dimension keeps its ratio, so that it affects nothing else.
         kept_ratios = np.where(self.has[..., 1], self.ratios[..., 1], self.ratios[..., 0])
         parts[:, 0] += after - (shares[..., 0] * kept_ratios).sum(axis=1)
         return np.column_stack([before, after, parts])
@@ -257,17 +261,17 @@ class _Changes:
 def _split_change(
     questions: Floats, new_questions: Floats, graders: Floats, new_graders: Floats, averages: Floats, new: Floats
 ) -> Floats:
-    """The four parts (appendix F.2): W_q ``questions``, W_p ``graders`` given q, Avg ``averages``, and those after.
+    """Return the four parts (appendix F.2): W_q `questions`, W_p `graders` given q, Avg `averages`, and those after.
 
-    An average of an empty cell counts nowhere by itself; where a cell is empty after, its average there is taken as
-    before, and where all of a kind of question is gone, so are its shares of graders: then what is gone shows in the
-    terms of the shares that changed, and in no change of grades. The paper weighs every grader of (1) and (2) with
-    W_p1; the sum of the parts needs W_pj, which stands here.
+    The average of an empty cell never counts. If a cell is empty after, its average is taken from before, and if a kind
+    of question has disappeared, so are its shares of graders: the loss then appears in the terms of the changed shares,
+    not as a change of grades. The paper weighs every grader of (1) and (2) with W_p1; the sum of the parts needs W_pj,
+    which is used here.
     """
     new_graders = np.where(np.isnan(new_graders), graders, new_graders)
     new = np.where(np.isnan(new), averages, new)
     new, new_graders = np.nan_to_num(new), np.nan_to_num(new_graders)
-    # Where a cell was empty before, its weight is 0 and any average will do: the new one makes no change.
+    # A cell that was empty before has weight 0, so the new average can be used without causing a change.
     averages, graders = np.where(np.isnan(averages), new, averages), np.nan_to_num(graders)
     changed = questions[..., None] * graders * (new - averages)
     shift_of_questions = ((new_questions - questions)[..., None] * new_graders * new).sum(axis=(-2, -1))
@@ -284,7 +288,7 @@ def _split_change(
 
 
 def _contributions(values: Floats, jackknifed: Floats, level: float) -> list[Contribution]:
-    """The change and the four parts with Student's intervals, by the jackknife over clusters."""
+    """Return the change and the four parts with Student's intervals, by the jackknife over clusters."""
     changes = np.concatenate([[values[1] - values[0]], values[2:]])
     samples = np.column_stack([jackknifed[:, 1] - jackknifed[:, 0], jackknifed[:, 2:]])
     n = len(samples)
@@ -298,7 +302,7 @@ def _contributions(values: Floats, jackknifed: Floats, level: float) -> list[Con
 
 
 def _scenario_shares(sums: Floats) -> dict[tuple[str, str], tuple[FluctuationScenario, FluctuationScenario]]:
-    """``sums``: round × question × grader × (given, attainable)."""
+    """Return the scenarios before and after from `sums`: round × question × grader × (given, attainable)."""
     totals = sums[..., 1].sum(axis=(1, 2))
     scenarios = {}
     for i, question in enumerate(QUESTIONS):

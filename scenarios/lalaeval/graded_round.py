@@ -1,8 +1,7 @@
-"""A graded round as its analysis needs it: grades, decisions, gold grades, counts; and how consistent each grader is.
+"""Graded round for analysis: grades, decisions, gold grades, counts; and the consistency of each grader.
 
 Graders are compared with gold answers, adjudicators' decisions and each other: those below the threshold of the
-training gate may not grade in evaluations. ``Versions`` tells whether a question or response is the same in two
-rounds.
+training gate may not grade in evaluations. `Versions` tells whether a question or response is the same in two rounds.
 """
 
 from __future__ import annotations
@@ -25,9 +24,9 @@ from viva.scoring.ratios import weighted_ratio
 class Versions:
     """Digests that tell whether a question, or a candidate's response to it, is the same in two rounds.
 
-    Where neither round has a digest, the same id is the same question, and a response counts as different. ``tags`` of
-    either round overrule: by question and candidate, whether the response is the same in substance; by question and an
-    empty candidate, whether the question is.
+    If neither round has a digest, the same id means the same question, and a response counts as different. `tags` of
+    either round take precedence: by question and candidate, whether the response is the same in substance; by question
+    and an empty candidate, whether the question is.
     """
 
     questions: Mapping[str, str] = field(default_factory=dict)
@@ -35,12 +34,12 @@ class Versions:
     tags: Mapping[tuple[str, str], bool] = field(default_factory=dict)
 
     def same_question(self, other: Versions, question: str) -> bool:
-        """Whether a question of both rounds is the same."""
+        """Return True if a question of both rounds is the same."""
         tagged = self._tag(other, question, "")
         return self.questions.get(question) == other.questions.get(question) if tagged is None else tagged
 
     def same_response(self, other: Versions, question: str, candidate: str) -> bool:
-        """Whether a candidate's response to a question of both rounds is the same."""
+        """Return True if a candidate's response to a question of both rounds is the same."""
         tagged = self._tag(other, question, candidate)
         if tagged is not None:
             return tagged
@@ -53,7 +52,7 @@ class Versions:
 
 @dataclass(slots=True, frozen=True)
 class GoldGrade:
-    """A grade of a gold answer, whose right grade is ``expected``."""
+    """Grade of a gold answer, whose correct grade is `expected`."""
 
     question: str
     answer: str
@@ -64,8 +63,10 @@ class GoldGrade:
 
 @dataclass(slots=True, frozen=True)
 class RoundCounts:
-    """What a round holds. ``missing``: grades that people still owe by the overlap; ``taken_back``: rows without a
-    grade; ``invalid``: grades that were taken out of the figures; ``decided``: answers that an adjudicator decided.
+    """Counts of a round.
+
+    `missing`: grades that people still owe by the overlap; `taken_back`: rows without a grade; `invalid`: excluded
+    grades; `decided`: answers that an adjudicator decided.
     """
 
     questions: int = 0
@@ -81,10 +82,10 @@ class RoundCounts:
 
 @dataclass(slots=True, frozen=True)
 class GradedRound:
-    """One round. ``table``: grades as they count, with decisions; ``original``: the same rows as they were given.
+    """Graded round. `table` has the grades as they count, with decisions; `original` the same rows as they were given.
 
-    ``decided``: question and candidate of each decided answer, with the decision. ``texts``: of questions, by id.
-    ``training``: the deployment gate's ``threshold``; ``rules`` also hold ``retrain`` and ``review``.
+    `decided`: question and candidate of each decided answer, with the decision. `texts`: of questions, by id.
+    `training`: the deployment gate's `threshold`; `rules` also contain `retrain` and `review`.
     """
 
     title: str
@@ -104,7 +105,7 @@ class GradedRound:
     counts: RoundCounts = field(default_factory=RoundCounts)
 
     def undecided(self) -> NDArray[np.bool_]:
-        """Which rows are a grader's own grade and no decision."""
+        """Return a mask of the rows that are a grader's own grade rather than a decision."""
         table = self.table
         pairs = zip(table.question.tolist(), table.candidate.tolist(), strict=True)
         return np.array(
@@ -115,15 +116,15 @@ class GradedRound:
 GateResult = Literal["passes", "retrain", "too few"]
 Reference = Literal["gold", "decided", "others"]
 GATE_THRESHOLD = 0.7
-MIN_COMPARED = 5  # of fewer compared answers nothing is said
+MIN_COMPARED = 5  # with fewer compared answers there is no result
 
 
 @dataclass(slots=True, frozen=True)
 class GraderConsistency:
-    """How often a grader gives the reference's grade, 0–1, and of how many answers by kind of reference.
+    """Consistency of a grader with the references, 0–1, and the number of answers by kind of reference.
 
-    ``near``: the share at most one grade off. ``gate``: whether the threshold is reached; ``sure``: whether the
-    interval leaves no doubt of it.
+    `near`: the share at most one grade off. `gate`: result of the threshold; `sure`: the interval excludes the
+    threshold.
     """
 
     grader: str
@@ -138,11 +139,12 @@ class GraderConsistency:
 def grader_consistency(
     graded: GradedRound, threshold: float | None = None, *, models: bool | None = None
 ) -> list[GraderConsistency]:
-    """Compare every grader with references: a gold answer's right grade; an adjudicator's decision; else the grade that
-    most of the other graders gave, where one has more votes than any other.
+    """Compare every grader with references.
 
-    Grades are the original ones. Intervals are clustered by question. Where people graded, models have no votes unless
-    ``models`` (by default as the round's criteria say): a judge's grades neither acquit a person nor accuse one.
+    A reference is a gold answer's correct grade; an adjudicator's decision; otherwise the grade that most of the other
+    graders gave, if it has more votes than any other. Grades are the original ones. Intervals are clustered by
+    question. If people graded, models have no votes unless `models` (default: the round's criteria): a judge's grades
+    neither support nor contradict a person.
     """
     minimum = float(graded.training.get("threshold", GATE_THRESHOLD)) if threshold is None else threshold
     compared = _compare_with_references(graded, graded.criteria.models if models is None else models)
@@ -154,9 +156,10 @@ def grader_consistency(
             results.append(GraderConsistency(name, None, None, 0, {}, "too few", False))
             continue
         questions = {question: index for index, question in enumerate(dict.fromkeys(row[0] for row in own))}
-        off = np.array([abs(value - reference) for _, value, reference, _ in own])
+        distances = np.array([abs(value - reference) for _, value, reference, _ in own])
         cluster = np.array([questions[row[0]] for row in own], dtype=np.int64)
-        ratio = weighted_ratio((off == 0).astype(np.float64), np.ones(len(own)), np.zeros(len(own), dtype=np.int64),
+        equal = (distances == 0).astype(np.float64)
+        ratio = weighted_ratio(equal, np.ones(len(own)), np.zeros(len(own), dtype=np.int64),
                                cluster, np.ones(1))  # fmt: skip
         estimate = None if ratio is None else ratio.bounded_interval()
         gate: GateResult = (
@@ -167,12 +170,14 @@ def grader_consistency(
             else "retrain"
         )
         sure = estimate is not None and gate != "too few" and not estimate.low <= minimum <= estimate.high
-        results.append(GraderConsistency(name, estimate, float((off <= 1).mean()), len(own), dict(kinds), gate, sure))
+        results.append(
+            GraderConsistency(name, estimate, float((distances <= 1).mean()), len(own), dict(kinds), gate, sure)
+        )
     return results
 
 
 def _compare_with_references(graded: GradedRound, models: bool) -> dict[str, list[tuple[str, float, float, Reference]]]:
-    """By grader: question, grade, reference, and the kind of reference."""
+    """Return question, grade, reference, and kind of reference by grader."""
     compared: dict[str, list[tuple[str, float, float, Reference]]] = defaultdict(list)
     for gold in graded.gold:
         compared[gold.grader].append((gold.question, gold.value, gold.expected, "gold"))
@@ -180,11 +185,11 @@ def _compare_with_references(graded: GradedRound, models: bool) -> dict[str, lis
     answers: dict[tuple[int, int], list[tuple[int, float]]] = defaultdict(list)
     for k, q, i, value in zip(table.question.tolist(), table.candidate.tolist(), table.grader.tolist(),
                               table.values.tolist(), strict=True):  # fmt: skip
-        if value == value:  # no missing one
+        if value == value:  # not missing
             answers[k, q].append((i, value))
     voters = {i for i, name in enumerate(table.graders) if models or name not in table.models}
     if not voters & {i for grades in answers.values() for i, _ in grades}:
-        voters = set(range(len(table.graders)))  # no person has graded: models are compared with one another
+        voters = set(range(len(table.graders)))  # no person has graded: compare models with one another
     for (k, q), grades in answers.items():
         question = table.questions[k]
         decided = graded.decided.get((question, table.candidates[q]))
@@ -198,7 +203,7 @@ def _compare_with_references(graded: GradedRound, models: bool) -> dict[str, lis
 
 
 def _majority_of_others(votes: Counter[float], own: float | None) -> float | None:
-    """Return the grade that most others gave; None without one. ``own`` is the grader's, if among the votes."""
+    """Return the grade that most others gave, or None; `own` is the grader's, if among the votes."""
     ranked = sorted(((count - (value == own), value) for value, count in votes.items()), reverse=True)
     if not ranked or ranked[0][0] == 0 or (len(ranked) > 1 and ranked[0][0] == ranked[1][0]):
         return None

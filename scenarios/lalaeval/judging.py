@@ -63,7 +63,7 @@ class PageLabel(_PageModel):
 
 
 class PageAnswer(_PageModel):
-    """An answer under its blind position; whose it is, no grader is told."""
+    """Answer under its blind position; graders do not learn its candidate."""
 
     id: str
     position: int
@@ -71,14 +71,14 @@ class PageAnswer(_PageModel):
 
     @property
     def text(self) -> str:
-        """Its turns; a single one without its role."""
+        """Text of its turns; of a single one without its role."""
         if len(self.turns) == 1:
             return self.turns[0].text
         return "\n\n".join(f"{turn.role}: {turn.text}" for turn in self.turns)
 
 
 class Page(_PageModel):
-    """What a grader sees at once."""
+    """Page that a grader sees."""
 
     id: str
     text: str
@@ -146,14 +146,18 @@ class JudgeGraders(Scenario[JudgesSettings, InlineTask], SupportsForecast):
         self, settings: JudgesSettings, prepared: Prepared[InlineTask], pack: PromptPack | None
     ) -> dict[str, UsageForecast]:
         assert pack is not None
-        total, begun, show_all = UsageForecast(), estimate_tokens(pack.render("grader.system")), settings.shown == "all"
+        total, system_tokens, show_all = (
+            UsageForecast(),
+            estimate_tokens(pack.render("grader.system")),
+            settings.shown == "all",
+        )
         for task in prepared.tasks:
             page: Page = task.payload
             for answers in [page.answers] if show_all else [[answer] for answer in page.answers]:
-                prompt_tokens = begun + estimate_tokens(_question_prompt(pack, page, answers, show_all=show_all))
-                total += (
-                    UsageForecast(1, prompt_tokens, settings.grader_tokens) * 2
-                )  # asked once more where it cannot be read
+                prompt_tokens = system_tokens + estimate_tokens(
+                    _question_prompt(pack, page, answers, show_all=show_all)
+                )
+                total += UsageForecast(1, prompt_tokens, settings.grader_tokens) * 2  # asked once more if unreadable
         return {GRADER: total}
 
 
@@ -166,16 +170,16 @@ async def _grade_answers(
     *,
     show_all: bool,
 ) -> list[tuple[float | None, str]]:
-    """The grade and the reasons of each answer; None where the verdict could not be read."""
+    """Return the grade and the reasoning for each answer; None if the verdict could not be read."""
     values = {f"{label.value:g}": label.value for label in page.labels}
     form = grade_form(GradeScale(" ".join(values), tuple(values)))
     levels = {answer.position: answer_level(answer.turns[-1].text, page.standard_answer) for answer in answers}
     hint = GraderPersona(levels, tuple(values.values()), "all" if show_all else "one")
     agent = Agent(conversation, GRADER, pack.render("grader.system"), sampling, hint)
     prompt = _question_prompt(pack, page, answers, show_all=show_all)
-    judged = "\n".join(turn.text for answer in answers for turn in answer.turns)
+    answers_text = "\n".join(turn.text for answer in answers for turn in answer.turns)
     reply: Any = await agent.ask_for(
-        _verdict_form(form, tuple(map(_field_name, answers))) if show_all else form, prompt, judged
+        _verdict_form(form, tuple(map(_field_name, answers))) if show_all else form, prompt, answers_text
     )
     if reply is None:
         return [(None, "")] * len(answers)
@@ -213,7 +217,7 @@ def _question_prompt(pack: PromptPack, page: Page, answers: list[PageAnswer], *,
 
 
 def _page_value(page: Page, grades: Mapping[str, float | None]) -> dict[str, float | None]:
-    """What is added up over pages: the mean grade as a share of the highest in %, and how many are missing."""
+    """Return the aggregated values of a page: the mean grade in per cent of the highest, and the missing grades."""
     values = [grade for grade in grades.values() if grade is not None]
     top = max(label.value for label in page.labels)
     mean = 100 * sum(values) / (len(values) * top) if values and top > 0 else None

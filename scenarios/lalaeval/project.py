@@ -1,6 +1,4 @@
-"""A grading project: ``project.yaml`` with domains, dimensions, rubrics, graders and rules, and the folder around
-it.
-"""
+"""Grading project: `project.yaml` with domains, dimensions, rubrics, graders and rules, and its folder."""
 
 from __future__ import annotations
 
@@ -30,7 +28,7 @@ T = TypeVar("T", "Domain", "Dimension")
 
 
 class Domain(YamlModel):
-    """A subdomain with those within it. ``priority``: None where it is named but not evaluated."""
+    """Subdomain with those inside it. `priority`: None if it is not evaluated."""
 
     priority: str | None = Field(default=None, pattern=r"^P\d$", description="a priority from P0, the highest, to P9")
     about: str = ""
@@ -38,10 +36,10 @@ class Domain(YamlModel):
 
 
 class Dimension(YamlModel):
-    """A capability with its subdimensions, or one that is graded: then it has a rubric.
+    """Capability with its subdimensions, or a graded one with a rubric.
 
-    ``weight`` is relative to its neighbours. ``timely``: whether the rules on timeliness are shown to graders.
-    ``difficulty`` says what simple, intermediate and difficult questions of it are.
+    `weight` is relative to its neighbours. `timely`: the rules on timeliness are shown to graders. `difficulty`
+    describes its simple, intermediate and difficult questions.
     """
 
     weight: float = Field(default=1.0, gt=0, allow_inf_nan=False)
@@ -60,21 +58,20 @@ class Dimension(YamlModel):
 
 
 class ProjectGrader(YamlModel):
-    """Somebody who grades; an adjudicator also decides disputes, an admin also manages graders."""
+    """Grader of a project; an adjudicator also decides disputes, an admin also manages graders."""
 
     name: str = Field(pattern=r"\S", description="a name")
     role: Literal["grader", "adjudicator", "admin"] = "grader"
 
 
 class Disputes(YamlModel):
-    """When grades are in dispute. Those up to ``wrong`` count as wrong, others as right.
+    """Rules for disputes. Grades up to `wrong` count as wrong, others as right.
 
-    ``grader``: a grader disputes an answer where he is ``alone`` on his side (all others are on the other one), or
-    where his grade is ``apart`` from the median of the others by ``distance`` at least. ``question``: an answer is in
-    dispute where ``halves`` of its graders are on either side, or where its grades ``spread`` over ``distance`` at
-    least. ``weights``: of both in a question's dispute level. ``models``: whether judge models' grades count beside
-    people's; by default they open no dispute among people. A grader whose level is above ``retrain`` is named for
-    retraining; ``review`` is how many questions are named for review.
+    `grader`: a grader disputes an answer if they are `alone` on their side, or if their grade is `apart` from the
+    median of the others by at least `distance`. `question`: an answer is in dispute if `halves` of its graders are on
+    either side, or if its grades `spread` over at least `distance`. `weights`: of both in a question's dispute level.
+    `models`: judge models' grades count like people's; by default they open no dispute among people. A grader whose
+    level is above `retrain` is listed for retraining; `review` is the number of questions listed for review.
     """
 
     wrong: float = 0.0
@@ -95,17 +92,17 @@ class Disputes(YamlModel):
 
 
 class Training(YamlModel):
-    """The deployment gate: a grader grades in evaluations whose consistency in the last trial round reaches
-    ``threshold``.
-    """
+    """Deployment gate: graders need a consistency of `threshold` in the last trial round to grade in evaluations."""
 
     threshold: float = Field(default=0.7, ge=0, le=1)
 
 
 class ProjectFile(YamlModel):
-    """A project. ``plan``: wanted counts of questions by dimension and difficulty; ``quota``: how many of them an
-    evaluation draws, by dimension or for ``each``. ``gold``: how many gold questions there are for each drawn one.
-    ``duplicates``: from this similarity on (0–1) two questions are pointed out as near duplicates.
+    """Project file.
+
+    `plan`: planned numbers of questions by dimension and difficulty; `quota`: how many of them an evaluation draws, by
+    dimension or for `each`. `gold`: gold questions per drawn question. `duplicates`: similarity (0–1) from which two
+    questions are reported as near duplicates.
     """
 
     title: str = Field(pattern=r"\S", description="a title")
@@ -133,13 +130,13 @@ class ProjectFile(YamlModel):
         names = [grader.name for grader in graders]
         for name in names:
             if names.count(name) > 1:
-                raise ValueError(f"'{name}' is there twice")
+                raise ValueError(f"'{name}' is listed twice")
         return graders
 
 
 def _sorted_grades(grades: dict[int, str]) -> dict[int, str]:
     if len(grades) < 2 or not all(0 <= grade <= 9 and meaning.strip() for grade, meaning in grades.items()):
-        raise ValueError("expected two grades at least, whole numbers from 0 to 9, each with its meaning")
+        raise ValueError("expected at least two grades, whole numbers from 0 to 9, each with its meaning")
     return dict(sorted(grades.items()))
 
 
@@ -148,10 +145,10 @@ def _to_mapping(value: Any) -> Any:
 
 
 def read_project_file(path: Path) -> ProjectFile:
-    """The project in a file.
+    """Return the project in a file.
 
-    :raises ConfigurationError: it cannot be read, or is no project; the message has file, line and field of what is
-        wrong.
+    Raises:
+        ConfigurationError: It cannot be read, or is not a project; the message names file, line and field.
     """
     value, line = parse_with_lines(read_text(path), str(path))
     if value is None:
@@ -163,7 +160,7 @@ def read_project_file(path: Path) -> ProjectFile:
 
 
 def walk_tree(tree: Mapping[str, T], before: Sequence[str] = ()) -> Iterator[tuple[tuple[str, ...], T]]:
-    """Every entry of a tree with its path, parents first, in the file's order."""
+    """Yield every entry of a tree with its path, parents first, in the file's order."""
     for name, entry in tree.items():
         path = (*before, name)
         yield path, entry
@@ -171,13 +168,13 @@ def walk_tree(tree: Mapping[str, T], before: Sequence[str] = ()) -> Iterator[tup
 
 
 def suggest(name: str, names: Sequence[str]) -> str:
-    """What may have been meant, and what there is, for an error's end."""
-    close = get_close_matches(name, names, 1)
-    return (f"did you mean '{close[0]}'? " if close else "") + f"there are: {', '.join(names)}"
+    """Return the end of an error message with a suggestion and the known names."""
+    matches = get_close_matches(name, names, 1)
+    return (f"did you mean '{matches[0]}'? " if matches else "") + f"there are: {', '.join(names)}"
 
 
 def _check_names(file: ProjectFile, path: Path, line: LineOf) -> None:
-    """See that rubrics, principles and dimensions that are named are there."""
+    """Check that all rubrics, principles and dimensions that are named exist."""
     for steps, entry in walk_tree(file.dimensions):
         at = _key_path("dimensions", steps)
         for kind, names in (("rubric", list(file.rubrics)), ("principle", list(file.principles))):
@@ -192,11 +189,11 @@ def _check_names(file: ProjectFile, path: Path, line: LineOf) -> None:
                 location = f"{path}:{line([kind, name])}: {kind}.{name}"
                 raise ConfigurationError(f"{location}: there is no such dimension; {suggest(name, graded)}")
     if not any(entry.priority for _, entry in walk_tree(file.domains)):
-        raise ConfigurationError(f"{path}:{line(['domains'])}: domains: none has a priority, so none is evaluated")
+        raise ConfigurationError(f"{path}:{line(['domains'])}: domains: none has a priority, so nothing is evaluated")
 
 
 def _key_path(first: str, steps: Sequence[str]) -> list[str]:
-    """The keys that lead to an entry of a tree."""
+    """Return the keys that lead to an entry of a tree."""
     return [first, *[step for name in steps for step in ("parts", name)][1:]]
 
 
@@ -207,8 +204,10 @@ ROUNDS_FOLDER = "rounds"
 
 @dataclass(slots=True, frozen=True)
 class GradedDimension:
-    """A dimension that is graded. ``weight`` is its share of the whole, all of them sum to 1. ``grades``: what each
-    grade means, from the worst. ``principle``: what graders are told besides, on timeliness too.
+    """Graded dimension.
+
+    `weight` is its share of the whole (the sum is 1). `grades`: meaning of each grade, from the worst. `principle`:
+    further instructions to graders, including timeliness.
     """
 
     path: str
@@ -221,7 +220,7 @@ class GradedDimension:
 
 @dataclass(slots=True, frozen=True)
 class Project:
-    """A project that was read. ``domains``: the priority of each by its path, empty where it is not evaluated."""
+    """Project as read. `domains`: the priority of each by its path, empty if it is not evaluated."""
 
     folder: Path
     file: ProjectFile
@@ -230,14 +229,15 @@ class Project:
 
     @classmethod
     def open(cls, path: Path) -> Project:
-        """The project in a folder, or of its file.
+        """Open the project in a folder, or of its file.
 
-        :raises ConfigurationError: there is none, or its file is wrong.
+        Raises:
+            ConfigurationError: There is none, or its file is wrong.
         """
         file = path if path.suffix in (".yaml", ".yml") else path / PROJECT_FILE
         if not file.is_file():
             raise ConfigurationError(
-                f"{path}: no project, for there is no {PROJECT_FILE}; `viva grade init {path}` writes one"
+                f"{path}: not a project: there is no {PROJECT_FILE}; `viva grade init {path}` writes one"
             )
         project_file = read_project_file(file)
         domains = {"/".join(steps): domain.priority or "" for steps, domain in walk_tree(project_file.domains)}
@@ -245,7 +245,7 @@ class Project:
 
     @property
     def bank(self) -> Path:
-        """The file of its question bank."""
+        """File of its question bank."""
         return self.folder / BANK_FILE
 
     def round(self, name: str) -> Path:
@@ -255,17 +255,17 @@ class Project:
         return self.folder / ROUNDS_FOLDER / name
 
     def rounds(self) -> list[Path]:
-        """The folders of its rounds, by name."""
+        """Return the folders of its rounds, by name."""
         return sorted(path for path in (self.folder / ROUNDS_FOLDER).glob("*") if path.is_dir())
 
     def quota(self) -> dict[str, Counts]:
-        """How many questions an evaluation draws, by dimension and difficulty; empty where the file has no quota."""
+        """Return how many questions an evaluation draws, by dimension and difficulty; empty without a quota."""
         each = self.file.quota.get(PER_DIMENSION, {})
         quota = {path: {**each, **self.file.quota.get(path, {})} for path in self.dimensions}
         return {path: counts for path, counts in quota.items() if any(counts.values())}
 
     def rubric(self) -> dict[str, Any]:
-        """What graders go by, as plain data: whatever changes here makes another version of the rubric."""
+        """Return the instructions to graders as plain data; any change makes a new version of the rubric."""
         return {
             path: {
                 "grades": {str(grade): text for grade, text in dimension.grades.items()},
@@ -275,12 +275,12 @@ class Project:
         }
 
     def rubric_digest(self) -> str:
-        """16 hex digits that stand for what graders go by."""
+        """Return 16 hex digits that identify the instructions to graders."""
         return short_digest(self.rubric())
 
 
 def short_digest(value: Any) -> str:
-    """16 hex digits that stand for plain data."""
+    """Return 16 hex digits that identify plain data."""
     return hashlib.sha256(orjson.dumps(value, option=orjson.OPT_SORT_KEYS)).hexdigest()[:16]
 
 

@@ -1,6 +1,6 @@
-"""The question bank: question–answer pairs with states, versions and an audit log in SQLite; import and export.
+"""Question bank: question–answer pairs with states, versions and an audit log in SQLite; import and export.
 
-Checks of its questions too: no source, expired, near duplicates, and what the project's plan still needs.
+Also checks of its questions: missing sources, expired, near duplicates, and what the project's plan still needs.
 """
 
 from __future__ import annotations
@@ -32,15 +32,15 @@ PAIR_COLUMNS = (
     *("id", "question", "standard_answer", "source", "designer", "dimension", "difficulty", "domain"),
     *("valid_from", "valid_until", "gold"),
 )
-_EXPORT_ONLY_COLUMNS = ("state",)  # columns that an export has besides; not taken back
+_EXPORT_ONLY_COLUMNS = ("state",)  # columns of an export that an import ignores
 _REQUIRED_COLUMNS = ("question", "standard_answer", "dimension", "difficulty")
 _FORMULA_STARTS = tuple("=+-@＝＋－＠'\t\r")
-_MAX_ERRORS = 10  # mistakes of a file that are told one by one
+_MAX_ERRORS = 10  # errors of a file that are listed
 
 
 @dataclass(slots=True, frozen=True)
 class GoldAnswer:
-    """An answer that was written for a pair, with its right grade: graders who miss it need training."""
+    """Answer written for a pair, with its correct grade: graders who miss it need training."""
 
     answer: str
     grade: int
@@ -48,8 +48,10 @@ class GoldAnswer:
 
 @dataclass(slots=True, frozen=True)
 class Pair:
-    """A question–answer pair. ``question``: what is asked, a text for each round of the conversation. ``valid_from``
-    and ``valid_until`` are days, empty where it has no such end. ``source``: where the standard answer is taken from.
+    """Question–answer pair.
+
+    `question` has a text for each round of the conversation. `valid_from` and `valid_until` are days, or empty.
+    `source`: origin of the standard answer.
     """
 
     id: str
@@ -66,30 +68,30 @@ class Pair:
 
     @property
     def text(self) -> str:
-        """The whole question, a line for each round."""
+        """The whole question, one line per round."""
         return "\n".join(self.question)
 
     def version(self) -> str:
-        """16 hex digits that stand for question and standard answer: where they differ, it is another question."""
+        """Return 16 hex digits that identify question and standard answer; if they differ, it is another question."""
         return short_digest([list(self.question), self.standard_answer])
 
     def valid_on(self, day: date) -> bool:
-        """Whether its standard answer holds on a day."""
+        """Return True if its standard answer is valid on a day."""
         return (not self.valid_from or date.fromisoformat(self.valid_from) <= day) and not self.expired_on(day)
 
     def expired_on(self, day: date) -> bool:
-        """Whether its validity has ended before a day."""
+        """Return True if its validity ended before a day."""
         return bool(self.valid_until) and date.fromisoformat(self.valid_until) < day
 
     def to_record(self) -> dict[str, Any]:
-        """Plain JSON data: a question of one round is a text."""
+        """Return plain JSON data: a question of one round is a text."""
         record = asdict(self)
         record["question"] = self.question[0] if len(self.question) == 1 else list(self.question)
         return {name: record[name] for name in PAIR_COLUMNS}
 
     @classmethod
     def from_record(cls, record: Mapping[str, Any]) -> Pair:
-        """The pair of a record that ``to_record`` made."""
+        """Return the pair of a record made by `to_record`."""
         question = record["question"]
         gold = tuple(GoldAnswer(**answer) for answer in record["gold"])
         return cls(
@@ -98,13 +100,14 @@ class Pair:
 
 
 def read_pairs(path: Path, project: Project) -> list[Pair]:
-    """The pairs of a CSV, TSV or JSONL file.
+    """Return the pairs of a CSV, TSV or JSONL file.
 
-    :raises DatasetError: a line is broken or is no pair of this project, or an id is there twice; all of them are told,
-        with line and field.
+    Raises:
+        DatasetError: A line is broken or is not a pair of this project, or an id is duplicated; all errors are listed,
+            with line and field.
     """
     by_id: dict[str, tuple[Pair, int]] = {}
-    wrong: list[DatasetError] = []
+    errors: list[DatasetError] = []
     for line, raw in read_records(path, required=_REQUIRED_COLUMNS):
         try:
             if isinstance(raw, DatasetError):
@@ -114,26 +117,27 @@ def read_pairs(path: Path, project: Project) -> list[Pair]:
                 raise FieldError("id", f"{preview(pair.id)} is in line {by_id[pair.id][1]} already")
             by_id[pair.id] = pair, line
         except FieldError as error:
-            wrong.append(DatasetError(str(error), path=str(path), line=line, field=error.field))
+            errors.append(DatasetError(str(error), path=str(path), line=line, field=error.field))
         except DatasetError as error:
-            wrong.append(error)
-    if wrong:
-        more = f"; and {len(wrong) - _MAX_ERRORS:,} more" if len(wrong) > _MAX_ERRORS else ""
-        raise ConfigurationError("; ".join(map(str, wrong[:_MAX_ERRORS])) + more + "; nothing was imported")
+            errors.append(error)
+    if errors:
+        more = f"; and {len(errors) - _MAX_ERRORS:,} more" if len(errors) > _MAX_ERRORS else ""
+        raise ConfigurationError("; ".join(map(str, errors[:_MAX_ERRORS])) + more + "; nothing was imported")
     if not by_id:
-        raise DatasetError("holds no question", path=str(path))
+        raise DatasetError("contains no question", path=str(path))
     return [pair for pair, _ in by_id.values()]
 
 
 def write_pairs(path: Path, pairs: Iterable[tuple[Pair, str]]) -> int:
-    """Write pairs with their states to a CSV, TSV or JSONL file, which ``read_pairs`` reads back; their number.
+    """Write pairs with their states to a CSV, TSV or JSONL file, which `read_pairs` can read; return their number.
 
-    :raises ConfigurationError: the file cannot be written, or its ending is another one.
+    Raises:
+        ConfigurationError: The file cannot be written, or has another extension.
     """
-    listed = list(pairs)
-    records = [pair.to_record() | {"state": state} for pair, state in listed]
+    entries = list(pairs)
+    records = [pair.to_record() | {"state": state} for pair, state in entries]
     if path.suffix in TABLE_SUFFIXES:
-        for (pair, _), record in zip(listed, records, strict=True):
+        for (pair, _), record in zip(entries, records, strict=True):
             if pair.question[0].lstrip().startswith("["):  # it would be read as a list of rounds
                 record["question"] = list(pair.question)
         rows = ([_format_cell(value) for value in record.values()] for record in records)
@@ -215,8 +219,9 @@ def _parse_gold(value: Any, dimension: GradedDimension) -> tuple[GoldAnswer, ...
 
 
 def _parse_cells(raw: Mapping[str, Any]) -> dict[str, Any]:
-    """A table's row with its cells as values: JSON lists in ``question`` and ``gold``, apostrophes before what would be
-    a formula taken away.
+    """Return a table's row with its cells as values.
+
+    `question` and `gold` may be JSON lists; an apostrophe that escapes a formula is removed.
     """
     values: dict[str, Any] = {}
     for name, cell in raw.items():
@@ -257,7 +262,7 @@ _FORM = SqliteForm("question bank", "used as a question bank", _TABLES, "1")
 
 @dataclass(slots=True, frozen=True)
 class BankEntry:
-    """A pair and its state."""
+    """Pair and its state."""
 
     pair: Pair
     state: State
@@ -265,8 +270,9 @@ class BankEntry:
 
 @dataclass(slots=True, frozen=True)
 class AuditEvent:
-    """What was done to a pair: a state it came into, ``changed``, or ``new``. ``at``: seconds since 1970. ``version``
-    stands for its content then, which ``pair`` is.
+    """Event in the history of a pair: a state it entered, `changed`, or `new`.
+
+    `at`: seconds since 1970. `version` identifies its content at the time, which is in `pair`.
     """
 
     at: float
@@ -279,7 +285,7 @@ class AuditEvent:
 
 @dataclass(slots=True, frozen=True)
 class RubricVersion:
-    """What graders went by from ``at`` (seconds since 1970) on; ``number`` counts from 1."""
+    """Instructions to graders, valid from `at` (seconds since 1970); `number` counts from 1."""
 
     number: int
     digest: str
@@ -289,7 +295,7 @@ class RubricVersion:
 
 @dataclass(slots=True)
 class ImportResult:
-    """What came of an import: ids that are new, that changed (drafts again), and that are as they were."""
+    """Outcome of an import: ids that are new, changed (drafts again), or unchanged."""
 
     new: list[str]
     changed: list[str]
@@ -297,16 +303,17 @@ class ImportResult:
 
 
 class Bank:
-    """See the module. Used by one thread at a time; a change is committed when its method returns."""
+    """Question bank. Used by one thread at a time; a change is committed when its method returns."""
 
     def __init__(self, path: Path, connection: sqlite3.Connection, clock: Callable[[], float] = time.time) -> None:
         self.path, self.connection, self.clock = path, connection, clock
 
     @classmethod
     def open(cls, project: Project, clock: Callable[[], float] = time.time) -> Bank:
-        """A project's bank, made where there is none. The project's rubric is noted where it has changed.
+        """Open a project's bank, creating it if needed. A changed rubric is recorded.
 
-        :raises ConfigurationError: the file cannot be used.
+        Raises:
+            ConfigurationError: The file cannot be used.
         """
         bank = cls(project.bank, _FORM.open(project.bank, make=True), clock)
         if damage := bank._wrong_record():
@@ -316,7 +323,7 @@ class Bank:
         return bank
 
     def _wrong_record(self) -> str:
-        """What is wrong with a record that has not the fields that it was written with; empty without one."""
+        """Return a description of the first unreadable record; empty without one."""
         location = "the rubrics"
         try:
             self.rubrics()
@@ -342,7 +349,7 @@ class Bank:
     # -- pairs ----------------------------------------------------------------------------------------------------
 
     def put(self, pairs: Iterable[Pair], actor: str) -> ImportResult:
-        """Take pairs in, all or none: new ones as drafts, those whose content changed as drafts again."""
+        """Add pairs, all or none: new ones as drafts, those whose content changed as drafts again."""
         result = ImportResult([], [], [])
         with transaction(self.connection):
             for pair in pairs:
@@ -362,7 +369,7 @@ class Bank:
         return result
 
     def entries(self, state: State | None = None) -> list[BankEntry]:
-        """The pairs in the order in which they came; of one state where it is named."""
+        """Return the pairs in the order in which they were added, of one state if given."""
         rows = self.connection.execute("select record, state from pairs order by number")
         return [
             BankEntry(_read_pair(record), entry_state) for record, entry_state in rows if state in (None, entry_state)
@@ -376,7 +383,7 @@ class Bank:
         return BankEntry(_read_pair(row[0]), row[1])
 
     def history(self, name: str) -> list[AuditEvent]:
-        """What was done to a pair, oldest first."""
+        """Return the events of a pair, oldest first."""
         rows = self.connection.execute(
             "select at, by, what, reason, version, record from history where pair = ? order by number", (name,)
         )
@@ -386,24 +393,24 @@ class Bank:
         ]
 
     def reason(self, name: str) -> str:
-        """What was said when a pair came into its state; empty where nothing was."""
+        """Return the note made when a pair entered its state, or ""."""
         row = self.connection.execute(
             "select reason from history where pair = ? order by number desc limit 1", (name,)
         ).fetchone()
         return "" if row is None else str(row[0])
 
     def inspect(self, names: Sequence[str], actor: str, note: str = "") -> None:
-        """Record that drafts were looked at; where one is no draft, none is changed."""
+        """Mark drafts as inspected; if one is not a draft, none is changed."""
         self._move(names, "inspected", actor, note, ("draft",))
 
     def accept(self, names: Sequence[str], actor: str, note: str = "") -> None:
-        """Accept inspected pairs with a source; where one cannot be accepted, none is changed."""
+        """Accept inspected pairs with a source; if one cannot be accepted, none is changed."""
         self._move(names, "accepted", actor, note, ("inspected",), sourced=True)
 
     def return_for_revision(self, names: Sequence[str], actor: str, reason: str) -> None:
         """Return pairs to their designers, with a reason."""
         if not reason.strip():
-            raise ConfigurationError("a question is returned with a reason: give --reason")
+            raise ConfigurationError("returning a question needs a reason: give --reason")
         self._move(names, "returned", actor, reason, ("draft", "inspected", "accepted"))
 
     def _move(
@@ -415,7 +422,7 @@ class Bank:
                 if entry.state not in allowed:
                     required = " or ".join(allowed)
                     raise ConfigurationError(
-                        f"question '{name}': is {entry.state}; only what is {required} becomes {to}"
+                        f"question '{name}': is {entry.state}; only {required} questions can become {to}"
                     )
                 if sourced and not entry.pair.source:
                     raise ConfigurationError(
@@ -435,7 +442,7 @@ class Bank:
     # -- rubrics --------------------------------------------------------------------------------------------------
 
     def rubrics(self) -> list[RubricVersion]:
-        """What graders went by, oldest first."""
+        """Return the rubric versions, oldest first."""
         rows = self.connection.execute("select number, digest, at, record from rubrics order by number")
         return [RubricVersion(number, digest, at, orjson.loads(record)) for number, digest, at, record in rows]
 
@@ -454,12 +461,12 @@ def _read_pair(record: bytes) -> Pair:
     return Pair.from_record(orjson.loads(record))
 
 
-_BLOCK_ROWS = 500  # questions that are compared with all others at once
+_BLOCK_ROWS = 500  # questions compared with all others at once
 
 
 @dataclass(slots=True, frozen=True)
 class Duplicate:
-    """Two questions that are nearly the same. ``likeness``: 0–1."""
+    """Two questions that are nearly the same. `likeness`: 0–1."""
 
     first: str
     second: str
@@ -468,7 +475,7 @@ class Duplicate:
 
 @dataclass(slots=True, frozen=True)
 class PlanRow:
-    """What a plan wants of one dimension and difficulty, and what the bank has: accepted and valid, and on its way."""
+    """Planned and existing questions of one dimension and difficulty: accepted and valid, and under way."""
 
     dimension: str
     difficulty: Difficulty
@@ -480,11 +487,10 @@ class PlanRow:
 def find_near_duplicates(
     pairs: Sequence[Pair], threshold: float, only: Collection[str] | None = None
 ) -> list[Duplicate]:
-    """Pairs of questions whose likeness is ``least`` at least, most alike first; where ids are given by ``only``, those
-    that one of these is in.
+    """Return pairs of questions whose likeness is at least `threshold`, most alike first.
 
-    Likeness is the cosine between weighted counts of runs of 3 to 5 letters within words (TF–IDF, as scikit-learn
-    computes it): it sees other forms and another order of words, and no meaning.
+    If `only` has ids, one of each pair is among them. Likeness is the cosine between weighted counts of runs of 3 to 5
+    letters within words (TF–IDF, as scikit-learn computes it): it detects other word forms and orders, but not meaning.
     """
     from sklearn.feature_extraction.text import TfidfVectorizer
 
@@ -497,8 +503,8 @@ def find_near_duplicates(
     chosen_set, duplicates = set(chosen), []
     for start in range(0, len(chosen), _BLOCK_ROWS):
         rows = chosen[start : start + _BLOCK_ROWS]
-        alike = (vectors[rows] @ vectors.T).tocoo()
-        for index, column, value in zip(alike.row, alike.col, alike.data, strict=True):
+        similarities = (vectors[rows] @ vectors.T).tocoo()
+        for index, column, value in zip(similarities.row, similarities.col, similarities.data, strict=True):
             row = rows[index]
             if value >= threshold and (row < column or (column not in chosen_set and row != column)):
                 first, second = sorted((row, int(column)))
@@ -507,7 +513,7 @@ def find_near_duplicates(
 
 
 def pair_problems(pair: Pair, project: Project, day: date) -> list[str]:
-    """What stands against a pair, a few words each."""
+    """Return the problems of a pair, a few words each."""
     problems = []
     if not pair.source:
         problems.append("has no source")
@@ -521,7 +527,7 @@ def pair_problems(pair: Pair, project: Project, day: date) -> list[str]:
 
 
 def compare_with_plan(entries: Sequence[BankEntry], project: Project, day: date) -> list[PlanRow]:
-    """The plan against the bank, a row for each dimension and difficulty that has questions or is to have some."""
+    """Compare the plan with the bank: a row for each dimension and difficulty with existing or planned questions."""
     accepted: Counter[tuple[str, str]] = Counter()
     under_way: Counter[tuple[str, str]] = Counter()
     for entry in entries:

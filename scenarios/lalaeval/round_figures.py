@@ -1,6 +1,6 @@
-"""All figures of a graded round's report as plain data: what its tables, page and exported files are made from.
+"""Figures of a graded round's report as plain data: the basis of its tables, page and exported files.
 
-Agreement of people and of judge models with people, the four-dimensional table of grades (Sun and others 2024, Table
+Agreement of people, and of judge models with people, the four-dimensional table of grades (Sun and others 2024, Table
 2), every figure as a row, and scores for Inspect.
 """
 
@@ -46,17 +46,17 @@ Row = dict[str, Any]
 
 
 def grade_columns(graded: GradedRound) -> list[str]:
-    """The columns of the four-dimensional table: dimension, question, grader, and each candidate's grade."""
+    """Return the columns of the four-dimensional table: dimension, question, grader, and each candidate's grade."""
     return ["dimension", "question", "grader", *(f"grade of {name}" for name in graded.original.candidates)]
 
 
 def grade_rows(graded: GradedRound) -> Iterator[Row]:
-    """The rows of original grades, None where there is none."""
+    """Yield the rows of original grades, None without a grade."""
     yield from _candidate_rows(graded, graded.original)
 
 
 def first_grade_rows(graded: GradedRound, count: int) -> tuple[list[Row], int]:
-    """So many of these rows, and how many there are."""
+    """Return the first `count` of these rows, and the number of all."""
     table = graded.original
     keys = (table.dimension * len(table.questions) + table.question) * len(table.graders) + table.grader
     row_keys = np.unique(keys)
@@ -81,9 +81,10 @@ Record = dict[str, Any]
 
 
 def agreement_figures(table: GradeTable) -> Record:
-    """``people``: by dimension and over all; of all graders where no people graded. ``models``: each model with them.
+    """Return the agreement of graders.
 
-    Over all, a coefficient is the mean of those of the dimensions, for their scales differ.
+    `people`: by dimension and overall; of all graders if no people graded. `models`: each model with people. The
+    overall coefficient is the mean over dimensions, since their scales differ.
     """
     people = table.without_models()
     first = people if (~np.isnan(people.values)).any() else table
@@ -137,7 +138,7 @@ def _percent_record(estimate: Estimate | None) -> Record:
 
 
 def _model_record(table: GradeTable, model: int) -> Record | None:
-    """A model with people, and people among themselves on the same answers; None where they share none."""
+    """Compare a model with people, and people with each other on the same answers; None without shared answers."""
     people = np.array([name not in table.models for name in table.graders], dtype=np.bool_)
     present = ~np.isnan(table.values)
     keys = table.question * max(1, len(table.candidates)) + table.candidate
@@ -165,8 +166,9 @@ def _model_record(table: GradeTable, model: int) -> Record | None:
 
 
 def _same_grade_share(table: GradeTable, own: NDArray[np.bool_]) -> Estimate | None:
-    """The share of pairs of grades of one answer that are the same: pairs among ``own`` graders if they are several,
-    else of the one with all others.
+    """Return the share of pairs of grades of one answer that are equal.
+
+    Pairs are among `own` graders if they are several, otherwise of the one with all others.
     """
     present = np.flatnonzero(~np.isnan(table.values))
     values, category = np.unique(table.values[present], return_inverse=True)
@@ -176,28 +178,30 @@ def _same_grade_share(table: GradeTable, own: NDArray[np.bool_]) -> Estimate | N
     for side, chosen in enumerate((own[table.grader[present]], ~own[table.grader[present]])):
         np.add.at(counts[side], (answer[chosen], category[chosen]), 1.0)
     own_counts, other_counts = counts
-    alike: Floats
+    equal_pairs: Floats
     if own.sum() > 1:
-        alike, pairs = (
+        equal_pairs, pairs = (
             (own_counts * (own_counts - 1)).sum(axis=1),
             own_counts.sum(axis=1) * (own_counts.sum(axis=1) - 1),
         )
     else:
-        alike, pairs = (own_counts * other_counts).sum(axis=1), own_counts.sum(axis=1) * other_counts.sum(axis=1)
+        equal_pairs, pairs = (own_counts * other_counts).sum(axis=1), own_counts.sum(axis=1) * other_counts.sum(axis=1)
     cluster = table.cluster_codes()[present][first]
-    ratio = weighted_ratio(alike, pairs, np.zeros(len(cluster), dtype=np.int64), cluster, np.ones(1))
+    ratio = weighted_ratio(equal_pairs, pairs, np.zeros(len(cluster), dtype=np.int64), cluster, np.ones(1))
     return None if ratio is None else ratio.bounded_interval(LEVEL)
 
 
 GradeSource = Literal["people", "models", "all"]
-RETRAIN_SHARE, REVIEW_COUNT = 0.2, 10  # where the rules of a folder do not say
+RETRAIN_SHARE, REVIEW_COUNT = 0.2, 10  # defaults without rules in the folder
 SHOWN_ROWS = 12  # rows of the table of grades
 
 
 @dataclass(slots=True, frozen=True)
 class ReportOptions:
-    """``whose`` grades candidates' figures are made of: people's, where people graded at all. ``retrain``, ``review``
-    and ``threshold`` overrule the folder's.
+    """Options of a report.
+
+    `source`: whose grades the candidates' figures are based on; people's, if people graded at all. `retrain`, `review`
+    and `threshold` override the folder's.
     """
 
     source: GradeSource = "people"
@@ -209,15 +213,16 @@ class ReportOptions:
 def make_report(
     graded: GradedRound, against: GradedRound | None = None, choices: ReportOptions | None = None
 ) -> Record:
-    """The report of a round, with its changes ``against`` an earlier one. The same grades give the same record.
+    """Return the report of a round, with its changes `against` an earlier one. The same grades give the same record.
 
-    :raises ConfigurationError: there is no grade of those asked for, or a dimension has no weight.
+    Raises:
+        ConfigurationError: There is no grade from the requested source, or a dimension has no weight.
     """
     choices = choices or ReportOptions()
     selected, source = select_rows(graded.table, choices.source)
     table, undecided = graded.table.select(selected), graded.undecided()[selected]
     if not (~np.isnan(table.values)).any():
-        raise ConfigurationError("there is no grade yet that could be reported")
+        raise ConfigurationError("there are no grades to report yet")
     weights = graded.weights or None
     sums, fit = GradeSums(table, weights, graded.criteria.wrong), fit_severity(graded.original, LEVEL)
     disputing = graded.original
@@ -247,7 +252,7 @@ def make_report(
 
 
 def select_rows(table: GradeTable, source: GradeSource) -> tuple[np.ndarray[Any, np.dtype[np.bool_]], GradeSource]:
-    """Which rows of a table candidates' figures are made of, and whose grades these are."""
+    """Return the rows of a table on which candidates' figures are based, and whose grades they are."""
     model = np.array([name in table.models for name in table.graders], dtype=np.bool_)
     rows = model[table.grader] if len(table) else np.zeros(0, dtype=np.bool_)
     if source == "people" and rows.all():
@@ -256,7 +261,7 @@ def select_rows(table: GradeTable, source: GradeSource) -> tuple[np.ndarray[Any,
 
 
 def _first_grades(graded: GradedRound) -> Record:
-    """The first rows of the table of grades, and how many it has."""
+    """Return the first rows of the table of grades, and the number of all."""
     first, count = first_grade_rows(graded, SHOWN_ROWS)
     return {"columns": grade_columns(graded), "first": [list(row.values()) for row in first], "rows": count}
 
@@ -325,7 +330,7 @@ def _difference_record(difference: Any) -> Record:
 def _grader_records(
     graded: GradedRound, disputing: GradeTable, flags: DisputeFlags, fit: SeverityFit, choices: ReportOptions
 ) -> list[Record]:
-    """Describe each grader. A model is compared with everybody, people with those whose grades are ``disputing``."""
+    """Describe each grader. A model is compared with everybody, people with those whose grades are `disputing`."""
     everybody = graded.original, find_disputes(graded.original, graded.criteria)
     compared = {False: (disputing, flags), True: everybody}
     levels_of = {model: grader_levels(*inputs, graded.weights or None) for model, inputs in compared.items()}
@@ -381,7 +386,7 @@ def _grader_records(
 def _question_records(
     graded: GradedRound, table: GradeTable, flags: DisputeFlags, choices: ReportOptions
 ) -> list[Record]:
-    """The questions with the highest dispute levels, those of 0 left out."""
+    """Return the questions with the highest dispute levels above 0."""
     levels = question_levels(table, flags, graded.criteria)
     limit = int(graded.rules.get("review", REVIEW_COUNT)) if choices.review is None else choices.review
     disputed = np.flatnonzero(np.nan_to_num(levels.level) > 0)
@@ -396,7 +401,7 @@ def _question_records(
 
 
 def _dispute_records(table: GradeTable, flags: DisputeFlags) -> list[Record]:
-    """By dimension how many graders there are, and the shares of answers with different grades and in dispute."""
+    """Return by dimension the number of graders, and the shares of answers with different grades and in dispute."""
     dimension_of = np.zeros(len(table.questions), dtype=np.int64)
     dimension_of[table.question] = table.dimension
     codes = np.zeros(len(table.questions), dtype=np.int64)
@@ -405,9 +410,9 @@ def _dispute_records(table: GradeTable, flags: DisputeFlags) -> list[Record]:
     places = [*((name, [at]) for at, name in enumerate(table.dimensions)),
               (OVERALL, list(range(len(table.dimensions))))]  # fmt: skip
     records = []
-    for name, inside in places:
-        chosen = several & np.isin(dimension_of[flags.question], inside)
-        rows = (flags.answer >= 0) & np.isin(table.dimension, inside)
+    for name, members in places:
+        chosen = several & np.isin(dimension_of[flags.question], members)
+        rows = (flags.answer >= 0) & np.isin(table.dimension, members)
         question, one_stratum = flags.question[chosen], np.zeros(int(chosen.sum()), dtype=np.int64)
         shares = [
             weighted_ratio(each[chosen].astype(np.float64), np.ones(len(question)), one_stratum, codes[question],
@@ -429,9 +434,9 @@ def _fluctuation_record(graded: GradedRound, against: GradedRound, source: Grade
     )
     notes = []
     if dict(graded.rubric) != dict(against.rubric):
-        notes.append("the two rounds were graded by different versions of the rubric")
+        notes.append("the two rounds were graded with different versions of the rubric")
     if graded.weights and against.weights and dict(graded.weights) != dict(against.weights):
-        notes.append("weights have changed since; both rounds are weighed by those of the later one")
+        notes.append("weights have changed; both rounds use those of the later one")
     alone = sorted(set(tables[0].candidates) ^ set(tables[1].candidates))
     if alone:
         notes.append(f"only one round has: {', '.join(alone)}")
@@ -486,7 +491,7 @@ TEXT_COLUMNS = ("part", "dimension", "candidate", "against", "grader", "question
 
 
 def figure_rows(report: ReportMapping) -> Iterator[Row]:
-    """Every figure of a report, one a row."""
+    """Yield every figure of a report as one row."""
     for record in report["candidates"]:
         for measure in ("grade", "accuracy", "corrected"):
             for name, figure in record[measure].items():
@@ -537,9 +542,10 @@ def _figure_row(part: str, measure: str, figure: ReportMapping, **keys: Any) -> 
 
 
 def inspect_scores(graded: GradedRound, source: GradeSource = "people") -> dict[str, list[Row]]:
-    """By candidate the records that Inspect's scorer ``precomputed_scores`` reads: a question's mean grade as a share
-    of the highest, 0–1, of ``whose`` grades the report is made of; with these as metadata. Sample ids are those of
-    questions.
+    """Return, by candidate, the records that Inspect's scorer `precomputed_scores` reads.
+
+    The value is a question's mean grade as a share of the highest, 0–1, from the grades of `source`, with these grades
+    as metadata. Sample ids are those of questions.
     """
     selected, _ = select_rows(graded.table, source)
     table, original = graded.table.select(selected), graded.original.values[selected]

@@ -1,4 +1,4 @@
-"""A graded round's report for readers, made from its figures: summary sentences, tables, and a page with plots."""
+"""Report of a graded round for readers, made from its figures: summary sentences, tables, and a page with plots."""
 
 from __future__ import annotations
 
@@ -18,18 +18,18 @@ PART_NAMES = {
     "same_grader": "same graders",
     "grader": "other graders",
 }
-UNNAMED = "(no dimension)"  # of grades that have none
+UNNAMED = "(no dimension)"
 _TEXT_LENGTH = 48  # letters of a question in a table
 
 
 def report_tables(report: Record) -> list[Table]:
-    """All tables, the most decisive first; those without rows are left out when they are printed."""
+    """Return all tables, the most decisive first; those without rows are omitted when they are printed."""
     return [
-        _group_table("Grade, % of what could be given (95% interval)", report, "grade", report["groups"]),
+        _group_table("Grade, % of the attainable (95% interval)", report, "grade", report["groups"]),
         _difference_table(report),
         _group_table("Accuracy, % of grades that are not zero", report, "accuracy", report["groups"]),
         _group_table("Grade by dimension", report, "grade", report["dimensions"]),
-        _group_table("Grade corrected for severity, with every grader as severe as the mean", report, "corrected",
+        _group_table("Grade corrected for graders' severity", report, "corrected",
                   report["groups"]),
         _disagreement_table(report),
         _agreement_table(report),
@@ -44,12 +44,12 @@ def report_tables(report: Record) -> list[Table]:
 
 
 def dimension_name(path: str) -> str:
-    """A dimension as tables show it."""
+    """Return a dimension's name as shown in tables."""
     return path or UNNAMED
 
 
 def _group_table(title: str, report: Record, measure: str, names: Sequence[str]) -> Table:
-    """A row for each dimension or group, a column for each candidate."""
+    """Return a table with a row for each dimension or group and a column for each candidate."""
     candidates = report["candidates"]
     rows = [
         [dimension_name(name), *(interval(candidate[measure][name]) for candidate in candidates)]
@@ -89,7 +89,7 @@ def _disagreement_table(report: Record) -> Table:
         ]
         for record in report["disputes"]
     ]
-    return ("Disagreement: answers that were graded differently, and that are in dispute, %",
+    return ("Disagreement: answers with different grades, and in dispute, %",
             ["dimension", "graders", "answers", "differ", "in dispute"], rows)  # fmt: skip
 
 
@@ -105,7 +105,7 @@ def _agreement_table(report: Record) -> Table:
         if record["answers"]
     ]
     return ("Agreement of graders: same grade %, Krippendorff's α (ordinal), Gwet's AC2",
-            ["dimension", "same", "α", "AC2"], rows)  # fmt: skip
+            ["dimension", "same grade", "α", "AC2"], rows)  # fmt: skip
 
 
 def _model_table(report: Record) -> Table:
@@ -129,17 +129,17 @@ def _grader_table(report: Record) -> Table:
             interval(grader["severity"], 2),
         ]
         rows.append([*row, *([str(grader["group"] or DASH)] if groups else []), ", ".join(grader["retrain"]) or DASH])
-    header = ["grader", "grades", "dispute level, %", "severity", *(["group"] if groups else []), "to retrain for"]
-    return ("Graders: disputed share of their grades; severity, in grades below the mean", header, rows)
+    header = ["grader", "grades", "dispute level, %", "severity", *(["group"] if groups else []), "retrain for"]
+    return ("Graders: share of disputed grades; severity in grades below the mean", header, rows)
 
 
 def grader_name(grader: Record) -> str:
-    """A grader as tables show them, models marked."""
+    """Return a grader's name as shown in tables, with models marked."""
     return f"{grader['grader']} (model)" if grader["model"] else str(grader["grader"])
 
 
 def _consistency_table(report: Record) -> Table:
-    """With the gate in trial rounds, which alone decide who may grade."""
+    """Return the consistency table; in trial rounds with the gate."""
     trial = report["round"]["kind"] == "trial"
     rows = [
         [
@@ -177,7 +177,7 @@ def _question_table(report: Record) -> Table:
 
 
 def shorten(text: str) -> str:
-    """A question's text on one line of a table."""
+    """Return a question's text on one line of a table."""
     line = " ".join(text.split())
     return line if len(line) <= _TEXT_LENGTH else f"{line[: _TEXT_LENGTH - 1]}…"
 
@@ -202,11 +202,11 @@ def _fluctuation_tables(report: Record) -> Iterator[Table]:
         ]
         for change in changes
     ]
-    yield ("What the change is made of", ["candidate", "dimension", *PART_NAMES.values()], parts)
+    yield ("Parts of the change", ["candidate", "dimension", *PART_NAMES.values()], parts)
 
 
 def _grade_table(report: Record) -> Table:
-    """The beginning of the table of grades: a row for each question and grader, a column for each candidate."""
+    """Return the first rows of the table of grades: by question and grader, a column for each candidate."""
     grades = report["given"]
     rows = [
         [dimension_name(dimension), shorten(question), grader,
@@ -217,7 +217,7 @@ def _grade_table(report: Record) -> Table:
         f" (the first {len(rows)} of {grades['rows']:,} rows; all: --grades FILE)" if grades["rows"] > len(rows) else ""
     )
     header = [*grades["columns"][:3], *(candidate["candidate"] for candidate in report["candidates"])]
-    return (f"Grades as they were given{suffix}", header, rows)
+    return (f"Individual grades{suffix}", header, rows)
 
 
 def _count_table(report: Record) -> Table:
@@ -229,7 +229,7 @@ def _count_table(report: Record) -> Table:
         "disputed": "answers in dispute", "decided": "answers decided", "undecided": "disputes without decision",
     }  # fmt: skip
     rows = [[name, f"{counts[field]:,}"] for field, name in names.items()]
-    return ("Counts", ["what", "number"], rows)
+    return ("Counts", ["count", "number"], rows)
 
 
 def _change_cell(change: Record) -> str:
@@ -242,16 +242,16 @@ def _interval_cell(record: Record) -> str:
     return DASH if record["low"] is None else f"{signed(record['low'])} to {signed(record['high'])}"
 
 
-ALPHA = 0.05  # a lead needs a smaller Holm-corrected p, and an interval above 0
+ALPHA = 0.05  # a significant lead has a smaller Holm-corrected p and an interval above 0
 _MAX_NAMED = 8
 _CAUSES = {
     "question": "changed questions", "response": "changed responses",
-    "same_grader": "the same graders grading otherwise", "grader": "other graders",
+    "same_grader": "the same graders changing their grades", "grader": "other graders",
 }  # fmt: skip
 
 
 def summary_sentences(report: Record) -> list[str]:
-    """What a reader wants to know first, a sentence each, the most decisive first."""
+    """Return the main results as sentences, the most decisive first."""
     return [
         *_leader_sentences(report),
         *_change_sentences(report),
@@ -277,23 +277,23 @@ def _leader_sentences(report: Record) -> Iterator[str]:
         for record in report["differences"]
         if record["group"] == "overall" and record["first"] == best["candidate"]
     ]
-    # Of too few questions in common there is no p: then a lead may be chance.
-    sure = [
+    # With too few common questions there is no p, and a lead is not significant.
+    significant = [
         record
         for record in pairs
         if record["p_corrected"] is not None and record["p_corrected"] < ALPHA and record["low"] > 0
     ]
-    close = [record["second"] for record in pairs if record not in sure]
-    if len(sure) == 1:
-        yield f"Its lead over {sure[0]['second']} is {_difference_phrase(sure[0])}."
-    elif sure:
-        smallest = min(sure, key=lambda record: record["value"])
+    rivals = [record["second"] for record in pairs if record not in significant]
+    if len(significant) == 1:
+        yield f"Its lead over {significant[0]['second']} is significant: {_difference_phrase(significant[0])}."
+    elif significant:
+        smallest = min(significant, key=lambda record: record["value"])
         yield (
-            f"It leads {_join_names([record['second'] for record in sure])} beyond chance; the smallest lead is "
-            f"{_difference_phrase(smallest)}, over {smallest['second']}."
+            f"Its lead over {_join_names([record['second'] for record in significant])} is significant; the smallest "
+            f"is {_difference_phrase(smallest)}, over {smallest['second']}."
         )
-    if close:
-        yield f"Its lead over {_join_names(close)} may be chance."
+    if rivals:
+        yield f"Its lead over {_join_names(rivals)} is not significant."
 
 
 def _difference_phrase(difference: Record) -> str:
@@ -305,11 +305,11 @@ def _change_sentences(report: Record) -> Iterator[str]:
     if fluctuation is None:
         return
     overall = [record for record in fluctuation["changes"] if record["dimension"] == "overall"]
-    still = []
+    insignificant = []
     for record in overall:
         change, low, high = (record["change"][name] for name in ("value", "low", "high"))
         if low is None or low <= 0 <= high:
-            still.append(f"{record['candidate']} ({signed(change)})")
+            insignificant.append(f"{record['candidate']} ({signed(change)})")
             continue
         ends = sorted((abs(low), abs(high)))
         name, part = max(record["parts"].items(), key=lambda part: abs(part[1]["value"]))
@@ -318,10 +318,11 @@ def _change_sentences(report: Record) -> Iterator[str]:
             f"{number(abs(change))} points ({number(ends[0])} to {number(ends[1])}); the largest part, "
             f"{signed(part['value'])}, is due to {_CAUSES[name]}."
         )
-    if still:
+    if insignificant:
+        names, single = _join_names(insignificant), len(insignificant) == 1
         yield (
-            f"{'The change' if len(still) == 1 else 'Changes'} of {_join_names(still)} since the earlier round may "
-            f"be chance."
+            f"{'The change' if single else 'Changes'} of {names} since the earlier round "
+            f"{'is' if single else 'are'} not significant."
         )
     yield from (f"{note[:1].upper()}{note[1:]}." for note in fluctuation["notes"])
 
@@ -346,52 +347,49 @@ def _grader_sentences(report: Record) -> Iterator[str]:
         yield f"{severest['grader']} is the most severe grader, {size} below the graders' mean."
     if report["severity"]["groups"] > 1:
         yield (
-            f"The graders fall into {report['severity']['groups']} groups that share no answer: severities compare "
-            "within a group only, and corrected grades hold differences between the groups."
+            f"The graders fall into {report['severity']['groups']} groups without a common answer: severities "
+            "are comparable within a group only, and corrected grades include differences between groups."
         )
 
 
 def _open_point_sentences(report: Record) -> Iterator[str]:
     counts = report["counts"]
     if report["questions"]:
-        yield f"Review {count_of(len(report['questions']), 'disputed question')}, first {_best_candidate(report)}."
+        first = report["questions"][0]["question"]
+        yield f"Review {count_of(len(report['questions']), 'disputed question')}, starting with '{first}'."
     open_points = [(counts["undecided"], "dispute without a decision", "disputes without a decision"),
             (counts["missing"], "grade still owed", "grades still owed"),
             (counts["taken_back"], "grade taken back", "grades taken back"),
             (counts["invalid"], "invalid grade", "invalid grades")]  # fmt: skip
     phrases = [f"{count:,} {singular if count == 1 else plural}" for count, singular, plural in open_points if count]
     if phrases:
-        yield f"Open or left out: {_join_names(phrases)}."
-    lacking = [
+        yield f"Open or excluded: {_join_names(phrases)}."
+    ungraded = [
         f"{candidate['candidate']} in {dimension_name(name)}"
         for candidate in report["candidates"]
         for name in report["dimensions"]
         if candidate["grade"][name]["value"] is None
     ]
-    if lacking:
-        yield f"No grade yet of {list_names(lacking)}; their totals rest on the other dimensions."
-
-
-def _best_candidate(report: Record) -> str:
-    return f"'{report['questions'][0]['question']}'"
+    if ungraded:
+        yield f"No grades yet for {list_names(ungraded)}; their totals are based on the other dimensions."
 
 
 def _join_names(names: Sequence[str]) -> str:
-    """Names in a sentence; of many the first ones."""
+    """Join names in a sentence; many names are shortened."""
     if len(names) > _MAX_NAMED:
         return list_names(names)
     return " and ".join([join_names(names[:-1]), names[-1]]) if names[1:] else names[0]
 
 
 def grade_page(report: Record) -> Page:
-    """The page. Without matplotlib it says how to get drawings, and has everything else."""
+    """Return the page. Without matplotlib it explains how to get plots and contains everything else."""
     plots, no_plots = list[Plot](), ""
     try:
         plots = list(_plots(report))
     except ConfigurationError as error:
         no_plots = str(error)
     tables = [table for table in report_tables(report) if table[2]]
-    sections = [PageSection("plots", "Drawings", plots=True)] if plots[1:] or no_plots else []
+    sections = [PageSection("plots", "Plots", plots=True)] if plots[1:] or no_plots else []
     sections.append(PageSection("figures", "Figures", tables=tables))
     about = report["round"]
     facts = [("Round", about["name"] or about["title"]), ("Kind", about["kind"])]
@@ -422,7 +420,7 @@ def _plots(report: Record) -> Iterator[Plot]:
         panels.append(
             (dot_plot("Grade by dimension", list(leaf.values()), things, "grade, %"), f"Grades over all: {summary}")
         )
-    yield Plot("grades", "Grade by dimension", "A mark is a grade, its line the 95% interval.", "", panels)
+    yield Plot("grades", "Grade by dimension", "Marks are grades, lines their 95% intervals.", "", panels)
     yield from _heat_plots(report)
     yield from _waterfall_plots(report)
 
@@ -446,7 +444,7 @@ def _heat_plots(report: Record) -> Iterator[Plot]:
         )
         for chunk in _chunks(graders, MAX_HEAT_COLUMNS)
     ]
-    yield Plot("disputes", "Disputes of graders by dimension", "A number is the share of a grader's grades in dispute, "
+    yield Plot("disputes", "Disputes of graders by dimension", "Numbers are the share of a grader's grades in dispute, "
                "in per cent.", "", panels)  # fmt: skip
 
 
@@ -464,12 +462,12 @@ def _waterfall_plots(report: Record) -> Iterator[Plot]:
             )
             panels.append((svg, f"{change['candidate']} from {change['before']} to {change['after']}"))
     if panels:
-        yield Plot("fluctuation", "What changes are made of", "A bar is a part of the change, its line the 95% "
-                   "interval.", "", panels)  # fmt: skip
+        yield Plot("fluctuation", "Parts of changes", "Bars are parts of the change, lines their 95% "
+                   "intervals.", "", panels)  # fmt: skip
 
 
 def _leaf_names(paths: Sequence[str]) -> dict[str, str]:
-    """Dimensions as drawings show them: the last step of a path where no other one ends in it."""
+    """Return short names of dimensions for plots: the last step of a path if it is unique."""
     last = [path.rpartition("/")[2] for path in paths]
     return {
         path: dimension_name(leaf if last.count(leaf) == 1 else path) for path, leaf in zip(paths, last, strict=True)
@@ -482,25 +480,26 @@ def _chunks(things: Sequence[Record], size: int) -> list[Sequence[Record]]:
 
 def _methods(report: Record) -> list[tuple[str, str]]:
     methods = [
-        ("Grade", "The sum of grades given over the sum of the highest grades, by dimension; groups and the total are "
-                  "weighted means of dimensions, their weights divided by their sum."),
-        ("Accuracy", "The share of grades that are not zero, averaged over dimensions likewise."),
-        ("Intervals", "95%, clustered by question, dimensions being strata; they stay between 0 and 100 and have a "
-                      "width also where all grades are the same."),
-        ("Differences", "On the questions that both have grades of; p is the greater of that of the sign-flip test (up "
-                        "to 100 questions, beyond of Student's t) and that of the interval, corrected by Holm over all "
-                        "pairs. Intervals are corrected likewise: they hold 0 exactly where p is 0.05 or more."),
-        ("Disputes", "Of a grader: alone on one side of zero and not zero. Of an answer: half of the graders on each "
-                     "side; of an odd number the smaller half has two at least. A folder's own rules replace these."),
+        ("Grade", "The sum of grades divided by the sum of the highest grades, by dimension; groups and the total are "
+                  "weighted means of dimensions, with weights normalized to 1."),
+        ("Accuracy", "The share of grades that are not zero, averaged over dimensions in the same way."),
+        ("Intervals", "95%, clustered by question, with dimensions as strata; they stay between 0 and 100, and are "
+                      "not empty even if all grades are equal."),
+        ("Differences", "On the questions for which both have grades; p is the larger of that of the sign-flip test "
+                        "(Student's t above 100 questions) and that of the interval, Holm-corrected over all pairs. "
+                        "Intervals are corrected likewise: they contain 0 exactly if p is 0.05 or more."),
+        ("Disputes", "A grader's grade: the only zero, or the only one that is not zero. An answer: half of the "
+                     "graders on each side; with an odd number, at least two on the smaller side. Folders can set "
+                     "other rules."),
         ("Severity", "An additive model of answers and graders, so that only grades of the same answers are compared; "
-                     "in grades, above 0 for fewer than the mean. Corrected grades raise each grade by its grader's "
-                     "severity; decisions of adjudicators are left as they are."),
-        ("Differently graded", "An answer with two grades at least that are not all the same."),
-        ("Missing grades", "They stand in no sum, and are counted."),
+                     "in grades, positive for grading below the mean. Corrected grades add each grader's severity; "
+                     "adjudicators' decisions are unchanged."),
+        ("Differently graded", "An answer with at least two grades that are not all equal."),
+        ("Missing grades", "Excluded from sums, and counted."),
     ]  # fmt: skip
     if report["fluctuation"] is not None:
         methods.append((
-            "Changes", "Split by question and grader: a different question, a different response, both the same; the "
-            "same or another grader. The four parts sum to the change; intervals by the jackknife over questions."
+            "Changes", "Split by question (different question, different response, both the same) and grader (same or "
+            "different). The four parts sum to the change; intervals by the jackknife over questions."
         ))  # fmt: skip
     return methods

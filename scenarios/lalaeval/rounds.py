@@ -1,4 +1,4 @@
-"""Rounds of a project: questions sampled from the bank by dimension, difficulty and quota, with the rubric in force."""
+"""Rounds of a project: questions sampled from the bank by dimension, difficulty and quota, with the current rubric."""
 
 from __future__ import annotations
 
@@ -31,63 +31,63 @@ def sample_questions(
     quota: Mapping[str, Counts] | None = None,
     exclude: Mapping[str, str] = MappingProxyType({}),
 ) -> list[Pair]:
-    """Questions whose standard answer holds on that day: ``n`` of all, or as many as ``quota`` says of each dimension
-    and difficulty, or all of them; by dimension, then in the order of the draw.
+    """Sample questions whose standard answer is valid on that day, by dimension, then in the order of the draw.
 
-    Args:
-        without: ids of questions that are not to be drawn, each with the name of the round that it was in.
+    The sample has `n` questions, or as many per dimension and difficulty as `quota` says, or all. `exclude` maps the
+    ids of questions that are not drawn to the names of their rounds.
 
-    :raises ConfigurationError: there are not so many; the message names every dimension and difficulty that lacks some,
-        and how many were left out.
+    Raises:
+        ConfigurationError: There are too few; the message lists every dimension and difficulty that lacks some, and how
+            many were excluded.
     """
     valid = [pair for pair in pairs if pair.valid_on(day)]
     unused = [pair for pair in valid if pair.id not in exclude]
     ranked = sorted(unused, key=lambda pair: (_rank(seed, pair), pair.id))
-    used = _exclusion_note(len(valid) - len(unused), {exclude[pair.id] for pair in valid if pair.id in exclude})
+    note = _exclusion_note(len(valid) - len(unused), {exclude[pair.id] for pair in valid if pair.id in exclude})
     if quota:
-        return _fill_quota(ranked, quota, day, used)
+        return _fill_quota(ranked, quota, day, note)
     if not ranked:
-        raise ConfigurationError(f"no accepted question is valid on {day}{used}; see `viva grade bank list`")
+        raise ConfigurationError(f"no accepted question is valid on {day}{note}; see `viva grade bank list`")
     if n is not None and n > len(ranked):
-        raise ConfigurationError(f"{n} questions are wanted, and {len(ranked)} accepted ones are valid on {day}{used}")
+        raise ConfigurationError(f"-n {n}: only {len(ranked)} accepted questions are valid on {day}{note}")
     return _sort_pairs(ranked[:n])
 
 
 def _exclusion_note(count: int, rounds: Collection[str]) -> str:
-    """Say how many questions were left out because graders have seen them; nothing where there are none."""
+    """Return a note on the questions excluded because graders have seen them, or ""."""
     if not count:
         return ""
     names = " and ".join(f"round {name}" for name in sorted(rounds))
-    return f" ({count} more were in {names}; --reuse-questions draws these too)"
+    return f" ({count} more were in {names}; --reuse-questions includes them)"
 
 
 def sample_gold_questions(
     pairs: Iterable[Pair], count: int, seen_ids: Collection[str], seed: int, day: date
 ) -> list[Pair]:
-    """Return up to ``wanted`` questions with gold answers, those that graders have ``seen`` last."""
+    """Return up to `count` questions with gold answers, those that graders have seen last."""
     candidates = [pair for pair in pairs if pair.gold and pair.valid_on(day)]
     return sorted(candidates, key=lambda pair: (pair.id in seen_ids, _rank(seed, pair), pair.id))[:count]
 
 
-def _fill_quota(ranked: list[Pair], quota: Mapping[str, Counts], day: date, used: str) -> list[Pair]:
+def _fill_quota(ranked: list[Pair], quota: Mapping[str, Counts], day: date, note: str) -> list[Pair]:
     chosen: list[Pair] = []
     short = []
     for dimension, counts in quota.items():
         for difficulty, needed in counts.items():
             candidates = [pair for pair in ranked if pair.dimension == dimension and pair.difficulty == difficulty]
             if len(candidates) < needed:
-                short.append(f"{dimension}, {difficulty}: {needed} wanted, {len(candidates)} there")
+                short.append(f"{dimension}, {difficulty}: {needed} needed, {len(candidates)} available")
             chosen += candidates[:needed]
     if short:
         raise ConfigurationError(
-            f"the quota cannot be met from accepted questions that are valid on {day}{used}: {'; '.join(short)}; "
+            f"the quota cannot be met from accepted questions that are valid on {day}{note}: {'; '.join(short)}; "
             "accept more, or lower the quota"
         )
     return _sort_pairs(chosen)
 
 
 def _sort_pairs(pairs: list[Pair]) -> list[Pair]:
-    return sorted(pairs, key=lambda pair: pair.dimension)  # stable: within a dimension the order of the draw
+    return sorted(pairs, key=lambda pair: pair.dimension)  # stable: keeps the order of the draw within a dimension
 
 
 def _rank(seed: int, pair: Pair) -> float:
@@ -106,7 +106,7 @@ class _RoundModel(BaseModel):
 
 
 class GradingCriteria(_RoundModel):
-    """What graders of one dimension went by."""
+    """Instructions to graders for one dimension."""
 
     weight: float
     grades: dict[int, str]
@@ -114,7 +114,7 @@ class GradingCriteria(_RoundModel):
 
 
 class RoundRecord(_RoundModel):
-    """``round.json``: how a round was drawn, and what of the project held then. ``at``: seconds since 1970."""
+    """Contents of `round.json`: how a round was drawn, and the project at that time. `at`: seconds since 1970."""
 
     name: str
     kind: RoundKind
@@ -135,7 +135,7 @@ class RoundRecord(_RoundModel):
 
 @dataclass(slots=True)
 class Round:
-    """A round as it lies on disk: its record, its questions, and those with gold answers."""
+    """Round on disk: its record, its questions, and those with gold answers."""
 
     path: Path
     record: RoundRecord
@@ -144,12 +144,12 @@ class Round:
 
     @property
     def answers(self) -> Path:
-        """The run folder of the collected answers."""
+        """Run folder of the collected answers."""
         return self.path / ANSWERS_FOLDER
 
     @property
     def questions(self) -> Path:
-        """The file of the drawn questions."""
+        """File of the drawn questions."""
         return self.path / QUESTIONS_FILE
 
 
@@ -165,12 +165,12 @@ def make_round(
     reuse: bool = False,
     day: date,
 ) -> Round:
-    """Draw a new round's questions and write them down. Without ``n`` and ``quota`` the project's quota counts.
+    """Draw and store a new round's questions. Without `n` and `quota` the project's quota applies.
 
-    Questions of trials are not drawn for evaluations, nor the other way round, unless ``reuse``: graders would know
-    them.
+    Questions of trials are not drawn for evaluations, and vice versa, unless `reuse`: graders would know them.
 
-    :raises ConfigurationError: there are not enough questions, or the round cannot be written.
+    Raises:
+        ConfigurationError: There are too few questions, or the round cannot be written.
     """
     seed = project.file.seed if seed is None else seed
     effective_quota = dict(quota or {}) or (project.quota() if n is None else {})
@@ -205,7 +205,7 @@ def make_round(
         round_.path.mkdir(parents=True, exist_ok=True)
         write_atomically(round_.path / QUESTIONS_FILE, _to_jsonl(pairs))
         write_atomically(round_.path / _GOLD_FILE, _to_jsonl(gold))
-        # The last of all: where it stands, the round was drawn.
+        # Written last: its presence means that the round was drawn.
         contents = orjson.dumps(record.model_dump(mode="json"), option=orjson.OPT_INDENT_2)
         write_atomically(round_.path / _ROUND_FILE, contents + b"\n")
     except OSError as error:
@@ -214,7 +214,7 @@ def make_round(
 
 
 def _questions_of_other_kind(project: Project, kind: RoundKind) -> dict[str, str]:
-    """Return the ids of questions that rounds of the other kind hold, each with the name of its first such round."""
+    """Return the ids of questions in rounds of the other kind, each with the name of its first such round."""
     round_names: dict[str, str] = {}
     for path in filter(is_round, project.rounds()):
         round_ = open_round(path)
@@ -225,14 +225,15 @@ def _questions_of_other_kind(project: Project, kind: RoundKind) -> dict[str, str
 
 
 def is_round(path: Path) -> bool:
-    """Whether a round was drawn here."""
+    """Return True if a round was drawn here."""
     return (path / _ROUND_FILE).is_file()
 
 
 def open_round(path: Path) -> Round:
-    """A round that was drawn.
+    """Open an existing round.
 
-    :raises ConfigurationError: there is none, or its files were changed by hand.
+    Raises:
+        ConfigurationError: There is none, or its files were changed by hand.
     """
     file = path / _ROUND_FILE
     try:
@@ -250,9 +251,10 @@ def open_round(path: Path) -> Round:
 def check_unchanged(
     round_: Round, kind: RoundKind, seed: int | None, n: int | None, quota: Mapping[str, Counts] | None
 ) -> None:
-    """See that a round that goes on was drawn as is asked for now; what is not given is not compared.
+    """Check that an existing round was drawn with these options; omitted ones are not compared.
 
-    :raises ConfigurationError: it was drawn otherwise.
+    Raises:
+        ConfigurationError: It was drawn with others.
     """
     record = round_.record
     compared: list[tuple[str, Any, Any]] = [
@@ -260,10 +262,10 @@ def check_unchanged(
     ]  # fmt: skip
     different = [f"{name} was {then}" for name, then, now in compared if now is not None and now != then]
     if record.kind != kind:
-        different.append(f"it is {'a trial' if record.kind == 'trial' else 'no trial'}")
+        different.append(f"it is {'a trial' if record.kind == 'trial' else 'not a trial'}")
     if different:
         raise ConfigurationError(
-            f"round {record.name} was drawn otherwise ({', '.join(different)}); name another one with --round"
+            f"round {record.name} was drawn with other options ({', '.join(different)}); choose another --round"
         )
 
 

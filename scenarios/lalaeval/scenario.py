@@ -62,8 +62,8 @@ class JudgesSettings(RunSettings):
     examples: ClassVar[dict[str, str]] = {"pages": "pages.jsonl", "grader": "openai:gpt-4o"}
 
 
-WRONG, PARTLY, RIGHT, MORE = range(4)  # how good an answer is
-SEVERITY = "severity"  # a judge's trait: the chance that it goes a grade down; below 0, up
+WRONG, PARTLY, RIGHT, MORE = range(4)  # quality of an answer
+SEVERITY = "severity"  # a judge's trait: probability of one grade lower; higher if negative
 _EASIER = {"simple": 0.15, "intermediate": 0.0, "difficult": -0.15}
 _WRONG_WORDS = (
     "There is no rule for this; it is left to whoever happens to be asked.",
@@ -75,7 +75,7 @@ _WRONG_WORDS = (
 
 @dataclass(slots=True, frozen=True)
 class AnswerPersona:
-    """A candidate that is asked a question of the bank. ``last``: this is the question's last round."""
+    """Simulated candidate that answers a question of the bank. `last`: this is the question's last round."""
 
     id: str
     standard: str
@@ -83,7 +83,7 @@ class AnswerPersona:
     last: bool = True
 
     def simulated(self, model: SimulatedBackend, request: Request, chance: list[float]) -> SimulatedReply:
-        """Its answer, which follows from its label, its knowledge and the question alone."""
+        """Return its answer, which depends only on its label, its knowledge and the question."""
         level = simulated_level(model.label, model.knowledge, self.id, self.difficulty)
         if not self.last:
             return "Noted. Please go on." if level else "I am not sure what you mean.", None
@@ -91,8 +91,10 @@ class AnswerPersona:
 
 
 def simulated_level(label: str, knowledge: float, question: str, difficulty: str) -> int:
-    """How good a candidate's answer is: wrong as often as it lacks ``knowledge`` (less often of simple questions, more
-    often of difficult ones), else partly right, right, or right with more than was asked for.
+    """Return the quality of a candidate's answer.
+
+    It is wrong as often as the candidate lacks `knowledge` (less often for simple questions, more often for difficult
+    ones), otherwise partly right, right, or right with more than was asked.
     """
     if seeds.uniform(label, question, "knows") >= min(1.0, max(0.0, knowledge + _EASIER.get(difficulty, 0.0))):
         return WRONG
@@ -101,7 +103,7 @@ def simulated_level(label: str, knowledge: float, question: str, difficulty: str
 
 
 def simulated_answer(standard: str, level: int, chance: float = 0.0) -> str:
-    """An answer of this quality; ``chance``, in [0, 1), chooses among words."""
+    """Return an answer of this quality; `chance`, in [0, 1), selects the words."""
     if level == WRONG:
         return _WRONG_WORDS[int(chance * len(_WRONG_WORDS))]
     if level == PARTLY:
@@ -110,22 +112,22 @@ def simulated_answer(standard: str, level: int, chance: float = 0.0) -> str:
 
 
 def answer_level(answer: str, standard: str) -> int:
-    """How good an answer of a simulated candidate is."""
+    """Return the quality of a simulated candidate's answer."""
     if standard in answer:
         return RIGHT if answer.strip() == standard.strip() else MORE
     return PARTLY if _first_half(standard) in answer else WRONG
 
 
 def grade_at(level: int, grades: Sequence[float]) -> float:
-    """The grade that an answer of a level deserves; ``grades`` from the worst to the best."""
+    """Return the grade that an answer of a level deserves; `grades` from worst to best."""
     return sorted(grades)[min(level, len(grades) - 1)]
 
 
 def biased_grade(true: float, grades: Sequence[float], severity: float, noise: float, chance: Sequence[float]) -> float:
-    """The grade that somebody with a habit gives for an answer that deserves ``true``.
+    """Return the grade that a biased grader gives to an answer that deserves `true`.
 
-    A grade down as often as ``severity`` says (up where it is below 0), and besides one up or down by chance as often
-    as ``noise`` says. ``chance``: three draws in [0, 1). Grades end at both ends of the scale.
+    It is one grade lower with probability `severity` (higher if negative), and also one grade up or down with
+    probability `noise`. `chance`: three draws in [0, 1). Grades stay within the scale.
     """
     ordered = sorted(grades)
     index = ordered.index(true)
@@ -137,7 +139,7 @@ def biased_grade(true: float, grades: Sequence[float], severity: float, noise: f
 
 
 def expected_biased_grade(true: float, grades: Sequence[float], severity: float, noise: float) -> float:
-    """The mean of ``biased_grade``."""
+    """Return the mean of `biased_grade`."""
     habits = ((abs(severity), -1.0), (1 - abs(severity), 1.0))
     moves = ((noise / 2, (-1.0, 0.0)), (noise / 2, (-1.0, 0.9)), (1 - noise, (1.0, 0.0)))
     return math.fsum(
@@ -149,14 +151,14 @@ def expected_biased_grade(true: float, grades: Sequence[float], severity: float,
 
 @dataclass(slots=True, frozen=True)
 class GraderPersona:
-    """A judge that grades answers it knows to be so good, by position; ``severity`` is a trait of the model."""
+    """Simulated judge that knows the quality of answers by position; `severity` is a trait of the model."""
 
     levels: Mapping[int, int]
     grades: tuple[float, ...]
     form: str
 
     def simulated(self, model: SimulatedBackend, request: Request, chance: list[float]) -> SimulatedReply:
-        """Its grades as JSON."""
+        """Return its grades as JSON."""
         verdicts = {str(position): self._verdict(model, request, position) for position in self.levels}
         reply = (
             next(iter(verdicts.values()))
@@ -182,7 +184,7 @@ TEMPLATES = PackTemplates({"candidate.system": frozenset[str](), "candidate.ques
 
 
 class AskedQuestion(BaseModel):
-    """A question as it is asked, a text for each round; what it has besides is for graders."""
+    """Question as sent to candidates, one text per round; its other fields are for graders."""
 
     model_config = ConfigDict(extra="ignore")
 
@@ -201,14 +203,14 @@ _QUESTION_ADAPTER = TypeAdapter(AskedQuestion)
 
 
 class AnswerCounts(Measures):
-    """Counts of collected answers. While they come nothing is said of their length, which is no score."""
+    """Counts of collected answers, without a headline, since length is not a score."""
 
     def headline(self) -> str:
         return ""
 
 
 class CollectAnswers(Scenario[AnswersSettings, InlineTask], SupportsForecast):
-    """Answers of candidates, to be graded by people."""
+    """Scenario that collects candidates' answers for people to grade."""
 
     name = "lalaeval"
     summary = "Collects answers to the questions of a bank, for people to grade (LalaEval)."
@@ -264,9 +266,9 @@ class CollectAnswers(Scenario[AnswersSettings, InlineTask], SupportsForecast):
         self, settings: AnswersSettings, prepared: Prepared[InlineTask], pack: PromptPack | None
     ) -> dict[str, UsageForecast]:
         assert pack is not None
-        total, begun = UsageForecast(), estimate_tokens(pack.render("candidate.system"))
+        total, system_tokens = UsageForecast(), estimate_tokens(pack.render("candidate.system"))
         for task in prepared.tasks:
-            prompt_tokens = begun
+            prompt_tokens = system_tokens
             for question in task.payload.question:
                 prompt_tokens += estimate_tokens(pack.render("candidate.question", question=question))
                 total += UsageForecast(1, prompt_tokens, settings.candidate_tokens)

@@ -69,10 +69,10 @@ def test_unloaded_passes_are_announced_and_the_live_table_fits_80_columns(asked:
     assert any("judge" in line and "answered" in line and "p95" in line for line in lines)
     assert any(re.search(r"a-judge-with\S+ +(40/s|unloaded \d) +\d+ .* running", line) for line in lines)
     assert max(len(line) for line in lines if not line.startswith("viva: note:")) <= 80
-    assert lines[0].startswith("viva: note: 2 unloaded passes of 10 requests come before the steps")
+    assert lines[0].startswith("viva: note: 2 unloaded passes of 10 requests run first")
     told = re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]", "", told)
     tables = [line for line in told.splitlines() if not line.startswith(("viva:", "load test folder:"))]
-    assert any(line.startswith("Judgement under load") for line in tables)
+    assert any(line.startswith("Verdicts under load") for line in tables)
     assert max(map(len, tables)) <= 80
 
 

@@ -119,7 +119,7 @@ def test_rounds_are_drawn_graded_corrected_and_drawn_again(interviews: Path, tmp
     assert all(float(row["probability"]) > before[row["key"], row["round"]] for row in again)
     # Its probabilities hold only once all that was chosen is graded.
     _, error = _viva("judge", "certify", interviews, "--labels", second, ok=False)
-    assert f"{second}:2: field 'grade': is empty, though the answer was chosen" in error
+    assert f"{second}:2: field 'grade': is empty, although the answer was chosen" in error
     assert error.rstrip().endswith(": 30 still to grade")
     whole = _graded(second, tmp_path / "whole.csv", lambda row: row["score"])
     more = json.loads(_viva("judge", "certify", interviews, "--labels", whole, "--json")[0])
@@ -211,7 +211,7 @@ def test_grades_whose_key_file_is_not_theirs_are_refused(tmp_path: Path) -> None
     _write(labels, [*rows[:3], rows[3] | {"id": "ffff"}])
     assert "'ffff' is not in labels.key.csv" in _viva("judge", "certify", *arguments, ok=False)[1]
     labels.with_name("labels.key.csv").unlink()
-    assert "labels.key.csv, which was written with it" in _viva("judge", "certify", *arguments, ok=False)[1]
+    assert "labels.key.csv, is missing" in _viva("judge", "certify", *arguments, ok=False)[1]
 
 
 def test_texts_of_a_file_of_scores_are_shown_and_are_no_formulas(tmp_path: Path) -> None:
@@ -268,7 +268,7 @@ def test_of_a_run_of_rulings_only_what_the_judge_was_asked_about_is_graded(tmp_p
     _, error = _viva(
         "judge", "certify", tmp_path / "run", "--select", "1", "--out", tmp_path / "n", "--rounds", ok=False
     )
-    assert "a run of functionchat is graded whole; leave 'round' out of the labels" in error
+    assert "a run of functionchat is graded as a whole; remove 'round' from the labels" in error
 
 
 def test_pass_and_fail_have_rates_by_both_ways(tmp_path: Path) -> None:
@@ -360,7 +360,7 @@ def test_a_scenario_that_declares_no_range_has_no_scale_of_0_to_100(
     alike = _graded(file, tmp_path / "alike.csv", lambda row: worst)
     out, _ = _viva("judge", "certify", run, "--labels", alike)
     assert "no interval: the 12 labels are all alike" in " ".join(out.split())
-    assert "is not from 5 to 6" in _viva("judge", "certify", run, "--labels", alike, "--scale", "5:6", ok=False)[1]
+    assert "outside of 5 to 6" in _viva("judge", "certify", run, "--labels", alike, "--scale", "5:6", ok=False)[1]
 
 
 @case_table(
@@ -372,10 +372,10 @@ def test_a_scenario_that_declares_no_range_has_no_scale_of_0_to_100(
         ({"grade": "good"}, "3: field 'grade': expected a number from 1 to 5, found 'good'"),
         ({"candidate": ""}, "3: field 'candidate': is missing; {scores} has 'q1' by several candidates"),
         ({"probability": "0"}, "3: field 'probability': expected a number above 0 and at most 1, found '0'"),
-        ({"probability": "0.5"}, "2: field 'probability': is missing, though other grades have one"),
-        ({"chosen": "no"}, "3: field 'chosen': says no, but there is a grade"),
+        ({"probability": "0.5"}, "2: field 'probability': is missing, although other grades have one"),
+        ({"chosen": "no"}, "3: field 'chosen': is no, but there is a grade"),
         ({"chosen": "perhaps"}, "3: field 'chosen': expected yes or no, found 'perhaps'"),
-        ({"round": "2"}, "3: field 'round': {scores} has no rounds; leave the field out of all lines"),
+        ({"round": "2"}, "3: field 'round': {scores} has no rounds; remove the field from all lines"),
     ],
 )
 def test_a_label_that_is_wrong_is_refused_with_its_line(change: Row, said: str, tmp_path: Path) -> None:

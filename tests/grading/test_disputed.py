@@ -91,11 +91,11 @@ def test_questions_are_put_off_or_left_out(store: GradeStore) -> None:
     first = next_assignment(store, grader)
     assert first is not None
     [left_out, *rest] = {1, 2, 3} - {first.question}
-    second = claim_assignment(store, grader, without=[left_out])
+    second = claim_assignment(store, grader, excluded=[left_out])
     assert second is not None
     assert [second.question] == rest
     assert next_assignment(store, grader) == first, "what was put off comes again"
-    assert claim_assignment(store, grader, without=range(1, 4)) is None
+    assert claim_assignment(store, grader, excluded=range(1, 4)) is None
 
 
 def test_a_seat_that_lapsed_is_regained_even_where_all_are_taken(tmp_path: Path) -> None:

@@ -98,7 +98,7 @@ def test_the_list_of_what_to_grade_next_opens_as_a_queue(run: Path, tmp_path: Pa
     _viva("grade", "labels", later, "--out", grades)
     assert json.loads(_viva("judge", "certify", run, "--labels", grades, "--json")[0])["labels"] == 18
     out, err = _viva("grade", "queue", run, "--select", grades, "--out", tmp_path / "none", ok=False)
-    assert "no answer is left to grade" in err
+    assert "no answers remain to be graded" in err
 
 
 def test_grades_by_grader_feed_the_meta_evaluation(run: Path, tmp_path: Path) -> None:
@@ -135,7 +135,7 @@ def test_the_order_of_answers_says_nothing_of_whose_they_are(run: Path, tmp_path
 
 def test_a_run_is_told_from_a_grading_folder(run: Path) -> None:
     _, err = _viva("grade", "report", run, ok=False)
-    assert f"it is a run, and `viva grade queue {run} --out FOLDER` makes one of it" in err
+    assert f"it is a run: create one from it with `viva grade queue {run} --out FOLDER`" in err
 
 
 def test_verdicts_are_graded_with_what_they_are_about(run: Path, tmp_path: Path) -> None:
@@ -151,14 +151,14 @@ def test_wrong_choices_are_named(run: Path, tmp_path: Path) -> None:
     for options, said in (
         (["-n", "9999"], "ask for 1 to 40"),
         (["--labels", "good,bad"], "expected NUMBER=MEANING"),
-        (["--rounds", "--verdicts"], "give one of them"),
+        (["--rounds", "--verdicts"], "give only one of them"),
     ):
         _, err = _viva("grade", "queue", run, *options, "--out", tmp_path / "queue", ok=False)
         assert said in err
         assert not (tmp_path / "queue").exists()
     _viva("grade", "queue", run, "-n", "2", "--out", tmp_path / "queue")
     _, err = _viva("grade", "queue", run, "-n", "2", "--out", tmp_path / "queue", ok=False)
-    assert "is there already" in err
+    assert "exists already" in err
 
 
 def test_runs_that_nobody_judged_are_graded_all_the_same(tmp_path: Path) -> None:

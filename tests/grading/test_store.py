@@ -235,12 +235,12 @@ def test_blind_order_follows_from_the_seed_and_differs_by_question(tmp_path: Pat
 
 
 def test_folders_that_are_none_are_refused(tmp_path: Path, clock: _Clock) -> None:
-    with pytest.raises(ConfigurationError, match=r"holds no grades\.sqlite"):
+    with pytest.raises(ConfigurationError, match=r"contains no grades\.sqlite"):
         GradeStore.open(tmp_path)
     (tmp_path / "grades.sqlite").write_text("nothing of the kind, but long enough to be read as a file of pages" * 20)
     with pytest.raises(ConfigurationError, match="cannot be read as grades"):
         GradeStore.open(tmp_path)
-    with pytest.raises(ConfigurationError, match="is there twice"):
+    with pytest.raises(ConfigurationError, match="is duplicated"):
         GradeStore.create(tmp_path / "twice", [_question(1), _question(1)], title="t", clock=clock)
     with pytest.raises(ConfigurationError, match="no question to grade"):
         GradeStore.create(tmp_path / "none", [], title="t", clock=clock)

@@ -43,9 +43,9 @@ def flagged(report: dict[str, Any]) -> list[str]:
 @pytest.mark.parametrize(
     ("habit", "expected", "told"),
     [
-        ("sound", [], "judges under load as it does unloaded, up to 12 in flight"),
-        ("flatten", ["12 in flight"], "its scores flatten"),
-        ("smaller", ["12 in flight"], "away from its unloaded ones"),
+        ("sound", [], "no change in verdicts found up to 12 requests in flight"),
+        ("flatten", ["12 in flight"], "the spread of its scores falls"),
+        ("smaller", ["12 in flight"], "differ from the unloaded ones"),
     ],
 )
 def test_a_judge_that_changes_under_load_is_flagged_there(
@@ -61,7 +61,7 @@ def test_a_judge_that_changes_above_a_rate_is_flagged_at_the_first_such_rate(tmp
     # One by one requests come at no more than 33 a second, so the unloaded passes meet the judge as it should be.
     report = report_of(tmp_path, {"habit": "truncate", "rate": 50, "work": 0.03}, *rates, requests=40)
     assert flagged(report) == ["2000/s"]
-    assert "of its answers hold no verdict, mostly truncated" in judge_conclusion(report["judges"][0])
+    assert "of its answers contain no verdict, mostly truncated" in judge_conclusion(report["judges"][0])
 
 
 @pytest.mark.parametrize(("habit", "expected"), [("sound", []), ("smaller", ["8 in flight"])])

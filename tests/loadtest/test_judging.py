@@ -108,5 +108,5 @@ def test_the_reader_is_found_by_schema_or_by_what_was_recorded() -> None:
     assert [choose_reader(free, text) for text in ("x [[3]]", "[[B]]", "so:\nfail", '{"n": 1}', "words")] == [
         "rating", "pair", "ruling", "object", "text",
     ]  # fmt: skip
-    with pytest.raises(ConfigurationError, match="known are schema, rating"):
+    with pytest.raises(ConfigurationError, match="expected one of schema, rating"):
         check_reader("stars")

@@ -51,17 +51,19 @@ def test_each_judge_is_flagged_where_it_changes_and_nowhere_else(report: dict[st
     [
         (
             "steady",
-            r"^steady judges under load as it does unloaded, up to 8/s \(100\.0% of 60 requests answered, verdicts on "
+            r"^steady: no change in verdicts found up to 8 requests/s \(100\.0% of 60 requests answered, verdicts on "
             r"60 compared, no change above \d\.\d%\)\.$",
         ),
         (
             "cutting",
-            r"up to 4/s \(.*\), and no longer at 8/s\. At 8/s 33\.3% of its answers hold no verdict, mostly tr",
+            r"up to 4 requests/s \(.*\), but they change at 8 requests/s\. At 8 requests/s, 33\.3% of its answers "
+            r"contain no verdict, mostly tr",
         ),
-        ("flat", r"At 8/s its scores flatten \(standard deviation 0\.\d\d instead of 2\.\d\d\)"),
+        ("flat", r"At 8 requests/s, the spread of its scores falls \(standard deviation 0\.\d\d instead of 2\.\d\d\)"),
         (
             "small",
-            r"up to 1/s \(.*\), and no longer at 4/s\. At 4/s its scores lie \d\.\d\d away from its unloaded ones",
+            r"up to 1 request/s \(.*\), but they change at 4 requests/s\. At 4 requests/s, its scores differ from the "
+            r"unloaded ones by \d\.\d\d on average",
         ),
     ],
 )
@@ -72,22 +74,24 @@ def test_the_answer_comes_first_in_one_sentence(report: dict[str, Any], judge: s
 
 def test_too_few_requests_claim_nothing_about_verdicts() -> None:
     found = reported({"one": sound, "other": lambda at, *_: grade(at % 8 + 2)}, graded(7))
-    assert headline(found)[0].startswith("No change is found, and too little is known to say")
+    assert headline(found)[0].startswith("No change in verdicts found, but too little is known to say")
     one, other = conclusions(found)
     assert re.match(
-        r"one: at 1/s 7 requests compared are too few to tell: a change of up to \d+\.\d% of its scale may go unseen; "
-        r"about \d+ items would do\.$",
+        r"one: at 1 request/s, 7 requests are too few to tell: a change of up to \d+\.\d% of its scale may go "
+        r"unnoticed; about \d+ items are needed\.$",
         one,
     ), one
-    assert "a change of up to 35.4% of its scale may go unseen; about 35 items would do." in other
-    assert "as it does unloaded" not in " ".join(headline(found))
+    assert "a change of up to 35.4% of its scale may go unnoticed; about 35 items are needed." in other
+    assert "found up to" not in " ".join(headline(found))
     judgement = load_tables(found)[0]
     assert {row[2] for row in judgement[2]} == {"too few"}
     enough = reported({"other": lambda at, *_: grade(at % 8 + 2)}, graded(35))
-    assert conclusions(enough)[0].startswith("other judges under load as it does unloaded, up to 8/s (")
+    assert conclusions(enough)[0].startswith("other: no change in verdicts found up to 8 requests/s (")
 
 
-@pytest.mark.parametrize(("lost", "said"), [(0.5, None), (0.11, None), (0.05, "up to 8/s (95.0% of 60 requests")])
+@pytest.mark.parametrize(
+    ("lost", "said"), [(0.5, None), (0.11, None), (0.05, "up to 8 requests/s (95.0% of 60 requests")]
+)
 def test_where_many_requests_fail_nothing_is_claimed_about_verdicts(lost: float, said: str | None) -> None:
     found = reported({"steady": lambda at, *_: grade(at % 8 + 2)}, graded(60), lost={8.0: lost})
     [one] = conclusions(found)
@@ -95,8 +99,8 @@ def test_where_many_requests_fail_nothing_is_claimed_about_verdicts(lost: float,
         assert said in one
         return
     failed = round(lost * 60)
-    assert "up to 4/s (100.0% of 60 requests answered, verdicts on 60 compared, no change above 6.0%)." in one
-    assert f"At 8/s {100 * failed / 60:.1f}% of 60 requests failed, and which ones is not chance" in one
+    assert "up to 4 requests/s (100.0% of 60 requests answered, verdicts on 60 compared, no change above 6.0%)." in one
+    assert f"At 8 requests/s, {100 * failed / 60:.1f}% of 60 requests failed, and not at random" in one
     assert step_sentence(found["judges"][0]["judgement"]["steps"][-1], found["judges"][0]["judgement"]) in one
     assert load_tables(found)[0][2][-1][1] == "many failed"
 
@@ -118,9 +122,9 @@ def test_verdicts_that_change_to_either_side_are_no_rise_and_no_fall() -> None:
     assert step["flagged"]
     assert not [one["figure"] for one in step["figures"] if one["changed"] and one["figure"] in ("scores", "spread")]
     sentence = step_sentence(step, judge["judgement"])
-    assert "away from its unloaded ones" in sentence
+    assert "differ from the unloaded ones" in sentence
     assert "rise" not in sentence
-    assert "scatter" not in sentence
+    assert "spread" not in sentence
 
 
 def test_an_objective_of_latencies_names_the_share_that_was_answered_where_many_requests_failed() -> None:
@@ -132,8 +136,8 @@ def test_an_objective_of_latencies_names_the_share_that_was_answered_where_many_
         "steps": [met | {"step": at, "rate": rate} for at, rate in enumerate((1.0, 4.0, 8.0))],
     }
     for lost, said in (
-        (0.5, "p95_e2e<3s holds up to 8 requests a second (50.0% of requests answered)"),
-        (0.0, "second."),
+        (0.5, "p95_e2e<3s is met up to 8 requests/s (50.0% of requests answered)"),
+        (0.0, "requests/s."),
     ):
         told = conclusions(reported({"steady": sound}, lost={8.0: lost}, objective=objective))
         assert said in told[1]
@@ -148,12 +152,12 @@ def test_a_fall_is_told_with_its_size_and_interval() -> None:
     [judge] = reported({"harsh": harsh})["judges"]
     step = judge["judgement"]["steps"][-1]
     sentence = step_sentence(step, judge["judgement"])
-    told = re.match(r"At 8/s its scores fall by (\d\.\d\d) \((\d\.\d\d) to (\d\.\d\d)\)", sentence)
+    told = re.match(r"At 8 requests/s, its scores fall by (\d\.\d\d) \((\d\.\d\d) to (\d\.\d\d)\)", sentence)
     assert told is not None, sentence
     value, low, high = map(float, told.groups())
     assert low < value < high
     assert 0.6 < value < 1.4
-    assert sentence.endswith("beyond its own noise.")
+    assert sentence.endswith("this exceeds its own noise.")
     assert step["running"]["found_at"] is None or step["running"]["found_at"] <= 60
 
 
@@ -161,7 +165,7 @@ def test_a_judge_that_comes_to_favour_the_first_answer_is_found() -> None:
     found = reported({"pairs": first_favoured}, paired())
     assert flags(found) == {"pairs": ["4/s", "8/s"]}
     [judge] = found["judges"]
-    assert "it favours the answer that stands first" in judge_conclusion(judge)
+    assert "it favours the first answer" in judge_conclusion(judge)
     unloaded, loaded = judge["judgement"]["unloaded"]["position"], judge["judgement"]["steps"][1]["position"]
     assert unloaded["favour"]["value"] == 0.0
     assert (unloaded["consistent"]["value"], loaded["consistent"]["value"]) == (1.0, 0.0)
@@ -178,7 +182,7 @@ def test_without_unloaded_passes_nothing_is_claimed() -> None:
     sent = (one for one in answers("alone", flattening, requests, steps) if one.step >= 0)
     passes = passes_by_judge({one.id: one for one in requests}, steps, sent)
     found = make_load_record(Workload("work", "requests", requests), passes, steps)
-    assert conclusions(found) == ["alone: nothing is known of its judgement under load."]
+    assert conclusions(found) == ["alone: nothing is known about its verdicts under load."]
     jsonschema.validate(found, load_schema())
 
 
@@ -188,10 +192,12 @@ def test_a_judge_whose_answers_hold_no_verdict_is_not_called_sound() -> None:
 
     found = reported({"chatty": chatting})
     assert conclusions(found) == [
-        "chatty: nothing is known of its judgement under load: none of its unloaded answers holds a verdict."
+        "chatty: nothing is known about its verdicts under load: none of its unloaded answers contains a verdict."
     ]
     [note] = report_notes(found)
-    assert note == ("chatty: 100.0% of its unloaded answers hold no verdict, such as (parse): A fine answer, number 0.")
+    assert note == (
+        "chatty: 100.0% of its unloaded answers contain no verdict, for example (parse): A fine answer, number 0."
+    )
     assert flags(found) == {"chatty": []}
     jsonschema.validate(found, load_schema())
 
@@ -220,15 +226,16 @@ def test_no_number_of_a_table_is_folded_at_80_columns(report: dict[str, Any]) ->
 
 def test_the_page_says_the_answer_first_and_draws_drift_against_load(report: dict[str, Any]) -> None:
     page = load_page(report)
-    first = "3 of 4 judges judge otherwise under load: cutting first at 8/s, flat first at 8/s, small first at 4/s."
+    first = "The verdicts of 3 of 4 judges change under load: "
+    first += "cutting from 8 requests/s, flat from 8 requests/s, small from 4 requests/s."
     assert page.verdict == headline(report) == [first, *conclusions(report)]
-    assert "flat: drift<0.05 holds up to 4 requests a second; at 8 it misses drift<0.05 (0.123), and its queue grows " \
+    assert "flat: drift<0.05 is met up to 4 requests/s; at 8 it misses drift<0.05 (0.123), and its queue grows " \
         "without bound." in page.verdict  # fmt: skip
     assert page.decisive is not None
     assert page.decisive.anchor == "drift"
     text = page_html(page)
-    assert text.index("as it does unloaded") < text.index("<table")
-    assert "judges otherwise" in text
+    assert text.index("no change in verdicts found") < text.index("<table")
+    assert "verdicts changed" in text
     assert text.count(plot_style.light_colour("flag")) == 1, "drawings take the page's colours, for light and dark"
     measures = {(row["judge"], row["load"], row["measure"], row["aspect"]) for row in csv_rows(report)}
     assert ("small", "4/s", "verdicts", "score") in measures

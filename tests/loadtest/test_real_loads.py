@@ -139,7 +139,7 @@ def test_a_missed_objective_and_a_judge_that_never_answers_have_exit_codes(
     server.plan(servers=8, mean=0.001, fail_every=1)
     code, _, said = endedbench(asked, "--judge", server.model, "--rates", "5", "--out", tmp_path / "dead")
     assert code == 1
-    assert "the first 3 requests, sent one by one, have all failed" in said
+    assert "the first 3 requests, sent one by one, all failed" in said
     assert "overloaded" in said
     # A folder stands in nobody's way where nothing has begun.
     code, _, said = bench(asked, "--judge", "openai:http://127.0.0.1:1/v1#a", "--rates", "5", "--out", tmp_path / "no")
@@ -164,10 +164,10 @@ def endedbench(*arguments: str | Path) -> tuple[int, bytes, str]:
         (["FILE", "--judge", "simulated:a?rpm=60", "--rates", "1"], "a load test sets the load itself"),
         (["FILE", "--judge", "simulated:a", "--judge", "simulated:a?noise=1", "--rates", "1"], "two judges"),
         (["FILE", "--judge", "openai:http://me:secret@host/v1#a", "--rates", "1"], "holds a user name or a password"),
-        (["FILE", "--judge", "simulated:a", "--arrivals", "replay"], "need a time of each request"),
+        (["FILE", "--judge", "simulated:a", "--arrivals", "replay"], "need a time for each request"),
         (["FILE", "--judge", "simulated:a", "--rates", "1", "--slo", "speed<3s"], "unknown figure 'speed'"),
         (["--resume", "FOLDER", "--rates", "4"], "leave out --rates"),
-        (["--resume", "FOLDER"], "not the folder of a load test"),
+        (["--resume", "FOLDER"], "not a load test"),
     ],
 )
 def test_what_is_wrong_is_named(asked: Path, tmp_path: Path, arguments: list[str], named: str) -> None:

@@ -103,7 +103,7 @@ def test_judgments_have_their_prompt_and_what_was_said_of_it_as_reference(tmp_pa
     assert (first.reference, first.item, other.reference, other.item) == (7.0, "81", None, "81")
     assert other.messages[0].role == "system"
     assert "[[rating]]" in other.messages[0].content
-    assert "1 of 2 prompts hold no instruction" in work.notes[0]
+    assert "1 of 2 prompts contain no instruction" in work.notes[0]
     prompts = lines(tmp_path / "prompts.jsonl", {"name": "multi-turn", "system_prompt": "Judge the second turn."})
     given = open_workload(file, WorkloadOptions(prompts=Path(prompts)))
     assert ("Judge the second turn.", "And pepper?") in told(given)
@@ -190,7 +190,7 @@ def test_chat_requests_keep_their_times_and_form(tmp_path: Path) -> None:
         ([{"question_id": 1, "user_prompt": "x", "score": "good"}], "field 'score': expected a number, found 'good'"),
         ([{"question": "x", "answer": ""}, {"question": "x", "reply": "y"}], "jsonl:2: field 'answer'"),
         ([{"colour": "red"}], "they have: colour"),
-        ([], "holds no record"),
+        ([], "contains no record"),
     ],
 )  # fmt: skip
 def test_mistakes_in_files_are_told_with_their_place(tmp_path: Path, records: list[Any], message: str) -> None:
@@ -203,8 +203,8 @@ def test_mistakes_in_files_are_told_with_their_place(tmp_path: Path, records: li
 @case_table(
     ("source", "message"),
     [
-        ("nowhere", "there is no such run folder or file"),
-        ("kieval:x.jsonl", "give the folder of a run of it"),
+        ("nowhere", "no such run folder or file"),
+        ("kieval:x.jsonl", "give the folder of a run instead"),
         ("nothing:x.jsonl", "unknown scenario 'nothing'"),
         ("synthetic:prompt=10", "synthetic:output: is missing"),
         ("synthetic:prompt=normal(1,2),output=5", "prompt=normal(1,2): expected a number, constant(N)"),
@@ -220,7 +220,7 @@ def test_mistakes_in_names_are_told(source: str, message: str) -> None:
 
 def test_a_load_test_is_not_taken_for_a_run(tmp_path: Path) -> None:
     (tmp_path / "load.json").write_text("{}")
-    with pytest.raises(ConfigurationError, match="is a load test and no run; `viva judge load --resume"):
+    with pytest.raises(ConfigurationError, match="is a load test, not a run; `viva judge load --resume"):
         open_workload(str(tmp_path))
 
 

@@ -104,7 +104,7 @@ def test_a_late_attempt_overwrites_nothing(tmp_path: Path) -> None:
     again = Attempt(out, part.id, tmp_path / "s")
     (again.root / "attempt.json").write_bytes(orjson.dumps({"attempt": 1, "basis": {part.cells[0].name: None}}))
     again.publish([part.cells[0].name], None, tmp_path / "late")
-    with pytest.raises(ClusterError, match="stays as it is"):
+    with pytest.raises(ClusterError, match="left as it is"):
         commit_attempt(out, part.id, again.number, tmp_path)
     assert journals(out) == before
     assert not (out / "attempts" / part.id).exists()
@@ -180,7 +180,7 @@ def test_a_folder_that_is_not_shared_is_told(tmp_path: Path) -> None:
     [part] = _parts(_begun(write_file(tmp_path, candidates=_ONE), tmp_path / "out"))
     told = run_task(_order(tmp_path / "elsewhere", part))
     assert told["error"]["type"] == "ClusterError"
-    assert "must be shared" in told["error"]["message"]
+    assert "storage that all machines share" in told["error"]["message"]
 
 
 def test_what_is_missing_is_named_with_the_model_that_needs_it() -> None:
@@ -199,7 +199,7 @@ def test_what_is_missing_is_named_with_the_model_that_needs_it() -> None:
     assert demand.missing([small, {**small, "GPU": 2.0, "fast": 1.0}]) is None
     apart = [{**small, "GPU": 4.0}, {**small, "fast": 2.0}]
     assert "no single machine has all" in (demand.missing(apart) or "")
-    assert "free is 0" in demand.occupied({"CPU": 4.0})
+    assert "0 free" in demand.occupied({"CPU": 4.0})
 
 
 @given(st.lists(st.dictionaries(st.sampled_from(["CPU", "GPU", "x"]), st.floats(0, 8)), max_size=4))
@@ -212,11 +212,11 @@ def test_nothing_is_missing_exactly_where_one_machine_has_all(machines: list[dic
 @pytest.mark.parametrize(
     ("resources", "expected"),
     [
-        ({"nobody": {"num_gpus": 1}}, "resources.nobody: no model of this sweep is called that; they are"),
+        ({"nobody": {"num_gpus": 1}}, "resources.nobody: no model of this sweep has this label; the labels are"),
         ({"a": {"gpus": 1}}, "resources.a.gpus: unknown setting"),
-        ({"a": {"num_gpus": 1.5}}, "resources.a.num_gpus: above 1 it is a whole number, found 1.5"),
+        ({"a": {"num_gpus": 1.5}}, "resources.a.num_gpus: expected a whole number above 1, found 1.5"),
         ({"a": {"num_cpus": -1}}, "resources.a.num_cpus"),
-        ({"a": {"resources": {"GPU": 1}}}, "write num_cpus, num_gpus or memory"),
+        ({"a": {"resources": {"GPU": 1}}}, "use num_cpus, num_gpus or memory"),
         ({"a": {"resources": {"x": -1}}}, "expected 0 or more, found -1"),
     ],
 )

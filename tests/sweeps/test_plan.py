@@ -158,7 +158,7 @@ def test_a_rule_that_stops_early_is_among_what_could_be(tmp_path: Path) -> None:
     plan = Plan(file, out, simulations=2)
     assert plan.conversations == 285
     [row] = [one for one in PlanReport(plan).changes if one.change.startswith("until")]
-    assert row.change == "until: {half_width: 15}, as far as the scores so far tell"
+    assert row.change == "until: {half_width: 15} (estimated from the scores so far)"
     assert 0 < row.seconds < 0.8 * plan.prediction.seconds.value
 
 
@@ -171,7 +171,7 @@ def test_a_pilot_that_fills_the_slots_of_a_local_model_once_is_said_to_be_short(
     pilot.clock.run(pilot.run)
     plan = Plan(file, tmp_path / "out", simulations=2)
     assert plan.rounds == 1.5
-    assert any("32 and more (a larger --pilot)" in note for note in PlanReport(plan).notes())
+    assert any("32 or more (a larger --pilot)" in note for note in PlanReport(plan).notes())
     seconds = plan.prediction.seconds
     assert seconds.high > 1.2 * seconds.value
 

@@ -120,7 +120,7 @@ def test_two_raylets_hold_a_sweep_and_lose_a_worker(
     place.rename(many / cell / "shards" / place.name)
     merged = subprocess.run([sys.executable, "-m", "viva", "sweep", "merge", many], capture_output=True, check=False)
     assert merged.returncode == 3
-    assert b"doubled: in shard 2/2" in merged.stderr
+    assert b"duplicated: in shard 2/2" in merged.stderr
 
 
 def test_a_part_that_no_machine_can_hold_ends_in_a_timeout_that_names_what_is_missing(

@@ -94,7 +94,7 @@ def test_three_processes_one_killed_and_run_again_report_what_one_process_report
     for process in (several[0], several[2]):
         code, _, told = ended(process)
         assert code == 0, told
-    assert any("missing: of shard 2/3" in problem for one in merge_sweep(out) for problem in one.problems)
+    assert any("missing: from shard 2/3" in problem for one in merge_sweep(out) for problem in one.problems)
 
     code, _, told = ended(started("sweep", file, "--out", out, "--shard", "2/3"))
     assert code == 0, told
@@ -177,7 +177,7 @@ def test_shards_held_on_other_disks_are_copied_together(tmp_path: Path) -> None:
     for index in (1, 2):
         _held(file, tmp_path / f"disk-{index}", index, 2)
         shutil.copytree(tmp_path / f"disk-{index}", tmp_path / "out", dirs_exist_ok=True)
-    with pytest.warns(JournalNotice, match="4 of 4 cells are held in shards that are not merged"):
+    with pytest.warns(JournalNotice, match="4 of 4 cells are in unmerged shards"):
         assert {cell.folder for cell in recorded_cells(tmp_path / "out")} == {None}
     assert {one.state for one in merge_sweep(tmp_path / "out")} == {"merged"}
     assert _reports(tmp_path / "out") == _reports(tmp_path / "whole")
@@ -219,7 +219,7 @@ def test_a_part_that_went_on_by_itself_is_not_replaced(tmp_path: Path) -> None:
     shutil.copytree(tmp_path / "other" / "cells" / ONE / "shards", out / "cells" / ONE / "shards", dirs_exist_ok=True)
     cell = _only(out, partial=True)
     assert cell.state == "refused"
-    assert "has gone on by itself" in cell.problems[0]
+    assert "was resumed after a partial merge" in cell.problems[0]
 
 
 def test_a_shard_run_twice_is_refused_with_its_conversations(tmp_path: Path) -> None:
@@ -229,13 +229,13 @@ def test_a_shard_run_twice_is_refused_with_its_conversations(tmp_path: Path) -> 
     [(share, place)] = shards_of(tmp_path / "elsewhere" / "cells" / ONE)
     shutil.copytree(place, out / "cells" / ONE / "shards" / place.name)
     told = _refusal(out)
-    assert "doubled" in told
+    assert "duplicated" in told
     assert "2 conversations: a/" in told
     assert told.count("shard 2/3 (attempt ") == 2
     assert share.attempt in told
-    assert "doubled" in _refusal(out, partial=True)
+    assert "duplicated" in _refusal(out, partial=True)
     [run] = _held(file, out, 2).runs
-    assert "begun more than once" in str(run.error)
+    assert "started more than once" in str(run.error)
     shutil.rmtree(out / "cells" / ONE / "shards" / place.name)
     assert _only(out).state == "merged"
 
@@ -244,7 +244,7 @@ def test_shards_that_overlap_are_refused(tmp_path: Path) -> None:
     file, out = _small(tmp_path), tmp_path / "out"
     _all_held(file, out, 2)
     [run] = _held(file, out, 1, 3).runs
-    assert "holds shards of 2" in str(run.error)
+    assert "is divided into 2 shards" in str(run.error)
     _held(file, tmp_path / "elsewhere", 1, 3)
     [(_, place)] = shards_of(tmp_path / "elsewhere" / "cells" / ONE)
     shutil.copytree(place, out / "cells" / ONE / "shards" / place.name)
@@ -274,7 +274,7 @@ def test_a_shard_that_still_runs_is_refused(tmp_path: Path) -> None:
     running = RunFolder.open(shards_of(out / "cells" / ONE)[1][1])
     running.lock()
     assert "shard 2/3" in _refusal(out)
-    assert "still runs" in _refusal(out)
+    assert "is running" in _refusal(out)
     [run] = _held(file, out, 2).runs
     assert run.state == "done", "it is at its end, so nothing is written"
     running.unlock()
@@ -315,17 +315,17 @@ def test_one_process_and_shards_do_not_mix(tmp_path: Path) -> None:
     file, out = _small(tmp_path), tmp_path / "out"
     _held(file, out, 1)
     [run] = swept(file, out, VirtualClock()).runs
-    assert "held in shards: go on with --shard 1/3 to 3/3" in str(run.error)
+    assert "run in shards: continue with --shard 1/3 to 3/3" in str(run.error)
     swept(file, tmp_path / "whole", VirtualClock())
     assert [run.state for run in _held(file, tmp_path / "whole", 1).runs] == ["done"]
     shutil.copytree(out / "cells" / ONE / "shards", tmp_path / "whole" / "cells" / ONE / "shards")
-    assert "one process began, and shards besides" in _only(tmp_path / "whole").problems[0]
+    assert "contains a run of one process and shards" in _only(tmp_path / "whole").problems[0]
 
 
 @pytest.mark.parametrize(
     ("said", "portion", "expected"),
     [
-        ({"until": {"half_width": 20.0}}, SweepSlice(None, Shard(1, 2)), "rule .until. looks at all"),
+        ({"until": {"half_width": 20.0}}, SweepSlice(None, Shard(1, 2)), "rule under .until. needs all"),
         ({"until": "decided"}, SweepSlice("1"), "compares its candidate with 1 others"),
         ({"interviews": {**INTERVIEWS, "max_cost": 1.0}}, SweepSlice(None, Shard(1, 2)), "max_cost: a budget"),
     ],

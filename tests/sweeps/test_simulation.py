@@ -175,13 +175,13 @@ def test_prices_are_of_the_public_api_with_their_date(monkeypatch: pytest.Monkey
     price = price_of("openai:gpt-4o-mini-2024-07-18?label=m")
     assert price is not None
     assert price.cost(1e6, 1e6) == pytest.approx(0.75)
-    assert price.source.endswith("2026-04, as several copies say")
+    assert price.source.endswith("2026-04, according to several copies")
     tables = yaml.safe_load((files("viva.sweeps") / "models" / "prices.yaml").read_text())
     for table in tables:
         for name in table["models"]:  # each line has a date and says what kind of source it has
             known = price_of(f"{table['kind']}:{name}")
             assert known is not None
-            assert re.search(r"; 20\d\d-\d\d, as (several copies say|one copy says)$", known.source)
+            assert re.search(r"; 20\d\d-\d\d, according to (several copies|one copy)$", known.source)
     own = price_of("openai:gpt-4o-mini?price_in=1&price_out=3")
     assert own is not None
     assert (own.prompt, own.completion, own.source) == (1.0, 3.0, "")
@@ -192,7 +192,7 @@ def test_prices_are_of_the_public_api_with_their_date(monkeypatch: pytest.Monkey
     assert price_of("openai:gpt-4o-mini-search-preview") is None
     monkeypatch.setenv("OPENAI_BASE_URL", "http://127.0.0.1:1/v1")
     assert price_of("openai:gpt-4o-mini") is None
-    with pytest.raises(ConfigurationError, match="price of openai:gpt-4o-mini is not known"):
+    with pytest.raises(ConfigurationError, match="price of openai:gpt-4o-mini is unknown"):
         require_prices(1.0, ["simulated:a", "openai:gpt-4o-mini"])
     require_prices(None, ["openai:gpt-4o-mini"])
 

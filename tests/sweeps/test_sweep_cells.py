@@ -214,13 +214,13 @@ def test_a_folder_with_something_else_is_refused(tmp_path: Path) -> None:
     file = write_file(tmp_path)
     (tmp_path / "out").mkdir()
     (tmp_path / "out" / "letter.txt").write_text("mine")
-    with pytest.raises(ConfigurationError, match="not the folder of a sweep"):
+    with pytest.raises(ConfigurationError, match="is not a sweep"):
         swept(file, tmp_path / "out")
-    with pytest.raises(ConfigurationError, match="not the folder of a sweep"):
+    with pytest.raises(ConfigurationError, match="is not a sweep"):
         recorded_cells(tmp_path / "out")
     swept(file, tmp_path / "other")
     run = next((tmp_path / "other").rglob("manifest.json")).parent
-    with pytest.raises(ConfigurationError, match="holds a run, not a sweep"):
+    with pytest.raises(ConfigurationError, match="contains a run, not a sweep"):
         swept(file, run)
 
 

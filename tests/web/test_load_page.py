@@ -27,7 +27,8 @@ def test_it_opens_without_complaint_and_fits(browser: Browser, page_file: Path, 
     assert page.requests == [page_file.resolve().as_uri()]
     assert page.evaluate("document.scrollingElement.scrollWidth <= innerWidth && innerWidth") == width
     told = "document.querySelector('h1').textContent"
-    assert page.evaluate(told) == "2 of 3 judges judge otherwise under load: flat first at 8/s, small first at 4/s."
+    verdict = "The verdicts of 2 of 3 judges change under load: flat from 8 requests/s, small from 4 requests/s."
+    assert page.evaluate(told) == verdict
     sizes = """[...document.querySelectorAll('svg')].flatMap(svg => [...svg.querySelectorAll('text')].map(text =>
         parseFloat(getComputedStyle(text).fontSize) * svg.getBoundingClientRect().width / svg.viewBox.baseVal.width))"""
     assert page.evaluate(f"Math.min(...{sizes})") >= 8
@@ -37,7 +38,7 @@ def test_it_opens_without_complaint_and_fits(browser: Browser, page_file: Path, 
 
 def test_its_tables_sort(browser: Browser, page_file: Path) -> None:
     page = browser.open(page_file, 1280)
-    table = "[...document.querySelectorAll('table')].find(one => one.caption.textContent.startsWith('Judgement'))"
+    table = "[...document.querySelectorAll('table')].find(one => one.caption.textContent.startsWith('Verdicts under'))"
     same = f"[...{table}.tBodies[0].rows].map(row => parseFloat(row.cells[5].textContent))"
     before = page.evaluate(same)
     page.evaluate(f"{table}.querySelectorAll('thead button')[5].click()")

@@ -144,14 +144,14 @@ def next_question(store: GradeStore, grader: Grader, after: int | None) -> int |
     """The question to go on with behind this one: the next of one's own, else a new one, else one that was put off."""
     without = seen_questions(store, grader)
     if after is None:
-        seat = next_assignment(store, grader, without=without)
+        seat = next_assignment(store, grader, excluded=without)
         return None if seat is None else seat.question
     mine = assignments_of(store, grader)
     numbers = [seat.question for seat in mine]
     if after in numbers[:-1]:
         return numbers[numbers.index(after) + 1]
     open_ = [seat.question for seat in mine if not seat.finished]
-    if len(open_) < _MAX_OPEN and (seat := claim_assignment(store, grader, without=without)) is not None:
+    if len(open_) < _MAX_OPEN and (seat := claim_assignment(store, grader, excluded=without)) is not None:
         return seat.question
     return next((number for number in open_ if number != after), None)
 

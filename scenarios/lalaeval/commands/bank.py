@@ -1,4 +1,4 @@
-"""``viva grade bank …``: pairs into the question bank and out of it, and their way from draft to accepted."""
+"""Commands `viva grade bank …`: import and export of question–answer pairs, and their review."""
 
 from __future__ import annotations
 
@@ -24,18 +24,16 @@ if TYPE_CHECKING:
 app = typer.Typer(
     cls=CommandGroup,
     name="bank",
-    help="The question bank: pairs in and out, and their way from draft to accepted.",
+    help="Question bank: import, review and export question–answer pairs.",
     no_args_is_help=True,
     context_settings=HELP,
     rich_markup_mode=None,
 )
 ProjectFolder = Annotated[Path, typer.Argument(metavar="PROJECT", help="Project folder.")]
-Ids = Annotated[list[str] | None, typer.Argument(metavar="ID", help="Questions by their ids.")]
-Author = Annotated[str | None, typer.Option("--by", metavar="NAME", help="Who does it (default: your login name).")]
-Every = Annotated[bool, typer.Option("--all", help="All questions of which it can be done.")]
-Today = Annotated[
-    str | None, typer.Option("--day", metavar="DATE", help="The day for validity periods (default: today).")
-]
+Ids = Annotated[list[str] | None, typer.Argument(metavar="ID", help="Question ids.")]
+Author = Annotated[str | None, typer.Option("--by", metavar="NAME", help="Your name (default: your login name).")]
+Every = Annotated[bool, typer.Option("--all", help="All eligible questions.")]
+Today = Annotated[str | None, typer.Option("--day", metavar="DATE", help="Day for validity periods (default: today).")]
 
 
 def import_(
@@ -43,7 +41,7 @@ def import_(
     file: Annotated[Path, typer.Argument(metavar="FILE", help="CSV, TSV or JSONL of question–answer pairs.")],
     author: Author = None,
 ) -> None:
-    """Take pairs in as drafts; a known id with other content is a draft again, and its earlier versions stay."""
+    """Import pairs as drafts; a known id with new content becomes a draft again, and its earlier versions are kept."""
     from ..project import Project
     from ..question_bank import Bank, read_pairs
 
@@ -51,11 +49,9 @@ def import_(
     pairs = read_pairs(file, opened)
     with Bank.open(opened) as bank:
         result = bank.put(pairs, _author(author))
-        print(
-            f"{bank.path}: {len(result.new)} new, {len(result.changed)} changed, {len(result.unchanged)} as they were"
-        )
-        moved = {*result.new, *result.changed}
-        _print_problems(opened, bank, date.today(), only=moved)
+        print(f"{bank.path}: {len(result.new)} new, {len(result.changed)} changed, {len(result.unchanged)} unchanged")
+        affected = {*result.new, *result.changed}
+        _print_problems(opened, bank, date.today(), only=affected)
 
 
 def export(
@@ -66,7 +62,7 @@ def export(
         typer.Option("--state", metavar="draft|inspected|accepted|returned", help="Only questions in this state."),
     ] = None,
 ) -> None:
-    """Write pairs to a file that `import` reads back."""
+    """Export pairs to a file that `import` can read."""
     from ..project import Project
     from ..question_bank import Bank, write_pairs
 
@@ -82,12 +78,12 @@ def list_(
         typer.Option("--state", metavar="draft|inspected|accepted|returned", help="Only questions in this state."),
     ] = None,
     dimension: Annotated[
-        str | None, typer.Option("--dimension", metavar="PATH", help="Only this dimension, or below it.")
+        str | None, typer.Option("--dimension", metavar="PATH", help="Only this dimension and those below it.")
     ] = None,
     day: Today = None,
     json: Annotated[bool, typer.Option("--json", help="Print JSON instead of tables.")] = False,
 ) -> None:
-    """List the questions, what the plan still wants, and what stands out: no source, expired, near duplicates."""
+    """List the questions, what the plan still needs, and problems: no source, expired, near duplicates."""
     from viva.cli.output import print_json, print_tables
 
     from ..project import Project
@@ -96,43 +92,45 @@ def list_(
     opened, on = Project.open(project), _parse_day(day)
     with Bank.open(opened) as bank:
         entries = bank.entries()
-        chosen = [
+        selected = [
             entry for entry in entries if _parse_state(state) in (None, entry.state) and _is_within(entry, dimension)
         ]
         plan = compare_with_plan(entries, opened, on)
-        alike = find_near_duplicates([entry.pair for entry in entries], opened.file.duplicates)
-        against = {entry.pair.id: pair_problems(entry.pair, opened, on) for entry in entries}
-        reasons = {entry.pair.id: bank.reason(entry.pair.id) for entry in chosen if entry.state == "returned"}
+        duplicates = find_near_duplicates([entry.pair for entry in entries], opened.file.duplicates)
+        problems_by_id = {entry.pair.id: pair_problems(entry.pair, opened, on) for entry in entries}
+        reasons = {entry.pair.id: bank.reason(entry.pair.id) for entry in selected if entry.state == "returned"}
     if json:
         print_json({
-            "questions": [entry.pair.to_record() | {"state": entry.state, "problems": against[entry.pair.id]}
-                          for entry in chosen],
+            "questions": [entry.pair.to_record() | {"state": entry.state, "problems": problems_by_id[entry.pair.id]}
+                          for entry in selected],
             "plan": [asdict(row) for row in plan],
-            "near_duplicates": [asdict(duplicate) for duplicate in alike],
+            "near_duplicates": [asdict(duplicate) for duplicate in duplicates],
         })  # fmt: skip
         return
-    header = ["id", "state", "dimension", "difficulty", "question", "to be said"]
-    remarks = {name: "; ".join([*problems, *filter(None, [reasons.get(name)])]) for name, problems in against.items()}
+    header = ["id", "state", "dimension", "difficulty", "question", "notes"]
+    remarks = {
+        name: "; ".join([*problems, *filter(None, [reasons.get(name)])]) for name, problems in problems_by_id.items()
+    }
     rows = [[entry.pair.id, entry.state, entry.pair.dimension, entry.pair.difficulty, _shorten(entry.pair.text),
         remarks[entry.pair.id]]
-            for entry in chosen]  # fmt: skip
+            for entry in selected]  # fmt: skip
     if not any(row[-1] for row in rows):
         header, rows = header[:-1], [row[:-1] for row in rows]
     tables: list[Table] = [(f"Questions of {opened.file.title}", header, rows), (
-        f"Plan against the bank on {on}",
-        ["dimension", "difficulty", "wanted", "accepted", "missing", "under way"],
+        f"Plan compared with the bank on {on}",
+        ["dimension", "difficulty", "planned", "accepted", "missing", "under way"],
         [[row.dimension, row.difficulty, str(row.wanted), str(row.accepted),
           str(max(0, row.wanted - row.accepted)), str(row.under_way)] for row in plan],
     ), (
         "Near duplicates",
-        ["question", "and", "likeness"],
-        [[duplicate.first, duplicate.second, f"{duplicate.likeness:.2f}"] for duplicate in alike],
+        ["question", "similar to", "likeness"],
+        [[duplicate.first, duplicate.second, f"{duplicate.likeness:.2f}"] for duplicate in duplicates],
     )]  # fmt: skip
     print_tables(tables)
 
 
 def show(project: ProjectFolder, name: Annotated[str, typer.Argument(metavar="ID", help="The question's id.")]) -> None:
-    """Print a question with its history: every version, and who did what when."""
+    """Show a question with its history: every version, and who did what and when."""
     from viva.cli.output import print_text
     from viva.reports.tables import escape_controls
 
@@ -158,10 +156,10 @@ def inspect(
     project: ProjectFolder,
     ids: Ids = None,
     every: Every = False,
-    note: Annotated[str, typer.Option("--note", metavar="TEXT", help="What was seen.")] = "",
+    note: Annotated[str, typer.Option("--note", metavar="TEXT", help="Note for the history.")] = "",
     author: Author = None,
 ) -> None:
-    """Record that drafts were looked at and keep the criteria; --all leaves out those with a problem."""
+    """Mark drafts as inspected; --all skips those with a problem."""
     from ..question_bank import pair_problems
 
     def is_ready(opened: Project, entry: BankEntry) -> bool:
@@ -174,7 +172,7 @@ def inspect(
         is_ready,
         lambda bank, names: bank.inspect(names, _author(author), note),
         "inspected",
-        "there is no draft without a problem (viva grade bank list)",
+        "no draft without a problem (see viva grade bank list)",
     )
 
 
@@ -182,10 +180,10 @@ def accept(
     project: ProjectFolder,
     ids: Ids = None,
     every: Every = False,
-    note: Annotated[str, typer.Option("--note", metavar="TEXT", help="What was seen.")] = "",
+    note: Annotated[str, typer.Option("--note", metavar="TEXT", help="Note for the history.")] = "",
     author: Author = None,
 ) -> None:
-    """Accept inspected questions: evaluations draw from these. None is accepted without a source."""
+    """Accept inspected questions, from which evaluations draw. A question without a source is never accepted."""
 
     def is_ready(opened: Project, entry: BankEntry) -> bool:
         return entry.state == "inspected"
@@ -197,17 +195,17 @@ def accept(
         is_ready,
         lambda bank, names: bank.accept(names, _author(author), note),
         "accepted",
-        "no question is inspected and waits (viva grade bank inspect)",
+        "no inspected question (see viva grade bank inspect)",
     )
 
 
 def return_(
     project: ProjectFolder,
-    ids: Annotated[list[str], typer.Argument(metavar="ID", help="Questions by their ids.")],
+    ids: Annotated[list[str], typer.Argument(metavar="ID", help="Question ids.")],
     reason: Annotated[str, typer.Option("--reason", metavar="TEXT", help="What the designer should fix.")],
     author: Author = None,
 ) -> None:
-    """Return questions to their designers, with the reason; imported again with other content they are drafts."""
+    """Return questions to their designers with a reason; imported again with new content they become drafts."""
     _move_pairs(
         project,
         ids,
@@ -227,14 +225,14 @@ def _move_pairs(
     state: str,
     none: str = "",
 ) -> None:
-    """``none``: what is said where --all chooses nothing."""
+    """Move pairs to another state; `none` is the message if --all selects nothing."""
     from viva.engine.errors import ConfigurationError
 
     from ..project import Project
     from ..question_bank import Bank
 
     if bool(ids) == every:
-        raise ConfigurationError("name questions by their ids, or give --all")
+        raise ConfigurationError("give question ids, or --all")
     opened = Project.open(project)
     with Bank.open(opened) as bank:
         names = list(ids or [entry.pair.id for entry in bank.entries() if is_ready(opened, entry)])
@@ -243,7 +241,7 @@ def _move_pairs(
 
 
 def _print_problems(opened: Project, bank: Bank, on: date, only: set[str]) -> None:
-    """Point out on stderr what is to be said of these questions."""
+    """Print the problems of these questions on stderr."""
     from viva.reports.tables import one_line
 
     from ..question_bank import find_near_duplicates, pair_problems
@@ -263,12 +261,16 @@ def _print_problems(opened: Project, bank: Bank, on: date, only: set[str]) -> No
 def _author(name: str | None) -> str:
     try:
         return name or getpass.getuser()
-    except (OSError, KeyError):  # nobody is logged in, as in a container
+    except (OSError, KeyError):  # no login name, as in a container
         return "unknown"
 
 
 def _parse_state(state: str | None) -> State | None:
-    """:raises ConfigurationError: there is no such state."""
+    """Parse the name of a state.
+
+    Raises:
+        ConfigurationError: There is no such state.
+    """
     from viva.engine.errors import ConfigurationError
 
     from ..question_bank import STATES
@@ -280,7 +282,11 @@ def _parse_state(state: str | None) -> State | None:
 
 
 def _parse_day(day: str | None) -> date:
-    """:raises ConfigurationError: it is no day."""
+    """Parse a day; today if None.
+
+    Raises:
+        ConfigurationError: It is not a day.
+    """
     from viva.engine.errors import ConfigurationError
 
     try:

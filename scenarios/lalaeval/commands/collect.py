@@ -1,4 +1,4 @@
-"""``viva grade collect``: draw a round's questions, collect the candidates' answers, and make the grading folder."""
+"""Command `viva grade collect`: draw a round's questions, collect answers, and make the grading folder."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ if TYPE_CHECKING:
     from ..project import Counts, Project
     from ..rounds import Round, RoundKind
 
-_NO_CANDIDATE = "name the models that answer: --candidate MODEL (repeatable)"
+_NO_CANDIDATE = "give the models that answer: --candidate MODEL (repeatable)"
 EXAMPLE = """\b
 Examples:
   viva grade collect library --candidate openai:gpt-4o --candidate llama:ours.gguf --round 2026-06
   viva grade collect library --trial --candidate openai:gpt-4o -n 8
 
-The same command goes on with a round that was interrupted."""
+Run the same command again to resume an interrupted round."""
 
 
 def collect(
@@ -32,38 +32,45 @@ def collect(
     round_name: Annotated[
         str | None,
         typer.Option(
-            "--round", metavar="NAME", help="The round's name (default: the one under way, else a new number)."
+            "--round", metavar="NAME", help="Name of the round (default: the unfinished one, else a new number)."
         ),
     ] = None,
     trial: Annotated[
-        bool, typer.Option("--trial", help="A trial round: every grader grades all of it, for training.")
+        bool, typer.Option("--trial", help="Make a trial round, in which every grader grades everything, for training.")
     ] = False,
-    n: Annotated[int | None, typer.Option("-n", min=1, help="So many questions of all, instead of the quota.")] = None,
+    n: Annotated[
+        int | None, typer.Option("-n", min=1, help="Number of questions overall, instead of the quota.")
+    ] = None,
     quota: Annotated[
-        str | None, typer.Option("--quota", metavar="simple=2,difficult=1", help="So many of each dimension.")
+        str | None,
+        typer.Option(
+            "--quota", metavar="simple=2,difficult=1", help="Number of questions per dimension, by difficulty."
+        ),
     ] = None,
     seed: Annotated[int | None, typer.Option("--seed", help="Seed of the draw (default: the project's).")] = None,
     reuse: Annotated[
         bool,
-        typer.Option("--reuse-questions", help="Draw questions of trials for evaluations too, and the reverse."),
+        typer.Option("--reuse-questions", help="Allow questions of trials in evaluations, and vice versa."),
     ] = False,
     temperature: Annotated[
         float | None, typer.Option("--temperature", help="Sampling temperature of the candidates (default: 0).")
     ] = None,
     candidate_tokens: Annotated[
-        int | None, typer.Option("--candidate-tokens", min=1, help="Longest answer to a round of a question.")
+        int | None, typer.Option("--candidate-tokens", min=1, help="Token limit of an answer to a round of a question.")
     ] = None,
     pack: Annotated[str | None, typer.Option("--pack", help="Prompt pack (default: lalaeval).")] = None,
-    concurrency: Annotated[int | None, typer.Option("--concurrency", min=1, help="Conversations in flight.")] = None,
+    concurrency: Annotated[
+        int | None, typer.Option("--concurrency", min=1, help="Maximum number of conversations in flight.")
+    ] = None,
     max_cost: Annotated[
         float | None, typer.Option("--max-cost", metavar="COST", help="Start nothing new beyond this cost.")
     ] = None,
-    retry_failed: Annotated[bool, typer.Option("--retry-failed", help="Ask again where a model failed.")] = False,
+    retry_failed: Annotated[bool, typer.Option("--retry-failed", help="Retry failed conversations.")] = False,
     max_failures: Annotated[
-        int, typer.Option("--max-failures", min=0, help="Missing answers with which graders may begin.")
+        int, typer.Option("--max-failures", min=0, help="Number of missing answers with which grading may begin.")
     ] = 0,
 ) -> None:
-    """Draw questions, collect answers, and make the grading folder of a round; the same command goes on."""
+    """Draw questions, collect answers, and make a round's grading folder; run it again to resume."""
     from viva.cli.run import exit_with, run_launch
     from viva.engine.errors import ConfigurationError
     from viva.grading.store import GRADES_FILE
@@ -74,12 +81,12 @@ def collect(
     from .grading_folder import make_grading_folder
 
     if n is not None and quota is not None:
-        raise ConfigurationError("-n and --quota: give one of them")
+        raise ConfigurationError("-n and --quota: give only one of them")
     opened = Project.open(project)
     kind: RoundKind = "trial" if trial else "evaluation"
     name = round_name or _next_round_name(opened)
     if not candidate and not is_round(opened.round(name)):
-        raise ConfigurationError(_NO_CANDIDATE)  # before anything is drawn
+        raise ConfigurationError(_NO_CANDIDATE)  # before any question is drawn
     round_ = _open_or_make_round(opened, name, kind, seed, n, _parse_quota(quota, opened), reuse=reuse)
     options: dict[str, Any] = {"candidate": candidate, "temperature": temperature, "candidate_tokens": candidate_tokens}
     options |= {"pack": pack, "concurrency": concurrency, "max_cost": max_cost}
@@ -90,26 +97,30 @@ def collect(
     outcome, grades = result.outcome, round_.path / GRADES_FILE
     if outcome.how == "done" and outcome.failed <= max_failures and not grades.exists():
         held_back = _print_barred(opened, kind)
-        lacking = make_grading_folder(round_, held_back)
-        if lacking:
-            print(f"viva: note: questions that lack an answer: {lacking}; the others are graded", file=sys.stderr)
+        incomplete = make_grading_folder(round_, held_back)
+        if incomplete:
+            print(
+                f"viva: note: {count_of(incomplete, 'question')} without an answer; the others can be graded",
+                file=sys.stderr,
+            )
     try:
         exit_with(launch, result, max_failures)
-    finally:  # what comes next is the last line
+    finally:  # the next step is the last line
         if grades.exists():
             gold = f" and {count_of(len(round_.gold), 'gold question')}" if round_.gold else ""
             candidates = count_of(len(launch.prepared.lineups), "candidate")
             answered = f"{count_of(len(round_.pairs), 'question')}{gold}, {candidates}"
             print(f"{round_.path}: {answered}, ready to grade: viva grade serve {round_.path}")
         elif outcome.how == "done":
-            print(f"viva: missing answers: {outcome.failed}; ask again with --retry-failed, or begin without them with "
+            print(f"viva: missing answers: {outcome.failed}; retry with --retry-failed, or begin without them with "
                   f"--max-failures {outcome.failed}", file=sys.stderr)  # fmt: skip
 
 
 def launch_collection(round_: Round, options: dict[str, Any], *, retry_failed: bool = False) -> Launch:
-    """The run that collects a round's answers: a new one, or the one that was begun.
+    """Return the run that collects a round's answers, new or resumed.
 
-    :raises ConfigurationError: no candidate is named, or the run was begun with other settings.
+    Raises:
+        ConfigurationError: No candidate is given, or the run was started with other settings.
     """
     from viva.cli.options import read_settings
     from viva.engine.errors import ConfigurationError
@@ -122,7 +133,7 @@ def launch_collection(round_: Round, options: dict[str, Any], *, retry_failed: b
         circumstances = SCENARIO.settings.circumstances
         fixed = sorted(options.keys() - circumstances)
         if fixed:
-            raise ConfigurationError(f"{', '.join(fixed)}: name the candidates too, or leave it out to go on as begun")
+            raise ConfigurationError(f"{', '.join(fixed)}: give the candidates too, or omit it to resume as before")
         return resumed_run(round_.answers, changes=options, retry_failed=retry_failed)
     if "candidate" not in options:
         raise ConfigurationError(_NO_CANDIDATE)
@@ -153,12 +164,15 @@ def _open_or_make_round(
     with Bank.open(project) as bank:
         round_ = make_round(project, bank, name, kind=kind, seed=seed, n=n, quota=quota, reuse=reuse, day=date.today())
     if project.file.gold and not round_.gold:
-        print("viva: note: the bank has no question with gold answers, so there are no gold questions", file=sys.stderr)
+        print(
+            "viva: note: the bank has no question with gold answers, so the round has no gold questions",
+            file=sys.stderr,
+        )
     return round_
 
 
 def _print_barred(project: Project, kind: RoundKind) -> dict[str, str]:
-    """Who may not grade in an evaluation, said on stderr."""
+    """Return the graders who may not grade in an evaluation, and print them on stderr."""
     from viva.reports.tables import one_line
 
     from .grading_folder import barred_graders
@@ -166,14 +180,14 @@ def _print_barred(project: Project, kind: RoundKind) -> dict[str, str]:
     barred = barred_graders(project) if kind == "evaluation" else {}
     for name, reason in barred.items():
         message = (
-            f"{name} is paused by the deployment gate: {reason}; `viva grade graders FOLDER resume NAME` overrules it"
+            f"{name} is paused by the deployment gate: {reason}; override with `viva grade graders FOLDER resume NAME`"
         )
         print(f"viva: note: {one_line(message)}", file=sys.stderr)
     return barred
 
 
 def _next_round_name(project: Project) -> str:
-    """The round whose answers are still being collected, else the next number."""
+    """Return the round whose answers are still being collected, else the next number."""
     from viva.grading.store import GRADES_FILE
 
     from ..rounds import is_round
@@ -189,7 +203,11 @@ def _next_round_name(project: Project) -> str:
 
 
 def _parse_quota(text: str | None, project: Project) -> dict[str, Counts] | None:
-    """:raises ConfigurationError: it is not DIFFICULTY=COUNT with commas between."""
+    """Parse DIFFICULTY=COUNT, separated by commas.
+
+    Raises:
+        ConfigurationError: It has another form.
+    """
     from viva.engine.errors import ConfigurationError
 
     from ..project import DIFFICULTIES
@@ -202,6 +220,6 @@ def _parse_quota(text: str | None, project: Project) -> dict[str, Counts] | None
         difficulty = next((level for level in DIFFICULTIES if level == name.strip()), None)
         if difficulty is None or not count.strip().isdecimal():
             expected = ", ".join(f"{level}=N" for level in DIFFICULTIES)
-            raise ConfigurationError(f"--quota: expected {expected}, those that are wanted, found '{part}'")
+            raise ConfigurationError(f"--quota: expected some of {expected}, found '{part}'")
         counts[difficulty] = int(count)
     return {path: dict(counts) for path in project.dimensions}

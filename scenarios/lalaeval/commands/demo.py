@@ -1,6 +1,6 @@
-"""``viva grade demo``: an example from its question bank to the report of two rounds, with simulated models and people.
+"""Command `viva grade demo`: an example from question bank to the report of two rounds, with simulated graders.
 
-What was stated of models and people stands beside what the report found, so anybody can see how far it can be trusted.
+The true values of models and people are compared with the report, which shows how far it can be trusted.
 """
 
 from __future__ import annotations
@@ -31,11 +31,11 @@ Comparison = list[dict[str, Any]]
 
 def demo(
     out: Annotated[
-        Path | None, typer.Option("--out", metavar="FOLDER", help="Folder to make (default: runs/grade-demo-TIME).")
+        Path | None, typer.Option("--out", metavar="FOLDER", help="Folder to create (default: runs/grade-demo-TIME).")
     ] = None,
     json: Annotated[bool, typer.Option("--json", help="Print the report as JSON instead of tables.")] = False,
 ) -> None:
-    """Take an example project through trial, evaluation and a second evaluation; no model is needed."""
+    """Run an example project through a trial and two evaluations; no model is needed."""
     from viva.cli.output import print_json, print_tables, print_text
     from viva.orchestration.folders import fresh_folder
     from viva.web.report.html_page import write_page
@@ -66,19 +66,19 @@ def demo(
     else:
         print_tables([gate, second_gate, *report_tables(reports[1]), *_comparison_tables(comparisons)])
     inside = sum(comparison["inside"] for comparison in comparisons)
-    print(f"{first.grades + second.grades:,} grades of people, {first.judged + second.judged:,} of a judge model, "
+    print(f"{first.grades + second.grades:,} grades by people, {first.judged + second.judged:,} by a judge model, "
           f"{first.decided + second.decided} disputes decided; this took {time.monotonic() - began:.1f} s\n"
           f"folder: {folder}", file=sys.stderr)  # fmt: skip
     if not json:
         sentences = [
             *summary_sentences(reports[1]),
-            f"Of {len(comparisons)} values that were stated, {inside} lie in the intervals found.",
+            f"{inside} of {len(comparisons)} true values lie within the estimated intervals.",
         ]
         print_text("\n" + textwrap.fill(" ".join(sentences), _WIDTH) + f"\npage: {page}\n")
 
 
 def report_rounds(first: DemoRound, second: DemoRound) -> tuple[dict[str, Any], dict[str, Any]]:
-    """The reports of both rounds, the second with its changes against the first."""
+    """Return the reports of both rounds, the second with its changes since the first."""
     from ..round_figures import make_report
     from .grading_folder import read_round
 
@@ -89,8 +89,10 @@ def report_rounds(first: DemoRound, second: DemoRound) -> tuple[dict[str, Any], 
 def compare_with_truth(
     first: DemoRound, second: DemoRound, reports: tuple[dict[str, Any], dict[str, Any]]
 ) -> Comparison:
-    """What was stated of candidates and graders of both rounds beside what was found: ``what``, ``round``, ``name``,
-    ``stated``, ``value``, ``low``, ``high`` and whether it is ``inside``. Grades are per cent, severities grades.
+    """Compare true and estimated values of candidates and graders of both rounds.
+
+    Each row has `what`, `round`, `name`, `stated`, `value`, `low`, `high` and whether the true value is `inside`.
+    Grades are per cent, severities grades.
     """
     from viva.grading.store import GradeStore
 
@@ -104,13 +106,13 @@ def compare_with_truth(
     for index, round_ in enumerate((first, second)):
         with GradeStore.open(round_.path) as store:
             deserved.append(deserved_means(store.questions(), store.meta("about")["weights"]))
-            severe = expected_severities(store, habits[index])
+            severities = expected_severities(store, habits[index])
         name, report = round_.path.name, reports[index]
         comparisons += [_comparison_row("grade", name, record["candidate"], deserved[index][record["candidate"]],
             record["grade"]["overall"])
                   for record in report["candidates"]]  # fmt: skip
         comparisons += [
-            _comparison_row("severity", name, record["grader"], severe[record["grader"]], record["severity"])
+            _comparison_row("severity", name, record["grader"], severities[record["grader"]], record["severity"])
             for record in report["graders"]
         ]
     for change in reports[1]["fluctuation"]["changes"]:
@@ -132,9 +134,9 @@ def _comparison_tables(comparisons: Comparison) -> Iterator[Table]:
     from viva.reports.tables import interval, number, signed
 
     titles = {
-        "grade": ("Stated and found: grades of candidates, %", "candidate", 1),
-        "severity": ("Stated and found: severity of graders, in grades below the mean", "grader", 2),
-        "change": ("Stated and found: change between the rounds, points", "candidate", 1),
+        "grade": ("True and estimated: grades of candidates, %", "candidate", 1),
+        "severity": ("True and estimated: severity of graders, in grades below the mean", "grader", 2),
+        "change": ("True and estimated: change between the rounds, points", "candidate", 1),
     }
     for measure, (title, column, digits) in titles.items():
         rows = []
@@ -152,11 +154,11 @@ def _comparison_tables(comparisons: Comparison) -> Iterator[Table]:
                         "yes" if comparison["inside"] else "no",
                     ]
                 )
-        yield title, ["round", column, "stated", "found (95% interval)", "inside"], rows
+        yield title, ["round", column, "true", "estimate (95% interval)", "inside"], rows
 
 
 def _gate_table(project: Project, trial: DemoRound) -> Table:
-    """Who passed a trial round."""
+    """Return a table of who passed a trial round."""
     from viva.reports.tables import interval
 
     from ..graded_round import grader_consistency
@@ -170,10 +172,10 @@ def _gate_table(project: Project, trial: DemoRound) -> Table:
                 "low": result.consistency.low,
                 "high": result.consistency.high,
             }
-            deployed = {"passes": "grades in the evaluation"}.get(result.gate, "is trained and tried again")
+            deployed = {"passes": "grades in the evaluation"}.get(result.gate, "is trained and tested again")
             rows.append([result.grader, str(result.answers), interval(consistency, 2), deployed])
-    title = f"Round {trial.path.name}: consistency, {project.file.training.threshold:.2f} is needed"
-    return title, ["grader", "answers", "consistency", "so the grader"], rows
+    title = f"Round {trial.path.name}: consistency (threshold {project.file.training.threshold:.2f})"
+    return title, ["grader", "answers", "consistency", "result"], rows
 
 
 def _bank_summary(project: Project) -> str:

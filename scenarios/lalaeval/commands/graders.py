@@ -1,6 +1,4 @@
-"""``viva grade graders``, ``serve``, ``answer``, ``queue``, ``labels`` and ``invalidate``: graders and their grading
-folders.
-"""
+"""Commands `viva grade graders`, `serve`, `answer`, `queue`, `labels` and `invalidate`: graders and folders."""
 
 from __future__ import annotations
 
@@ -33,18 +31,18 @@ def graders(
     ] = "list",
     name: Annotated[str | None, typer.Argument(metavar="NAME", help="The grader.")] = None,
     role: Annotated[
-        Literal["grader", "adjudicator", "admin"], typer.Option("--role", help="What a new one may do.")
+        Literal["grader", "adjudicator", "admin"], typer.Option("--role", help="Role of a new grader.")
     ] = "grader",
     expires: Annotated[
-        str, typer.Option("--expires", metavar="7d", help="For how long a link is good: 12h, 7d, 2w, never.")
+        str, typer.Option("--expires", metavar="7d", help="Validity of the link: 12h, 7d, 2w, never.")
     ] = "never",
 ) -> None:
-    """List the graders of a folder, add one, pause, resume or retire one, or make a new secret link."""
+    """List, add, pause, resume or retire the graders of a folder, or make a new secret link."""
     from viva.engine.errors import ConfigurationError
     from viva.grading.store import GradeStore
 
     if (action == "list") != (name is None):
-        raise ConfigurationError(f"{action}: name the grader" if name is None else "list: takes no name")
+        raise ConfigurationError(f"{action}: give the grader's name" if name is None else "list: does not take a name")
     with GradeStore.open(folder) as store:
         if name is None:
             _print_graders(store)
@@ -67,7 +65,7 @@ def _apply_action(store: GradeStore, action: GraderAction, name: str, role: Grad
         link = make_link(store, grader, address or "", expires)
     print(f"{name} ({grader.role}): {link.url}")
     if address is None:
-        print(f"The link is complete with the address that `viva grade serve {store.folder}` will print before it.")
+        print(f"Prefix the link with the address that `viva grade serve {store.folder}` prints.")
 
 
 def _print_graders(store: GradeStore) -> None:
@@ -96,23 +94,23 @@ def serve(
     port: Annotated[int, typer.Option("--port", min=0, max=65535, help="Port; 0 takes a free one.")] = GRADING_PORT,
     host: Annotated[str, typer.Option("--host", metavar="ADDRESS", help="Address to listen on.")] = "127.0.0.1",
     name: Annotated[
-        list[str] | None, typer.Option("--name", metavar="HOST", help="A host name by which pages may be asked for.")
+        list[str] | None, typer.Option("--name", metavar="HOST", help="Host name under which pages may be requested.")
     ] = None,
     url: Annotated[
-        str | None, typer.Option("--url", help="Address that graders use, where it is a proxy's: https://HOST.")
+        str | None, typer.Option("--url", help="Address that graders use, if behind a proxy: https://HOST.")
     ] = None,
     expires: Annotated[
-        str, typer.Option("--expires", metavar="7d", help="For how long new links are good: 12h, 7d, 2w, never.")
+        str, typer.Option("--expires", metavar="7d", help="Validity of new links: 12h, 7d, 2w, never.")
     ] = "never",
 ) -> None:
-    """Serve the grading pages of a folder; prints a secret link for each person who has none yet."""
+    """Serve the grading pages of a folder; prints a secret link for each person without one."""
     from viva.web.auth import is_loopback
     from viva.web.grading.server import serve
     from viva.web.page_server import PageServer
 
     if not is_loopback(host) and not (url or "").startswith("https:"):
-        print("viva: note: over plain http, links and grades can be read on the way; put a proxy with https before the "
-              "pages, and name its address with --url", file=sys.stderr)  # fmt: skip
+        print("viva: note: over plain http, links and grades can be read in transit; put an https proxy in front of "
+              "the pages, and give its address with --url", file=sys.stderr)  # fmt: skip
     serve(folder, PageServer(host, port, name or (), url), _print_grader_links, expires=expires)
 
 
@@ -120,8 +118,8 @@ def _print_grader_links(address: str, links: list[NewLink]) -> None:
     for link in links:
         print(f"{link.grader.name} ({link.grader.role}): {link.url}")
     if links:
-        print("These links are shown this once: send each person theirs, or keep this text safe.")
-    print(f"viva grade: {address}/  (Ctrl-C ends it)", flush=True)
+        print("These links are shown only once: send each person theirs, or store this text safely.")
+    print(f"viva grade: {address}/  (Ctrl-C to stop)", flush=True)
 
 
 ROOM_PORT = 7790
@@ -134,32 +132,32 @@ Examples:
 def answer_as_human(
     room: Annotated[
         list[Path],
-        typer.Argument(metavar="ROOM...", help="Folder of a room, as in human:ROOM; made if it is not there."),
+        typer.Argument(metavar="ROOM...", help="Folder of a room, as in human:ROOM; created if missing."),
     ],
     port: Annotated[int, typer.Option("--port", min=0, max=65535, help="Port; 0 takes a free one.")] = ROOM_PORT,
     host: Annotated[str, typer.Option("--host", metavar="ADDRESS", help="Address to listen on.")] = "127.0.0.1",
     name: Annotated[
-        list[str] | None, typer.Option("--name", metavar="HOST", help="A host name by which pages may be asked for.")
+        list[str] | None, typer.Option("--name", metavar="HOST", help="Host name under which pages may be requested.")
     ] = None,
     url: Annotated[
-        str | None, typer.Option("--url", help="Address that people use, where it is a proxy's: https://HOST.")
+        str | None, typer.Option("--url", help="Address that people use, if behind a proxy: https://HOST.")
     ] = None,
 ) -> None:
-    """Serve the pages of rooms: people answer what is asked of human:ROOM. Prints a secret link for each."""
+    """Serve pages on which people answer for human:ROOM. Prints a secret link for each room."""
     from viva.web.auth import is_loopback
     from viva.web.page_server import PageServer
     from viva.web.rooms.server import serve
 
     if not is_loopback(host) and not (url or "").startswith("https:"):
-        print("viva: note: over plain http, links and answers can be read on the way; put a proxy with https before "
-              "the pages, and name its address with --url", file=sys.stderr)  # fmt: skip
+        print("viva: note: over plain http, links and answers can be read in transit; put an https proxy in front of "
+              "the pages, and give its address with --url", file=sys.stderr)  # fmt: skip
     serve(room, PageServer(host, port, name or (), url), _print_room_links)
 
 
 def _print_room_links(links: Mapping[str, str]) -> None:
     for folder, link in links.items():
         print(f"viva grade: {folder}: {link}")
-    print("Whoever has a link can answer there (Ctrl-C ends it)", flush=True)
+    print("Anyone with a link can answer there (Ctrl-C to stop)", flush=True)
 
 
 QUEUE_EXAMPLE = """\b
@@ -175,20 +173,22 @@ Examples:
 
 def queue(
     run: Annotated[Path, typer.Argument(metavar="RUN", help="Run folder of any scenario.")],
-    out: Annotated[Path, typer.Option("--out", metavar="FOLDER", help="Grading folder to make.")],
+    out: Annotated[Path, typer.Option("--out", metavar="FOLDER", help="Grading folder to create.")],
     rounds: Annotated[bool, typer.Option("--rounds", help="Grade rounds instead of whole conversations.")] = False,
-    verdicts: Annotated[bool, typer.Option("--verdicts", help="Grade what the judge said of each round.")] = False,
+    verdicts: Annotated[bool, typer.Option("--verdicts", help="Grade the judge's verdict on each round.")] = False,
     select: Annotated[
-        Path | None, typer.Option("--select", help="The answers that `viva judge certify --select` chose.")
+        Path | None, typer.Option("--select", help="Answers selected by `viva judge certify --select`.")
     ] = None,
-    n: Annotated[int | None, typer.Option("-n", min=1, help="So many answers, drawn evenly (default: all).")] = None,
+    n: Annotated[
+        int | None, typer.Option("-n", min=1, help="Number of answers, drawn at random (default: all).")
+    ] = None,
     seed: Annotated[int, typer.Option("--seed", help="Seed of the draw and of the blind order.")] = 0,
-    overlap: Annotated[int, typer.Option("--overlap", min=1, help="How many graders each question is for.")] = 3,
+    overlap: Annotated[int, typer.Option("--overlap", min=1, help="Number of graders per question.")] = 3,
     labels: Annotated[
-        str | None, typer.Option("--labels", metavar="0=wrong,1=right", help="Grades that may be given, worst first.")
+        str | None, typer.Option("--labels", metavar="0=wrong,1=right", help="Permitted grades, worst first.")
     ] = None,
 ) -> None:
-    """Make a grading folder of a run's answers: whole conversations, rounds, or verdicts."""
+    """Make a grading folder from a run's answers: whole conversations, rounds, or verdicts."""
     from viva.engine.errors import ConfigurationError
     from viva.grading.human_grades import has_rounds
     from viva.grading.run_answers import (
@@ -202,9 +202,9 @@ def queue(
     from viva.grading.store import GradeStore
 
     if (select is not None) + (n is not None) > 1:
-        raise ConfigurationError("--select and -n: give one of them; --select says which answers are graded")
+        raise ConfigurationError("--select and -n: give only one of them; --select selects the answers")
     if rounds and verdicts:
-        raise ConfigurationError("--rounds and --verdicts: give one of them")
+        raise ConfigurationError("--rounds and --verdicts: give only one of them")
     if select is not None and not verdicts:
         rounds = has_rounds(select)
     unit: Unit = "verdicts" if verdicts else "rounds" if rounds else "conversations"
@@ -235,10 +235,10 @@ def labels(
     ] = None,
     ratings: Annotated[
         Path | None,
-        typer.Option("--ratings", metavar="FILE.csv", help="Each grader's, for `viva judge compare --ratings`."),
+        typer.Option("--ratings", metavar="FILE.csv", help="Each grader's grades, for `viva judge compare --ratings`."),
     ] = None,
 ) -> None:
-    """Write the grades that people gave as files for `viva judge certify` and `viva judge compare`."""
+    """Write people's grades as files for `viva judge certify` and `viva judge compare`."""
     from viva.engine.errors import ConfigurationError
     from viva.grading.run_answers import write_labels, write_ratings
     from viva.grading.store import GradeStore
@@ -254,7 +254,11 @@ def labels(
 
 
 def _parse_labels(text: str) -> list[Label]:
-    """:raises ConfigurationError: it is not VALUE=MEANING with commas between."""
+    """Parse VALUE=MEANING, separated by commas.
+
+    Raises:
+        ConfigurationError: It has another form.
+    """
     from viva.engine.errors import ConfigurationError
     from viva.grading.human_grades import finite_number
     from viva.grading.records import Label
@@ -264,7 +268,7 @@ def _parse_labels(text: str) -> list[Label]:
         value, _, meaning = part.partition("=")
         number = finite_number(value.strip())
         if number is None:
-            raise ConfigurationError(f"--labels: expected NUMBER=MEANING with commas between, found '{part}'")
+            raise ConfigurationError(f"--labels: expected NUMBER=MEANING, separated by commas, found '{part}'")
         parsed.append(Label(number, meaning.strip()))
     if len({label.value for label in parsed}) < max(2, len(parsed)):
         raise ConfigurationError(f"--labels {text}: expected at least two different grades")
@@ -280,9 +284,9 @@ Examples:
 
 def invalidate(
     folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="Grading folder, such as a round's.")],
-    question: Annotated[str, typer.Argument(metavar="QUESTION", help="Id of the question.")],
-    author: Annotated[str, typer.Option("--by", metavar="NAME", help="Who takes it out.")],
-    reason: Annotated[str, typer.Option("--reason", metavar="TEXT", help="Why; empty to put it back.")],
+    question: Annotated[str, typer.Argument(metavar="QUESTION", help="Question id.")],
+    author: Annotated[str, typer.Option("--by", metavar="NAME", help="Your name.")],
+    reason: Annotated[str, typer.Option("--reason", metavar="TEXT", help="Reason; empty to include it again.")],
     grader: Annotated[
         str | None, typer.Option("--grader", metavar="NAME", help="Only the grades of this grader.")
     ] = None,
@@ -291,20 +295,20 @@ def invalidate(
         typer.Option("--candidate", metavar="NAME", help="Only the grade of this candidate's answer (with --grader)."),
     ] = None,
 ) -> None:
-    """Take a question, or a grader's grades of it, out of the figures. What was given stays, with who and why."""
+    """Exclude a question, or a grader's grades of it, from the figures. The grades are kept, with who and why."""
     from viva.engine.errors import ConfigurationError
     from viva.grading.store import GradeStore
 
     if not author.strip():
         raise ConfigurationError("--by: expected a name")
     if candidate is not None and grader is None:
-        raise ConfigurationError("--candidate: names one grade; say whose with --grader")
+        raise ConfigurationError("--candidate: also give --grader, whose grade it is")
     reason = reason.strip()
     with GradeStore.open(folder) as store:
         row = store.connection.execute("select number from questions where id = ?", (question,)).fetchone()
         if row is None:
             raise ConfigurationError(f"{folder}: there is no question '{question}'")
-        outcome = "counts again" if not reason else "is out of the figures"
+        outcome = "counts again" if not reason else "is excluded from the figures"
         if grader is None:
             store.invalidate_question(row[0], author, reason)
             print(f"question {question} {outcome}")
@@ -314,10 +318,10 @@ def invalidate(
         if candidate is not None and candidate not in answers.values():
             raise ConfigurationError(f"question '{question}': has no answer of '{candidate}'")
         graded = [answer.answer for answer in store.grades(grader=number, question=row[0])]
-        chosen = [answer for answer in graded if candidate is None or answers[answer] == candidate]
-        if not chosen:
-            raise ConfigurationError(f"question '{question}': {grader} gave no such grade")
+        selected = [answer for answer in graded if candidate is None or answers[answer] == candidate]
+        if not selected:
+            raise ConfigurationError(f"question '{question}': no such grade by {grader}")
         with store.batch():
-            for answer in chosen:
+            for answer in selected:
                 store.invalidate(answer, number, author, reason)
-        print(f"{len(chosen)} grade{'s' * (len(chosen) != 1)} of {grader} for question {question}: {outcome}")
+        print(f"{len(selected)} grade{'s' * (len(selected) != 1)} of {grader} for question {question}: {outcome}")

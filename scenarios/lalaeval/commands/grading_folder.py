@@ -1,4 +1,4 @@
-"""A round's grading folder: made from the collected answers, read as a graded round, and who may grade after trials."""
+"""Grading folder of a round: made from collected answers, read as a graded round; and the gate after trials."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ _COUNT_QUERIES = {
     "invalid": f"{_COUNT_GRADES} where q.gold = 0 and (r.invalid != '' or q.invalid != '') and r.value is not null",
     "decided": f"{_COUNT_ANSWERS} join decisions d on d.answer = a.id {_VALID_QUESTIONS}",
 }
-# What people still owe: of each answer the overlap less the people who graded it.
+# Grades that people still owe: for each answer the overlap minus the people who graded it.
 _MISSING_GRADES = """
 select coalesce(sum(max(0, overlap - people)), 0) from (
     select q.overlap as overlap, (
@@ -69,11 +69,14 @@ join questions q on q.number = a.question where q.gold = 0 and q.invalid = '' or
 
 
 def read_round(folder: Path, rules: Path | None = None, tags: Path | None = None) -> GradedRound:
-    """The round of a grading folder. ``rules``: a Python file whose functions decide what is in dispute; ``tags``: a
-    file with the columns question, candidate and same.
+    """Read the round of a grading folder.
 
-    :raises ConfigurationError: it is no grading folder, or its rules are none; or the file of rules cannot be used.
-    :raises DatasetError: a row of the tags cannot be read.
+    `rules` is a Python file whose functions decide what is in dispute; `tags` a file with the columns question,
+    candidate and same.
+
+    Raises:
+        ConfigurationError: It is not a grading folder, its rules are invalid, or the file of rules cannot be used.
+        DatasetError: A row of the tags cannot be read.
     """
     with GradeStore.open(folder) as store:
         about = store.meta("about") or {}
@@ -109,9 +112,7 @@ def read_round(folder: Path, rules: Path | None = None, tags: Path | None = None
 
 
 def _apply_decisions(original: GradeTable, decided: Mapping[tuple[str, str], float]) -> GradeTable:
-    """The table with every grade of a decided answer replaced by the decision, as ``read_grade_table`` would read
-    it.
-    """
+    """Return the table with every grade of a decided answer replaced by the decision, as `read_grade_table` does."""
     table = original.select(np.ones(len(original), dtype=np.bool_))
     questions = {name: at for at, name in enumerate(table.questions)}
     candidates = {name: at for at, name in enumerate(table.candidates)}
@@ -129,9 +130,10 @@ def _apply_decisions(original: GradeTable, decided: Mapping[tuple[str, str], flo
 
 
 def read_tags(file: Path | None) -> dict[tuple[str, str], bool]:
-    """By question and candidate whether the response is the same; by question alone whether the question is.
+    """Return whether responses are the same by question and candidate, and questions by question alone.
 
-    :raises DatasetError: a row has no question, or its ``same`` is neither yes nor no.
+    Raises:
+        DatasetError: A row has no question, or its `same` is neither yes nor no.
     """
     tags: dict[tuple[str, str], bool] = {}
     if file is None:
@@ -147,10 +149,10 @@ def read_tags(file: Path | None) -> dict[tuple[str, str], bool]:
 
 
 def trial_results(project: Project) -> dict[str, tuple[str, GraderConsistency]]:
-    """By grader the last trial round with grades of theirs, and how consistent they were; empty where no trial round
-    was graded.
+    """Return the last graded trial round of each grader, with their consistency in it.
 
-    :raises ConfigurationError: a trial round's files were changed by hand.
+    Raises:
+        ConfigurationError: A trial round's files were changed by hand.
     """
     trials: list[RoundRecord] = []
     for path in filter(is_round, project.rounds()):
@@ -166,10 +168,12 @@ def trial_results(project: Project) -> dict[str, tuple[str, GraderConsistency]]:
 
 
 def barred_graders(project: Project) -> dict[str, str]:
-    """The graders of a project who may not grade in evaluations, each with the reason; adjudicators and admins are
-    not asked for trials.
+    """Return the graders who may not grade in evaluations, each with the reason.
 
-    :raises ConfigurationError: as ``trial_results``.
+    Adjudicators and admins need no trial.
+
+    Raises:
+        ConfigurationError: As `trial_results`.
     """
     results = trial_results(project)
     if not results:
@@ -179,32 +183,33 @@ def barred_graders(project: Project) -> dict[str, str]:
         if grader.role != "grader":
             continue
         if grader.name not in results:
-            reasons[grader.name] = "has graded in no trial round"
+            reasons[grader.name] = "has not graded in a trial round"
             continue
         name, result = results[grader.name]
         assert result.consistency is not None
         if result.gate == "too few":
-            reasons[grader.name] = f"only {result.answers} answers of round {name} can be compared"
+            reasons[grader.name] = f"only {result.answers} answers in round {name} can be compared"
         elif result.gate == "retrain":
             consistency = f"{result.consistency.value:.2f}"
-            reasons[grader.name] = f"consistency {consistency} in round {name}, {threshold:.2f} is needed"
+            reasons[grader.name] = f"consistency {consistency} in round {name}, below the threshold {threshold:.2f}"
     return reasons
 
 
-_UNFINISHED_FOLDER = "making"  # where the grading folder is made, before it stands whole in its place
+_UNFINISHED_FOLDER = "making"  # the grading folder is built here, then moved to its place
 
 
 def make_grading_folder(round_: Round, held_back: Mapping[str, str] | None = None) -> int:
-    """Make the grading folder of a round whose answers are collected; how many questions lack an answer.
+    """Make the grading folder of a collected round; return the number of questions that lack an answer.
 
-    It stands whole or not at all, also after a kill. Graders that are ``held_back`` are paused, with the reason.
+    It is created completely or not at all, even after a kill. Graders that are `held_back` are paused, with the reason.
 
-    :raises ConfigurationError: nothing was collected.
+    Raises:
+        ConfigurationError: Nothing was collected.
     """
     answers, labels = _read_answers(round_.answers)
     questions = _make_questions(round_, answers)
     if not questions:
-        raise ConfigurationError(f"{round_.answers}: holds no answer to grade")
+        raise ConfigurationError(f"{round_.answers}: contains no answer to grade")
     making = round_.path / _UNFINISHED_FOLDER
     for leftover in making.glob(f"{GRADES}*"):
         leftover.unlink()
@@ -216,7 +221,7 @@ def make_grading_folder(round_: Round, held_back: Mapping[str, str] | None = Non
             grader = store.add_grader(entry["name"], role=role)
             if held_back and entry["name"] in held_back:
                 store.set_state(grader.number, "paused", f"deployment gate: {held_back[entry['name']]}")
-    with closing(sqlite3.connect(making / GRADES)) as connection:  # one file, without a log beside it
+    with closing(sqlite3.connect(making / GRADES)) as connection:  # a single file without a write-ahead log
         connection.execute("pragma journal_mode = delete")
     os.replace(making / GRADES, round_.path / GRADES)
     making.rmdir()
@@ -224,7 +229,7 @@ def make_grading_folder(round_: Round, held_back: Mapping[str, str] | None = Non
 
 
 def _read_answers(run: Path) -> tuple[dict[str, dict[str, list[str]]], list[str]]:
-    """The answers of a run by question and candidate, a text for each round; and the candidates."""
+    """Return the answers of a run by question and candidate, one text per round; and the candidates."""
     folder = RunFolder.open(run)
     labels = list(folder.manifest["models"][CANDIDATE])
     answers: dict[str, dict[str, list[str]]] = {}
@@ -236,7 +241,7 @@ def _read_answers(run: Path) -> tuple[dict[str, dict[str, list[str]]], list[str]
 
 
 def _make_questions(round_: Round, answers_by_question: Mapping[str, Mapping[str, list[str]]]) -> list[Question]:
-    """All questions, gold ones among them, in an order that says nothing."""
+    """Return all questions, including gold ones, in random order."""
     record = round_.record
     overlap = None if record.kind == "trial" else record.overlap
     questions = [
@@ -277,7 +282,7 @@ def _make_question(record: RoundRecord, pair: Pair, overlap: int | None, answers
 
 
 def _answer_turns(pair: Pair, texts: Iterable[str]) -> list[Turn]:
-    """An answer as graders see it: of several rounds the whole conversation behind the first question."""
+    """Return an answer as graders see it: with several rounds, the whole conversation after the first question."""
     turns: list[Turn] = []
     for number, text in enumerate(texts):
         if number:
@@ -287,7 +292,7 @@ def _answer_turns(pair: Pair, texts: Iterable[str]) -> list[Turn]:
 
 
 def _about_record(round_: Round, answers_by_question: Mapping[str, Mapping[str, list[str]]]) -> dict[str, Any]:
-    """What analyses of the grading folder need to know of the round."""
+    """Return what analyses of the grading folder need to know about the round."""
     record = round_.record
     return {
         "project": record.title,

@@ -1,6 +1,6 @@
-"""``viva grade judge``: judge models take a grader's chair; their grades stand beside people's, marked as a model's.
+"""Command `viva grade judge`: judge models grade like people; their grades are marked as a model's.
 
-They take no person's seat: the overlap counts people.
+They take no person's assignment: the overlap counts people only.
 """
 
 from __future__ import annotations
@@ -34,16 +34,18 @@ def judge(
         ),
     ] = None,
     grader_tokens: Annotated[
-        int | None, typer.Option("--grader-tokens", min=1, help="Longest reasoning with grades.")
+        int | None, typer.Option("--grader-tokens", min=1, help="Token limit of reasoning and grades.")
     ] = None,
     pack: Annotated[str | None, typer.Option("--pack", help="Prompt pack (default: lalaeval-judge).")] = None,
-    concurrency: Annotated[int | None, typer.Option("--concurrency", min=1, help="Conversations in flight.")] = None,
+    concurrency: Annotated[
+        int | None, typer.Option("--concurrency", min=1, help="Maximum number of conversations in flight.")
+    ] = None,
     max_cost: Annotated[
         float | None, typer.Option("--max-cost", metavar="COST", help="Start nothing new beyond this cost.")
     ] = None,
-    retry_failed: Annotated[bool, typer.Option("--retry-failed", help="Ask again where a model failed.")] = False,
+    retry_failed: Annotated[bool, typer.Option("--retry-failed", help="Retry failed conversations.")] = False,
 ) -> None:
-    """Have judge models grade a folder's answers; the same command goes on where it was interrupted."""
+    """Let judge models grade a folder's answers; run it again to resume."""
     from viva.cli.run import exit_with, run_launch
     from viva.grading.store import GradeStore
 
@@ -62,7 +64,7 @@ def judge(
 
 @dataclass(slots=True, frozen=True)
 class EnteredGrades:
-    """What came of a judge's run: so many grades, and so many answers without one."""
+    """Outcome of a judge's run: the numbers of grades entered and missing."""
 
     grader: Grader
     entered: int
@@ -70,9 +72,10 @@ class EnteredGrades:
 
 
 def launch_judging(store: GradeStore, model: str, options: dict[str, Any], *, retry_failed: bool = False) -> Launch:
-    """The run in which a judge grades a folder's pages: a new one, or the one that was begun.
+    """Return the run in which a judge grades a folder's pages, new or resumed.
 
-    :raises ConfigurationError: a person has the judge's name, or the run was begun with other settings or pages.
+    Raises:
+        ConfigurationError: A person has the judge's name, or the run was started with other settings or pages.
     """
     from viva.cli.options import read_settings
     from viva.orchestration.launch import continued_run
@@ -87,9 +90,10 @@ def launch_judging(store: GradeStore, model: str, options: dict[str, Any], *, re
 
 
 def judge_name(store: GradeStore, model: str) -> str:
-    """The name of a judge among the graders.
+    """Return the name of a judge among the graders.
 
-    :raises ConfigurationError: a person has it, or it cannot be a folder's.
+    Raises:
+        ConfigurationError: A person has it, or it is not a valid folder name.
     """
     from viva.engine.errors import ConfigurationError
     from viva.scenarios.models import model_labels
@@ -103,7 +107,7 @@ def judge_name(store: GradeStore, model: str) -> str:
 
 
 def enter_grades(store: GradeStore, launch: Launch, model: str) -> EnteredGrades:
-    """Put a judge's recorded verdicts among the grades. A verdict that could not be read is a missing grade."""
+    """Enter a judge's recorded verdicts as grades. An unreadable verdict is a missing grade."""
     from viva.engine.journal_reader import History
 
     name = judge_name(store, model)
@@ -127,7 +131,7 @@ def enter_grades(store: GradeStore, launch: Launch, model: str) -> EnteredGrades
 
 
 def _write_pages(store: GradeStore, folder: Path) -> Path:
-    """The pages that a judge sees, as JSON lines."""
+    """Write the pages that a judge sees, as JSON lines."""
     import orjson
 
     from viva.engine.errors import ConfigurationError

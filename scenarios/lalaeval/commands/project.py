@@ -1,4 +1,4 @@
-"""``viva grade init`` and ``check``: make a small project; check its file and bank, and show how far its rounds are."""
+"""Commands `viva grade init` and `check`: make a small project; check its file and bank, and show its rounds."""
 
 from __future__ import annotations
 
@@ -21,28 +21,28 @@ _TEMPLATE_FILES = ("project.yaml", "questions.jsonl")
 TEMPLATES = Path(__file__).parent.parent / "templates"
 
 
-def init(folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="Folder to make.")]) -> None:
-    """Write a small project with comments, and questions that can be imported into its bank."""
+def init(folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="Folder to create.")]) -> None:
+    """Create a small commented project, with questions to import into its bank."""
     import shlex
 
     from viva.engine.errors import ConfigurationError
 
-    there = [name for name in _TEMPLATE_FILES if (folder / name).exists()]
-    if there:
-        raise ConfigurationError(f"{folder}: holds {', '.join(there)} already; name another folder")
+    existing = [name for name in _TEMPLATE_FILES if (folder / name).exists()]
+    if existing:
+        raise ConfigurationError(f"{folder}: already contains {', '.join(existing)}; choose another folder")
     try:
         folder.mkdir(parents=True, exist_ok=True)
         for name in _TEMPLATE_FILES:
             (folder / name).write_text((TEMPLATES / name).read_text(encoding="utf-8"), encoding="utf-8")
     except OSError as error:
-        raise ConfigurationError(f"{folder}: cannot be made: {error.strerror}") from None
+        raise ConfigurationError(f"{folder}: cannot be created: {error.strerror}") from None
     quoted = shlex.quote(str(folder))
     typer.echo(
         f"{folder / _TEMPLATE_FILES[0]}: the project, with comments\n{folder / _TEMPLATE_FILES[1]}: eight questions "
         f"for its bank"
     )
     typer.echo(
-        f"go on with:\n  viva grade bank import {quoted} {shlex.quote(str(folder / _TEMPLATE_FILES[1]))}\n"
+        f"next steps:\n  viva grade bank import {quoted} {shlex.quote(str(folder / _TEMPLATE_FILES[1]))}\n"
         f"  viva grade bank inspect {quoted} --all\n  viva grade bank accept {quoted} --all\n"
         f"  viva grade check {quoted}"
     )
@@ -51,10 +51,10 @@ def init(folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="Folder t
 def check(
     project: Annotated[Path, typer.Argument(metavar="PROJECT", help="Project folder.")],
     rubrics_: Annotated[
-        bool, typer.Option("--rubrics", help="Also print every version of the rubric, with what changed.")
+        bool, typer.Option("--rubrics", help="Also print every version of the rubric, with the changes.")
     ] = False,
 ) -> None:
-    """Check a project's file and bank, and say how far its rounds have come; no model is asked."""
+    """Check a project's file and bank, and show the progress of its rounds; no model is called."""
     from viva.cli.output import print_tables, print_text
     from viva.reports.tables import one_line, percent
 
@@ -71,7 +71,7 @@ def check(
     evaluated = sorted((priority, path) for path, priority in opened.domains.items() if priority)
     lines = [
         f"{opened.file.title}: {len(opened.dimensions)} graded dimensions, rubric version {rubrics[-1].number}",
-        f"graders: {graders or 'none yet'}; {opened.file.overlap} for each question",
+        f"graders: {graders or 'none yet'}; {opened.file.overlap} per question",
         f"bank: {counts}",
         "domains: " + "; ".join(f"{priority} {path}" for priority, path in evaluated),
     ]
@@ -84,7 +84,7 @@ def check(
     }
     dimensions: Table = (
         "Dimensions",
-        ["dimension", "weight", "grades", "accepted", "missing in the plan"],
+        ["dimension", "weight", "grades", "accepted", "still to add"],
         [
             [
                 path,
@@ -110,14 +110,14 @@ def check(
 
 
 def _rubric_history(rubrics: list[RubricVersion]) -> Iterator[str]:
-    """The history of the rubric: each dimension that is new, changed or gone, and the words that changed."""
+    """Yield the history of the rubric: new, changed and removed dimensions with the changed texts."""
     before: dict[str, Any] = {}
     for version in rubrics:
         yield f"rubric version {version.number}, from {datetime.fromtimestamp(version.at):%Y-%m-%d %H:%M} on"
         for path in dict.fromkeys([*before, *version.rubric]):
             then, now = before.get(path), version.rubric.get(path)
             if then != now:
-                kind = "gone" if now is None else "new" if then is None else "changed"
+                kind = "removed" if now is None else "new" if then is None else "changed"
                 yield f"  {path}, {kind}: {_changed_words(then or {}, now or {})}"
         before = version.rubric
 
@@ -132,7 +132,7 @@ def _changed_words(then: Mapping[str, Any], now: Mapping[str, Any]) -> str:
 
 
 def _round_table(project: Project) -> Table:
-    """How far each round has come."""
+    """Return a table with the progress of each round."""
     from viva.grading.assignments import overall_progress
     from viva.grading.store import GRADES_FILE, GradeStore
 
@@ -141,13 +141,12 @@ def _round_table(project: Project) -> Table:
     rows = []
     for path in filter(is_round, project.rounds()):
         round_ = open_round(path)
-        status = "answers are collected: viva grade collect goes on"
+        status = "collecting answers: resume with viva grade collect"
         if (path / GRADES_FILE).is_file():
             with GradeStore.open(path) as store:
                 progress = overall_progress(store)
                 grades = sum(grade.value is not None for grade in store.grades())
-            status = (
-                f"{grades:,} grades; {progress.finished} seats finished, {progress.begun} begun, {progress.left} free"
-            )
+            status = f"{grades:,} grades; assignments: {progress.finished} finished, {progress.begun} begun, "
+            status += f"{progress.left} open"
         rows.append([round_.record.name, round_.record.kind, str(len(round_.pairs)), str(len(round_.gold)), status])
-    return "Rounds", ["round", "kind", "questions", "gold", "how far"], rows
+    return "Rounds", ["round", "kind", "questions", "gold", "progress"], rows

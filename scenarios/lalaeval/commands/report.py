@@ -1,4 +1,4 @@
-"""``viva grade report``: what a grading folder's grades say, in sentences, tables, files and a page."""
+"""Command `viva grade report`: results of a grading folder in sentences, tables, files and a page."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ _SOURCES = ("people", "models", "all")
 def report(
     folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="Grading folder, such as a round's.")],
     against: Annotated[
-        Path | None, typer.Option("--against", metavar="FOLDER", help="Earlier round: say what changes are made of.")
+        Path | None, typer.Option("--against", metavar="FOLDER", help="Earlier round, to decompose changes.")
     ] = None,
     tags: Annotated[
         Path | None,
-        typer.Option("--tags", help="Which responses are the same in both rounds: question, candidate, same."),
+        typer.Option("--tags", help="File that marks equal responses in both rounds: question, candidate, same."),
     ] = None,
     grader: Annotated[
         str, typer.Option("--grader", metavar="people|models|all", help="Graders whose grades count.")
@@ -36,30 +36,33 @@ def report(
     ] = None,
     retrain: Annotated[
         float | None,
-        typer.Option("--retrain", metavar="SHARE", min=0, max=1, help="Graders to retrain: above this dispute level."),
+        typer.Option(
+            "--retrain", metavar="SHARE", min=0, max=1, help="Dispute level above which graders are to be retrained."
+        ),
     ] = None,
-    review: Annotated[int | None, typer.Option("--review", min=0, help="So many questions to review.")] = None,
+    review: Annotated[int | None, typer.Option("--review", min=0, help="Number of questions to review.")] = None,
     threshold: Annotated[
-        float | None, typer.Option("--threshold", metavar="SHARE", min=0, max=1, help="Consistency that graders need.")
+        float | None,
+        typer.Option("--threshold", metavar="SHARE", min=0, max=1, help="Required consistency of graders."),
     ] = None,
     json: Annotated[bool, typer.Option("--json", help="Print JSON instead of tables.")] = False,
     csv: Annotated[Path | None, typer.Option("--csv", help="Also write every figure to this CSV file.")] = None,
-    html: Annotated[Path | None, typer.Option("--html", help="Also write one self-contained HTML page.")] = None,
+    html: Annotated[Path | None, typer.Option("--html", help="Also write a self-contained HTML page.")] = None,
     grades: Annotated[
         Path | None,
-        typer.Option("--grades", help="Also write the table of grades, a row for each question and grader."),
+        typer.Option("--grades", help="Also write the table of grades, one row per question and grader."),
     ] = None,
     parquet: Annotated[
-        Path | None, typer.Option("--parquet", help="The same table of grades as Parquet (extra `parquet`).")
+        Path | None, typer.Option("--parquet", help="Also write the table of grades as Parquet (extra `parquet`).")
     ] = None,
     inspect: Annotated[
         Path | None,
         typer.Option(
-            "--inspect", metavar="FOLDER", help="Folder for Inspect's precomputed_scores, a file a candidate."
+            "--inspect", metavar="FOLDER", help="Folder for Inspect's precomputed_scores, one file per candidate."
         ),
     ] = None,
 ) -> None:
-    """Report grades with intervals, disputes, severity, agreement, and what changed since an earlier round."""
+    """Report grades with intervals, disputes, severity, agreement, and changes since an earlier round."""
     from viva.cli.output_files import check_output_files
     from viva.engine.errors import ConfigurationError
     from viva.grading.store import GRADES_FILE
@@ -71,7 +74,7 @@ def report(
     if grader not in _SOURCES:
         raise ConfigurationError(f"--grader: found '{grader}', expected one of: {', '.join(_SOURCES)}")
     if tags is not None and against is None:
-        raise ConfigurationError("--tags says what is the same as in an earlier round; name that one with --against")
+        raise ConfigurationError("--tags compares with an earlier round: also give --against")
     inputs = [path / GRADES_FILE for path in (folder, against) if path is not None] + [
         path for path in (tags, rules) if path
     ]
@@ -118,9 +121,10 @@ def _write_files(
 
 
 def _write_parquet(graded: GradedRound, file: Path) -> None:
-    """The four-dimensional table: texts, and grades as doubles.
+    """Write the four-dimensional table as Parquet: texts, and grades as doubles.
 
-    :raises ConfigurationError: the file cannot be written.
+    Raises:
+        ConfigurationError: The file cannot be written.
     """
     import io
     from importlib import import_module
@@ -136,9 +140,10 @@ def _write_parquet(graded: GradedRound, file: Path) -> None:
 
 
 def _write_inspect(graded: GradedRound, source: Any, folder: Path) -> None:
-    """A file of JSON lines for each candidate.
+    """Write a file of JSON lines for each candidate.
 
-    :raises ConfigurationError: the folder cannot be written.
+    Raises:
+        ConfigurationError: The folder cannot be written.
     """
     import re
 
@@ -151,7 +156,7 @@ def _write_inspect(graded: GradedRound, source: Any, folder: Path) -> None:
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise ConfigurationError(f"--inspect {folder}: cannot be made: {error.strerror}") from None
+        raise ConfigurationError(f"--inspect {folder}: cannot be created: {error.strerror}") from None
     used_names: set[str] = set()
     for candidate, records in inspect_scores(graded, source).items():
         name = plain = re.sub(r"[^\w.-]+", "-", candidate).strip("-.") or "candidate"
@@ -171,7 +176,7 @@ def _write_file(file: Path, data: bytes) -> None:
     try:
         write_atomically(file, data)
     except OSError as error:
-        raise ConfigurationError(f"{file}: cannot be written: {error.strerror}; name another file") from None
+        raise ConfigurationError(f"{file}: cannot be written: {error.strerror}; choose another file") from None
 
 
 def _print_report(record: dict[str, Any], json: bool) -> None:

@@ -1,6 +1,6 @@
-"""Rounds of ``viva grade demo``: an example project from bank to grades, with simulated models and graders.
+"""Rounds of `viva grade demo`: an example project from bank to grades, with simulated models and graders.
 
-Graders have a stated severity and noise, take assignments, and grade as the pages let people do.
+Graders have a given severity and noise, take assignments, and grade as on the pages.
 """
 
 from __future__ import annotations
@@ -30,8 +30,10 @@ from .project import TEMPLATES
 
 @dataclass(slots=True, frozen=True)
 class GradingHabit:
-    """How somebody grades: ``severity`` is the chance that a grade is one too low (too high where it is below 0),
-    ``noise`` the chance of one too high or too low besides.
+    """Habit of a grader.
+
+    `severity` is the probability of one grade too low (too high if negative), `noise` that of one too high or too low
+    in addition.
     """
 
     severity: float = 0.0
@@ -39,7 +41,7 @@ class GradingHabit:
 
 
 def deserved_grade(question: Question, answer: Answer) -> float:
-    """What an answer deserves."""
+    """Return the grade that an answer deserves."""
     if answer.expected is not None:
         return answer.expected
     level = answer_level(answer.turns[-1].text, question.standard_answer)
@@ -47,7 +49,7 @@ def deserved_grade(question: Question, answer: Answer) -> float:
 
 
 def simulate_grading(store: GradeStore, habits: Mapping[str, GradingHabit], seed: int) -> int:
-    """Have these graders take seats in turn and grade until none is left; how many grades they gave."""
+    """Let these graders take assignments in turn and grade until none is left; return the number of grades."""
     graders = {grader.name: grader for grader in store.graders()}
     questions = {question.number: question for question in store.questions()}
     waiting = [graders[name] for name in habits if graders[name].state == "active"]
@@ -74,7 +76,7 @@ def _grade_page(store: GradeStore, grader: Grader, question: Question, habit: Gr
 
 
 def simulate_decisions(store: GradeStore, adjudicator: str) -> int:
-    """Have an adjudicator decide every disputed answer as it deserves; how many there were."""
+    """Let an adjudicator decide every disputed answer correctly; return the number of decisions."""
     grader = store.grader(adjudicator)
     answers = {answer.id: (question, answer) for question in store.questions() for answer in question.answers}
     disputed = read_disputes(store, read_criteria(store.meta("about"))).disputed
@@ -88,7 +90,7 @@ def simulate_decisions(store: GradeStore, adjudicator: str) -> int:
 
 
 def deserved_means(questions: Iterable[Question], weights: Mapping[str, float]) -> dict[str, float]:
-    """What each candidate deserves: its true grades as a share of the highest in %, weighted over dimensions."""
+    """Return each candidate's true grade in per cent of the highest, weighted over dimensions."""
     sums: dict[str, dict[str, list[float]]] = {}
     for question in questions:
         if question.gold:
@@ -106,8 +108,10 @@ def deserved_means(questions: Iterable[Question], weights: Mapping[str, float]) 
 
 
 def expected_severities(store: GradeStore, habits: Mapping[str, GradingHabit]) -> dict[str, float]:
-    """By grader who graded: how many grades less they give than the mean of the people would give to the same answers,
-    as their habits have it over all answers of the folder. Graders that are models are measured against people too.
+    """Return each grader's expected severity.
+
+    It is how far their grades are below the mean of the people for the same answers, given the habits and all answers
+    of the folder. Models are compared with people too.
     """
     graders = {grader.name: grader for grader in store.graders()}
     biases = {name: -_mean_bias(store, habit) for name, habit in habits.items()
@@ -117,25 +121,25 @@ def expected_severities(store: GradeStore, habits: Mapping[str, GradingHabit]) -
 
 
 def _mean_bias(store: GradeStore, habit: GradingHabit) -> float:
-    """How far grades of this habit are above what the folder's answers deserve, on average."""
-    off = []
+    """Return how far grades of this habit are above the deserved grades, on average."""
+    deviations = []
     for question in store.questions():
         allowed = [label.value for label in question.labels]
         for answer in [] if question.gold else question.answers:
             true = deserved_grade(question, answer)
-            off.append(expected_biased_grade(true, allowed, habit.severity, habit.noise) - true)
-    return sum(off) / len(off)
+            deviations.append(expected_biased_grade(true, allowed, habit.severity, habit.noise) - true)
+    return sum(deviations) / len(deviations)
 
 
 TRIAL, FIRST, SECOND_TRIAL, SECOND = "trial", "spring", "trial-autumn", "autumn"
 ADJUDICATOR = "Flora"
 JUDGE, JUDGE_HABIT = "simulated:judge-model?noise=0.12&traits=severity:0.1", GradingHabit(0.1, 0.12)
-# What the simulated candidates know; one of them has learnt something until autumn.
+# Knowledge of the simulated candidates; one of them learns something until autumn.
 KNOWLEDGE = {"lantern": 0.85, "compass": 0.65, "branch": 0.5, "ember": 0.3}
 KNOWLEDGE_LATER = {**KNOWLEDGE, "branch": 0.75}
 _TRIAL_KNOWLEDGE = {"lantern": 0.85, "compass": 0.65, "ember": 0.3}
-_TRIAL_QUESTIONS = 6  # the evaluations have the others
-# How the simulated graders grade: Ben severely, Cleo mildly, Dan at random as good as always, until he is trained.
+_TRIAL_QUESTIONS = 6  # the evaluations get the others
+# Habits of the simulated graders: Ben is severe, Cleo mild, Dan almost random until he is trained.
 HABITS = {
     "Ada": GradingHabit(0.0, 0.04),
     "Ben": GradingHabit(0.3, 0.04),
@@ -154,7 +158,7 @@ RunLaunch = Callable[[Launch], None]
 
 @dataclass(slots=True, frozen=True)
 class DemoRound:
-    """A graded round: its folder, and how many grades, disputes decided and verdicts of the judge it has."""
+    """Graded round: its folder, and its numbers of grades, decided disputes and verdicts of the judge."""
 
     path: Path
     grades: int
@@ -163,12 +167,13 @@ class DemoRound:
 
 
 def make_project(folder: Path) -> Project:
-    """The example project with its bank, in a new folder.
+    """Create the example project with its bank in a new folder.
 
-    :raises ConfigurationError: the folder holds a project, or cannot be made.
+    Raises:
+        ConfigurationError: The folder contains a project already, or cannot be created.
     """
     if (folder / PROJECT_FILE).exists():
-        raise ConfigurationError(f"{folder}: holds a project already; name another folder with --out")
+        raise ConfigurationError(f"{folder}: already contains a project; choose another folder with --out")
     _write(folder / PROJECT_FILE, (TEMPLATES / "library.yaml").read_text(encoding="utf-8"))
     project = Project.open(folder)
     with Bank.open(project) as bank:
@@ -183,7 +188,7 @@ def make_project(folder: Path) -> Project:
 
 
 def change_project(project: Project) -> Project:
-    """What has changed until autumn: fees (so questions and standard answers), a new question, and a grader."""
+    """Apply the changes until autumn: fees (so questions and standard answers), a new question, and a grader."""
     text = (project.folder / PROJECT_FILE).read_text(encoding="utf-8")
     _write(project.folder / PROJECT_FILE, text.replace(f" {_LEAVING_GRADER},", f" {_NEW_GRADER},"))
     changed = Project.open(project.folder)
@@ -195,7 +200,7 @@ def change_project(project: Project) -> Project:
 
 
 def make_trial(project: Project, name: str, habits: Mapping[str, GradingHabit], run_launch: RunLaunch) -> DemoRound:
-    """A trial round: every grader grades all of it, and nothing is decided."""
+    """Make a trial round: every grader grades everything, and nothing is decided."""
     round_ = _collect_answers(
         project, name, _TRIAL_KNOWLEDGE, run_launch, kind="trial", seed=project.file.seed + 1, n=_TRIAL_QUESTIONS
     )
@@ -211,7 +216,7 @@ def make_evaluation(
     habits: Mapping[str, GradingHabit],
     run_launch: RunLaunch,
 ) -> DemoRound:
-    """An evaluation: graded by those who passed the gate and by a judge model, its disputes decided."""
+    """Make an evaluation: graded by those who passed the gate and by a judge model, with its disputes decided."""
     round_ = _collect_answers(project, name, knowledge, run_launch)
     make_grading_folder(round_, barred_graders(project))
     with GradeStore.open(round_.path) as store:

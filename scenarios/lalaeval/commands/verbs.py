@@ -1,4 +1,4 @@
-"""Commands of grading by people, `viva grade …`; their modules are beside this one."""
+"""Commands of human grading: `viva grade …`, each in its own module in this package."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from . import bank, collect, demo, graders, judge, project, report
 app = typer.Typer(
     cls=CommandGroup,
     name="grade",
-    help="People as graders: question bank, answers, grading pages, adjudication and report.",
+    help="Human grading: question bank, answers, grading pages, adjudication and report.",
     no_args_is_help=True,
     context_settings=HELP,
     rich_markup_mode=None,
@@ -20,7 +20,7 @@ app = typer.Typer(
 
 @app.callback()
 def _grade() -> None:
-    """People as graders: question bank, answers, grading pages, adjudication and report."""
+    """Human grading: question bank, answers, grading pages, adjudication and report."""
 
 
 command("init", group=app)(project.init)

@@ -106,7 +106,7 @@ def test_a_pair_goes_from_draft_to_accepted_and_back_with_everything_kept(tmp_pa
     file = lines(tmp_path / "a.jsonl", [pair("a"), pair("b", source=None)])
     viva("grade", "bank", "import", tmp_path, file, "--by", "Ada")
     _, said = viva("grade", "bank", "accept", tmp_path, "a", code=2)
-    assert "question 'a': is draft; only what is inspected becomes accepted" in said
+    assert "question 'a': is draft; only inspected questions can become accepted" in said
     printed, _ = viva("grade", "bank", "inspect", tmp_path, "--all", "--by", "Ben")
     assert printed == "1 inspected\n"  # the one without a source is left out
     viva("grade", "bank", "inspect", tmp_path, "b", "--by", "Ben")
@@ -119,7 +119,7 @@ def test_a_pair_goes_from_draft_to_accepted_and_back_with_everything_kept(tmp_pa
 
     changed = lines(tmp_path / "b.jsonl", [pair("a"), pair("b", source="page 4")])
     printed, _ = viva("grade", "bank", "import", tmp_path, changed, "--by", "Ada")
-    assert "0 new, 1 changed, 1 as they were" in printed
+    assert "0 new, 1 changed, 1 unchanged" in printed
     with Bank.open(made) as bank:
         assert {one.pair.id: one.state for one in bank.entries()} == {"a": "accepted", "b": "draft"}
         deeds = bank.history("b")
@@ -190,12 +190,14 @@ def test_a_quota_is_kept_and_one_that_cannot_be_met_names_what_is_missing() -> N
         *[("facts/dates", "simple")] * 4,
         *[("facts/names", "difficult")] * 2,
     ]
-    missing = r"quota cannot be met.*names, simple: 11 wanted, 10 there; talk, difficult: 1 wanted, 0 there; accept"
+    missing = (
+        r"quota cannot be met.*names, simple: 11 needed, 10 available; talk, difficult: 1 needed, 0 available; accept"
+    )
     with pytest.raises(ConfigurationError, match=missing):
         sample_questions(
             pairs, 1, DAY, quota={"facts/names": {"simple": 11, "difficult": 10}, "talk": {"difficult": 1}}
         )
-    with pytest.raises(ConfigurationError, match="31 questions are wanted, and 30 accepted"):
+    with pytest.raises(ConfigurationError, match="-n 31: only 30 accepted"):
         sample_questions(pairs, 1, DAY, n=31)
 
 

@@ -76,8 +76,8 @@ def test_trials_and_evaluations_share_no_question_unless_asked(tmp_path: Path) -
     viva("grade", "collect", tmp_path, *TWO, "--round", "july", "-n", "4")
     assert {one.id for one in open_round(tmp_path / "rounds" / "july").pairs} == drawn["june"]  # comparable
     _, said = viva("grade", "collect", tmp_path, *TWO, "--round", "all", "-n", "5", code=2)
-    assert "5 questions are wanted, and 4 accepted ones are valid" in said
-    assert "4 more were in round trial; --reuse-questions draws these too" in said
+    assert "-n 5: only 4 accepted questions are valid" in said
+    assert "4 more were in round trial; --reuse-questions includes them" in said
     viva("grade", "collect", tmp_path, *TWO, "--round", "all", "-n", "5", "--reuse-questions")
 
 
@@ -135,9 +135,9 @@ def test_what_was_drawn_stays_whatever_happens_to_the_bank(tmp_path: Path) -> No
     viva("grade", "collect", tmp_path, *TWO, "--round", "1", "-n", "4")
     assert _contents(drawn.path) == before
     _, said = viva("grade", "collect", tmp_path, *TWO, "--round", "1", "-n", "5", code=2)
-    assert "round 1 was drawn otherwise (-n was 4); name another one with --round" in said
+    assert "round 1 was drawn with other options (-n was 4); choose another --round" in said
     _, said = viva("grade", "collect", tmp_path, *TWO, "--round", "1", "--trial", code=2)
-    assert "it is no trial" in said
+    assert "it is not a trial" in said
     viva("grade", "collect", tmp_path, *TWO, "-n", "4", "--seed", "99")
     assert (tmp_path / "rounds" / "2" / "grades.sqlite").exists()  # the next number
 
@@ -150,12 +150,12 @@ def test_a_trial_is_for_every_grader_and_a_quota_that_cannot_be_met_makes_no_rou
         assert store.meta("about")["kind"] == "trial"
     _, said = viva("grade", "collect", tmp_path, *TWO, "--quota", "simple=1,difficult=2", "--round", "2", code=2)
     assert "the quota cannot be met" in said
-    assert "facts/dates, difficult: 2 wanted, 0 there" in said
+    assert "facts/dates, difficult: 2 needed, 0 available" in said
     assert not (tmp_path / "rounds" / "2").exists()
     _, said = viva("grade", "collect", tmp_path, *TWO, "--quota", "hard=1", code=2)
-    assert "expected simple=N, intermediate=N, difficult=N, those that are wanted, found 'hard=1'" in said
+    assert "expected some of simple=N, intermediate=N, difficult=N, found 'hard=1'" in said
     _, said = viva("grade", "collect", tmp_path, "-n", "3", "--round", "3", code=2)
-    assert "name the models that answer" in said
+    assert "give the models that answer" in said
 
 
 def test_without_some_answers_graders_begin_only_where_that_is_said(chaos: Chaos, tmp_path: Path) -> None:
@@ -163,10 +163,10 @@ def test_without_some_answers_graders_begin_only_where_that_is_said(chaos: Chaos
     accepted(tmp_path, _rows())
     command = ["grade", "collect", tmp_path, "--candidate", server.model("m"), "--round", "1", "--concurrency", "1"]
     _, said = viva(*command, code=3)
-    assert "missing answers: 1; ask again with --retry-failed, or begin without them with --max-failures 1" in said
+    assert "missing answers: 1; retry with --retry-failed, or begin without them with --max-failures 1" in said
     assert not (tmp_path / "rounds" / "1" / "grades.sqlite").exists()
     _, said = viva(*command, "--max-failures", "1")
-    assert "questions that lack an answer: 1" in said
+    assert "1 question without an answer" in said
     with GradeStore.open(tmp_path / "rounds" / "1") as store:
         assert len(list(store.questions())) == 6
 

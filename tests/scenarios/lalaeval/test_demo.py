@@ -43,7 +43,7 @@ def test_what_was_stated_lies_in_the_intervals_that_are_found(made: tuple[Path, 
     known = told["stated_and_found"]
     assert len(known) == 23
     assert all(one["low"] <= one["stated"] <= one["high"] for one in known), known
-    assert f"Of {len(known)} values that were stated, {len(known)} lie in the" in " ".join(printed.split())
+    assert f"{len(known)} of {len(known)} true values lie within the" in " ".join(printed.split())
     # The intervals say something: a severe and a mild grader, and one candidate that learnt, are told from nothing.
     found = {(one["what"], one["round"], one["name"]): one for one in known}
     assert found["severity", "spring", "Ben"]["low"] > 0 > found["severity", "spring", "Cleo"]["high"]

@@ -182,7 +182,7 @@ def test_changes_against_an_earlier_round(tmp_path: Path) -> None:
         assert one["after"] == candidate["grade"]["overall"]["value"]
         assert sum(part["value"] for part in one["parts"].values()) == pytest.approx(one["change"]["value"], abs=5e-6)
         assert one["parts"]["same_grader"]["value"] != 0
-    assert "What changes are made of" in (tmp_path / "r.html").read_text()
+    assert "Parts of changes" in (tmp_path / "r.html").read_text()
     assert any("since the earlier round" in sentence for sentence in report["answer"])
     tags = tmp_path / "tags.csv"
     tags.write_text("question,candidate,same\n" + "".join(f"q0,{one},yes\n" for one in CANDIDATES))
@@ -340,8 +340,11 @@ def test_tables_fit_a_terminal_and_a_folder_without_grades_is_told(tmp_path: Pat
     text = called("report", make_folder(tmp_path / "june")).stdout
     assert max(map(len, text.split("\n\n")[0].splitlines())) <= 80
     for title in ("Grade, %", "Accuracy", "Disagreement", "Agreement of graders", "Consistency", "Questions to review",
-                  "Grades as they were given (the first 12 of 36 rows; all: --grades FILE)"):  # fmt: skip
+                  "Individual grades (the first 12 of 36 rows; all: --grades FILE)"):  # fmt: skip
         assert title in text
-    assert "there is no grade yet" in called("report", make_folder(tmp_path / "empty", graders=()), code=2).output
+    assert (
+        "there are no grades to report yet"
+        in called("report", make_folder(tmp_path / "empty", graders=()), code=2).output
+    )
     assert "--tags" in called("report", tmp_path / "june", "--tags", tmp_path / "x.csv", code=2).output
     assert "expected one of" in called("report", tmp_path / "june", "--grader", "nobody", code=2).output

@@ -28,13 +28,13 @@ def test_the_answer_says_who_leads_and_what_may_be_chance() -> None:
         return " ".join(summary_sentences(report)[1:])
 
     surely, barely, not_at_all = (5.0, 35.0, 0.01), (-1.0, 41.0, 0.04), (-20.0, 60.0, 0.4)
-    open_ = " Open or left out: 2 disputes without a decision and 1 grade still owed."
+    open_ = " Open or excluded: 2 disputes without a decision and 1 grade still owed."
     assert told(surely, surely) == (
-        "It leads beta and gamma beyond chance; the smallest lead is 20.0 points (5.0 to 35.0), over beta." + open_
+        "Its lead over beta and gamma is significant; the smallest is 20.0 points (5.0 to 35.0), over beta." + open_
     )
     assert told(surely, barely) == (
-        "Its lead over beta is 20.0 points (5.0 to 35.0). Its lead over gamma may be chance." + open_
+        "Its lead over beta is significant: 20.0 points (5.0 to 35.0). Its lead over gamma is not significant." + open_
     )
-    assert told(not_at_all, not_at_all) == "Its lead over beta and gamma may be chance." + open_
+    assert told(not_at_all, not_at_all) == "Its lead over beta and gamma is not significant." + open_
     unknown = (5.0, 35.0, None)  # too few questions in common
     assert told(unknown, unknown) == told(not_at_all, not_at_all)
