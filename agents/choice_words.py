@@ -230,9 +230,9 @@ def word_classes(word: str) -> str:
     for stem, classes in _STEMS:
         if word.startswith(stem):
             return classes
-    elided = _ELIDED.fullmatch(word)
-    if elided is not None:
-        return f"N{word_classes(elided[3])}" if elided[2] else word_classes(elided[1])
+    match = _ELIDED.fullmatch(word)
+    if match is not None:
+        return f"N{word_classes(match[3])}" if match[2] else word_classes(match[1])
     return "w"
 
 

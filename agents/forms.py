@@ -63,8 +63,12 @@ def json_object_texts(text: str, judged: str | None = None) -> list[str]:
         end = _end_of_object(text, match.start())
         spans.append((match.start(), end))
         match = _OBJECT_START.search(text, end)
-    bare = None if judged is None else _strip_whitespace(judged)
-    return [text[start:end] for start, end in spans if bare is None or not _is_quotation(text, start, end, bare)]
+    judged_text = None if judged is None else _strip_whitespace(judged)
+    return [
+        text[start:end]
+        for start, end in spans
+        if judged_text is None or not _is_quotation(text, start, end, judged_text)
+    ]
 
 
 def json_objects(text: str) -> Iterator[tuple[int, dict[str, Any]]]:
@@ -79,8 +83,8 @@ def unquoted_objects(text: str, judged: str = "") -> list[tuple[int, dict[str, A
     A quotation is in quotation marks, or is contained in `judged`, the text being judged, or is introduced as what a
     party wrote. An object that is the whole text is the judge's own.
     """
-    text, bare = strip_surrogate_escapes(text), _strip_whitespace(judged)
-    return [(start, value) for start, end, value in _objects(text) if not _is_quotation(text, start, end, bare)]
+    text, judged_text = strip_surrogate_escapes(text), _strip_whitespace(judged)
+    return [(start, value) for start, end, value in _objects(text) if not _is_quotation(text, start, end, judged_text)]
 
 
 def _objects(text: str) -> Iterator[tuple[int, int, dict[str, Any]]]:
@@ -150,18 +154,18 @@ _ATTRIBUTION = re.compile(
 def _is_quotation(text: str, start: int, end: int, judged: str) -> bool:
     """Return True if the object at this position of a judge's text was written by somebody else."""
     line_start = text.rfind("\n", 0, start) + 1
-    before = text[max(line_start, start - 300) : start]
-    around = f"{text[:start]}\n{text[end:]}" if len(text) - (end - start) < _QUOTE_CONTEXT else "something"
-    if not around.replace("json", "").strip(" \n`"):
+    prefix = text[max(line_start, start - 300) : start]
+    context = f"{text[:start]}\n{text[end:]}" if len(text) - (end - start) < _QUOTE_CONTEXT else "something"
+    if not context.replace("json", "").strip(" \n`"):
         return False
     if judged and _strip_whitespace(text[start:end]) in judged:
         return True
-    fenced = _FENCE.search(before) is not None
-    closing = _QUOTES.get(before[-1:], "") if not fenced else ""
-    alone = not before.strip(" `") and not text[end:].partition("\n")[0].strip(" `")
+    in_code_block = _FENCE.search(prefix) is not None
+    closing = _QUOTES.get(prefix[-1:], "") if not in_code_block else ""
+    alone = not prefix.strip(" `") and not text[end:].partition("\n")[0].strip(" `")
     if closing and text[end : end + 1] == closing and not (closing == "`" and alone):
         return True
-    lead = _FENCE.sub("", before).strip("\t*_>`").lstrip()
+    lead = _FENCE.sub("", prefix).strip("\t*_>`").lstrip()
     if not lead:
         lead = text[max(0, line_start - 300) : line_start].rstrip()
         lead = _FENCE.sub("", lead).rstrip().rpartition("\n")[2]

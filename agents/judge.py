@@ -209,8 +209,8 @@ def _verdict_from_json(body: str, judged: str) -> tuple[bool, str] | None:
             verdicts.append(_is_pass_word(value["verdict"]))
     last_verdict = _verdict_after_json(body)
     if not verdicts:
-        quoted = any("verdict" in value for _, value in json_objects(body))
-        return (last_verdict, body) if quoted and last_verdict is not None else None
+        has_quoted_verdict = any("verdict" in value for _, value in json_objects(body))
+        return (last_verdict, body) if has_quoted_verdict and last_verdict is not None else None
     if len(set(verdicts)) > 1 or (last_verdict is not None and last_verdict != verdicts[0]):
         raise MalformedOutput("it holds verdicts that differ")
     return verdicts[0], reasons
@@ -245,13 +245,13 @@ def _verdict_from_lines(body: str) -> tuple[bool, str]:
     lines = [line for line in body.split("\n") if line.strip()]
     if not lines:
         raise MalformedOutput("it is empty")
-    read = [_verdict_of_line(line) for line in lines]
-    if read[-1] is None:
+    verdicts = [_verdict_of_line(line) for line in lines]
+    if verdicts[-1] is None:
         raise MalformedOutput("its last line is not a verdict")
-    if len({passed for passed in read if passed is not None}) > 1:
+    if len({passed for passed in verdicts if passed is not None}) > 1:
         raise MalformedOutput("it holds verdicts that differ")
-    reasons = [line for line, passed in zip(lines, read, strict=True) if passed is None]
-    return read[-1], "\n".join(reasons).strip()
+    reasons = [line for line, passed in zip(lines, verdicts, strict=True) if passed is None]
+    return verdicts[-1], "\n".join(reasons).strip()
 
 
 def _verdict_of_line(line: str) -> bool | None:

@@ -156,8 +156,8 @@ def _merge_base(text: str, source: str) -> str:
         raise ConfigurationError(f"prompt pack '{source}': base: found {base!r}, expected a shipped pack: {names}")
     merged = parse_yaml(read_text(_shipped_path(base)), f"prompt pack {base}")
     for section, content in data.items():
-        both = isinstance(content, dict) and isinstance(merged.get(section), dict)
-        merged[section] = merged[section] | content if both else content
+        mergeable = isinstance(content, dict) and isinstance(merged.get(section), dict)
+        merged[section] = merged[section] | content if mergeable else content
     merged["name"] = data.get("name", Path(source).stem)
     return yaml.safe_dump(merged, allow_unicode=True, sort_keys=False, width=1_000_000)
 
@@ -201,6 +201,6 @@ def _compile(source: str, name: str, body: object, allowed: frozenset[str]) -> T
         raise ConfigurationError(f"{location}: {error}") from None
     unknown = sorted(template.placeholders - allowed)
     if unknown:
-        can = ", ".join(f"{{{placeholder}}}" for placeholder in sorted(allowed)) or "no placeholders"
-        raise ConfigurationError(f"{location}: unknown placeholder {{{unknown[0]}}}; this template allows {can}")
+        names = ", ".join(f"{{{placeholder}}}" for placeholder in sorted(allowed)) or "no placeholders"
+        raise ConfigurationError(f"{location}: unknown placeholder {{{unknown[0]}}}; this template allows {names}")
     return template

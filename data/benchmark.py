@@ -57,9 +57,9 @@ def files_by_split(folder: Path, endings: tuple[str, ...]) -> dict[str, list[Pat
         if path.suffix in endings and path.is_file():
             files.setdefault(FileStem.from_path(path).split, []).append(path)
         elif (split := split_of_folder(path)) and path.is_dir():
-            within = [inner for inner in _visible_entries(path) if inner.suffix in endings and inner.is_file()]
-            if within:
-                files.setdefault(split, []).extend(within)
+            inner_files = [entry for entry in _visible_entries(path) if entry.suffix in endings and entry.is_file()]
+            if inner_files:
+                files.setdefault(split, []).extend(inner_files)
     if len(files) > 1:
         files.pop("", None)
     return files
@@ -80,8 +80,8 @@ def files_of_split(folder: Path, split: str, endings: tuple[str, ...], source: s
     """
     files = files_by_split(folder, endings)
     if not files:
-        inner = [path.name for path in _visible_entries(folder) if path.is_dir()]
-        hint = f"; its folders: {', '.join(inner[:8])}" if inner else ""
+        folders = [path.name for path in _visible_entries(folder) if path.is_dir()]
+        hint = f"; its folders: {', '.join(folders[:8])}" if folders else ""
         raise DatasetError(f"has no file ending in {', '.join(endings)}{hint}", path=str(folder))
     names = ", ".join(sorted(files))
     if split and canonical_split(split) not in files:
@@ -90,34 +90,34 @@ def files_of_split(folder: Path, split: str, endings: tuple[str, ...], source: s
     if not split and len(files) > 1:
         example = f"{source}:{'test' if 'test' in files else min(files)}"
         raise DatasetError(f"has several splits: {names}; name one, as in {example}", path=str(folder))
-    own = canonical_split(split) if split else next(iter(files))
-    for before, path in pairwise(files[own]):
-        if before.with_suffix("") == path.with_suffix(""):
-            raise DatasetError(f"is next to {path.name}: name one of the two", path=str(before))
-    return own or split_of_folder(folder), files[own]
+    canonical = canonical_split(split) if split else next(iter(files))
+    for previous, path in pairwise(files[canonical]):
+        if previous.with_suffix("") == path.with_suffix(""):
+            raise DatasetError(f"is next to {path.name}: name one of the two", path=str(previous))
+    return canonical or split_of_folder(folder), files[canonical]
 
 
 def development_folder(folder: Path, split: str, endings: tuple[str, ...]) -> tuple[Path, str] | None:
     """Return the development split beside a folder's split, as (folder, split), or None."""
     files = files_by_split(folder, endings)
-    own = canonical_split(split) if split else (next(iter(files)) if len(files) == 1 else "")
-    own = own or split_of_folder(folder)
-    if own in ("", "dev"):
+    canonical = canonical_split(split) if split else (next(iter(files)) if len(files) == 1 else "")
+    canonical = canonical or split_of_folder(folder)
+    if canonical in ("", "dev"):
         return None
     if "dev" in files:
         return folder, "dev"
-    beside = folder.parent / "dev"
-    return (beside, "") if split_of_folder(folder) and beside.is_dir() and files_by_split(beside, endings) else None
+    sibling = folder.parent / "dev"
+    return (sibling, "") if split_of_folder(folder) and sibling.is_dir() and files_by_split(sibling, endings) else None
 
 
 def development_file(path: Path) -> Path | None:
     """Return the development split's file that belongs to a file of another split, or None."""
     stem = FileStem.from_path(path)
-    own = stem.split or split_of_folder(path.parent)
-    if own in ("", "dev"):
+    split_of_file = stem.split or split_of_folder(path.parent)
+    if split_of_file in ("", "dev"):
         return None
-    beside = [path.parent] + ([path.parent.parent / "dev"] if split_of_folder(path.parent) else [])
-    for folder in beside:
+    folders = [path.parent] + ([path.parent.parent / "dev"] if split_of_folder(path.parent) else [])
+    for folder in folders:
         for candidate in _visible_entries(folder) if folder.is_dir() else []:
             candidate_stem = FileStem.from_path(candidate)
             split = candidate_stem.split or split_of_folder(folder)
@@ -231,9 +231,9 @@ class Benchmark(_BenchmarkPart):
         """
         subjects = {_plain(subject): subject for subject in self.subjects}
         if _plain(text) not in subjects:
-            near = get_close_matches(_plain(text), subjects, n=3) or list(subjects)
+            matches = get_close_matches(_plain(text), subjects, n=3) or list(subjects)
             advice = (
-                f"its subjects: {_list_few([subjects[name] for name in near])}" if subjects else "it has no subjects"
+                f"its subjects: {_list_few([subjects[name] for name in matches])}" if subjects else "it has no subjects"
             )
             raise ConfigurationError(f"dataset '{self.name}/{text}': {self.title} has no such part; {advice}")
         return subjects[_plain(text)]
@@ -294,13 +294,13 @@ def similar_names(name: str, more: Iterable[str] = ()) -> list[str]:
     names = {_plain(candidate): candidate for candidate in (*more, *benchmark_names())}
     plain_name = _plain(name)
     words = plain_name.split("_")
-    alike = [names[plain] for plain in get_close_matches(plain_name, names, n=3)]
-    begun = [
+    close = [names[plain] for plain in get_close_matches(plain_name, names, n=3)]
+    prefixed = [
         candidate
         for plain, candidate in names.items()
         if plain.partition("_")[0] in words or plain.startswith(plain_name)
     ]
-    return list(dict.fromkeys([*alike, *begun]))[:4] if plain_name else []
+    return list(dict.fromkeys([*close, *prefixed]))[:4] if plain_name else []
 
 
 def _plain(name: str) -> str:

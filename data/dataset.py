@@ -223,24 +223,24 @@ class DatasetReader:
 
     def _strip_letters(self, item: Item) -> None:
         """Remove `A. `, `B) `, … from the choices if all have their own letter; the item's id is unchanged."""
-        bare = [
+        stripped = [
             match[2]
             if (match := _LETTERED_CHOICE.match(choice)) is not None and match[1].upper() == choice_letter(index)
             else ""
             for index, choice in enumerate(item.choices)
         ]
-        if all(map(str.strip, bare)):
-            item.choices = bare
+        if all(map(str.strip, stripped)):
+            item.choices = stripped
             self.lettered_count += 1
 
     def _earlier_location(self, identity: str, number: int, line: int) -> str | None:
         """Return where an item of this id was read earlier; if nowhere, remember the id and return None."""
         key = int.from_bytes(hashlib.blake2b(identity.encode(), digest_size=8).digest(), "big")
-        here = number * _LINES + line
-        before, first = divmod(self._locations.setdefault(key, here), _LINES)
-        if (before, first) == (number, line):
+        location = number * _LINES + line
+        part, first_line = divmod(self._locations.setdefault(key, location), _LINES)
+        if (part, first_line) == (number, line):
             return None
-        return f"line {first}" if before == number else f"{self.source.parts[before].path}:{first}"
+        return f"line {first_line}" if part == number else f"{self.source.parts[part].path}:{first_line}"
 
     def _compare_choices(self, item: Item) -> None:
         groups = duplicate_choices(item.choices)
@@ -251,8 +251,8 @@ class DatasetReader:
         self.equal_answers += right
         if len(self.equals) < MAX_KEPT_ERRORS:
             pairs = "; ".join(f"the choices {', '.join(map(choice_letter, places))} are equal" for places in groups)
-            more = f"; the right answer is {choice_letter(item.answer)}" if right else ""
-            self.equals.append(DatasetError(f"{pairs} ('{item.id}'){more}", path=self.path, line=self.line))
+            suffix = f"; the right answer is {choice_letter(item.answer)}" if right else ""
+            self.equals.append(DatasetError(f"{pairs} ('{item.id}'){suffix}", path=self.path, line=self.line))
 
     def _reject(self, problem: DatasetError) -> None:
         if self.tolerance == "nothing":
@@ -271,8 +271,8 @@ def missing_field_hint(raw: Raw, field: str) -> str:
     if field in raw or "." in field:
         return ""
     names = {str(name).casefold(): str(name) for name in raw}
-    if near := get_close_matches(field.casefold(), names, 1, 0.75):
-        return f"; unknown field '{names[near[0]]}': did you mean '{field}'?"
+    if matches := get_close_matches(field.casefold(), names, 1, 0.75):
+        return f"; unknown field '{names[matches[0]]}': did you mean '{field}'?"
     return wrapped_records_hint(raw)
 
 

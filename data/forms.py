@@ -129,10 +129,10 @@ def _arc(raw: Raw, location: RecordLocation) -> Item:
         field = "question.choices"
     else:
         question = text_field(raw, "question")
-        both = raw.get("choices")
-        if not isinstance(both, dict):
+        columns = raw.get("choices")
+        if not isinstance(columns, dict):
             raise FieldError("choices", "expected an object with text and label")
-        texts, labels = both.get("text"), both.get("label")
+        texts, labels = columns.get("text"), columns.get("label")
         field = "choices"
     choices = choice_list(texts, f"{field}.text")
     if not isinstance(labels, list) or len(labels) != len(choices) or len(set(map(str, labels))) != len(labels):
@@ -282,8 +282,8 @@ class _MappedReader:
         return answer_index(value, [choice_letter(i) for i in range(len(choices))], field)
 
     def _subject(self, raw: Raw, location: RecordLocation) -> str:
-        own = optional_text(raw, self._fields.subject) if self._fields.subject else ""
-        return own or (location.subject if self._benchmark.subject_in_name else "")
+        own_subject = optional_text(raw, self._fields.subject) if self._fields.subject else ""
+        return own_subject or (location.subject if self._benchmark.subject_in_name else "")
 
     def _id(self, raw: Raw, location: RecordLocation, question: str, choices: list[str], answer: int) -> str:
         kind, _, field = self._benchmark.id.partition(":")
@@ -300,6 +300,6 @@ class _MappedReader:
         if not self._benchmark.subjects:
             return location.row
         # A record's own row number stays correct if earlier rows were removed.
-        own = str(raw.get(self._fields.row, "")).strip() if self._fields.row else ""
-        position = int(own) if own.isascii() and own.isdigit() and len(own) < 10 else location.position
+        own_row = str(raw.get(self._fields.row, "")).strip() if self._fields.row else ""
+        position = int(own_row) if own_row.isascii() and own_row.isdigit() and len(own_row) < 10 else location.position
         return self._benchmark.first_row(location.subject, location.split) + position

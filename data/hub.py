@@ -30,7 +30,7 @@ class HubDataset:
     """A split of a dataset of the hub, in the cache of the `datasets` package."""
 
     def __init__(
-        self, name: str, split: str, revision: str | None = None, called: str = "", *, asks: bool = True
+        self, name: str, split: str, revision: str | None = None, called: str = "", *, check_hub: bool = True
     ) -> None:
         """Load a split.
 
@@ -51,7 +51,7 @@ class HubDataset:
         self.config = match[2] or ""
         self._called, self._revision = called, revision
         library = _datasets_package(self.text)
-        if asks and not _is_offline():
+        if check_hub and not _is_offline():
             _check_reachable(self.text, called)
         if not split:
             names = self._call(library.get_dataset_split_names, match[1], match[2], revision=revision)

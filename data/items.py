@@ -153,18 +153,18 @@ def _lower_case_names(names: tuple[str, ...]) -> dict[str, list[str]]:
     return names_by_lower_case
 
 
-def text_field(raw: Raw, name: str, within: str = "") -> str:
-    """Return a field that must be text; `within` is the path of the object that contains it, for errors.
+def text_field(raw: Raw, name: str, prefix: str = "") -> str:
+    """Return a field that must be text; `prefix` is the path of the object that contains it, for errors.
 
     Raises:
         FieldError: It is missing, empty or of another type, or contains a NUL character.
     """
     value = raw.get(name)
     if value is None:
-        raise FieldError(within + name, "is missing")
+        raise FieldError(prefix + name, "is missing")
     if not isinstance(value, str) or not value.strip():
-        raise FieldError(within + name, f"expected text, found {preview(value)}")
-    return _require_printable(value, within + name)
+        raise FieldError(prefix + name, f"expected text, found {preview(value)}")
+    return _require_printable(value, prefix + name)
 
 
 def record_id(raw: Raw, name: str) -> str | None:
@@ -231,7 +231,7 @@ def duplicate_choices(choices: Sequence[str]) -> list[list[int]]:
     indices: dict[str, list[int]] = {}
     for index, choice in enumerate(choices):
         indices.setdefault(choice.strip(), []).append(index)
-    return [several for several in indices.values() if len(several) > 1]
+    return [group for group in indices.values() if len(group) > 1]
 
 
 def _reject_choice_text(digits: str, choices: Sequence[str], field: str) -> None:

@@ -457,10 +457,10 @@ def _read_table(path: Path, columns: Sequence[str], required: Sequence[str]) -> 
 
 def _check_header(path: Path, line: int, header: list[str], required: Sequence[str]) -> None:
     names = {name.strip().casefold() for name in header}
-    joined = ",".join(header)
-    separator = max(";\t|", key=joined.count)  # names may contain commas, too
-    lacking = not names.issuperset(name.casefold() for name in required) if required else len(header) == 1
-    if lacking and joined.count(separator) >= len(header):
+    header_line = ",".join(header)
+    separator = max(";\t|", key=header_line.count)  # names may contain commas, too
+    incomplete = not names.issuperset(name.casefold() for name in required) if required else len(header) == 1
+    if incomplete and header_line.count(separator) >= len(header):
         expected = "tabs" if path.suffix == ".tsv" else "commas"
         actual = {";": "semicolons", "\t": "tabs", "|": "bars"}[separator]
         rename = "; or name it .tsv" if separator == "\t" else ""
@@ -468,8 +468,8 @@ def _check_header(path: Path, line: int, header: list[str], required: Sequence[s
         raise DatasetError(message, path=str(path), line=line)
     for name in required:
         if name.casefold() not in names:
-            near = get_close_matches(name.casefold(), names, 1, 0.75)
-            hint = f"; unknown field '{near[0]}': did you mean '{name}'?" if near else ""
+            matches = get_close_matches(name.casefold(), names, 1, 0.75)
+            hint = f"; unknown field '{matches[0]}': did you mean '{name}'?" if matches else ""
             message = f"is missing from the header, which has: {_header_names(header)}{hint}"
             raise DatasetError(message, path=str(path), line=line, field=name)
     for name in header:

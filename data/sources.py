@@ -168,14 +168,14 @@ def development_source(text: str) -> str | None:
     path = _to_path(parsed.path)
     if parsed.form == HUB or not _exists(path):
         return None
-    before = _form_and_subject(parsed)
+    prefix = _form_and_subject(parsed)
     if path.is_dir():
         if not parsed.form:
             return None
-        beside = development_folder(path, parsed.split, form_by_name(parsed.form).endings)
-        return ":".join(part for part in (before, str(beside[0]), beside[1]) if part) if beside else None
+        sibling = development_folder(path, parsed.split, form_by_name(parsed.form).endings)
+        return ":".join(part for part in (prefix, str(sibling[0]), sibling[1]) if part) if sibling else None
     file = development_file(path)
-    return ":".join(part for part in (before, str(file)) if part) if file else None
+    return ":".join(part for part in (prefix, str(file)) if part) if file else None
 
 
 def hub_name(text: str) -> str | None:
@@ -212,26 +212,26 @@ def _open_published(parsed: _ParsedSource) -> Source:
         configs = list(benchmark.subjects)
     else:
         configs = [benchmark.hub.config]
-    loaded = [
+    datasets = [
         HubDataset(
             "/".join(filter(None, (benchmark.hub.id, config))),
             split,
             benchmark.hub.revision,
             benchmark.name,
-            asks=not index,
+            check_hub=not index,
         )
         for index, config in enumerate(configs)
     ]
     parts = [
         SourcePart(dataset.text, dataset.records, config or "", dataset.split)
-        for dataset, config in zip(loaded, configs, strict=True)
+        for dataset, config in zip(datasets, configs, strict=True)
     ]
     return Source(
         _published_name(parsed),
-        loaded[0].text,
+        datasets[0].text,
         form_by_name(benchmark.name),
         parts,
-        partial(_join_digests, loaded),
+        partial(_join_digests, datasets),
         benchmark,
         subject,
         benchmark.hub.revision,
@@ -257,9 +257,9 @@ def _parse_source(text: str, folder: Path = Path()) -> _ParsedSource:
     if slash and form not in benchmark_names():
         form = head
     if form not in FORMS and form not in benchmark_names() and form != HUB:
-        before, _, split = text.rpartition(":")
-        if _exists(_to_path(before, folder)):
-            message = f"dataset '{text}': a split needs a form before it, as in mmlu:{before}:{split}"
+        prefix, _, split = text.rpartition(":")
+        if _exists(_to_path(prefix, folder)):
+            message = f"dataset '{text}': a split needs a form before it, as in mmlu:{prefix}:{split}"
         else:
             message = f"dataset '{text}': unknown form '{form}'; {_suggest(form, FORMS)}{_list_known()}"
         raise ConfigurationError(message)

@@ -136,32 +136,32 @@ class DatasetStatistics:
     def tables(self) -> list[Table]:
         """Return the report as titled tables: title, header, rows."""
         report, reading = self.report(), self.reading
-        counted = [
+        rows = [
             [name, f"{report[name]:,}" if isinstance(report[name], int) else report[name]]
             for name in ("form", "files", "digest", "items")
         ]
         if (published := report.get("benchmark")) is not None:
-            counted[:0] = [["benchmark", published["title"]], ["licence", published["licence"]]]
+            rows[:0] = [["benchmark", published["title"]], ["licence", published["licence"]]]
             if published["records"] is not None:
-                counted += [["records as published", f"{published['records']:,}"]]
-        counted += [["repeats", f"{reading.repeat_count:,}"], ["equal choices", f"{reading.equal_count:,}"]]
+                rows += [["records as published", f"{published['records']:,}"]]
+        rows += [["repeats", f"{reading.repeat_count:,}"], ["equal choices", f"{reading.equal_count:,}"]]
         if reading.lettered_count:
-            counted += [["letters removed from choices", f"{reading.lettered_count:,}"]]
-        counted += [["bad lines", f"{reading.bad_count:,}"]]
+            rows += [["letters removed from choices", f"{reading.lettered_count:,}"]]
+        rows += [["bad lines", f"{reading.bad_count:,}"]]
         lengths = [
             [text, *(f"{value:,}" for value in summary.values())]
             for text, summary in report["characters"].items()
             if summary is not None
         ]
         subjects = [[subject, f"{count:,}"] for subject, count in report["subjects"].items()]
-        more = len(subjects) - _MAX_SUBJECTS
+        hidden = len(subjects) - _MAX_SUBJECTS
         return [
-            (self.source.name, ["property", "value"], counted),
+            (self.source.name, ["property", "value"], rows),
             ("Answers", ["answer", "items", "share"], _share_rows(report["answers"], self.items)),
             ("Choices", ["choices", "items", "share"], _share_rows(report["choices"], self.items)),
             ("Characters", ["text", "min", "median", "mean", "max"], lengths),
             (
-                f"{len(subjects)} subjects" + (f", the first {_MAX_SUBJECTS}" if more > 0 else ""),
+                f"{len(subjects)} subjects" + (f", the first {_MAX_SUBJECTS}" if hidden > 0 else ""),
                 ["subject", "items"],
                 subjects[:_MAX_SUBJECTS],
             ),

@@ -38,7 +38,7 @@ _MEMORY_SECONDS = 60.0  # seconds for which an accepted level counts
 class InFlightCall:
     """A call in flight: when it departed, how many were in flight with it, and whether the pace delayed it."""
 
-    at: float
+    departed_at: float
     level: int
     paced: bool
 
@@ -88,10 +88,10 @@ class AdaptiveLimit:
         """Record that the endpoint answered a call."""
         self._refusal_evidence.answers += 1
         self._overload_evidence.answers += 1
-        level = min(call.level, self._ceiling - 1) if call.at < self._since else call.level
+        level = min(call.level, self._ceiling - 1) if call.departed_at < self._since else call.level
         if level >= self._proven_level or now - self._proven_at > _MEMORY_SECONDS:
             self._proven_level, self._proven_at = level, now
-        if call.at < self._since:
+        if call.departed_at < self._since:
             return
         self._refusals = 0
         if self._slow_start:
@@ -103,13 +103,13 @@ class AdaptiveLimit:
 
     def refused(self, call: InFlightCall, now: float) -> None:
         """Record that the endpoint refused a call as too much."""
-        self._rate.add(call.at, -1)
+        self._rate.add(call.departed_at, -1)
         self._refusals += 1
         flood = self._refusals > max(_FLOOD, _FLOOD_SHARE * self._ceiling)
-        wide = call.level > self._proven_level and not flood
-        if call.at < self._since and not (flood and self._narrowing):
+        too_wide = call.level > self._proven_level and not flood
+        if call.departed_at < self._since and not (flood and self._narrowing):
             # It departed before the last change. If the window was too wide, it shows more exactly by how much.
-            if self._narrowing and wide:
+            if self._narrowing and too_wide:
                 self.window = min(self.window, max(1.0, call.level - 1.0))
             return
         near_refusal = (
@@ -118,18 +118,18 @@ class AdaptiveLimit:
         if not self._refusal_evidence.add(call.level, _EXPECTED_BURST if near_refusal else _BURST):
             return
         self._slow_start = False
-        if wide:
+        if too_wide:
             self._ceiling = min(level for level in self._refusal_evidence.levels() if level > self._proven_level)
             self.window = min(self.window, max(1.0, self._ceiling - 1.0))
             self._probe = min(_LONGEST_PROBE, 2.0 * self._probe)
         else:
             self._slow_down(now, flood)
             self.window = self.window if math.isinf(self.window) else max(1.0, math.floor(_BACK_OFF * self.window))
-        self._begin(now, narrowing=wide)
+        self._begin(now, narrowing=too_wide)
 
     def overloaded(self, call: InFlightCall, now: float) -> None:
         """Record that the endpoint did not keep up: it timed out, or reported that it is overloaded."""
-        if call.at >= self._since and self._overload_evidence.add(call.level):
+        if call.departed_at >= self._since and self._overload_evidence.add(call.level):
             self._slow_start = False
             self.window = max(1.0, math.floor(_OVERLOAD_FACTOR * min(self.window, call.level)))
             self._begin(now, narrowing=False)
@@ -193,15 +193,15 @@ class AdaptiveLimit:
 
     def _speed_up(self, now: float) -> None:
         """Raise the pace after a call that it had delayed succeeded."""
-        passed = min(1.0, max(0.0, now - self._grown_at))
+        elapsed = min(1.0, max(0.0, now - self._grown_at))
         if self._ramp:
-            self.pace *= 2.0**passed
+            self.pace *= 2.0**elapsed
         else:
             if self.pace > (1.0 + _EQUAL_PACE_SHARE / 2) * self._refused_pace:
-                self._growth = min(_FASTEST_GROWTH, self._growth * 1.5**passed)
+                self._growth = min(_FASTEST_GROWTH, self._growth * 1.5**elapsed)
             elif now - self._quiet_since > _QUIET_SECONDS:
                 self._growth, self._quiet_since = min(_FASTEST_GROWTH, 2.0 * self._growth), now
-            self.pace *= 1.0 + self._growth * passed
+            self.pace *= 1.0 + self._growth * elapsed
         self._grown_at = now
 
 

@@ -209,9 +209,9 @@ class ConversationCanceller:
         reasons = dict.fromkeys(keys, reason)
         self._reasons = reasons | self._reasons
         guards = {key: self._under_way[key] for key in reasons if key in self._under_way}
-        ends = [guard.cancel() for guard in guards.values()]
-        for ended in ends:
-            await ended.wait()
+        events = [guard.cancel() for guard in guards.values()]
+        for event in events:
+            await event.wait()
         return list(guards)
 
 

@@ -516,17 +516,17 @@ class Conversation:
             if traffic.ended is not None:
                 traffic.ended.set()
 
-    async def _wait_for_others(self, own: int, path: str | None = None) -> None:
+    async def _wait_for_others(self, own_calls: int, path: str | None = None) -> None:
         """Wait until no other call of the conversation is in flight: a call in flight is paid for and must be recorded.
 
         Parts that make further calls are waited for too, and of several waiters the first by path continues first. So
-        neither how far the others get nor which part ends a task group depends on latency. `own` is 1 if the caller is
-        itself a call in flight, else 0.
+        neither how far the others get nor which part ends a task group depends on latency. `own_calls` is 1 if the caller
+        is itself a call in flight, else 0.
         """
         traffic, idle, remaining = self._traffic, 0, _MAX_CALLS_OF_OTHERS
         path = self.path if path is None else path
         traffic.waiting.append(path)
-        traffic.calls_waiting += own
+        traffic.calls_waiting += own_calls
         try:
             while remaining:
                 if traffic.under_way > traffic.calls_waiting:
@@ -542,7 +542,7 @@ class Conversation:
                     await asyncio.sleep(0)
         finally:
             traffic.waiting.remove(path)
-            traffic.calls_waiting -= own
+            traffic.calls_waiting -= own_calls
 
     async def _record_answer(
         self, role: str, state: _RoleState, ordinal: int, digest: bytes, backend: Backend, answer: Awaitable[Completion]

@@ -223,7 +223,7 @@ async def replay_conversation(
         seed, clock, cast(Journal, None), EventStream(), meter, LoopYield(), Budget(), StepExecutor(clock)
     )
     conversation = _ReplayConversation(services, number, key, recorded, label, repeat)
-    ended = "the scenario's code now makes fewer calls than were recorded"
+    reason = "the scenario's code now makes fewer calls than were recorded"
     try:
         await converse(conversation, task)
     except (EndOfRecord, ConversationStopped):
@@ -233,10 +233,10 @@ async def replay_conversation(
             raise
         error = deciding_error(raised)
         if not isinstance(error, EndOfRecord | ConversationStopped):
-            ended = f"{type(error).__name__}: {error}"
+            reason = f"{type(error).__name__}: {error}"
     replay = conversation.replay
     unused = conversation.unused_entries()
     replay.lines += unused
     if unused and replay.problem is None:
-        replay.problem = ended
+        replay.problem = reason
     return replay

@@ -215,8 +215,8 @@ def did_you_mean(name: str, candidates: Iterable[str]) -> str:
     """Return `; did you mean 'rounds'?` for a misspelt name, or "" if no candidate is close."""
     from difflib import get_close_matches  # needed only for errors
 
-    near = get_close_matches(name, list(candidates), 1)
-    return f"; did you mean '{near[0]}'?" if near else ""
+    matches = get_close_matches(name, list(candidates), 1)
+    return f"; did you mean '{matches[0]}'?" if matches else ""
 
 
 _PACKAGE_FOLDERS = ("site-packages", "dist-packages")

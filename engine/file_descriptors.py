@@ -47,10 +47,10 @@ def raise_descriptor_limit() -> int:
 
 def has_free_descriptors(count: int) -> bool:
     """Return True if this process can open `count` more files."""
-    with ExitStack() as opened:
+    with ExitStack() as stack:
         try:
             for _ in range(count):
-                opened.callback(os.close, os.open(os.devnull, os.O_RDONLY))
+                stack.callback(os.close, os.open(os.devnull, os.O_RDONLY))
         except OSError as error:
             return error.errno not in (errno.EMFILE, errno.ENFILE)
     return True

@@ -63,8 +63,8 @@ def find_sqlite_damage(connection: sqlite3.Connection, statements: str) -> str:
         if verdict != "ok":
             return f"its structure is damaged ({' '.join(str(verdict).split())}); {_RESTORE_ADVICE}"
         for table, columns in _expected_columns(statements).items():
-            if wrong := _first_wrong_value(connection, table, columns):
-                return f"{wrong}; {_RESTORE_ADVICE}"
+            if problem := _first_wrong_value(connection, table, columns):
+                return f"{problem}; {_RESTORE_ADVICE}"
             texts = [name for name, kind, _ in columns if kind == "text"]
             deque(connection.execute(f"select {', '.join(texts or ['1'])} from {table}"), maxlen=0)  # are they UTF-8?
         if (row := connection.execute("pragma foreign_key_check").fetchone()) is not None:
@@ -94,14 +94,14 @@ def _read_columns(connection: sqlite3.Connection) -> _ColumnsByTable:
 
 def _first_wrong_value(connection: sqlite3.Connection, table: str, columns: list[tuple[str, str, bool]]) -> str:
     """Describe the first value whose kind does not match its column; "" if all match."""
-    wrong = {}
+    conditions = {}
     for name, kind, empty in columns:
         kinds = (*_VALUE_KINDS[kind], *(("null",) if empty else ()))
-        wrong[name] = f"typeof({name}) not in ({', '.join(map(repr, kinds))})"
-    if connection.execute(f"select 1 from {table} where {' or '.join(wrong.values())} limit 1").fetchone() is None:
+        conditions[name] = f"typeof({name}) not in ({', '.join(map(repr, kinds))})"
+    if connection.execute(f"select 1 from {table} where {' or '.join(conditions.values())} limit 1").fetchone() is None:
         return ""
     for name, kind, _ in columns:
-        row = connection.execute(f"select typeof({name}) from {table} where {wrong[name]} limit 1").fetchone()
+        row = connection.execute(f"select typeof({name}) from {table} where {conditions[name]} limit 1").fetchone()
         if row is not None:
             return f"its table '{table}' has a value of type {row[0]} in the column '{name}'; expected {kind}"
     return ""
@@ -173,15 +173,15 @@ class SqliteForm:
 @contextmanager
 def transaction(connection: sqlite3.Connection) -> Iterator[None]:
     """Commit the changes made inside together. A nested one that raises is rolled back alone."""
-    inner = connection.in_transaction
-    connection.execute("savepoint change" if inner else "begin immediate")
+    nested = connection.in_transaction
+    connection.execute("savepoint change" if nested else "begin immediate")
     try:
         yield
-        connection.execute("release change" if inner else "commit")
+        connection.execute("release change" if nested else "commit")
     except BaseException:
         if connection.in_transaction:  # else SQLite has rolled back already, e.g. on a full disk
-            connection.execute("rollback to change" if inner else "rollback")
-            if inner:
+            connection.execute("rollback to change" if nested else "rollback")
+            if nested:
                 connection.execute("release change")
         raise
 

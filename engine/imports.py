@@ -75,7 +75,7 @@ def import_file(file: Path) -> ModuleType:
     module = sys.modules[name] = module_from_spec(spec)
     folder = str(path.parent)
     sys.path.insert(0, folder)
-    before = _loading.set(file)
+    token = _loading.set(file)
     try:
         spec.loader.exec_module(module)
     except ConfigurationError:  # it says what to do
@@ -87,7 +87,7 @@ def import_file(file: Path) -> ModuleType:
             raise
         raise ConfigurationError(f"{file}: {type(error).__name__}: {error} (at {user_frame(error)})") from None
     finally:
-        _loading.reset(before)
+        _loading.reset(token)
         sys.path.remove(folder)
     return module
 
@@ -120,11 +120,11 @@ def find_function(module: ModuleType, name: str) -> Callable[..., Any] | None:
 
 def check_defined_here(module: ModuleType, value: Any, name: str) -> None:
     """Raise `NotPermitted` for a function of another module: a grant of `shop` does not cover what `shop` imports."""
-    own = getattr(value, "__module__", None) if inspect.isroutine(value) or inspect.isclass(value) else None
-    if own == "builtins" and value not in _REACHING:
+    module_name = getattr(value, "__module__", None) if inspect.isroutine(value) or inspect.isclass(value) else None
+    if module_name == "builtins" and value not in _REACHING:
         return
-    if own is not None and own != module.__name__ and not own.startswith(f"{module.__name__}."):
+    if module_name is not None and module_name != module.__name__ and not module_name.startswith(f"{module.__name__}."):
         raise NotPermitted(
-            f"{name}: {module.__name__} imports it from {own}; use {own}:{name}, and grant it with "
-            f"{PYTHON_TOOLS_OPTION} {own}"
+            f"{name}: {module.__name__} imports it from {module_name}; use {module_name}:{name}, and grant it with "
+            f"{PYTHON_TOOLS_OPTION} {module_name}"
         )

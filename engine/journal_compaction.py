@@ -106,10 +106,10 @@ def _add_checksums(connection: sqlite3.Connection) -> None:
     """Add checksums to the rows of a journal of schema 1."""
     for table, (key, columns, _) in _TABLES.items():
         connection.execute(f"alter table {table} add column checksum integer not null default 0")
-        sums = call_checksum if table == "calls" else short_checksum
+        compute_checksum = call_checksum if table == "calls" else short_checksum
         rows = connection.execute(f"select {key}, {columns} from {table}").fetchall()
         update = f"update {table} set checksum = ? where {key} = ?"
-        connection.executemany(update, ((sums(tuple(row)), row_key) for row_key, *row in rows))
+        connection.executemany(update, ((compute_checksum(tuple(row)), row_key) for row_key, *row in rows))
 
 
 def _pack(connection: sqlite3.Connection, table: str) -> int:
@@ -159,12 +159,12 @@ def _matches_checksum(table: str, row: tuple[Any, ...]) -> bool:
     if checksum is None:  # schema 1
         return True
     try:
-        read = tuple(
+        decoded = tuple(
             field.decode() if isinstance(field, bytes) and at != 3 else field for at, field in enumerate(fields)
         )
         if table != "calls":
-            return bool(short_checksum(read) == checksum)
-        return is_call_checksum(checksum, read)
+            return bool(short_checksum(decoded) == checksum)
+        return is_call_checksum(checksum, decoded)
     except DAMAGE_ERRORS:
         return False
 
@@ -231,7 +231,7 @@ def _estimate_size(journal: Path, before: int) -> Compaction:
     """Estimate the result of packing; freed pages are estimated from the bytes of their texts."""
     saved = packed = 0
     with closing(sqlite3.connect(f"{journal.absolute().as_uri()}?mode=ro", uri=True)) as connection:
-        sums = "checksum" if schema_version(connection) >= SCHEMA_VERSION else "null"
+        checksum = "checksum" if schema_version(connection) >= SCHEMA_VERSION else "null"
         free, page = (connection.execute(f"pragma {name}").fetchone()[0] for name in ("freelist_count", "page_size"))
         for table in _TABLES:
             packers = {}
@@ -239,7 +239,7 @@ def _estimate_size(journal: Path, before: int) -> Compaction:
                 dictionary = build_dictionary(texts, total)
                 packers[kind] = Packer(1 if dictionary else 0, dictionary)
                 saved -= len(dictionary)
-            for rows in _iter_batches(connection, table, sums):
+            for rows in _iter_batches(connection, table, checksum):
                 for _, row in rows:
                     values = [row[at] for at in _TABLES[table][2].values()]
                     new_values = _pack_row(packers, table, row, values) or ()
@@ -252,5 +252,5 @@ def _estimate_size(journal: Path, before: int) -> Compaction:
 
 def _size(journal: Path) -> int:
     """Return the bytes of a journal and its write-ahead log."""
-    files = (journal.with_name(f"{journal.name}{ending}") for ending in _LOGS)
+    files = (journal.with_name(f"{journal.name}{suffix}") for suffix in _LOGS)
     return sum(os.stat(file).st_size for file in files if file.exists())

@@ -70,12 +70,12 @@ def rare_fields(c: Completion) -> str | None:
 
 def add_rare_fields(completion: Completion, text: str) -> None:
     """Restore the fields that `rare_fields` returned."""
-    more: dict[str, Any] = orjson.loads(text)
-    if (likelihoods := more.pop("likelihoods", None)) is not None:
+    fields: dict[str, Any] = orjson.loads(text)
+    if (likelihoods := fields.pop("likelihoods", None)) is not None:
         completion.likelihoods = [Likelihood.from_record(record) for record in likelihoods]
-    if (calls := more.pop("calls", None)) is not None:
+    if (calls := fields.pop("calls", None)) is not None:
         completion.calls = [ToolCall.from_record(record) for record in calls]
-    for name, value in more.items():
+    for name, value in fields.items():
         setattr(completion, name, value)
 
 

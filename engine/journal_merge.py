@@ -61,8 +61,8 @@ class JournalMerger:
             try:
                 [(version,)] = self._connection.execute("select value from part.meta where key = 'schema'").fetchall()
                 if str(version) not in (str(SCHEMA_VERSION), str(PACKED_VERSION)):
-                    joined = f"{SCHEMA_VERSION} and {PACKED_VERSION}"
-                    raise JournalError(f"{journal}: journal schema {version}; only schemas {joined} can be merged")
+                    versions = f"{SCHEMA_VERSION} and {PACKED_VERSION}"
+                    raise JournalError(f"{journal}: journal schema {version}; only schemas {versions} can be merged")
                 packed = str(version) == str(PACKED_VERSION)
                 texts = _packed_columns(self._connection) if packed else []
                 self._connection.execute("begin immediate")

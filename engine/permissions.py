@@ -244,11 +244,11 @@ def permissions() -> Permissions:
 @contextmanager
 def bound_permissions(bounds: Permissions) -> Iterator[None]:
     """Apply these permissions while entered, in this context and the tasks that it starts."""
-    before = _bound.set(bounds)
+    token = _bound.set(bounds)
     try:
         yield
     finally:
-        _bound.reset(before)
+        _bound.reset(token)
 
 
 def grant(*names: str | Path) -> None:
@@ -387,8 +387,8 @@ def _seal_key(*, make: bool) -> bytes | None:
         if make and not file.exists():
             folder.mkdir(parents=True, exist_ok=True)
             with suppress(FileExistsError):
-                opened = os.open(file, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600)
-                with os.fdopen(opened, "wb") as out:
+                descriptor = os.open(file, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600)
+                with os.fdopen(descriptor, "wb") as out:
                     out.write(secrets.token_bytes(32))
         key = file.read_bytes()
     except (OSError, RuntimeError):
@@ -402,7 +402,7 @@ def _seal_key(*, make: bool) -> bytes | None:
 def is_public(address: Address) -> bool:
     """Return True if an address, and every address embedded in it, is public."""
     return all(
-        embedded.is_global and not embedded.is_multicast and not any(embedded in inner for inner in _INNER)
+        embedded.is_global and not embedded.is_multicast and not any(embedded in network for network in _INNER)
         for embedded in _embedded_addresses(address)
     )
 
@@ -413,22 +413,22 @@ def _embedded_addresses(address: Address) -> list[Address]:
         return [address]
     if address.ipv4_mapped is not None:
         return [address.ipv4_mapped]
-    inner: list[Address] = [address]
+    addresses: list[Address] = [address]
     if address.sixtofour is not None:
-        inner.append(address.sixtofour)
+        addresses.append(address.sixtofour)
     if address.teredo is not None:
-        inner += address.teredo
+        addresses += address.teredo
     if address in _TRANSLATED:
-        inner.append(ipaddress.IPv4Address(int(address) & 0xFFFFFFFF))
-    return inner
+        addresses.append(ipaddress.IPv4Address(int(address) & 0xFFFFFFFF))
+    return addresses
 
 
 def _url_parts(url: str) -> tuple[str, str, int, str] | None:
     """Return scheme, host, port and path of a URL; None if it cannot be compared."""
     try:
         parts = urlsplit(url)
-        usual = {"http": 80, "https": 443}[parts.scheme]
-        port = usual if parts.port is None else parts.port
+        default_port = {"http": 80, "https": 443}[parts.scheme]
+        port = default_port if parts.port is None else parts.port
     except (ValueError, KeyError):
         return None
     path = parts.path

@@ -101,8 +101,8 @@ def field_error(file: Path, error: ValidationError, inside: str = "") -> Configu
     first, *remaining = error.errors(include_url=False, include_context=False)
     field = ".".join(filter(None, (inside, *map(str, first["loc"]))))
     problem = "missing" if first["type"] == "missing" else f"{first['msg']}, found {_short_value(first['input'])}"
-    more = f" (and {len(remaining)} more)" if remaining else ""
-    return ConfigurationError(f"{file}: field '{field[:200]}': {problem}{more}; restore the file from a copy")
+    suffix = f" (and {len(remaining)} more)" if remaining else ""
+    return ConfigurationError(f"{file}: field '{field[:200]}': {problem}{suffix}; restore the file from a copy")
 
 
 def _short_value(value: Any) -> str:
@@ -118,9 +118,9 @@ def _read_regular_file(file: Path) -> bytes:
     Raises:
         OSError: It is not a regular file, too large, or cannot be read.
     """
-    opened = os.open(file, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
-    with os.fdopen(opened, "rb") as stream:
-        status = os.fstat(opened)
+    descriptor = os.open(file, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    with os.fdopen(descriptor, "rb") as stream:
+        status = os.fstat(descriptor)
         if not stat.S_ISREG(status.st_mode):
             raise OSError(errno.EINVAL, "not a regular file")
         if status.st_size > _MAX_BYTES:

@@ -350,9 +350,9 @@ class Runner:
                 ending = None  # else its traceback and this frame would form a cycle
                 conversation.close()
                 del self.conversations[plan.key]
-                goes_on = isinstance(sys.exception(), _INTERRUPTS)
+                is_interrupted = isinstance(sys.exception(), _INTERRUPTS)
                 for backend in plan.backends.values():
-                    (backend.interrupted if goes_on else backend.ended)(conversation.affinity)
+                    (backend.interrupted if is_interrupted else backend.ended)(conversation.affinity)
             self._journal.record_ended(plan.number, "finished", result)
             self._outcome.finished += 1
             self._events.publish(ConversationFinished(self._clock.wall(), plan.key, plan.number, result))
@@ -407,8 +407,8 @@ class Runner:
         if self._history is None or error.status != 403:
             return False
         roles = [role for role, backend in plan.backends.items() if backend.label == error.model]
-        own = f"{error.model}/"
-        return bool(roles) and self._history.has_answers(roles, own if plan.key.startswith(own) else "")
+        prefix = f"{error.model}/"
+        return bool(roles) and self._history.has_answers(roles, prefix if plan.key.startswith(prefix) else "")
 
     def _record_failure(self, plan: Plan, error: BaseException) -> None:
         if isinstance(error, VivaError):

@@ -139,16 +139,16 @@ class EventStream:
             self._publish_to_all(event)
 
     def _publish_to_all(self, event: Event) -> None:
-        failed = []
+        reports = []
         for handle in self._handles:
             try:
                 handle.listener(event)
             except Exception as error:
-                failed.append(self._detach(handle.listener, error, event))
+                reports.append(self._detach(handle.listener, error, event))
         for subscription in self._subscriptions:
             if subscription.put(event):
                 self.congested = True
-        for report in failed:  # after the event itself, for all readers
+        for report in reports:  # after the event itself, for all readers
             self.publish(report)
 
     @property
@@ -198,9 +198,9 @@ class EventStream:
                 handle.error = error
                 self.forget(handle)
         name = f"{getattr(listener, '__module__', '')}.{getattr(listener, '__qualname__', repr(listener))}"
-        kind, at = type(error).__name__, user_frame(error)
-        _log.warning("%s: a listener raised and is not called again: %s: %s (%s)", name, kind, error, at)
-        record = {"type": kind, "message": str(error), "at": at}
+        kind, location = type(error).__name__, user_frame(error)
+        _log.warning("%s: a listener raised and is not called again: %s: %s (%s)", name, kind, error, location)
+        record = {"type": kind, "message": str(error), "at": location}
         return ListenerFailed(event.at, event.conversation, name, record)
 
     def _warn_congested(self) -> None:

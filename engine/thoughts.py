@@ -128,10 +128,10 @@ def split_thoughts(text: str, marks: ThoughtMarks = _DEFAULT_MARKS) -> tuple[str
     """
     if not marks.may_occur_in(text):
         return "", text
-    phrased = _PHRASED.match(text)
-    if phrased is not None:
-        thought = phrased["thoughts"] or phrased["analysis"] or ""
-        return thought.strip(), text[phrased.end() :].strip()
+    phrase = _PHRASED.match(text)
+    if phrase is not None:
+        thought = phrase["thoughts"] or phrase["analysis"] or ""
+        return thought.strip(), text[phrase.end() :].strip()
     matches = _marks(text, marks)
     begin = len(text) - len(text.lstrip()) if matches else 0
     last_closing = max((mark.start() for mark in matches if mark["closing"]), default=-1)
@@ -163,8 +163,8 @@ def split_thoughts(text: str, marks: ThoughtMarks = _DEFAULT_MARKS) -> tuple[str
         return "", text
     (thoughts if thinking else answer).append(text[position:])
     reply = _END_OF_TURN.sub("", "".join(answer))
-    begun = _BEGIN_OF_ANSWER.match(reply)
-    reply = reply if begun is None else reply[begun.end() :]
+    start = _BEGIN_OF_ANSWER.match(reply)
+    reply = reply if start is None else reply[start.end() :]
     return "\n\n".join(part.strip() for part in thoughts if part.strip()), reply.strip()
 
 
@@ -330,8 +330,8 @@ def _is_object(text: str) -> bool:
 
 
 def _is_quoted(text: str, mark: re.Match[str]) -> bool:
-    after = text[mark.end() : mark.end() + 1]
-    return _is_behind_quote(text, mark) and bool(after and after in _QUOTES)
+    following = text[mark.end() : mark.end() + 1]
+    return _is_behind_quote(text, mark) and bool(following and following in _QUOTES)
 
 
 def _is_behind_quote(text: str, mark: re.Match[str]) -> bool:

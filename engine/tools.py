@@ -153,13 +153,13 @@ def number_calls(calls: Iterable[tuple[str, str, str]]) -> list[ToolCall]:
 def _spec(index: int, tool: Any) -> dict[str, Any]:
     if not isinstance(tool, Mapping):
         raise ConfigurationError(f"tools[{index}]: expected an object, found {tool!r}")
-    bare = "function" not in tool
-    if not bare and tool.get("type", "function") != "function":
+    is_bare = "function" not in tool
+    if not is_bare and tool.get("type", "function") != "function":
         raise _argument_error(index, "type", f"expected 'function', found {tool['type']!r}")
-    function = tool if bare else tool["function"]
+    function = tool if is_bare else tool["function"]
     if not isinstance(function, Mapping):
         raise _argument_error(index, "function", f"expected an object, found {function!r}")
-    prefix = "" if bare else "function."
+    prefix = "" if is_bare else "function."
     name = function.get("name")
     if not isinstance(name, str) or not name:
         raise _argument_error(index, f"{prefix}name", f"expected the function's name, found {name!r}")

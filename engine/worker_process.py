@@ -86,28 +86,28 @@ class WorkerProcess:
             return code
 
     def _start(self) -> socket.socket:
-        mine, its = socket.socketpair()
-        with its, self._lock:
+        parent_socket, child_socket = socket.socketpair()
+        with child_socket, self._lock:
             if not self.usable:
-                mine.close()
+                parent_socket.close()
                 raise EOFError("the step was cancelled")
             paths = json.dumps([str(path) for path in sys.path])
             # -P: no module of the current folder is imported before sys.path is set.
-            command = [sys.executable, "-P", "-c", _CHILD_CODE, str(its.fileno()), paths]
-            self._socket = mine
+            command = [sys.executable, "-P", "-c", _CHILD_CODE, str(child_socket.fileno()), paths]
+            self._socket = parent_socket
             self._process = subprocess.Popen(
                 command,
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
                 stderr=subprocess.DEVNULL,
-                pass_fds=[its.fileno()],
+                pass_fds=[child_socket.fileno()],
                 start_new_session=True,
             )
         try:
-            _receive(mine, time.monotonic() + _START_SECONDS)
+            _receive(parent_socket, time.monotonic() + _START_SECONDS)
         except TimeoutError:
             raise EOFError(f"it was not ready after {_START_SECONDS:g} s") from None
-        return mine
+        return parent_socket
 
     def _explain_failure(self, error: Exception) -> str:
         if self._process is None:
@@ -118,8 +118,8 @@ class WorkerProcess:
         code = self.end()
         if code is None:
             return f"the worker process cannot be used: {error}"
-        ended = f"was killed by {signal.Signals(-code).name}" if code < 0 else f"ended with exit code {code}"
-        return f"the worker process {ended} before there was a result"
+        outcome = f"was killed by {signal.Signals(-code).name}" if code < 0 else f"ended with exit code {code}"
+        return f"the worker process {outcome} before there was a result"
 
 
 def pack_request(function: Callable[..., Any], arguments: Sequence[Any]) -> bytes | Result:

@@ -100,8 +100,8 @@ def _parse_document(text: str, name: str) -> tuple[Any, yaml.Node | None]:
         node = loader.get_single_node()
         return (None if node is None else loader.construct_document(node)), node
     except yaml.reader.ReaderError as error:
-        before = text[: error.position]
-        position = f"{before.count(chr(10)) + 1}:{error.position - before.rfind(chr(10))}"
+        prefix = text[: error.position]
+        position = f"{prefix.count(chr(10)) + 1}:{error.position - prefix.rfind(chr(10))}"
         raise ConfigurationError(
             f"{name}:{position}: cannot be read: the character U+{error.character:04X} is not allowed in YAML"
         ) from None
@@ -191,9 +191,9 @@ class _Loader(yaml.SafeLoader):
                 name = "<<" if key.tag == _MERGE else self.construct_object(key)
                 if name in first_keys:
                     first = first_keys[name]
-                    spelt = f" as {first.value!r}" if first.value != key.value else ""
+                    spelling = f" as {first.value!r}" if first.value != key.value else ""
                     raise _constructor_problem(
-                        f"the key {key.value!r} is given twice, first{spelt} on line {first.start_mark.line + 1}; "
+                        f"the key {key.value!r} is given twice, first{spelling} on line {first.start_mark.line + 1}; "
                         "remove one of them",
                         key.start_mark,
                     )
