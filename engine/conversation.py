@@ -520,8 +520,8 @@ class Conversation:
         """Wait until no other call of the conversation is in flight: a call in flight is paid for and must be recorded.
 
         Parts that make further calls are waited for too, and of several waiters the first by path continues first. So
-        neither how far the others get nor which part ends a task group depends on latency. `own_calls` is 1 if the caller
-        is itself a call in flight, else 0.
+        neither how far the others get nor which part ends a task group depends on latency. `own_calls` is 1 if the
+        caller is itself a call in flight, else 0.
         """
         traffic, idle, remaining = self._traffic, 0, _MAX_CALLS_OF_OTHERS
         path = self.path if path is None else path
