@@ -37,13 +37,13 @@ EXAMPLES = "examples"
 class AuditSettings(RunSettings):
     """Audits of judges: do irrelevant changes affect their verdicts?"""
 
-    judge: ModelNames = Field(min_length=1, description="Judge to audit; may be given several times.")
+    judge: ModelNames = Field(min_length=1, description="Judge to audit.")
     cases: Annotated[str, file_or(EXAMPLES)] = Field(
         default=EXAMPLES,
         description="JSONL with question, answers, and optionally id, families, preferred; or 'examples' (shipped).",
     )
     audit: list[AuditName] = Field(
-        default=[], description="position, verbosity, format, self, labels, retest (all if not given)."
+        default=[], description="position, verbosity, format, self, labels, retest (default: all)."
     )
     family: list[str] = Field(
         default=[],

@@ -34,7 +34,7 @@ class FunctionChatSettings(RunSettings):
         description="Folder with FunctionChat's files, or a JSONL file of their form; in mode user a YAML or JSONL "
         "file of tasks, or 'examples'."
     )
-    candidate: ModelNames = Field(min_length=1, description="Model to examine; may be given several times.")
+    candidate: ModelNames = Field(min_length=1, description="Model to examine.")
     judge: ModelName | None = Field(
         default=None, description="Model that judges what cannot be decided exactly (mode turns)."
     )
@@ -89,7 +89,7 @@ class FunctionChatSettings(RunSettings):
     python_tools: list[str] = Field(
         default=[],
         exclude=True,
-        description="Module whose functions tasks may name under python; may be given several times (mode user).",
+        description="Module whose functions tasks may name under python (mode user).",
     )
 
     examples: ClassVar[dict[str, str]] = {"data": "FunctionChat-Bench/data"}

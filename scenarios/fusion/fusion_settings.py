@@ -33,12 +33,11 @@ class FusionSettings(RunSettings):
         description=f"Task: {', '.join(SHIPPED_TASKS)}, or a YAML file."
     )
     data: FilePath = Field(description="Examples: a JSONL file or a JSON list, with the fields that the task names.")
-    judge: ModelNames = Field(min_length=1, description="Judge; may be given several times.")
+    judge: ModelNames = Field(min_length=1, description="Model that judges.")
     assistant: AssistantNames = Field(
         default=[],
         description="Assistant: rouge-1, rouge-2, rouge-l, bleu, chrf, meteor (@TEXT: compared with this text), "
-        "logprob:MODEL, judge:MODEL, nli:FOLDER, embedding:FOLDER, FILE.py#NAME; LABEL= before it names it. May be "
-        "given several times.",
+        "logprob:MODEL, judge:MODEL, nli:FOLDER, embedding:FOLDER, FILE.py#NAME; LABEL= before it names it.",
     )
     mode: Mode = Field(
         default="plan",

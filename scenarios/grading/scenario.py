@@ -59,7 +59,7 @@ class GradingSettings(RunSettings):
     """Single-answer grading by judges."""
 
     tasks: FilePath = Field(description="JSON Lines file with question, answer, and optionally id and reference.")
-    judge: ModelNames = Field(min_length=1, description="Judge that grades; may be given several times.")
+    judge: ModelNames = Field(min_length=1, description="Model that grades.")
     scale: Literal["1-10", "1-5", "letters", "words"] = Field(default="1-10", description="Labels of the grades.")
     temperature: float = temperature_option("the judge")
     judge_tokens: int = tokens_option("reasoning with grade", 1024)

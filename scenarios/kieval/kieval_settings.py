@@ -34,14 +34,13 @@ class KievalSettings(RunSettings):
     dataset: DataSource = Field(
         description="Benchmark: NAME (viva list datasets), FILE, form:PATH[:split] or hf:owner/name[:split]."
     )
-    candidate: ModelNames = Field(min_length=1, description="Model to examine; may be given several times.")
+    candidate: ModelNames = Field(min_length=1, description="Model to examine.")
     interactor: ModelName = Field(description="Model that asks the questions.")
     evaluator: ModelName = Field(description="Model that judges.")
     assistant: AssistantNames = Field(
         default=[],
         description="Assistant whose score of each reply the evaluator reads: rouge-l, bleu, logprob:MODEL, "
-        "FILE.py#NAME, … (docs/judges.md); @question or @dialogue compares with that text, else with the right answer. "
-        "May be given several times.",
+        "FILE.py#NAME, … (docs/judges.md); @question or @dialogue compares with that text, else with the right answer.",
     )
     n: int | None = count_option("Items")
     ids: FilePath | None = Field(default=None, description="File of item ids: only these items are used.")

@@ -39,7 +39,7 @@ class AnswersSettings(RunSettings):
     """Answers of candidates to the questions of a LalaEval round (Sun et al. 2024)."""
 
     questions: FilePath = Field(description="JSON lines of questions, as `viva grade bank export` writes them.")
-    candidate: ModelNames = Field(min_length=1, description="Model that answers; may be given several times.")
+    candidate: ModelNames = Field(min_length=1, description="Model that answers.")
     temperature: float = temperature_option("the candidates")
     candidate_tokens: int = tokens_option("answer to a round", 1024)
     pack: FilePath = pack_option("lalaeval")
@@ -51,7 +51,7 @@ class JudgesSettings(RunSettings):
     """Judge models that grade the pages of a grading folder as people do."""
 
     pages: FilePath = Field(description="JSON lines of pages, as `viva grade judge` writes them.")
-    grader: ModelNames = Field(min_length=1, description="Model that grades; may be given several times.")
+    grader: ModelNames = Field(min_length=1, description="Model that grades.")
     shown: Literal["one", "all"] = Field(
         default="one", description="one: each answer by itself; all: all answers of a question, in blind positions."
     )

@@ -52,11 +52,11 @@ class ProbeSettings(RunSettings):
     dataset: DataSource = Field(
         description="Benchmark: NAME (viva list datasets), FILE, form:PATH[:split] or hf:owner/name[:split]."
     )
-    candidate: ModelNames = Field(min_length=1, description="Model to probe; may be given several times.")
+    candidate: ModelNames = Field(min_length=1, description="Model to probe.")
     method: list[Method] = Field(
         default=["letter"],
         min_length=1,
-        description="letter, text (each option's words), generate (read from an answer) or loss; several may be given.",
+        description="letter, text (each option's words), generate (read from an answer) or loss.",
     )
     n: int | None = count_option("Items")
     ids: FilePath | None = Field(default=None, description="File of item ids: only these are probed.")
