@@ -387,7 +387,6 @@ def _identity_sentence(judge: Record) -> str:
     broken = [step for step in steps if step["texts"]["same"]["value"] < 1.0]
     if broken:
         fraction = percent(1.0 - broken[0]["texts"]["same"]["value"])
-<<<<<<< HEAD
         load = _load_text(broken[0])
         return (
             f"Its answers should be identical at any load (reproducible transcript), but {fraction} differ at {load}."
@@ -395,12 +394,6 @@ def _identity_sentence(judge: Record) -> str:
     number_of = min(step["texts"]["n"] for step in steps)
     requests = count_of(number_of, "request")
     return f"Its answers are byte-identical at every load (reproducible transcript), on {requests} each."
-=======
-        load = broken[0]["load"]
-        return f"Its answers should be reproducible at any load, but {fraction} of them differ at {load}."
-    number_of = min(step["texts"]["n"] for step in steps)
-    return f"Its answers are the same at every load, byte for byte, on {count_of(number_of, 'request')} each."
->>>>>>> 45164a22 (Reports say reproducible report and reproducible transcripts instead of tiers; options of models are repeatable)
 
 
 def _sound_sentences(name: str, compared: Sequence[Record]) -> list[str]:

@@ -14,7 +14,7 @@ from viva.reports.tables import DASH, Table, mean_and_interval, number, percent
 
 from ..contract import Scoring
 from ..models import label_of_key
-from ..run_aggregate import ModelResults, RunAggregate, common_tables, join_headline
+from ..run_aggregate import ModelResults, RunAggregate, common_tables, join_headline, tier_name
 from .gate import ThresholdCheck, check_gate, read_run_values
 from .metric_figures import class_f1, class_figures, number_figures, pass_rate, statistic, test_figures, tests_passed
 from .metric_values import MetricSeries, SeriesValues, SystemValues
@@ -235,8 +235,8 @@ class SuiteAggregate(RunAggregate[SystemResults]):
             (results["conversations"] + results["failed"] for results in report["candidates"].values()), default=0
         )
         count = report["dataset"]["chosen"] or tested
-        return (f"{report['suite']} on {count:,} conversations, seed {report['seed']}, tier "
-                f"{report['tier']}", header, rows)  # fmt: skip
+        return (f"{report['suite']} on {count:,} conversations, seed {report['seed']}, "
+                f"{tier_name(report['tier'])}", header, rows)  # fmt: skip
 
     def _split_tables(self, report: Mapping[str, Any]) -> list[Table]:
         if self._scoring.by is None:
