@@ -25,13 +25,13 @@ async def main() -> None:
     tasks = [f"topic {number}" for number in range(2_000)]
     async with viva.start(lesson, tasks=tasks, models=models, concurrency=20, out="runs/early") as run:
         async for event in run.events():
-            # Somebody has seen enough of one conversation: it ends at its next call, without a score.
+            # Enough is known about this conversation: it ends at its next call, without a score.
             if isinstance(event, viva.CallFinished) and event.conversation == "pupil/topic 3":
                 run.stop(event.conversation, "this topic is being rewritten")
             if isinstance(event, viva.ConversationFinished):
                 score = run.report_so_far()["candidates"]["pupil"]["measures"].get("score")
                 if score and score["n"] >= 100 and score["high"] - score["low"] < 0.08:
-                    # The interval is narrow enough. Calls under way are answered and recorded, nothing else begins.
+                    # The interval is narrow enough. Pending calls are answered and recorded; no new ones start.
                     run.interrupt()
                     break
     ended = run.ended()

@@ -43,10 +43,10 @@ def main() -> None:
         user = {"role": "user", "content": f"Question {number}: why? Answer: because."}
         lines.append({"id": f"r{number}", "reader": "rating", "messages": [system, user]})
     Path("requests.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
-    grant(Path(__file__))  # the judges stand in this very file
+    grant(Path(__file__))  # the judges are in this file
     settings = LoadSettings(
         judges={name: f"python:{Path(__file__).resolve()}#{name}" for name in ("Steady", "Tiring")},
-        concurrency=(2, 16),  # requests in flight; rates=(10, 40) would be requests a second
+        concurrency=(2, 16),  # requests in flight; for requests per second use rates=(10, 40)
         requests=60,
         warm_up=0,
         cool_down=0,

@@ -390,7 +390,7 @@ class Scenario(ABC, Generic[S, T]):
     unit: ClassVar[str] = ""
     # Settings that a fork may change besides the judge's model.
     judging: ClassVar[frozenset[str]] = frozenset()
-    # The setting that names the data; what the sweep's file calls this system's runs.
+    # The setting that names the data; the name of this scenario's runs in sweep files.
     data: ClassVar[str] = "dataset"
     plural: ClassVar[str] = ""
 

@@ -26,14 +26,14 @@ class CandidateMeasures(ModelResults):
         self.ranges = ranges or {}
         self.conversations = 0
         self.values: dict[str, list[tuple[str, float]]] = {}  # by measure: task and value
-        self._truths: dict[str, bool] = {}  # by measure: whether all values are truth values
+        self._truths: dict[str, bool] = {}  # by measure: True if all values are booleans
         self.unscored = Tally()
         self.counts: dict[str, Tally] = {}
 
     def add(self, record: Mapping[str, Any]) -> None:
         """Add a conversation's record, as `FunctionScenario` makes it."""
         self.conversations += 1
-        stopped = "stopped" in record and record["value"] is None  # it came to no value
+        stopped = "stopped" in record and record["value"] is None  # it ended without a value
         for name, value in [] if stopped else named_values(record["value"]).items():
             if value is None:
                 self.unscored.add(name)
@@ -131,9 +131,9 @@ class Measures(RunAggregate[CandidateMeasures]):
         tables = []
         for name in sorted({name for record in report["candidates"].values() for name in record["counts"]}):
             counts = {label: record["counts"].get(name, {}) for label, record in report["candidates"].items()}
-            every = sorted({value for record in counts.values() for value in record})
-            rows = [[label, *(f"{record.get(value, 0):,}" for value in every)] for label, record in counts.items()]
-            tables.append((f"Values of {name}, number of conversations", [self._header, *every], rows))
+            values = sorted({value for record in counts.values() for value in record})
+            rows = [[label, *(f"{record.get(value, 0):,}" for value in values)] for label, record in counts.items()]
+            tables.append((f"Values of {name}, number of conversations", [self._header, *values], rows))
         return tables
 
     def _stops(self, report: dict[str, Any]) -> Table:

@@ -61,7 +61,7 @@ def _json_default(value: Any) -> Any:
     if isinstance(value, BaseModel):
         return value.model_dump(mode="json")
     if isinstance(value, set | frozenset):
-        return sorted(value, key=repr)  # in one order, whatever the process
+        return sorted(value, key=repr)  # the same order in every process
     if isinstance(value, PurePath):
         return str(value)
     raise TypeError(f"Type is not JSON serializable: {type(value).__name__}")
@@ -128,7 +128,7 @@ class FunctionScenario(Scenario[RunSettings, InlineTask]):
         function = type(self).function
         more = (settings,) if _has_settings_parameter(function) else ()
         meeting = [role.name for role in self.roles if role.pool]
-        # Options that the user's own settings declare are for the function to use.
+        # Options that the user's settings declare are left to the function.
         own = self.own_settings.model_fields.keys()
         sampling = {role.name: settings.sampling_of(role.name) for role in self.roles
                     if not own & {"temperature", f"{role.name}_tokens"}}  # fmt: skip
@@ -145,7 +145,7 @@ class FunctionScenario(Scenario[RunSettings, InlineTask]):
                 stop = deciding_error(error)
                 if not isinstance(stop, ConversationStopped):
                     raise
-                await conversation.settle()  # the others of an `asyncio.gather` go on, and are counted
+                await conversation.settle()  # other branches of an `asyncio.gather` still run, and count
                 record["stopped"] = {"by": stop.by, "reason": stop.reason}
             record["usage"] = {role: used.to_record() for role, used in sorted(conversation.usage.items())}
             return record | ({"irregular": conversation.irregular} if conversation.irregular else {})

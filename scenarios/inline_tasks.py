@@ -131,7 +131,7 @@ def _task(payload: Any, kind: TypeAdapter[Any], number: int) -> InlineTask:
         record = kind.dump_python(payload, mode="json")
     except ValidationError as error:
         raise ConfigurationError(f"task {number}: {_error_text(error)}") from None
-    except Exception as error:  # of a type that pydantic cannot write
+    except Exception as error:  # a type that pydantic cannot write
         raise ConfigurationError(f"task {number}: cannot be written as JSON: {error}") from None
     return InlineTask(_id(record, number), payload, record)
 

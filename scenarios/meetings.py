@@ -132,7 +132,7 @@ class Meetings(Measures):
         for role, label in lineup.items():
             for results in self._results_of(role, label):
                 results.add(result["task"], scores[role], wins.get(role))
-        for first, second in permutations(lineup, 2):  # both ways round are of one pair, which is there once
+        for first, second in permutations(lineup, 2):  # each pair is there in one order only
             pair = self._pairs.get((lineup[first], lineup[second]))
             if pair is not None and self._pools[first] == self._pools[second]:
                 pair.add(result["task"], scores[first], scores[second], wins.get(first))

@@ -16,7 +16,7 @@ from .run_settings import RunSettings
 if TYPE_CHECKING:
     from .contract import Role
 
-_FREE = ("simulated", "oracle", "recorded", "replay", "llama", "hf")  # kinds of models that nobody is paid for
+_FREE = ("simulated", "oracle", "recorded", "replay", "llama", "hf")  # kinds of models that cost nothing
 
 
 def model_labels(models: list[str]) -> dict[str, str]:
@@ -80,7 +80,7 @@ def replay_name(run: str, label: str, model: str) -> str:
     if ModelSpec.parse(model).kind == "replay":
         return model
     label = "".join(quote(letter) if letter in "%&+" else letter for letter in label)
-    if any(letter in run for letter in "?#"):  # these would end the path: such a path is an option of its own
+    if any(letter in run for letter in "?#"):  # they would end the path, so it becomes an option
         return f"replay:?run={quote(run)}&label={label}"
     return f"replay:{run}?label={label}"
 

@@ -18,8 +18,7 @@ _log = logging.getLogger("viva")
 AnyScenario: TypeAlias = "Scenario[Any, Any]"
 S = TypeVar("S", bound=Scenario[Any, Any])
 
-# Scenarios made in this process, by name and file, the latest last: a run is reported and resumed with the one that it
-# was recorded with.
+# Scenarios of this process by name and file, the latest last: a run is reported and resumed with its own scenario.
 _registered: dict[tuple[str, Path | None], AnyScenario] = {}
 
 
@@ -94,7 +93,7 @@ def _load_entry_point(point: EntryPoint) -> AnyScenario:
     try:
         loaded = point.load()
         scenario: AnyScenario = loaded() if isinstance(loaded, type) and issubclass(loaded, Scenario) else loaded
-    except Exception as error:  # whatever a package does when it is imported
+    except Exception as error:  # importing a package may raise anything
         raise ConfigurationError(f"{origin}: {type(error).__name__}: {error} (at {user_frame(error)})") from error
     if not isinstance(scenario, Scenario):
         raise ConfigurationError(f"{origin}: expected a viva.Scenario, found {type(scenario).__name__}")
@@ -117,14 +116,16 @@ def scenario_from_file(file: Path, name: str | None = None) -> AnyScenario:
         ConfigurationError: The file cannot be read or run, or does not define exactly one such scenario.
     """
     module = import_file(file)
-    every = {id(scenario): scenario for scenario in vars(module).values() if isinstance(scenario, Scenario)}.values()
-    by_name = {scenario.name: scenario for scenario in every}
+    scenarios = {
+        id(scenario): scenario for scenario in vars(module).values() if isinstance(scenario, Scenario)
+    }.values()
+    by_name = {scenario.name: scenario for scenario in scenarios}
     chosen = [name] if name is not None else list(by_name)
     if len(chosen) != 1 or chosen[0] not in by_name:
         names = ", ".join(by_name) or "none"
         raise ConfigurationError(
             f"{file}: expected {f'the scenario {name}' if name else 'one scenario, or FILE.py#NAME'}; it has {names}"
         )
-    if sum(scenario.name == chosen[0] for scenario in every) > 1:
+    if sum(scenario.name == chosen[0] for scenario in scenarios) > 1:
         raise ConfigurationError(f"{file}: several scenarios are called '{chosen[0]}'; give each its own name=")
     return register(by_name[chosen[0]])

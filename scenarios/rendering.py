@@ -19,8 +19,8 @@ from viva.reports.tables import number
 if TYPE_CHECKING:
     from .contract import Role
 
-_ONE_LINE = 80  # characters of a step's value that stand there unfolded
-# Who a turn is of: a model that is compared, one that asks, one that judges, the data, a tool, a recorded step.
+_ONE_LINE = 80  # characters; a longer value of a step is folded
+# The side of a turn: a compared model, an asking or a judging one, the data, a tool, a recorded step.
 Side = Literal["compared", "asking", "judging", "given", "tool", "step"]
 
 

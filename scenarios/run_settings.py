@@ -57,8 +57,8 @@ def file_or(*words: str) -> AfterValidator:
     return _resolve_with(lambda name, folder: name if name in words else absolute_file(name, folder))
 
 
-# Texts of settings that name something on this machine. They are remembered by their full path, so that a run can be
-# resumed from another folder; a file that is not there keeps its name, for the error that comes later.
+# Settings that name something on this machine. They are stored with their full path, so that a run can be resumed
+# from another folder; a missing file keeps its name, for the later error.
 FilePath = Annotated[str, _resolve_with(absolute_file)]
 ExistingPath = Annotated[str, _resolve_with(absolute_path)]  # of a file or a folder
 NewPath = Annotated[str, _resolve_with(lambda name, folder: str((folder / Path(name).expanduser()).resolve()))]
@@ -72,7 +72,7 @@ def repeats_of(settings: RunSettings) -> int:
     return int(getattr(settings, "repeats", 1))
 
 
-# Options of roles, for all systems alike; `RunSettings.sampling_of` reads them.
+# Options of roles, the same for all scenarios; `RunSettings.sampling_of` reads them.
 
 
 def temperature_option(subject: str, default: float | None = 0.0) -> Any:
@@ -135,7 +135,7 @@ class RunSettings(BaseModel):
         default=None, gt=0, description="End a conversation after this many seconds."
     )
 
-    # The text of the prompt pack that a manifest keeps; None in settings of a run that has not begun.
+    # The prompt pack's text from a manifest; None before the run has begun.
     _recorded_prompts: str | None = PrivateAttr(default=None)
 
     @property
@@ -147,12 +147,12 @@ class RunSettings(BaseModel):
         """Store the text of the manifest's prompt pack, for a resumed run or a fork."""
         self._recorded_prompts = text
 
-    # What runs did that were recorded before a setting existed, where that is not its default.
+    # Values for runs recorded before a setting existed, if they differ from its default.
     formerly: ClassVar[dict[str, Any]] = {}
-    # Defaults of the time when sweeps left out settings that had them (version 1 of sweep.json).
+    # Defaults when version 1 of sweep.json left out default values.
     first_defaults: ClassVar[dict[str, Any]] = {}
 
-    # What stands for a required setting in the example of the command's help, where its name is the system's own.
+    # Values of required settings in the example of the command's help.
     examples: ClassVar[dict[str, str]] = {}
 
     @field_validator("*", mode="before")
@@ -185,7 +185,7 @@ class RunSettings(BaseModel):
         options = {"temperature": temperature, "max_tokens": tokens}
         return Sampling(**{name: value for name, value in options.items() if value is not None})
 
-    # Settings that may change between the parts of one run without making it another experiment.
+    # Settings that may change when a run is resumed, without making it another experiment.
     circumstances: ClassVar[frozenset[str]] = frozenset(
         {"concurrency", "max_tokens_total", "max_calls", "max_cost", "max_seconds", "patience"}
     )

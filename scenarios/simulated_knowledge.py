@@ -18,7 +18,7 @@ QUESTIONS = (
 )
 
 
-WRONG = "that it cannot be told"  # what who does not know the answer says where there is no other choice to name
+WRONG = "that it cannot be told"  # the wrong answer to questions without choices
 
 
 def knows(model: SimulatedBackend, item: Item) -> bool:

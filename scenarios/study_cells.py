@@ -19,7 +19,7 @@ from .models import label_of_key, model_labels
 if TYPE_CHECKING:
     from .contract import Aggregate, Scenario
 
-_CLUSTER = "\x1fcluster"  # behind the name of a cluster, so that no item has the same
+_CLUSTER = "\x1fcluster"  # suffix of cluster names, so that no item has the same name
 
 
 class ItemNumbers:
@@ -202,7 +202,7 @@ def pools(
     for candidate, groups in candidates.items():
         for name, group in groups.items():
             yield Pool(candidate, name, group, catalogue)
-        if several:  # each cell once, whichever groups it is in
+        if several:  # each cell once, even if it is in several groups
             everything = {id(reading): reading for group in groups.values() for reading in group}
             yield Pool(candidate, None, list(everything.values()), catalogue)
 

@@ -71,14 +71,14 @@ class Subject(Enum):
     """The subject of a section, which decides its place in reports."""
 
     RESULTS = auto()  # scores by candidate and dataset
-    CONTAMINATION = auto()  # what was recalled beside what was understood
+    CONTAMINATION = auto()  # recall compared with understanding
     COMPARISONS = auto()  # candidates against one another
-    AGREEMENT = auto()  # judges, and repetitions, with one another
-    ITEMS = auto()  # single items, and how many are needed
-    CORRELATIONS = auto()  # one figure with another over candidates
-    VARIANTS = auto()  # the same records scored otherwise
+    AGREEMENT = auto()  # among judges, and among repetitions
+    ITEMS = auto()  # single items, and the number needed
+    CORRELATIONS = auto()  # between figures over candidates
+    VARIANTS = auto()  # the same records under other scorers
     ENDS = auto()  # why conversations ended
-    COURSE = auto()  # how figures settle as conversations end
+    COURSE = auto()  # how figures converge as conversations end
     FAILURES = auto()  # why conversations failed
     COSTS = auto()  # calls, tokens, money
     FURTHER = auto()  # anything else

@@ -79,7 +79,7 @@ def _fields_at(kind: Any, loc: Sequence[str | int]) -> dict[str | int, Any]:
     """Return the fields of the model at a path."""
     for step in loc:
         field = getattr(kind, "model_fields", {}).get(step)
-        if field is not None:  # else a key or a place, behind which the same model is meant
+        if field is not None:  # otherwise a key or an index, which leads to the same model
             kind = next((model for model in _nested_models(field.annotation)), None)
     return dict(getattr(kind, "model_fields", {}))
 

@@ -53,7 +53,7 @@ def to_markdown_list(text: str, heading: str) -> str:
 
 
 JUDGE = "judge"
-# What is asked about a case. Position and self-preference are read off the same verdicts.
+# Questions about a case. Position and self-preference use the same verdicts.
 Question = Literal["pair", "verbosity", "format", "labels", "retest"]
 QUESTIONS: tuple[Question, ...] = get_args(Question)
 BASE_SCALE = "1-10"  # the scale that others are compared with

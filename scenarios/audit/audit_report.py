@@ -19,7 +19,7 @@ from .audit_cases import AuditSettings
 from .audit_protocol import BASE_SCALE, JUDGE
 
 ALPHA = 0.05  # a corrected p-value up to this is a finding
-TOLERANCE = 0.05  # of the scale: a spread of repeated grades that is nothing to speak of
+TOLERANCE = 0.05  # a spread of repeated grades, as a fraction of the scale, that is negligible
 _LISTED_CASES = 3  # cases that show an effect
 
 
@@ -38,10 +38,10 @@ class JudgeVerdicts:
 
     def unread(self) -> tuple[int, int]:
         """Return the number of unreadable verdicts, and the number of all verdicts."""
-        every = [
+        values = [
             value for cases in self.by_question.values() for verdicts in cases.values() for value in verdicts.values()
         ]
-        return sum(value is None for value in every), len(every)
+        return sum(value is None for value in values), len(values)
 
     def first_wins(self, question: str = "pair") -> dict[str, float]:
         """Return by case how much more often the answer shown first wins, from -1 to 1."""
@@ -53,8 +53,8 @@ class JudgeVerdicts:
 
     def consistent(self) -> float | None:
         """Return the share of cases with the same winner, or a tie, in both orders."""
-        every = [signs["first"] == -signs["second"] for _, signs in self._complete_verdicts("pair")]
-        return sum(every) / len(every) if every else None
+        matches = [signs["first"] == -signs["second"] for _, signs in self._complete_verdicts("pair")]
+        return sum(matches) / len(matches) if matches else None
 
     def scale_shifts(self, scale: str) -> dict[str, float]:
         """Return by case the grade on a scale minus the grade on the base scale, from -1 to 1."""
@@ -152,13 +152,13 @@ def _self_preference(
         beyond = {case: own[case] - side for case, side in truth.items()}
         return _finding(label, "self", effect, beyond, beyond="people", family=families[label])
     other_judges = [judge for name, judge in judges.items() if name != label and families.get(name) != families[label]]
-    beside: dict[str, float] = {}
+    relative: dict[str, float] = {}
     for case, value in own.items():
         effects = [wins[case] * sides[case] for judge in other_judges if case in (wins := judge.wins("pair"))]
         if effects:
-            beside[case] = (value - math.fsum(effects) / len(effects)) / 2
-    if beside:
-        return _finding(label, "self", mean_effect(beside), beside, beyond="other judges", family=families[label])
+            relative[case] = (value - math.fsum(effects) / len(effects)) / 2
+    if relative:
+        return _finding(label, "self", mean_effect(relative), relative, beyond="other judges", family=families[label])
     return _finding(label, "self", mean_effect(own, wins=True), own, beyond=None, family=families[label])
 
 
@@ -167,8 +167,8 @@ def _test_retest(label: str, verdicts: JudgeVerdicts) -> dict[str, Any]:
     effect = spread_effect(repeated)
     ranges = {case: max(grades) - min(grades) for case, grades in repeated.items() if grades}
     record = _finding(label, "retest", effect, ranges)
-    alike = [value == 0 for case, value in ranges.items() if len(repeated[case]) > 1]
-    record["unanimous"] = round_figure(sum(alike) / len(alike)) if alike else None
+    unanimous = [value == 0 for case, value in ranges.items() if len(repeated[case]) > 1]
+    record["unanimous"] = round_figure(sum(unanimous) / len(unanimous)) if unanimous else None
     record["found"] = effect.low is not None and effect.low > TOLERANCE
     return record
 
@@ -271,7 +271,7 @@ def _interval_text(effect: Mapping[str, Any]) -> str:
 def finding_tables(report: Mapping[str, Any]) -> list[Table]:
     """Return the tables of effects, notes and examples."""
     several = len(report["models"][JUDGE]) > 1
-    rows, beside, cases = [], [], []
+    rows, notes, cases = [], [], []
     for record in report["findings"]:
         audit = _TITLES.get(record["audit"]) or f"labels: {record['scale']} − {record['base']}"
         head = ([record["judge"]] if several else []) + [audit]
@@ -283,7 +283,7 @@ def finding_tables(report: Mapping[str, Any]) -> list[Table]:
         ]
         rows.append([*row, f"{record['n']:,}", "yes" if record["found"] else "no"])
         if (note := _finding_note(record)) is not None:
-            beside.append([*head, note])
+            notes.append([*head, note])
         if record["found"]:
             listing = join_names(f"{case} ({signed(value, 2)})" for case, value in record["cases"])
             cases.append([*head, f"{record['showing']:,}", listing])
@@ -293,7 +293,7 @@ def finding_tables(report: Mapping[str, Any]) -> list[Table]:
               for label, record in report["candidates"].items() if record["unscored"]]  # fmt: skip
     return [
         (title, [*head, "effect", "interval", "Holm p", "cases", "found"], rows),
-        ("Notes", [*head, "note"], beside),
+        ("Notes", [*head, "note"], notes),
         ("Examples", [*head, "cases", "strongest"], cases),
         ("Unreadable verdicts", ["judge", "unscored"], unread),
     ]

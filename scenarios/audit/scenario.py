@@ -102,7 +102,7 @@ class Audit(Scenario[AuditSettings, AuditTask], SupportsForecast, SupportsKnownV
             text = estimate_tokens(task.case.question) + 4 * max(map(estimate_tokens, task.case.answers))
             total += UsageForecast(1, words + text, settings.judge_tokens) * (
                 2 * calls.get(task.question, 2)
-            )  # asked twice at most
+            )  # at most one retry
         return {JUDGE: total}
 
 

@@ -87,7 +87,7 @@ class AnswerHint:
         if chance[8] < model.traits.get("unsteady", 0.0):
             return self.scale.labels[int(chance[9] * (last + 1))]
         shift = 0.0 if self.scale.name == "1-10" else model.traits.get("labels", 0.0)
-        # The finest scale shows a quality as it is; noise moves the grade a step now and then.
+        # The finest scale shows a quality without bias; noise sometimes moves the grade by a step.
         level = min(1.0, max(0.0, self.quality + shift)) * last
         if chance[1] < model.noise:
             level += 1 if chance[2] < 0.5 else -1

@@ -121,7 +121,7 @@ def to_nfc(text: str) -> str:
 
 def leaf_values(value: Any) -> Iterator[Any]:
     """Yield the texts, numbers, booleans and nulls in a value."""
-    waiting = [value]  # a model may nest deeper than Python recurses
+    waiting = [value]  # models may nest deeper than Python's recursion limit
     while waiting:
         current = waiting.pop()
         if isinstance(current, dict):
@@ -162,7 +162,7 @@ def unicode_scripts(text: str) -> frozenset[str]:
     return frozenset(_script_of(character) for character in set(to_nfc(text)) if character.isalpha())
 
 
-@cache  # a text has few distinct letters, and so has a run
+@cache  # a run has few distinct letters
 def _script_of(letter: str) -> str:
     return unicodedata.name(letter, "?").split(" ", 1)[0]
 
@@ -247,11 +247,11 @@ def _normalize_number(text: str) -> str:
     return (integer.lstrip("0") or "0") + (f".{fraction}" if fraction else "")
 
 
-# scipy.optimize takes a while to load, and runs wait meanwhile: only several calls to several need it.
+# scipy.optimize loads slowly and blocks the run, so it is imported only to match several calls to several.
 
 Matching = Literal["strict", "official"]
 _ABSENT = object()
-# What an assignment costs: any error more than all that is open, another function more than errors within a call.
+# Costs of an assignment: an error outweighs all hints, another function outweighs all errors within a call.
 _ERROR, _OTHER_FUNCTION = 1_000, 1_000_000
 
 

@@ -41,7 +41,7 @@ class TurnContext:
 
     turn: DialogTurn
     tools: Toolbox
-    view: View  # shared by all who are given the turn: nobody appends to it
+    view: View  # shared by all candidates and repeats, so never appended to
 
 
 class TurnProtocol:
@@ -51,7 +51,7 @@ class TurnProtocol:
         self, prompts: DialogPrompts, answering: Sampling, judging: Sampling, matching: Matching = "strict"
     ) -> None:
         self.prompts, self.answering, self.judging, self.matching = prompts, answering, judging, matching
-        self._context: TurnContext | None = None  # of a turn come all candidates and repeats before the next
+        self._context: TurnContext | None = None  # all candidates and repeats of a turn run before the next turn
 
     def context_of(self, turn: DialogTurn) -> TurnContext:
         if self._context is None or self._context.turn is not turn:
@@ -106,7 +106,7 @@ class TurnProtocol:
         if graded.passed is None:
             judge = Judge(conversation, self.prompts.pack, self.judging)
             question = self.prompts.question(turn, completion.text, calls)
-            # What a simulated judge may know: an answer in the very prompts of the ground truth is a good one.
+            # A simulated judge may know that an answer equal to the ground truth is good.
             is_right = not calls and completion.text.strip() == truth.strip()
             ruling = await judge.rule(question, RulingHint(is_right), output_text(completion.text, calls))
             record["judge"] = ruling.to_record()
@@ -145,7 +145,7 @@ def recorded_view(system: str, messages: Sequence[dict[str, Any]]) -> View:
 
 
 INTERACTOR = "interactor"
-DONE = "[DONE]"  # how a played user says that the dialog is over
+DONE = "[DONE]"  # the simulated user ends the dialog with it
 
 
 @dataclass(slots=True)
@@ -264,7 +264,7 @@ class User:
             self._view.append("user", reply)
         hint = UserHint()
         completion = await self._conversation.generate(INTERACTOR, self._view, self._sampling, hint=hint)
-        if not completion.text.strip():  # asked once more, in another seed
+        if not completion.text.strip():  # one retry, with another seed
             completion = await self._conversation.generate(INTERACTOR, self._view, self._sampling, hint=hint)
         if not completion.text.strip():
             raise self._conversation.stop("interactor", "no_message")

@@ -23,7 +23,7 @@ from ..rendering import (
 from .dialog_protocols import CANDIDATE, JUDGE
 from .turns import message_calls
 
-_TOOL = "tool "  # how the lines of tools' answers begin in whole dialogs
+_TOOL = "tool "  # prefix of tools' answers in whole dialogs
 _PARTIES: dict[str, Side] = {"user": "asking", "assistant": "given", "system": "given"}
 
 
@@ -36,7 +36,7 @@ def render_dialog(recorded: RecordedConversation, sides: Mapping[str, Side]) -> 
     result = recorded.result or {}
     for entry in recorded.entries:
         if isinstance(entry, Aside):
-            continue  # the history and the ground truth, which the task has in parts
+            continue  # the history and the ground truth, which come from the task
         turn = render_entry(entry, sides)
         if isinstance(entry, Exchange) and entry.role == CANDIDATE:
             turn.marks += _grade_marks(result)

@@ -38,12 +38,12 @@ class CandidateDialogs(ModelResults):
         trial[0] += 1
         trial[1] += result["success"]
         self.ends.add(result["ended_by"])
-        for fault, there in (
+        for fault, is_present in (
             ("expected call missing", result["missing"]),
             ("forbidden call made", result["forbidden"]),
             ("state not reached", not result["state_reached"]),
         ):
-            if there:
+            if is_present:
                 self.faults.add(fault)
         self.calls.add(len(result["calls"]))
         self.exchanges.add(result["exchanges"])
@@ -121,13 +121,13 @@ class UserAggregate(FunctionChatAggregate[CandidateDialogs]):
 
     def _ends(self, report: dict[str, Any]) -> Table:
         candidates = report["candidates"]
-        every: dict[str, dict[str, int]] = {label: {} for label in candidates}
+        counts: dict[str, dict[str, int]] = {label: {} for label in candidates}
         for part, prefix in (("faults", ""), ("ends", "ended by "), ("failures", "failed: ")):
             for name in sorted({name for record in candidates.values() for name in record[part]}):
                 for label, record in candidates.items():
-                    every[label][prefix + name] = record[part].get(name, 0)
-        names = list(next(iter(every.values())))
-        rows = [[label, *map(str, record.values())] for label, record in every.items()]
+                    counts[label][prefix + name] = record[part].get(name, 0)
+        names = list(next(iter(counts.values())))
+        rows = [[label, *map(str, record.values())] for label, record in counts.items()]
         return ("Faults and ends of dialogs", ["candidate", *names], rows)
 
 
@@ -402,7 +402,7 @@ class CandidateTurns(ModelResults):
         turns, texts = len(outcomes), self.judged + self.parse_failures
         texts -= sum(
             outcome.judged and outcome.passed is None for outcome in outcomes
-        )  # the second failure was the last text
+        )  # their last text was the second failure
         common = self.common_figures(prices)
         usage = common.pop("usage")
         data: dict[str, Any] = {
@@ -457,7 +457,7 @@ class TurnAggregate(FunctionChatAggregate[CandidateTurns]):
     def report(self) -> dict[str, Any]:
         report = super().report()
         if self._corrections:
-            every = sorted(
+            outcomes = sorted(
                 (outcome for turns in self.candidates.values() for outcome in turns.outcomes),
                 key=lambda outcome: outcome.key,
             )
@@ -466,7 +466,7 @@ class TurnAggregate(FunctionChatAggregate[CandidateTurns]):
                 "outputs": len(counting),
                 "reviewers": sorted({correction.reviewer for correction in self._corrections}),
                 "disputed": disputed_outputs(self._corrections),
-                "judge_errors": judge_errors(every, counting),
+                "judge_errors": judge_errors(outcomes, counting),
             }
         return report
 

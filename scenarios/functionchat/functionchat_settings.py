@@ -23,8 +23,8 @@ from ..run_settings import (
 from .call_matching import Matching
 
 Subsets = Literal["singlecall", "dialog", "calldecision", "parallel", "sequential", "common", "both", "all"]
-PACK, DATA = "pack", "data"  # where the candidate's system prompt may come from, besides a file; so the language
-EXAMPLES = "examples"  # the tasks that come with the program
+PACK, DATA = "pack", "data"  # sources of the candidate's system prompt, besides a file, and of the language
+EXAMPLES = "examples"  # the shipped tasks
 
 
 class FunctionChatSettings(RunSettings):
@@ -65,7 +65,7 @@ class FunctionChatSettings(RunSettings):
         description="Grading without the judge: strict (rules that pass and fail) or official (the authors' exact "
         "match, which only passes) (mode turns).",
     )
-    # None is what older runs have: Korean in mode turns.
+    # None occurs in older runs: Korean in mode turns.
     language: str | None = Field(
         default=DATA,
         description="Language of replies: data (that of the data's users if their script tells it, else any), a "

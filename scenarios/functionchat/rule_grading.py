@@ -104,7 +104,7 @@ _JSON_BEGINS = re.compile(r"[{\[]")
 _DECODER = json.JSONDecoder()
 _FENCE = "```"
 _FENCES = re.compile(r"^```\w*\s*|```$")
-# So many brackets of a text are looked at: an endless row of them is a habit of broken models.
+# Limit on the brackets searched in a text: broken models repeat them endlessly.
 _MOST_BRACKETS = 64
 
 

@@ -78,13 +78,13 @@ class FunctionChat(
     ) -> Converse[Any]:
         assert pack is not None
         s = settings
-        # Runs of earlier versions recorded no language: what they named, or Korean.
+        # Earlier versions recorded no language: use their setting, or Korean.
         prompts = DialogPrompts(pack, records.get("language", s.reply_language("Korean")), records["system"])
         answering = s.sampling_of(CANDIDATE)
         if s.mode == "user":
             asking = s.sampling_of(INTERACTOR)
             return UserProtocol(prompts, answering, asking, s.exchanges, s.steps).run
-        # Rubrics from a folder say themselves in which form a verdict is to come: no schema is asked for.
+        # Rubrics from a folder define the form of verdicts themselves, so no schema is used.
         schema = RULING_SCHEMA if s.rubrics is None else None
         judging = replace(s.sampling_of(JUDGE), schema=schema)
         return TurnProtocol(prompts, answering, judging, s.matching).run

@@ -32,7 +32,7 @@ class AssistantHint:
     ground_truth: Any
 
     def simulated(self, model: SimulatedBackend, request: Request, chance: list[float]) -> SimulatedReply:
-        # Drawn for each call, not by item: turns of one dialog, and repeated runs, differ as a model's do.
+        # Sampled per call, not per item: turns of one dialog and repeated runs differ as with a real model.
         right = correct_answer(self.ground_truth)
         if request.tools is None or chance[1] < model.knowledge:
             return right
@@ -110,7 +110,7 @@ def wrong_answer(truth: SimulatedReply, request: Request, tools: Toolbox, chance
     ways = [_change_function, _drop_key, _add_key, _change_type]
     first = int(kind * (len(ways) + 1))
     if first < len(ways):
-        # Not each mistake can be made with each call; a key too many can.
+        # Some mistakes are impossible with some calls; an additional key always works.
         for way in ways[first:] + ways[:first]:
             wrong = way(calls[index], tools, detail)
             if wrong is not None:

@@ -27,7 +27,7 @@ from .turns import OUTPUT_TYPES, TOOL_LISTS, Acceptable, DialogTurn, OutputType,
 
 __all__ = ["DialogTurn", "OutputType", "read_common", "read_dialogs", "read_singlecall"]
 
-# By the first word of the letters' Unicode names; kana before Han characters, which Japanese has as well.
+# By the first word of the letters' Unicode names; kana before Han characters, which Japanese uses too.
 _SCRIPT_LANGUAGES = {
     "HANGUL": "Korean",
     "HIRAGANA": "Japanese",
@@ -69,7 +69,7 @@ def history_message(raw: Mapping[str, Any], path: str) -> dict[str, Any]:
     content = raw.get("content")
     if calls and (content is None or (isinstance(content, str) and not content.strip())):
         return {"role": role, "content": None, "tool_calls": [call.to_openai() for call in calls]}
-    if role == "tool" and content == "":  # a tool may have nothing to say
+    if role == "tool" and content == "":  # a tool may return nothing
         message: dict[str, Any] = {"role": role, "content": ""}
     else:
         message = {"role": role, "content": text_field(raw, "content", path)}
@@ -131,7 +131,7 @@ def check_calls(calls: Sequence[ToolCall], box: Toolbox, path: str) -> None:
             _check_value(call.name, name, value, box, path)
         schemas = parameter_schemas(box, call.name)
         for name in required_parameters(box.parameters(call.name)):
-            if name in schemas and name not in call.parsed():  # what is required but not specified nobody can give
+            if name in schemas and name not in call.parsed():  # a required but unspecified one cannot be given
                 raise FieldError(path, f"{call.name} requires '{name}', which the ground truth lacks")
 
 
@@ -423,7 +423,7 @@ FILES: dict[Subset, str] = {
     "sequential": "FunctionChat-Sequential.jsonl",
 }
 _PAPER_SUBSETS: tuple[Subset, ...] = ("singlecall", "dialog")
-_MAX_NAMED = 20  # lines that were passed over are counted, and so many of them named
+_MAX_NAMED = 20  # skipped lines that are named; all are counted
 
 
 @dataclass(slots=True)
@@ -483,7 +483,7 @@ class TurnSource:
         languages: Counter[str] = Counter()
         for _, turn in self._read(self._pass_over):
             self._first.add(turn.to_record())
-            if "#" in turn.id:  # behind it a conversation's key has the number of the repeat
+            if "#" in turn.id:  # conversation keys have the number of the repeat behind it
                 raise DatasetError(f"the id {turn.id} holds '#'; number dialogs and turns without it", path=self.name)
             ranked[turn.id] = seeds.uniform(seed, "sample", turn.id)
             parts = self.counts.setdefault(turn.subset, {})

@@ -61,7 +61,7 @@ class DialogTask(BaseModel):
 
     model_config = ConfigDict(extra="forbid", ignored_types=(cached_property,))
 
-    id: str = Field(pattern=r"^[^#]+$")  # behind # a conversation's key has the number of the repeat
+    id: str = Field(pattern=r"^[^#]+$")  # conversation keys have the number of the repeat behind #
     goal: str | None = None
     says: list[str] | None = Field(default=None, min_length=1)
     system: str | None = None
@@ -76,7 +76,7 @@ class DialogTask(BaseModel):
     @field_validator("python")
     @classmethod
     def _check_function_name(cls, name: str | None) -> str | None:
-        # Not looked up here: a task is data, and also read from records that somebody else may have written.
+        # Not imported here: a task is data, also read from records that somebody else may have written.
         if name is not None and not all(name.partition(":")):
             raise ValueError(f"'{name}': expected module:function")
         return name
@@ -156,16 +156,16 @@ class ToolSimulator:
         absent = [
             name for name in required_parameters(self.task.toolbox.parameters(call.name)) if name not in arguments
         ]
-        if absent:  # a tool may rely on them
+        if absent:  # tools may rely on required parameters
             return _result_text({"error": f"{call.name} requires {', '.join(absent)}"})
         try:
             return _result_text(python_tool(self.task.python)(call.name, copy.deepcopy(arguments), self.state))
-        except ValueError as error:  # how a tool refuses; anything else is a fault of its own
+        except ValueError as error:  # a tool refuses with ValueError; other errors are bugs
             return _result_text({"error": str(error)})
 
     def missing(self) -> list[int]:
         """Return the indices of expected calls that were not made, in any order; a call serves one expectation."""
-        # Kuhn's augmenting paths: a call that fits two expectations goes where it is needed.
+        # Kuhn's augmenting paths: a call that fits two expectations serves the one that needs it.
         served: dict[int, int] = {}
 
         def assign(expectation: int, visited: set[int]) -> bool:
@@ -204,7 +204,7 @@ def open_tasks(data: str, *, limit: int | None, seed: int) -> SampledTasks[Dialo
     """
     path = EXAMPLE_TASKS if data == EXAMPLES else Path(data)
     digest = file_digest([path])
-    every: dict[str, DialogTask] = {}
+    tasks: dict[str, DialogTask] = {}
     for line, raw in _raw_tasks(path):
 
         def refuse(problem: str, field: str | None, line: int | None = line) -> DatasetError:
@@ -220,12 +220,12 @@ def open_tasks(data: str, *, limit: int | None, seed: int) -> SampledTasks[Dialo
                 python_tool(task.python)
             except ValueError as error:
                 raise refuse(str(error), "python") from None
-        if task.id in every:
+        if task.id in tasks:
             raise refuse(f"a second task has the id '{task.id}'", "id")
-        every[task.id] = task
-    if not every:
+        tasks[task.id] = task
+    if not tasks:
         raise DatasetError("has no tasks", path=str(path))
-    return SampledTasks(EXAMPLES if data == EXAMPLES else path.stem, digest, every, "tasks", limit, seed)
+    return SampledTasks(EXAMPLES if data == EXAMPLES else path.stem, digest, tasks, "tasks", limit, seed)
 
 
 def _raw_tasks(path: Path) -> Iterator[tuple[int | None, Any]]:

@@ -115,7 +115,7 @@ def _read_correction(row: Mapping[str, str], known_ids: Collection[str]) -> Corr
     for column, text in ((REVIEWER, reviewer), (REASON, reason)):
         if not text:
             raise FieldError(column, "is empty; a corrected verdict needs a reviewer and a reason")
-        text_field({column: text}, column)  # or it could be recorded and never be read again
+        text_field({column: text}, column)  # otherwise it could be recorded but not read back
     return Correction(id_, _VERDICT_WORDS[verdict], reviewer, reason)
 
 
@@ -208,7 +208,7 @@ def graded_outputs(folder: RunFolder) -> Iterator[ReviewItem]:
             if ended.failed or ended.item is None or ended.result["grade"] is None:
                 continue
             output, grade, judge = (ended.result[name] for name in ("output", "grade", "judge"))
-            if grade["passed"] is None and judge is None:  # the conversation was stopped before the judge was asked
+            if grade["passed"] is None and judge is None:  # stopped before the judge was called
                 continue
             calls = [ToolCall.from_record(call) for call in output["calls"]]
             turn = DialogTurn.from_record(ended.item)

@@ -101,7 +101,7 @@ class Judge:
         view = View()
         view.append("system", system)
         view.append("user", question)
-        # First answers have the seeds of calls in turn, as in runs of versions without branches.
+        # First answers have the seeds of consecutive calls, as in versions without branches.
         names = [f"prediction {number}" for number in range(1, count + 1)]
         parts = [self._conversation.branch(name, continuing=JUDGE) for name in names]
         return await gather([partial(self._predict_once, part, view, judged) for part in parts])

@@ -116,7 +116,7 @@ def agreement(column: ScoreColumn, ratings: ScoreColumn, systems: Sequence[str])
 
 
 def _rounded_mean(values: Sequence[float]) -> float:
-    # Rounded: equal means of equal numbers in another order are ties.
+    # Rounded, so that means of the same numbers in another order are ties.
     return round(sum(values) / len(values), 12)
 
 
@@ -176,7 +176,7 @@ class JudgeScores(ModelResults):
         if mean is not None:
             estimate = mean.bounded_interval(
                 min(ends[0], mean.mean), max(ends[1], mean.mean)
-            )  # it may be beyond by rounding
+            )  # rounding may exceed the range
             record |= {"mean": round_figure(mean.mean), "se": round_figure(mean.se)}
             record |= {"low": round_figure(estimate.low), "high": round_figure(estimate.high)}
         return record | {
@@ -264,12 +264,14 @@ class FusionAggregate(RunAggregate[JudgeScores]):
         return ("Spread of an example's predictions (standard deviation)", [JUDGE_SOURCE, *criteria], rows)
 
     def _agreement(self, report: dict[str, Any]) -> list[Table]:
-        every = {label: record["agreement"] for label, record in report["candidates"].items() if record["agreement"]}
-        names = [name for name in self._task.criteria if any(name in by_criterion for by_criterion in every.values())]
+        by_judge = {label: record["agreement"] for label, record in report["candidates"].items() if record["agreement"]}
+        names = [
+            name for name in self._task.criteria if any(name in by_criterion for by_criterion in by_judge.values())
+        ]
         tables: list[Table] = []
         for coefficient, title in (("spearman", "Spearman by example"), ("system_kendall", "Kendall over systems")):
             rows = []
-            for label, by_criterion in every.items():
+            for label, by_criterion in by_judge.items():
                 for source in dict.fromkeys(source for record in by_criterion.values() for source in record["sources"]):
                     figures = [
                         by_criterion[name]["sources"].get(source) if name in by_criterion else None for name in names

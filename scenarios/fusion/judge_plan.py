@@ -166,13 +166,13 @@ def _ask_planner(
                     view.append("user", pack.render("judge.again", problem=str(error)))
         return None
 
-    permitted = permissions()
+    current_permissions = permissions()
 
     def run() -> _WrittenPlan | None:
-        with bound_permissions(permitted):
+        with bound_permissions(current_permissions):
             return anyio.run(ask)
 
-    # A thread of its own: the caller may stand in an event loop.
+    # In its own thread, because the caller may be in an event loop.
     with ThreadPoolExecutor(1, thread_name_prefix="viva-plan") as thread:
         plan = thread.submit(run).result()
     if plan is None:

@@ -149,21 +149,21 @@ def open_examples(path: Path, task: TaskFile, *, limit: int | None, seed: int) -
     Raises:
         DatasetError: The file or an example is wrong; the message names line (or position) and field.
     """
-    every: dict[str, JudgedExample] = {}
+    examples: dict[str, JudgedExample] = {}
     digest = hashlib.sha256()
     for position, (line, raw) in enumerate(_raw_examples(path), 1):
         digest.update(orjson.dumps(raw, option=orjson.OPT_SORT_KEYS))
         example = _parse_example(raw, task, position, path, line)
-        if example.id in every:
+        if example.id in examples:
             problem = (
                 f"a second example has the id '{example.id}'; ids must differ (`id:` in the task file names the field; "
             )
             problem += "without it, positions are ids)"
             raise DatasetError(problem, path=str(path), line=line, field=task.id)
-        every[example.id] = example
-    if not every:
+        examples[example.id] = example
+    if not examples:
         raise DatasetError("has no examples", path=str(path))
-    return SampledTasks(path.stem, digest.hexdigest()[:16], every, "examples", limit, seed)
+    return SampledTasks(path.stem, digest.hexdigest()[:16], examples, "examples", limit, seed)
 
 
 def _raw_examples(path: Path) -> Iterator[tuple[int | None, dict[str, Any]]]:
@@ -198,7 +198,7 @@ def _parse_example(raw: dict[str, Any], task: TaskFile, position: int, path: Pat
     texts: dict[str, str] = {}
     for name, text in task.texts.items():
         value = _field_text(_value_at(raw, text.field))
-        # An empty response is one that can be judged; without the texts around it nothing can.
+        # An empty response can be judged, but not without the texts around it.
         if value is None or not (value.strip() or text.optional or name == task.response):
             if text.optional:
                 continue

@@ -97,7 +97,7 @@ class SingleAnswerGrading(Scenario[GradingSettings, InlineTask], SupportsForecas
 
         async def converse(conversation: Conversation, task: InlineTask) -> dict[str, Any]:
             record: dict[str, Any] = {"task": task.id, "value": None}
-            # A simulated judge finds answers as good as their words happen to be.
+            # For a simulated judge the quality of an answer is a hash of its text.
             hint = AnswerHint(seeds.uniform(task.payload.question, task.payload.answer, "quality"), scale)
             agent = Agent(conversation, JUDGE, pack.render("judge.system"), sampling, hint)
             try:
@@ -132,9 +132,7 @@ class SingleAnswerGrading(Scenario[GradingSettings, InlineTask], SupportsForecas
             prompt = estimate_tokens(_grading_prompt(pack, task.payload, words)) + estimate_tokens(
                 pack.render("judge.system")
             )
-            total += (
-                UsageForecast(1, prompt, settings.judge_tokens) * 2
-            )  # asked once more where the grade cannot be read
+            total += UsageForecast(1, prompt, settings.judge_tokens) * 2  # one retry if the grade is unreadable
         return {JUDGE: total}
 
 

@@ -46,8 +46,8 @@ def check_first_verdicts(pack: PromptPack) -> None:
                 raise ConfigurationError(f"prompt pack '{pack.name}', {name}: not a verdict: {error}") from None
 
 
-# How the first answer was, and the score of a bare verdict on it. Of one that names no choice nobody knows whether it
-# is right: 3 counts the nearest to half of what 4 and 1 count.
+# The kind of the first answer, and the score of a bare verdict on it. An answer without a choice may be right or
+# wrong: 3 counts closest to the mean of 4 and 1.
 _FIRST_VERDICTS = {True: ("right", 4), False: ("wrong", 1), None: ("unread", 3)}
 
 
@@ -88,17 +88,17 @@ class Evaluator(PackAgent):
         if self._opening:
             exchange, self._opening = f"{self._opening}\n\n{exchange}", ""
         self.view.append("user", with_assistant_results(exchange, assistants, advice))
-        # What a simulated judge may know of this round; a real one reads the exchange.
+        # For simulated judges; real ones read the exchange.
         hint = None if self.hint is None else InterviewHint(self.hint.item, reply)
         completion = await self.conversation.generate(self.role, self.view, self.sampling, hint=hint)
         first = self._read(completion, reply)
         if first.problem is None:
             self.view.append("assistant", completion.text, completion.pieces)
             return first
-        # The repair is a side branch: the interview that later verdicts see holds the mended verdict only.
+        # The repair is a side branch: later verdicts see only the repaired verdict.
         branch = repair_view(self.view, completion, self.pack.render("evaluator.repair", problem=first.problem))
         repaired = await self.conversation.generate(self.role, branch, self.sampling, hint=hint)
-        # Its tokens were computed behind the repair; in the main view a local model reads them as text, in one prefill.
+        # Its tokens were computed after the repair; in the main view a local model prefills them as text.
         self.view.append("assistant", repaired.text)
         second = self._read(repaired, reply)
         second.failures += 1

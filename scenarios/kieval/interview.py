@@ -95,8 +95,7 @@ class Interactor(PackAgent):
         return completion.text
 
 
-# The texts of an exchange that assistants may compare a reply with; `ANSWER_TEXT` is the right choice's, and the
-# default.
+# Texts of an exchange that assistants may compare a reply with; `ANSWER_TEXT`, the right answer, is the default.
 ANSWER_TEXT = "answer"
 COMPARISON_TEXTS = (ANSWER_TEXT, "question", "dialogue")
 
@@ -142,7 +141,7 @@ class _Interview:
         pack, sampling = protocol.pack, protocol.sampling
         hint = InterviewHint(item)
         self._conversation, self._protocol, self._item = conversation, protocol, item
-        self._exchanges: list[str] = []  # what was said before, for assistants
+        self._exchanges: list[str] = []  # earlier exchanges, for assistants
         self._candidate = Candidate(conversation, "candidate", pack, sampling["candidate"], hint)
         self._interactor = Interactor(conversation, "interactor", pack, sampling["interactor"], hint, free=item.free)
         self._evaluator = Evaluator(conversation, "evaluator", pack, sampling["evaluator"], hint)
@@ -157,7 +156,7 @@ class _Interview:
         except ConversationStopped as stop:
             self._end(stop.by, stop.reason)
         except TranscriptEnded:
-            # A fork over recorded interviews: they went no further.
+            # In a fork, the recorded interview went no further.
             self._end("transcript", "")
         usage = self._conversation.usage
         self.interview.usage = {role: usage[role].to_record() for role in sorted(usage)}
@@ -260,13 +259,13 @@ class _Interview:
         async def judge() -> None:
             assessments.append(await self._assess(question, reply))
 
-        # The judge first, as without overlap: transcripts have calls in the order of beginning.
+        # The judge starts first, as without overlap: transcripts list calls by their start.
         parts: list[Callable[[], Awaitable[str | None]]] = [judge, partial(self._interactor.follow_up, reply)]
         _, following = await gather(parts)
         assessment = assessments[0]
         if assessment.verdict is not None and assessment.verdict.stop is not None and self._protocol.early_stop:
             after = self._conversation.usage["interactor"].to_record()
-            self.interview.discarded = [now - then for now, then in zip_longest(after, before, fillvalue=0)]
+            self.interview.discarded = [total - earlier for total, earlier in zip_longest(after, before, fillvalue=0)]
         return assessment, following
 
     def _end(self, source: str, reason: str) -> None:

@@ -69,7 +69,7 @@ def _render_verdict(turn: RenderedTurn, replies: list[RenderedTurn]) -> None:
         return
     comments = _comments(raw)
     turn.text = comments.get("overall", "")
-    # A verdict that was asked for once more takes the place of the first.
+    # A repaired verdict replaces the first one.
     reply = replies[-1] if replies else turn
     reply.marks = [mark for mark in reply.marks if mark.name not in (*ASPECTS, "overall")]
     for name, score in zip((*ASPECTS, "overall"), verdict.scores(), strict=True):

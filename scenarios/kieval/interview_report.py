@@ -16,13 +16,13 @@ from .score import ASPECTS, Interview, Scorer
 
 _UNSCORED_ROUND: tuple[int | None, ...] = (None,) * len(ASPECTS)
 _NO_ROUNDS: tuple[tuple[int | None, ...], ...] = ((),) * len(ASPECTS)
-# A larger share of first answers without a readable choice makes an accuracy that says little of what a model knows.
+# With more first answers without a readable choice, accuracy says little about knowledge.
 MAX_UNANSWERED = 0.10
 _COUNTS = (
     *("unanswered", "free", "interviews", "unscored_interviews", "verdicts", "unscored_rounds"),
     *("partly_scored_rounds", "parse_failures"),
 )
-# Courses of interviews that are remembered; more come of long interviews only.
+# Cached courses of interviews; only long interviews have more.
 _CACHE_SIZE = 100_000
 
 
@@ -155,7 +155,7 @@ class InterviewAggregate(ModelResults):
         `prices` maps roles to prices per million [prompt, completion] tokens, None if unknown.
         """
         prices = defaultdict[str, list[float] | None](lambda: [0.0, 0.0], prices or {})
-        # Each repair is one more text; a round whose repair failed too has two failures and one repair.
+        # Each repair adds a text; a round with a failed repair has two failures and one repair.
         texts = self.verdicts + self.parse_failures - self.unscored_rounds - self.partly_scored_rounds
         return {
             "interviews": self.interviews,
@@ -235,7 +235,7 @@ class KievalAggregate(RunAggregate[InterviewAggregate]):
         header = ["candidate", "n", "first answer", "KIEval", "SE", *ASPECTS[:-1], "rounds"]
         header += ["unanswered", "unscored", "unparsed", "failed"]
         free = report["dataset"].get("free", 0)
-        has_accuracy = not free or free < report["dataset"]["items"]  # of some first answers, whether they are right
+        has_accuracy = not free or free < report["dataset"]["items"]  # some first answers are right or wrong
         rows = []
         for label, record in report["candidates"].items():
             row = [label, str(record["scored"]), number(record["accuracy"]["mean"]), number(record["score"]["mean"])]
@@ -258,12 +258,12 @@ class KievalAggregate(RunAggregate[InterviewAggregate]):
         return (title, header if has_accuracy else _without_static(header, header), rows)
 
     def _reasons(self, report: dict[str, Any]) -> Table:
-        every = [record["stop_reasons"] | {f"failed: {k}": v for k, v in record["failures"].items()}
+        counts = [record["stop_reasons"] | {f"failed: {k}": v for k, v in record["failures"].items()}
                  for record in report["candidates"].values()]  # fmt: skip
-        reasons = sorted({reason for record in every for reason in record})
+        reasons = sorted({reason for record in counts for reason in record})
         rows = [
             [label, *(str(record.get(reason, 0)) for reason in reasons)]
-            for label, record in zip(report["candidates"], every, strict=True)
+            for label, record in zip(report["candidates"], counts, strict=True)
         ]
         return ("Early stops", ["candidate", *reasons], rows if reasons else [])
 

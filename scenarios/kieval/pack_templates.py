@@ -22,7 +22,7 @@ _NEEDED = {
     "evaluator.exchange": frozenset({"question", "reply"}),
     "evaluator.repair": frozenset({"problem"}),
 }
-# What a pack may say: how the first answer was, the verdict the evaluator starts from, and that a question is missing.
+# Optional texts: a remark on the first answer, the initial verdict, and a reminder that a question is missing.
 _FIRST_ANSWERS = ("right", "wrong", "unread")
 _OPTIONAL = {
     f"{role}.{name}": frozenset[str]()
@@ -32,8 +32,8 @@ _OPTIONAL = {
     }.items()
     for name in names
 }
-# Questions without choices are put, opened and shown in words of their own: there is no letter to name, and no verdict
-# to start from. A pack may tell the interactor something else of them, too.
+# Questions without choices have their own templates: there is no letter to name, and no initial verdict. A pack may
+# also have another system prompt of the interactor for them.
 _FREE = {
     "candidate.free_question": frozenset({"question"}),
     "interactor.free_opening": frozenset({"question", "answer", "reply"}),

@@ -91,7 +91,7 @@ def forecast_interviews(
         values = {"question": item.question} | ({} if item.free else {"choices": item.labelled_choices()})
         question = system_tokens["candidate"] + estimate_tokens(pack.render(f"candidate.{prefix}question", **values))
         values |= {"answer": item.labelled_answer(), "reply": ""}
-        # What roles see of the first answer: its words, or the choice it names and its words where it names none.
+        # Roles see the first answer as text, or as the choice that it names (as text if it names none).
         choice = max((estimate_tokens(item.labelled_choice(index)) for index in range(len(item.choices))), default=0)
         first = {"text": reply_tokens, "choice": max(reply_tokens, choice), "five-shot": choice}[s.first_answer]
         solving = examples(item)
@@ -127,9 +127,7 @@ def forecast_interviews(
             s.rounds * verdict_tokens,
         )
         for assistant in assistants:
-            if (
-                assistant.model is not None
-            ):  # each reads the talk so far; what a grade is long does not matter beside that
+            if assistant.model is not None:  # each reads the interview so far, which is much longer than a grade
                 total[assistant.role] += UsageForecast(
                     s.rounds, sum((round_index + 1) * (question_tokens + reply_tokens) for round_index in rounds), 0
                 )

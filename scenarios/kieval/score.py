@@ -140,7 +140,7 @@ class Scorer:
             weights = [self._weight(index) for index, _ in scored]
             total = math.fsum(weights)
         weighted = math.fsum(weight * self._value(value) for weight, (_, value) in zip(weights, scored, strict=True))
-        # The quotient of two rounded sums may miss by a bit; a mean of equal values is that value.
+        # Rounding may put the quotient out of the range of the values; a mean of equal values is that value.
         counted = [self._value(value) for _, value in scored] + [0.0] * lost
         return 10.0 * min(max(counted), max(min(counted), weighted / total))
 
@@ -152,8 +152,8 @@ class Scorer:
 
     def describe(self) -> str:
         """Return the scorer's name with its switches, as reports print it."""
-        off = [name for name, on in (("no decay", self.decay), ("no early stop", self.early_stop)) if not on]
-        return self.name + (f" ({', '.join(off)})" if off else "")
+        disabled = [name for name, on in (("no decay", self.decay), ("no early stop", self.early_stop)) if not on]
+        return self.name + (f" ({', '.join(disabled)})" if disabled else "")
 
 
 class KievalScoring(Scoring):

@@ -98,7 +98,7 @@ class _ExactVerdict(TypedDict):
     stop_reason: StopReason
 
 
-# The same rules without any leniency, which pydantic checks without a step of Python: what most verdicts pass.
+# The same rules without leniency, checked by pydantic without any Python code; most verdicts pass it.
 _EXACT = TypeAdapter(_ExactVerdict)
 _SCORE: TypeAdapter[int] = TypeAdapter(Score)
 
@@ -127,7 +127,7 @@ class PartlyReadable(MalformedOutput):
         self.verdict = verdict
 
 
-# Of a verdict's tokens: what all but the comments takes with room to spare, and characters a token in comments.
+# Tokens of a verdict without its comments, with a margin, and characters per token in comments.
 _FRAME_TOKENS, _CHARACTERS_PER_TOKEN, _SHORTEST_COMMENT = 150, 3, 40
 
 

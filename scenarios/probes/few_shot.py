@@ -46,7 +46,7 @@ class Shots:
         Raises:
             ConfigurationError: The source has fewer items than requested.
         """
-        # Of all subjects twice as many as wanted and one more: some may be the item's own, or the item itself.
+        # Twice as many as needed and one more: some may be of the item's own subject, or the item itself.
         limit = 2 * count + 1
         ranked: dict[str, list[tuple[float, int, Item]]] = {}
         for position, item in enumerate(source):
@@ -72,22 +72,24 @@ class Shots:
         places: dict[str, int] = {}
         items: list[dict[str, Any]] = []
         groups: dict[str, list[int]] = {}
-        for group, some in self._by_subject.items():
-            for item in some:
+        for group, shots in self._by_subject.items():
+            for item in shots:
                 if item.id not in places:
                     places[item.id] = len(items)
                     items.append(item.to_record())
-            groups[group] = [places[item.id] for item in some]
+            groups[group] = [places[item.id] for item in shots]
         return {"count": self.count, "items": items, "groups": groups}
 
     @classmethod
     def from_record(cls, record: Mapping[str, Any]) -> Shots:
         items = [Item(**item) for item in record["items"]]
-        return cls(record["count"], {group: [items[at] for at in some] for group, some in record["groups"].items()})
+        return cls(
+            record["count"], {group: [items[at] for at in positions] for group, positions in record["groups"].items()}
+        )
 
     def check(self, items: Iterable[Item]) -> None:
         """Raise `ConfigurationError` if an item has too few examples besides itself."""
-        if len(self._by_subject[""]) <= 2 * self.count:  # else there are more than any item can rule out
+        if len(self._by_subject[""]) <= 2 * self.count:  # otherwise every item has enough
             for item in items:
                 self.for_item(item)
 
@@ -99,8 +101,8 @@ class Shots:
         """
         own = self._excluding(item.subject, item)[: self.count]
         if len(own) < self.count and item.subject:
-            mine = {shot.id for shot in own}
-            more = [shot for shot in self._excluding("", item) if shot.id not in mine]
+            own_ids = {shot.id for shot in own}
+            more = [shot for shot in self._excluding("", item) if shot.id not in own_ids]
             own = more[: self.count - len(own)] + own
         if len(own) < self.count:
             raise ConfigurationError(f"shots: too few examples besides item {item.id} itself; ask for fewer --shots")

@@ -151,7 +151,7 @@ class Probe:
                     case _:
                         unseen = task.second != self.members_are_second
                         record["signals"] = await self._signals(conversation, item, unseen)
-        except ConversationStopped as stop:  # by a budget of its own: what was asked before it counts
+        except ConversationStopped as stop:  # by the conversation's budget: earlier calls count
             record["stopped"] = stop.by
         return record | conversation_costs(conversation)
 
@@ -179,7 +179,7 @@ class Probe:
     async def _by_generation(self, conversation: Conversation, item: Item, shots: Sequence[Item]) -> dict[str, Any]:
         view = self.questions.question_view(item, shots)
         completion = await conversation.generate(CANDIDATE, view, self.sampling, hint=ProbeHint(item))
-        # What follows a blank line is, of a model that only continues text, the next question.
+        # For a model that only continues text, a blank line precedes the next question.
         choice = read_choice(completion.text.strip().partition("\n\n")[0], item.choices)
         return {"choice": choice, "right": choice == item.answer}
 
@@ -210,7 +210,7 @@ def render_probe(recorded: RecordedConversation, sides: Mapping[str, Side]) -> R
     """Return the item, then one turn per method, in the order of the calls."""
     turns = []
     result = recorded.result or {}
-    # Calls come in the order of the methods; each method that was carried out left its part of the record.
+    # Calls come in the order of the methods; each completed method has a part of the record.
     methods = [name for name in result if name in _CHOICE_METHODS or name == "signals"]
     for entry in recorded.entries:
         turn = render_entry(entry, sides)

@@ -21,7 +21,7 @@ from ..study_cells import ItemNumbers, Pool, RunReading, ended_conversations
 from ..study_sections import SystemStudy
 from .probe_report import ACCURACIES, ProbeAggregate, cluster_label, detector_records
 
-GENERATED_METHODS = ("generate",)  # ways of answering that may name no choice
+GENERATED_METHODS = ("generate",)  # answering methods that may name no choice
 
 
 @dataclass(slots=True)

@@ -113,9 +113,9 @@ class Probes(
     roles = (Role(CANDIDATE, many=True),)
     templates = TEMPLATES
     manifest = ProbeManifest
-    by_model = True  # examples that all items share are computed once, and a local model stays warm
+    by_model = True  # shared examples are computed once, and a local model stays warm
     validation = Validation(
-        # Each item is put as an interview puts it, without examples, and answered freely.
+        # Items are asked as in an interview: without examples, with a free answer.
         {"method": ["generate"], "shots": 0},
         ("shots_from", "against", "against_n", "members"),
         lambda result: bool(result.get("generate", {}).get("right")),

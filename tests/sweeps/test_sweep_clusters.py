@@ -75,7 +75,7 @@ def test_line_6b_a_sweep_moves_cluster_by_cluster_and_says_so(tmp_path: Path, un
         assert asked == whole[: len(asked)]
     title, _, _ = SweepOverview(sweep).tables()[0]
     assert "intervals that assume independent subjects" in title
-    assert any("it takes subjects to be independent" in note for note in Study([out]).report()["notes"])
+    assert any("if subjects are independent" in note for note in Study([out]).report()["notes"])
 
 
 def test_line_6b_the_decision_over_clusters_depends_on_no_stop_and_no_concurrency(tmp_path: Path) -> None:
@@ -97,7 +97,7 @@ def test_line_6b_without_a_field_the_output_says_that_items_are_taken_to_be_inde
     sweep = swept(grid(tmp_path, {"half_width": 14.0}, SUBJECTS), tmp_path / "out", VirtualClock(), concurrency=3)
     title, _, _ = SweepOverview(sweep).tables()[0]
     assert "intervals that assume independent items (otherwise set until: {cluster: subject} or passage)" in title
-    assert any("it takes items to be independent" in note for note in Study([tmp_path / "out"]).report()["notes"])
+    assert any("if items are independent" in note for note in Study([tmp_path / "out"]).report()["notes"])
 
 
 def test_line_6b_a_dataset_may_have_a_field_of_its_own(tmp_path: Path) -> None:

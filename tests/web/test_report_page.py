@@ -71,7 +71,9 @@ def test_what_was_run_stands_first_and_every_plot_says_what_it_rests_on(report: 
         assert fact in begin
     assert "<dt>Below the line</dt><dd>cheater (science, history &amp; law)</dd>" in begin
     assert len(re.findall("<figcaption>(.*?)</figcaption>", text)) == 6
-    origin = "n = 960 talks · scorer official · seeds 7, 8 · reproducible transcripts · unscored 0.7% · unparsed 1.8%"
+    origin = (
+        "n = 960 interviews · scorer official · seeds 7, 8 · reproducible transcripts · unscored 0.7% · unparsed 1.8%"
+    )
     assert f"All figures: {origin}" in begin
     assert not any("scorer official" in title for title in re.findall("<caption>.*?</caption>", text))
     assert text.count(origin) == 1

@@ -49,10 +49,10 @@ class AgreementSection(Section[InterviewMaterial]):
             for dataset, candidate, group in groups:
                 raters = sorted({_rater(cell, over) for pool in group for cell, _, _ in pool.parts})
                 if len(raters) > 1:
-                    agreed = _agreement_figures(group, raters, over)
-                    if agreed["n"] or agreed["interviews"]:
+                    figures = _agreement_figures(group, raters, over)
+                    if figures["n"] or figures["interviews"]:
                         head = {"over": over, "dataset": dataset, "candidate": candidate, "raters": raters}
-                        records.append({**head, **agreed})
+                        records.append({**head, **figures})
         return records
 
     def tables(self, report: Record) -> list[Table]:
@@ -72,7 +72,7 @@ class AgreementSection(Section[InterviewMaterial]):
             counts = {
                 "fleiss": record["fleiss_n"],
                 "alpha_interval": record["interviews"],
-            }  # the others are over all rounds
+            }  # the other figures are over all rounds
             for field in _MEASURES:
                 yield figure_row(
                     prefix, f"agreement.{record['over']}.{field}", value=record[field], n=counts.get(field, record["n"])
@@ -86,7 +86,7 @@ def _rater(cell: StudyCell, over: str) -> str:
 def _agreement_figures(group: Sequence[InterviewPool], raters: Sequence[str], over: str) -> dict[str, Any]:
     """Return the coefficients over all rounds with at least two ratings."""
     rounds: dict[tuple[Any, ...], list[int | None]] = {}
-    rated: dict[tuple[Any, ...], list[float | None]] = {}  # whole interviews
+    rated: dict[tuple[Any, ...], list[float | None]] = {}  # scores of whole interviews
     for pool in group:
         for cell, dataset, columns in pool.parts:
             at = raters.index(_rater(cell, over))
@@ -107,14 +107,14 @@ def _agreement_figures(group: Sequence[InterviewPool], raters: Sequence[str], ov
     pairs = list(combinations(by_rater, 2))
     votes = count_votes(rows)
     ordinal, interval = krippendorff_alpha(rows, "ordinal"), krippendorff_alpha(scores, "interval")
-    together = fleiss_kappa(rows)
+    fleiss = fleiss_kappa(rows)
     return {
         "kappa": _mean_coefficient(cohen_kappa(first, second, _VERDICTS) for first, second in pairs),
         "kappa_quadratic": _mean_coefficient(
             cohen_kappa(first, second, _VERDICTS, "quadratic") for first, second in pairs
         ),
-        "fleiss": round_figure(together.value),
-        "fleiss_n": together.n,
+        "fleiss": round_figure(fleiss.value),
+        "fleiss_n": fleiss.n,
         "unanimous": round_figure(votes.unanimous / votes.items) if votes.items else None,
         "decided": round_figure(votes.decided / votes.items) if votes.items else None,
         "alpha_ordinal": round_figure(ordinal.value),
@@ -136,8 +136,8 @@ def _mean_coefficient(coefficients: Iterable[Coefficient]) -> float | None:
 
 
 HARDEST = 20  # items of each dataset
-_LISTED = 5  # of them in the table
-_SOLVED_SCORE = 3  # of 4: what a candidate gets in every round that has solved an item
+_LISTED = 5  # shown in the table
+_SOLVED_SCORE = 3  # of 4: the score in every round of a candidate that has solved an item
 
 
 class DifficultySection(Section[InterviewMaterial]):

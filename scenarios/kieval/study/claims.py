@@ -24,7 +24,7 @@ from .methods import row_prefix, title_facts
 
 CORRECTION: Correction = "holm"
 _LEVEL = 0.05
-_MAX_NAMED = 5  # pairs in a note; of more the note says how many
+_MAX_NAMED = 5  # pairs named in a note; more are counted
 
 
 class Comparisons(Section[InterviewMaterial]):
@@ -153,13 +153,13 @@ def _item_scores(pool: InterviewPool) -> dict[tuple[str, str], float | None]:
 
 LEVEL = correlation.DEPARTURE_LEVEL  # of all claims of one kind on the same items
 POWER = 0.8
-KINDS_OF_TEST = 2  # against the line, and of the texts: each has half of the level
+KINDS_OF_TEST = 2  # the line and the texts: each gets half of the level
 LINE_DROP = 30.0  # points below the line; the cheaters of the lab lie 36 to 40 below it
-SCATTER = 5.0  # points by which honest models may lie about the line (standard deviation), besides their items' errors
+SCATTER = 5.0  # points (standard deviation) of honest models around the line, besides their items' errors
 AREA = 0.7  # under the curve of a detector that knows some of the texts
 GAP = 10.0  # points between two candidates
 FEWEST_ITEMS = correlation.MIN_POINTS  # or clusters of items
-FEWEST_CANDIDATES = 4  # on a line: of three, none can be off it
+FEWEST_CANDIDATES = 4  # on a line: with three, none can be off it
 
 RULE = (
     f"Suspected or ahead: p below {LEVEL}, corrected for all tests on the same items and, for suspicions, for the "
@@ -261,7 +261,7 @@ def _texts_test(row: Record, tests: int) -> dict[str, Any]:
     """Test whether a candidate separates the dataset's texts from the others, as one of `tests` tests."""
     probe, detector = row["probe"], detector_result(row) or {}
     error, value = detector["chance_se"], detector["value"]
-    if probe.get("members") == "against":  # the area is that of the other set's texts
+    if probe.get("members") == "against":  # the area is for the other set's texts
         value = round_figure(1.0 - value) or 0.0
     sizes, level = (probe["loss"]["n"], probe["loss_against"]["n"]), LEVEL / KINDS_OF_TEST / tests
     enough = _count_texts(row) >= FEWEST_ITEMS
@@ -334,14 +334,14 @@ def _compare_leaders(first: str, comparisons: Sequence[Mapping[str, Any]], pairs
     comparison = comparisons[0]
     difference = comparison["difference"]
     if comparison["first"] != first:
-        turned = {"value": difference["value"], "low": difference["high"], "high": difference["low"]}
-        difference = {name: -value for name, value in turned.items()}
+        negated = {"value": difference["value"], "low": difference["high"], "high": difference["low"]}
+        difference = {name: -value for name, value in negated.items()}
     ahead = difference["value"] > 0
-    apart = not difference["low"] <= 0 <= difference["high"]
+    excludes_zero = not difference["low"] <= 0 <= difference["high"]
     half = (difference["high"] - difference["low"]) / 2 / NormalDist().inv_cdf((1 + INTERVALS) / 2)
     error = comparison["se"] if comparison["se"] and comparison["clusters"] >= FEWEST_ITEMS else half
     clusters = items_for_difference(GAP, comparison["clusters"] * error**2, POWER, 1 - LEVEL / pairs)
-    verdict = "ahead" if ahead and apart and comparison["p_corrected"] < LEVEL else "not_significant"
+    verdict = "ahead" if ahead and excludes_zero and comparison["p_corrected"] < LEVEL else "not_significant"
     if verdict != "ahead" and comparison["clusters"] < clusters:
         verdict = "too_few"
     needed = math.ceil(clusters * comparison["n"] / comparison["clusters"])
@@ -379,7 +379,7 @@ def _dataset_findings(dataset: str, report: Record) -> Findings:
     contamination = list(_contamination_sentences([judged[name] for name in names if name in judged]))
     best = [] if lead is None else list(_leader_sentence(lead))
     is_tested = any(record["verdict"] != "not_tested" for record in judged.values())
-    # What could not be judged is no answer: who is best comes before it.
+    # Without a test, contamination is no answer: the best candidate comes first.
     sentences = [*contamination, *best] if is_tested or not best else [*best, *contamination]
     standings = [] if lead is None else _rank(lead, judged.values())
     rule = RULE if is_tested or best else ""

@@ -81,7 +81,9 @@ class AgainstAccuracy(Section[InterviewMaterial]):
         }
         common = accuracy_source(pooled, self._lent)
         figures, left_out = _figures(pooled, sources)
-        alike = figures if set(sources.values()) <= {common} else _figures(pooled, dict.fromkeys(datasets, common))[0]
+        comparable = (
+            figures if set(sources.values()) <= {common} else _figures(pooled, dict.fromkeys(datasets, common))[0]
+        )
         lines = self._fit_all(material, figures, sources)
         below = sorted({model for line in lines.values() if line is not None for model in line["below"]})
         rows = {(row["candidate"], row["dataset"]): row for row in pooled}
@@ -90,8 +92,8 @@ class AgainstAccuracy(Section[InterviewMaterial]):
             "accuracies": sources,
             "left_out": left_out,
             "figures": [_figure(point, rows[point.model, point.dataset], sources[point.dataset]) for point in figures],
-            **_coefficients(figures, alike, ()),
-            "excluding": {"models": below, **_coefficients(figures, alike, below)} if below else None,
+            **_coefficients(figures, comparable, ()),
+            "excluding": {"models": below, **_coefficients(figures, comparable, below)} if below else None,
             "lines": lines,
         }
 
@@ -324,8 +326,8 @@ def _item_errors(
             codes = numbered[at : at + len(values)]
             at += len(values)
             scored = ~np.isnan(values)
-            apart = (values[scored] - values[scored].mean()) / scored.sum()
-            shares: Floats = np.bincount(codes[scored], apart, len(distinct)).astype(np.float64)
+            deviations = (values[scored] - values[scored].mean()) / scored.sum()
+            shares: Floats = np.bincount(codes[scored], deviations, len(distinct)).astype(np.float64)
             parts.append((shares, len(np.unique(codes[scored]))))
         (y, score_clusters), (x, accuracy_clusters) = parts
         figure = figures[name]
@@ -334,12 +336,12 @@ def _item_errors(
 
 
 def _coefficients(
-    figures: Sequence[ModelScores], alike: Sequence[ModelScores], without: Collection[str]
+    figures: Sequence[ModelScores], comparable: Sequence[ModelScores], without: Collection[str]
 ) -> dict[str, Any]:
     """Return coefficients by dataset, and over all of them, where `alike` has accuracies of one kind."""
     correlations: Correlations = correlate(figures, without)
     return {
-        "overall": correlation_record(correlate(alike, without).overall, bool(without)),
+        "overall": correlation_record(correlate(comparable, without).overall, bool(without)),
         "datasets": {
             name: correlation_record(dataset_correlations, bool(without))
             for name, dataset_correlations in correlations.datasets.items()
@@ -378,7 +380,7 @@ def known_figures(correlations: Record) -> list[ModelScores]:
 def known_line(line: Record | None) -> DatasetLine | None:
     if line is None:
         return None
-    # A point off a perfect line is infinitely far off in spreads, which JSON has no number for.
+    # A point off a perfect line is infinitely many spreads away, which JSON cannot express.
     deviations = {
         name: math.copysign(math.inf, line["residuals"][name]) if value is None else value
         for name, value in line["deviations"].items()

@@ -41,7 +41,7 @@ POINTS = 200  # of a running mean, at most
 # The ablation of KIEval's appendix D: decaying weights, early stop.
 SWITCHES = ((True, True), (False, True), (True, False), (False, False))
 _NAN = float("nan")
-_NO_CHOICES = 2  # in place of whether the first answer is right
+_NO_CHOICES = 2  # marks questions without choices
 
 
 class InterviewColumns:
@@ -60,7 +60,7 @@ class InterviewColumns:
         self._variants = {
             (decay, early_stop): (cached_scorer(Scorer(self._scorer.name, decay, early_stop)), array("d"))
             for decay, early_stop in SWITCHES
-            # An interview that ended at its flag has no rounds after it: it cannot be scored as if it had gone on.
+            # An interview that ended at its flag has no later rounds, so it cannot be scored without early stop.
             if (early_stop or not recorded_with_early_stop)
             and (decay, early_stop) != (self._scorer.decay, self._scorer.early_stop)
         }
@@ -140,7 +140,7 @@ class InterviewColumns:
         at = np.unique(np.linspace(1, len(scores), min(POINTS, len(scores))).round().astype(np.int64))
         if len(np.unique(clusters)) < len(scores):
             return _clustered_running_mean(scores, clusters, at)
-        # Measured from the overall mean, so that squares of small spreads keep their digits.
+        # Relative to the overall mean, so that squares of small spreads keep their digits.
         centre = float(scores.mean())
         sums, squares = np.cumsum(scores - centre)[at - 1], np.cumsum((scores - centre) ** 2)[at - 1]
         errors = np.full(len(at), np.nan)

@@ -139,7 +139,7 @@ class InterviewStudy(SystemStudy):
 
     def shown_result(self, cell: Record) -> str:
         score = (cell["result"] or {}).get("score") or {}
-        if "low" in score:  # a rule ended the cell: its own interval
+        if "low" in score:  # the interval of the rule that ended the cell
             return interval({"value": score["mean"], "low": score["low"], "high": score["high"]})
         return mean(score)
 

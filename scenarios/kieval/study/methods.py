@@ -161,7 +161,7 @@ def _totals(report: Record) -> dict[str, int]:
 
 
 def _text_count(totals: Mapping[str, int]) -> int:
-    # Of a round that is not scored in full the last text is itself a failure.
+    # The last text of a round without all scores is itself a failure.
     return totals["verdicts"] + totals["parse_failures"] - totals["unscored_rounds"] - totals["partly_scored_rounds"]
 
 
@@ -238,7 +238,7 @@ def _source_title(source: str) -> str:
     return f"of the {FIRST_ANSWER}s" if source == FIRST_ANSWER else f"probed by {source}"
 
 
-Drawing = tuple[str, str]  # an SVG, and what to say of it in one line
+Drawing = tuple[str, str]  # an SVG and its one-line description
 
 
 def plot_group(report: Record, anchor: str, heading: str, caption: str, panels: Sequence[Drawing]) -> list[Plot]:
@@ -259,7 +259,7 @@ def ranked_candidates(report: Record) -> list[str]:
     """Return the candidates, best overall score first; those without a score last, in the study's order."""
     names = list(dict.fromkeys(row["candidate"] for row in report["pooled"]))
     best: dict[str, tuple[bool, float]] = {}
-    for row in report["pooled"]:  # that of all datasets counts, or of the only one
+    for row in report["pooled"]:  # the row over all datasets counts, or the only one
         mean = (row.get("score") or {}).get("mean")
         if mean is not None and (row["dataset"] is None or row["candidate"] not in best):
             best[row["candidate"]] = (True, mean)

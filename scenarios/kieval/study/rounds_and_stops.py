@@ -74,7 +74,7 @@ def _round_plot(
             steps[row["candidate"]] = [
                 step for record in row.get("by_round") or () if (step := read(record)) is not None
             ]
-        # One without interviews here keeps its place, so that a colour means the same candidate in every panel.
+        # Candidates without interviews keep their place, so that colours are the same in every panel.
         curves = [line_plots.RoundCurve(candidate, values) for candidate, values in steps.items()]
         if any(steps.values()):
             crowded |= len(curves) > plot_style.LINES
@@ -98,13 +98,15 @@ class StopsSection(Section[InterviewMaterial]):
     subject, heading, anchor = Subject.ENDS, "Early stops", "reasons"
 
     def tables(self, report: Record) -> list[Table]:
-        every = {
+        by_candidate = {
             row["candidate"]: row["stop_reasons"]
             | {f"failed: {name}": count for name, count in row["failures"].items()}
-            for row in of_interviews(report)  # all datasets, where there are several, come last
+            for row in of_interviews(report)  # the row over several datasets comes last
         }
-        names = sorted({name for counts in every.values() for name in counts})
-        rows = [[candidate, *(str(counts.get(name, 0)) for name in names)] for candidate, counts in every.items()]
+        names = sorted({name for counts in by_candidate.values() for name in counts})
+        rows = [
+            [candidate, *(str(counts.get(name, 0)) for name in names)] for candidate, counts in by_candidate.items()
+        ]
         return [(f"Early stops: {title_facts(report)}", ["candidate", *names], rows if names else [])]
 
     def plots(self, report: Record) -> list[Plot]:
@@ -152,12 +154,14 @@ class RunningMeans(Section[InterviewMaterial]):
         candidates = {cell["candidate"] for cell, _ in runs}
         order = [candidate for candidate in ranked_candidates(report) if candidate in candidates]
         for name in dataset_names(report):
-            here: dict[str, list[line_plots.RunningMean]] = {candidate: [] for candidate in order}
+            runs_of: dict[str, list[line_plots.RunningMean]] = {candidate: [] for candidate in order}
             for cell, run in runs:
                 if cell["dataset"] == name:
-                    here[cell["candidate"]].append(run)
-            tracks = [line_plots.CandidateRuns(candidate, candidate_runs) for candidate, candidate_runs in here.items()]
-            if any(here.values()):
+                    runs_of[cell["candidate"]].append(run)
+            tracks = [
+                line_plots.CandidateRuns(candidate, candidate_runs) for candidate, candidate_runs in runs_of.items()
+            ]
+            if any(runs_of.values()):
                 crowded |= len(tracks) > plot_style.LINES
                 shared += [(name, group) for group in line_plots.find_overlaps(tracks)]
                 n = [run.n[-1] for track in tracks for run in track.runs]

@@ -42,7 +42,7 @@ from .methods import (
 )
 from .rounds_and_stops import round_plots
 
-# In tables with another accuracy the aspect of that name says what it is.
+# For tables that have another accuracy.
 ASPECT_HEADERS = ("interview: accuracy", *ASPECTS[1:-1])
 _LABEL_FIELDS = ("scenario", "candidate", "dataset", "datasets", "seeds", "evaluators", "by_round")
 
@@ -98,7 +98,7 @@ def _main_table(report: Record) -> Table:
         for name in datasets if several else []:
             dataset_row = own.get(name)
             line += ["–"] * 3 if dataset_row is None else _score_cells(dataset_row, sources[name])
-        # A mean over fewer datasets than the others' would be compared with theirs.
+        # A mean over fewer datasets must not be compared with the others.
         overall = own.get(None if several else datasets[0])
         complete = overall is not None and all(name in own and own[name]["score"]["n"] for name in datasets)
         summary = overall or next(iter(own.values()))
@@ -237,7 +237,7 @@ class Ablation(Section[InterviewMaterial]):
                 for name, score in scores.items()
                 if name in accuracy and score["mean"] is not None
             ]
-            related = pearson([x for x, _ in pairs], [y for _, y in pairs])
+            correlation = pearson([x for x, _ in pairs], [y for _, y in pairs])
             variants.append(
                 {
                     "scorer": Scorer(material.scorer.name, decay, early_stop).describe(),
@@ -245,8 +245,8 @@ class Ablation(Section[InterviewMaterial]):
                     "early_stop": early_stop,
                     "candidates": scores,
                     "accuracy": None
-                    if related is None
-                    else {"r": round_figure(related[0]), "p": round_significant(related[1]), "n": len(pairs)},
+                    if correlation is None
+                    else {"r": round_figure(correlation[0]), "p": round_significant(correlation[1]), "n": len(pairs)},
                 }
             )
         return variants
