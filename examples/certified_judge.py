@@ -48,7 +48,7 @@ class Grade(BaseModel):
 
 @viva.scenario(compare="writer", judge="grader")
 async def essays(conversation: viva.Conversation, topic: str) -> dict[str, float | str | None]:
-    """A writer explains, a judge grades from 0 to 10."""
+    """Explain a topic; a judge grades the text from 0 to 10."""
     text = (await viva.Agent(conversation, "writer").ask(topic)).text
     grade = await viva.Agent(conversation, "grader").ask_for(Grade, text)
     return {"score": None if grade is None else grade.points, "merit": merit(text)}

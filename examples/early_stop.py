@@ -10,7 +10,7 @@ import viva
 
 @viva.scenario(compare="pupil", one="tutor")
 async def lesson(conversation: viva.Conversation, topic: str) -> float:
-    """A tutor asks four questions; the score is the share of answers that name a reason."""
+    """Answer four questions of a tutor; the score is the share of answers with a reason."""
     tutor = viva.Agent(conversation, "tutor", f"You teach {topic}. Ask one question at a time.")
     pupil = viva.Agent(conversation, "pupil")
     reply, reasons = "Begin.", 0
