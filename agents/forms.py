@@ -102,11 +102,7 @@ def _objects(text: str) -> Iterator[tuple[int, int, dict[str, Any]]]:
 
 
 def load_json(text: str, **options: Any) -> Any:
-    """Parse JSON written by a model, like `json.loads`.
-
-    Raises:
-        json.JSONDecodeError: It is not JSON, or is nested too deep.
-    """
+    """Parse JSON written by a model; raise `json.JSONDecodeError` if it is not JSON, or nested too deep."""
     try:
         return json.loads(strip_surrogate_escapes(text), parse_int=_bounded_int, **options)
     except RecursionError:

@@ -226,22 +226,14 @@ class _MappedReader:
         return (self._fields.question, *(() if self._benchmark.form == "free" else choices), self._fields.answer)
 
     def item(self, raw: Raw, location: RecordLocation) -> Item:
-        """Read a question with choices.
-
-        Raises:
-            FieldError: The record is not valid.
-        """
+        """Read a question with choices; raise `FieldError` if it is invalid."""
         question, choices = text_field(raw, self._fields.question), self._choices(raw)
         index = self._answer(raw, choices)
         subject = self._subject(raw, location)
         return Item(self._id(raw, location, question, choices, index), question, choices, index, subject)
 
     def free_item(self, raw: Raw, location: RecordLocation) -> Item:
-        """Read a question with a free answer.
-
-        Raises:
-            FieldError: The record is not valid.
-        """
+        """Read a question with a free answer; raise `FieldError` if it is invalid."""
         question, answer = text_field(raw, self._fields.question), free_answer(raw, self._fields.answer)
         # In published lists, the answer is such a question's single choice.
         identity = self._id(raw, location, question, [answer], 0)

@@ -39,7 +39,7 @@ class HubDataset:
             split: Name of the split; "" if there is only one.
             revision: Commit or branch; None for the hub's newest.
             called: Name of the requested benchmark, for errors.
-            asks: Check first that the hub answers at all.
+            check_hub: Check first that the hub answers at all.
 
         Raises:
             ConfigurationError: The extra is missing, the hub is unreachable, or has no such dataset or split.

@@ -354,11 +354,7 @@ def json_record(path: Path, number: int, line: str) -> Raw | DatasetError:
 
 
 def sound_records(records: Iterable[Record]) -> Iterator[tuple[int, Raw]]:
-    """Yield the records of a file, each with its line; none may be invalid.
-
-    Raises:
-        DatasetError: One is invalid.
-    """
+    """Yield the records of a file, each with its line; raise `DatasetError` if one is invalid."""
     for line, raw in records:
         if isinstance(raw, DatasetError):
             raise raw

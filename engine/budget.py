@@ -103,13 +103,10 @@ class Meter:
         self.cost += cost
 
     def require(self, now: float) -> None:
-        """Check that one more call may begin.
+        """Check that one more call may begin; raise `LimitReached`, naming the first bound that is used up.
 
         Calls in flight count as calls. Their tokens and cost are not known yet, so calls in flight can exceed those
         bounds.
-
-        Raises:
-            LimitReached: A bound is used up; the error names the first one.
         """
         budget = self.budget
         used = {

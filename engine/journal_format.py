@@ -176,13 +176,7 @@ class Packers:
                     self._packers[_decode_text(kind)] = Packer(number, dictionary)
 
     def get_or_create(self, kind: str, samples: Iterable[bytes], total: int) -> Packer:
-        """Return the packer of a kind; if there is none, create one and store a dictionary of samples in the journal.
-
-        Args:
-            kind: The kind of text.
-            samples: Texts of this kind.
-            total: Bytes of all texts of this kind.
-        """
+        """Return the packer of a kind, or create one with a dictionary of samples of its texts (`total` bytes)."""
         if kind not in self._packers:
             self._packers[kind] = self._create(kind, build_dictionary(samples, total))
         return self._packers[kind]

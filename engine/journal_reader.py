@@ -345,11 +345,7 @@ class History:
         return self._latest[1]
 
     def _read_texts(self, number: int, first: bytes, second: bytes, checksum: Any) -> tuple[str, str]:
-        """Return the two texts of a row of `started` or `ended`.
-
-        Raises:
-            One of `DAMAGE_ERRORS`: The row is not what was written.
-        """
+        """Return the two texts of a row of `started` or `ended`, or raise one of `DAMAGE_ERRORS`."""
         row = number, self._packed.text(first), self._packed.text(second)
         if self._sums and short_checksum(row) != checksum:
             raise ValueError

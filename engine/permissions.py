@@ -281,7 +281,7 @@ def absolute_path(name: str | Path) -> Path:
     try:
         return Path(name).expanduser().resolve()
     except (OSError, RuntimeError, ValueError) as error:  # too long, an unknown home, a NUL
-        raise ConfigurationError(f"{str(name)[:100]!r} is no possible path: {error}") from None
+        raise ConfigurationError(f"{str(name)[:100]!r} is not a valid path: {error}") from None
 
 
 def check_names(

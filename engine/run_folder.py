@@ -75,7 +75,7 @@ def _explain_missing_manifest(file: Path, kind: str) -> str:
         return f"not {kind}: no such folder"
     below = [entry.parent for pattern in ("*", "*/*") for entry in sorted(folder.glob(f"{pattern}/{file.name}"))]
     names = ", ".join(map(str, below[:_MAX_NAMED_FOLDERS])) + (", …" if len(below) > _MAX_NAMED_FOLDERS else "")
-    return f"not {kind} (it has no {file.name})" + (f"; subfolders that do: {names}" if below else "")
+    return f"not {kind} (it has no {file.name})" + (f"; these subfolders have one: {names}" if below else "")
 
 
 def validate_manifest(model: type[M], data: Any, file: Path) -> M:

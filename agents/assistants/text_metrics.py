@@ -94,11 +94,7 @@ METRICS: dict[str, tuple[str, Callable[[str, str], float], str]] = {
 
 
 def require_package(name: str, package: str, extra: str) -> None:
-    """Check that a package that the assistant `name` needs is installed.
-
-    Raises:
-        ConfigurationError: It is not; the message names the extra.
-    """
+    """Raise `ConfigurationError`, naming the extra, if the package that the assistant `name` needs is not installed."""
     if find_spec(package) is None:
         raise ConfigurationError(
             f"assistant '{name}': needs the package {package}; install it with: pip install 'viva-exam[{extra}]'"
@@ -162,11 +158,7 @@ class MetricAssistant(Assistant):
 
     @classmethod
     def from_name(cls, name: str, metric: str, against: str | None) -> MetricAssistant:
-        """Return the metric called `metric`.
-
-        Raises:
-            KeyError: There is none.
-        """
+        """Return the metric called `metric`; raise `KeyError` if there is none."""
         title, function, package = METRICS[metric]
         return cls(
             name=name,

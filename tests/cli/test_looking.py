@@ -297,7 +297,7 @@ def test_a_folder_of_runs_names_them(tmp_path: Path) -> None:
     run.mkdir(parents=True)
     (run / "manifest.json").write_text("{}")
     said = viva("show", tmp_path).stderr
-    assert f"{tmp_path}: not a run folder (it has no manifest.json); subfolders that do: {run}" in said
+    assert f"{tmp_path}: not a run folder (it has no manifest.json); these subfolders have one: {run}" in said
     assert "/x: not a run folder: no such folder" in viva("report", tmp_path / "x").stderr
 
 
