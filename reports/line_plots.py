@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True, frozen=True)
 class Curve:
-    """One line.
+    """Line of a plot.
 
     `low` and `high` are the ends of intervals, empty if there are none; `flagged` has the positions of points in the
     colour of findings; `texts` stand beside points.
@@ -124,7 +124,7 @@ _MAX_TINT = 0.5  # opacity of a full cell: text on it stays legible on light and
 
 @dataclass(slots=True, frozen=True)
 class RoundValue:
-    """One round: its number from 1, the value, and the reach of its interval below and above (None: no interval)."""
+    """Value of a round, with the round's number from 1 and the reach of the interval below and above, if any."""
 
     round: int
     value: float
@@ -155,7 +155,7 @@ def _group_lines(candidates: Sequence[_SupportsLine]) -> tuple[list[list[int]], 
 
 @dataclass(slots=True, frozen=True)
 class RoundCurve:
-    """One candidate's values by round; without values it keeps its row."""
+    """Candidate's values by round; without values it keeps its row."""
 
     name: str
     steps: Sequence[RoundValue]
@@ -254,7 +254,7 @@ class RunningMean:
 
 @dataclass(slots=True, frozen=True)
 class CandidateRuns:
-    """One candidate's runs, one for each seed and evaluator; without runs it keeps its row."""
+    """Candidate's runs, one for each seed and evaluator; without runs it keeps its row."""
 
     name: str
     runs: Sequence[RunningMean]

@@ -155,7 +155,7 @@ class AspectMean:
 
 @dataclass(slots=True, frozen=True)
 class StopCounts:
-    """One candidate's number of conversations, and how many stopped early for each reason."""
+    """Candidate's number of conversations, and how many stopped early for each reason."""
 
     name: str
     conversations: int

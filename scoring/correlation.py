@@ -29,7 +29,7 @@ _ROUGH_THRESHOLD = 2.5  # expected spreads within which a point counts for the f
 
 @dataclass(slots=True, frozen=True)
 class Point:
-    """One model: `x` and `y` with their standard errors (0 if unknown)."""
+    """Model in the plane: `x` and `y` with their standard errors (0 if unknown)."""
 
     name: str
     x: float

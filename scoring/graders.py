@@ -24,7 +24,7 @@ Codes = NDArray[np.int64]
 
 
 class GradeRow(NamedTuple):
-    """One grade. `low` and `top`: lowest and highest grade that the question allows. `value` None: missing."""
+    """Grade of one answer. `low` and `top`: lowest and highest grade allowed. `value` None: missing."""
 
     dimension: str
     question: str

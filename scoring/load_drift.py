@@ -230,7 +230,7 @@ LABEL_FIGURE = "label"  # aspect of label figures
 
 @dataclass(slots=True, frozen=True)
 class ChangedFigure:
-    """One figure of a judge at one rate, compared with its unloaded passes.
+    """Figure of a judge at one rate, compared with its unloaded passes.
 
     `loaded` and `unloaded` are its values (for `verdicts`: the mean distance from unloaded verdicts, and that between
     the two unloaded passes), `change` is the difference with its clustered interval. `floor` is the second unloaded

@@ -172,7 +172,7 @@ _SIGNS: dict[str, Callable[[float, float], bool]] = {
 
 @dataclass(slots=True, frozen=True)
 class ObjectiveTerm:
-    """One condition; `bound` in seconds, as a fraction, or as a plain number. `text` is the original text."""
+    """Condition; `bound` in seconds, as a fraction, or as a plain number. `text` is the original text."""
 
     figure: str
     sign: str

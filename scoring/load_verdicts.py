@@ -108,7 +108,7 @@ class JudgedRequest:
 
 @dataclass(slots=True, frozen=True)
 class Verdict:
-    """One parsed answer: `scores` by aspect and a `label`, or the `failure`, one of `VERDICT_FAILURES`."""
+    """Parsed answer: `scores` by aspect and a `label`, or the `failure`, one of `VERDICT_FAILURES`."""
 
     scores: Mapping[str, float] = field(default_factory=dict)
     label: str = ""

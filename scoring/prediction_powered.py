@@ -27,7 +27,7 @@ from .intervals import Estimate, Floats, check_level, mid_ranks, student_half
 
 @dataclass(frozen=True, slots=True)
 class GradedSample:
-    """One candidate's answers, as arrays with one entry for each answer.
+    """Candidate's answers, as arrays with one entry for each answer.
 
     `scores`: the judge's. `grades`: people's, nan if missing. `weights`: 1 / the probability with which the answer was
     chosen to be graded (Horvitz and Thompson 1952), up to a common factor; 0 without a grade. `clusters`: the number of
@@ -155,7 +155,7 @@ class Parts:
 
 @dataclass(frozen=True, slots=True)
 class Term:
-    """One sample's mean in a figure: `sign` times `value`, from as many graded `clusters`.
+    """Sample mean in a figure: `sign` times `value`, from as many graded `clusters`.
 
     `clusters` is the number with equal probability: as if the labels of the answers least likely to be graded had been
     drawn evenly.

@@ -46,7 +46,7 @@ _SEVERAL_NUMBERS = re.compile(r"[-+]?\d+(?:\.\d+)?(?:\s*[,;|/]\s*[-+]?\d+(?:\.\d
 
 @dataclass(slots=True)
 class SheetRow:
-    """One output.
+    """Output with its ratings and scores.
 
     `human` has by criterion the ratings of its annotators, `scores` by judge and criterion a score; None if missing or
     unreadable.
