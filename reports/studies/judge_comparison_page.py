@@ -54,13 +54,15 @@ def _criteria_sentence(criteria: Sequence[Record]) -> str:
     )
     rows = {record["judges"][0]["n"] for record in comparable}
     over = count_of(max(rows), "row") if len(rows) == 1 else f"{min(rows):,} to {max(rows):,} rows"
-    scope = f"Of {len(criteria)} criteria, {judge['judge']}"
     if (_spearman(ranked[-1]["judges"][0])["low"] or 0.0) <= 0.0:
         return (
-            f"{scope} correlates significantly with people on none: Spearman's ρ is highest on {best}, and lowest on "
-            f"{worst}, over {over}."
+            f"Of {len(criteria)} criteria, {judge['judge']} correlates significantly with people on none: Spearman's ρ "
+            f"is highest on {best}, and lowest on {worst}, over {over}."
         )
-    return f"{scope} correlates best with people on {best}, and least on {worst} (Spearman's ρ over {over})."
+    return (
+        f"Of {len(criteria)} criteria, Spearman's ρ of {judge['judge']} with people is highest on {best}, and lowest "
+        f"on {worst}, over {over}."
+    )
 
 
 def _criterion_sentences(criterion: Record, criteria: int, *, judged: bool) -> Iterator[str]:
@@ -104,11 +106,11 @@ def _correlation_sentence(best: Record, judges: int) -> str:
         return f"the scores of {judge} cannot be correlated with ratings over {over}: {why}."
     if figure["low"] is None:
         return f"Spearman's ρ of {judge} with people is {number(figure['value'], 3)} over {over}, without an interval."
+    if figure["low"] > 0.0 and judges > 1:
+        rho = f"{_format_figure(figure)} over {over}"
+        return f"{judge} has the highest Spearman's ρ with people of {judges} judges: {rho}."
     if figure["low"] > 0.0:
-        return (
-            f"{judge} correlates{' best' if judges > 1 else ''} with people: Spearman's ρ is {_format_figure(figure)} "
-            f"over {over}."
-        )
+        return f"{judge} correlates with people: Spearman's ρ is {_format_figure(figure)} over {over}."
     if judges > 1:
         return (
             f"none of {judges} judges correlates significantly with people: the highest Spearman's ρ is "

@@ -43,7 +43,7 @@ def test_unievals_published_figures() -> None:
     assert found["groundedness"] == pytest.approx([0.536209, 0.574954, 0.451533], abs=1e-5)
     assert (report["rows"], report["groups"], report["systems"]) == (360, 60, 6)
     assert summary_sentences(report).startswith(
-        "Of 6 criteria, predict_scores correlates best with people on overall, 0.663 ("
+        "Of 6 criteria, Spearman's ρ of predict_scores with people is highest on overall, 0.663 ("
     )
     for title, header, rows in meta_tables(report):  # as they are printed: a gap of three beside each column
         if rows:
@@ -114,7 +114,7 @@ def test_two_judges_a_jury_and_labels_in_one_table(tmp_path: Path) -> None:
     assert one["confusions"][0]["kappa"]["value"] > 0.4
     assert one["agreement"]["kappa"] == 1.0
     assert report["groups"] == 15  # two models answered each item
-    assert "judge_a correlates best with people" in summary_sentences(report)
+    assert "judge_a has the highest Spearman's ρ with people of" in summary_sentences(report)
 
 
 def test_fields_are_named_where_names_say_nothing(tmp_path: Path) -> None:
@@ -407,7 +407,7 @@ def test_no_sentence_on_agreement_claims_more_than_its_interval(
     assert "–" not in told
     assert ("beyond chance at" in told) <= any((found["kappa"]["low"] or 0) > 0 for found in one["confusions"])
     follows = any((judge["levels"]["item"]["spearman"]["low"] or 0) > 0 for judge in one["judges"])
-    assert ("correlates best with people" in told) == follows
+    assert ("has the highest Spearman's ρ with people" in told) == follows
     pairs = [found["kappa"] for found in one["agreement"]["pairs"] if found["kappa"]["value"] is not None]
     assert ("annotators agree" in told) <= all(found["value"] == 1 or (found["low"] or 0) > 0 for found in pairs)
     for figure in (found["kappa"] for found in (*one["confusions"], *one["agreement"]["pairs"])):
