@@ -153,7 +153,7 @@ class ReleaseSection(Section[Material]):
                 ends = f" ({number(low, 3)} to {number(high, 3)})" if low is not None else ""
                 row = [name, figures["release"], f"{signed(figures['difference'], 3)}{ends}"]
                 differences.append([*row, p_value(figures["p"]), p_value(figures["p_corrected"]), f"{figures['n']:,}"])
-        head = ["metric", "release", "n", "mean", "p98", "passed", "errors"]
+        head = ["metric", "release", "n", "mean", "p98", "pass rate", "errors"]
         against = ["metric", "release", "difference", "p", "p (Holm)", "conversations"]
         firsts = {figures["releases"][0]["release"] for figures in report[self.key]}
         first = firsts.pop() if len(firsts) == 1 else "the first release"

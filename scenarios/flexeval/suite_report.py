@@ -228,15 +228,15 @@ class SuiteAggregate(RunAggregate[SystemResults]):
                 row += [number(metric.get(key), 3) for key in ("median", "p98", "min", "max")]
                 row += [_rate_cell(metric.get("pass_rate")), f"{metric['errors_total']:,}", f"{metric['skipped']:,}"]
                 rows.append(row)
-        header = ["candidate", "metric", "n", "mean", "median", "p98", "min", "max", "passed", "errors", "skipped"]
+        header = ["candidate", "metric", "n", "mean", "median", "p98", "min", "max", "pass rate", "errors", "skipped"]
         empty = [column for column in range(3, len(header)) if all(row[column] in (DASH, "0") for row in rows)]
         header, rows = _drop_columns(header, empty), [_drop_columns(row, empty) for row in rows]
         tested = max(
             (results["conversations"] + results["failed"] for results in report["candidates"].values()), default=0
         )
         count = report["dataset"]["chosen"] or tested
-        return (f"{report['suite']} on {count:,} conversations, seed {report['seed']}, "
-                f"{tier_name(report['tier'])}", header, rows)  # fmt: skip
+        title = f"{report['suite']} on {count:,} conversations, seed {report['seed']}, {tier_name(report['tier'])}"
+        return (title, header, rows)
 
     def _split_tables(self, report: Mapping[str, Any]) -> list[Table]:
         if self._scoring.by is None:

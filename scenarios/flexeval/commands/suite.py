@@ -16,10 +16,11 @@ if TYPE_CHECKING:
 
     from ..scenario import FlexEvalSettings
 
-RUN_EXAMPLE = """\b
+RUN_EXAMPLE = """\
 Exit codes: 0 all thresholds hold; 1 a threshold is broken; 2 the suite cannot run; 3 tests failed or did not run;
 130 interrupted.
 
+\b
 Examples:
   viva suite init mysuite && viva suite run mysuite/suite.yaml
   viva suite run suite.yaml --candidate 'openai:http://127.0.0.1:8000/v1#bot' --baseline runs/last --junit gate.xml"""
