@@ -470,7 +470,7 @@ def _check_header(path: Path, line: int, header: list[str], required: Sequence[s
             raise DatasetError(message, path=str(path), line=line, field=name)
     for name in header:
         if name and header.count(name) > 1:
-            raise DatasetError("is in the header twice", path=str(path), line=line, field=name)
+            raise DatasetError("occurs twice in the header", path=str(path), line=line, field=name)
 
 
 def _table_record(path: Path, line: int, header: list[str], row: list[str]) -> Raw | DatasetError:

@@ -130,7 +130,7 @@ TABLE: dict[str, Malformed] = {
     "row too short": table(HEAD + "1,Who?,a,b\n2,Why?,a,b,A\n", 2, "answer", "expected 5 columns", 1),
     "row too long": table(HEAD + "1,Who?,a,b,A,\n2,Why?,a,b,A\n", 2, None, "found 6", 1),
     "missing column": table("id,question,A,B\n1,Who?,a,b\n", 1, "answer", "missing from the header", 0, passable=False),
-    "column twice": table("id,A,question,A,B,answer\n", 1, "A", "is in the header twice", 0, passable=False),
+    "column twice": table("id,A,question,A,B,answer\n", 1, "A", "occurs twice in the header", 0, passable=False),
     "quote never closed": table(
         HEAD + '1,Who?,a,b,A\n2,"Why?,a,b,A\n3,How?,a,b,A\n', 3, None, "ends within quotes", 1, passable=False
     ),

@@ -165,7 +165,7 @@ def test_a_wrong_row_is_named(tmp_path: Path, row: dict[str, str], column: str, 
     [
         (b"", None, None, "is empty"),
         (b"id\tcorrected verdict\treason\r\n", 1, "reviewer", "is missing from the header"),
-        (b"id\tcorrected verdict\treason\treviewer\treviewer\n", 1, "reviewer", "stands twice"),
+        (b"id\tcorrected verdict\treason\treviewer\treviewer\n", 1, "reviewer", "occurs twice"),
         ("id\nx\n\xe9".encode("latin-1"), 3, None, "neither UTF-8 nor UTF-16"),
         (b'id\tcorrected verdict\treviewer\treason\n"a\tb', 2, None, "cannot be read as a table"),
     ],
