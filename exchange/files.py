@@ -77,7 +77,7 @@ def to_json(record: Any, option: int = 0) -> bytes:
 
 @contextmanager
 def atomic_file(path: Path) -> Iterator[Path]:
-    """Do as `atomic_path` for a file, creating its folder."""
+    """Create the folder of a file, then yield a temporary path as `atomic_path` does."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
     except OSError as error:

@@ -381,7 +381,7 @@ def empty_results(folder: RunFolder, options: Mapping[str, Any] | None = None) -
 
 
 def results_and_damage(folder: RunFolder, options: Mapping[str, Any] | None = None) -> tuple[Aggregate, list[str]]:
-    """Do as `recorded_results`, and also return the names of damaged records, which are skipped."""
+    """Aggregate a run's results so far, and return the names of the damaged records that were skipped."""
     aggregate = empty_results(folder, options)
     with History(folder.journal) as history:
         for ended in history.ended():

@@ -332,7 +332,7 @@ class LiveRun(Run):
             error.add_note(f"the run in {self.path} had failed before: {failure}")
 
     def abandon_nowait(self) -> None:
-        """Do as `abandon`, without waiting."""
+        """End the run at once, without waiting for its end."""
         if self._task is not None:
             with suppress(RuntimeError):  # the event loop is closed
                 self._task.cancel()
@@ -492,7 +492,7 @@ def load(path: str | Path) -> Run:
 
 
 def run_sync(scenario: str | PathLike[str] | AnyScenario, /, *, clock: Clock | None = None, **arguments: Any) -> Run:
-    """Do as `run`, without an event loop or, as in a notebook, beside a running one. Ctrl-C ends the run resumably."""
+    """Run from synchronous code, even in a notebook, and return as `run` does. After Ctrl-C the run can be resumed."""
     return run_blocking(lambda: run(scenario, clock=clock, **arguments), clock)
 
 

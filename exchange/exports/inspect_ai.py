@@ -237,7 +237,7 @@ def _samples(cell: ExportCell) -> Iterator[Any]:
 
 
 async def _stream_samples(log: Any, file: Path, cell: ExportCell) -> None:
-    """Do what `write_eval_log` does with a list of samples, flushing in between to bound memory."""
+    """Write a log like `write_eval_log`, but flush regularly to bound memory."""
     recorder = import_under_lock("inspect_ai.log._recorders.eval").EvalRecorder(str(file.parent))
     condense = import_under_lock("inspect_ai.log._condense").condense_sample
     await recorder.log_init(log.eval, str(file), clean=True)

@@ -152,7 +152,7 @@ def _existing_path(folder: Path, name: str, path: Path, line: int) -> Path:
 
 
 def _permitted_path(folder: Path, name: str, path: Path, line: int, field: str) -> Path:
-    """Do as `_existing_path`, for a Python file that will be executed."""
+    """Return the path of an existing Python file, if it may be executed."""
     file = _existing_path(folder, name, path, line)
     permissions().check_code(file, f"{path}:{line}: {field}: ")
     return file
