@@ -42,11 +42,11 @@ class Tokens:
 
     def accepts(self, token: str) -> bool:
         """Return True if this token is one of them; all are compared, so the time tells nothing."""
-        found = False
-        given = hash_token(token).encode()
-        for known in self._hashes:
-            found |= hmac.compare_digest(known.encode(), given)
-        return found
+        accepted = False
+        digest = hash_token(token).encode()
+        for accepted_digest in self._hashes:
+            accepted |= hmac.compare_digest(accepted_digest.encode(), digest)
+        return accepted
 
 
 def hash_token(token: str) -> str:
@@ -60,7 +60,7 @@ def read_tokens(file: Path | None) -> Tokens:
 
     :raises ConfigurationError: the file cannot be read, or holds something else; a token of the variable is short.
     """
-    found = [] if file is None else _hashes_in(file)
+    hashes = [] if file is None else _hashes_in(file)
     for text in os.environ.pop(TOKENS_VARIABLE, "").split(","):
         token = text.strip()
         if not token:
@@ -71,8 +71,8 @@ def read_tokens(file: Path | None) -> Tokens:
                 f"{_SHORTEST_TOKEN}, or "
                 "make one with `viva serve --token-file FILE --new-token NAME`"
             )
-        found.append(token if _HASHED.fullmatch(token) else hash_token(token))
-    return Tokens(found)
+        hashes.append(token if _HASHED.fullmatch(token) else hash_token(token))
+    return Tokens(hashes)
 
 
 def add_token(file: Path, name: str) -> str:
@@ -92,7 +92,7 @@ def add_token(file: Path, name: str) -> str:
 
 
 def _hashes_in(file: Path) -> list[str]:
-    found = []
+    hashes = []
     for number, line in enumerate(_token_lines(file), 1):
         words = line.partition("#")[0].split()
         if not words:
@@ -102,16 +102,16 @@ def _hashes_in(file: Path) -> list[str]:
                 f"{file}:{number}: expected NAME sha256:… (a token's hash, not the token); make such a line with "
                 "`viva serve --token-file FILE --new-token NAME`"
             )
-        found.append(words[1])
-    return found
+        hashes.append(words[1])
+    return hashes
 
 
 def _token_lines(file: Path) -> list[str]:
     try:
         return file.read_text(encoding="utf-8").splitlines()
     except FileNotFoundError:
-        told = "there is no such file; make it with `viva serve --token-file FILE --new-token NAME`"
-        raise ConfigurationError(f"{file}: {told}") from None
+        message = "there is no such file; make it with `viva serve --token-file FILE --new-token NAME`"
+        raise ConfigurationError(f"{file}: {message}") from None
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigurationError(f"{file}: the tokens cannot be read: {error}") from None
 
@@ -159,16 +159,16 @@ class Access:
         self._check_origin(request, host)
         if self.tokens:
             self._check_token(request)
-        known = request.match_info.http_exception is None
-        if known and request.method in _WITH_BODY:
+        is_routed = request.match_info.http_exception is None
+        if is_routed and request.method in _WITH_BODY:
             self._check_body(request)
 
     def _host(self, request: web.Request) -> str:
         hosts = request.headers.getall(hdrs.HOST, [])
         if len(hosts) != 1 or not request.raw_path.startswith("/"):
             raise Problem(400, f"expected one Host header and a path; found {len(hosts)} Host headers")
-        found = _HOST.fullmatch(hosts[0])
-        name = found[1].lower() if found else ""
+        match = _HOST.fullmatch(hosts[0])
+        name = match[1].lower() if match else ""
         if name == "localhost" or name in self.hosts or is_address(name):
             return hosts[0].lower()
         raise Problem(421, f"this server does not answer to the name {hosts[0]!r}; allow it with {self.allow_host}")
@@ -195,9 +195,10 @@ class Access:
         if request.headers.get(hdrs.CONTENT_ENCODING, "identity").lower() != "identity":
             raise Problem(415, f"expected a body as it is, found the header {hdrs.CONTENT_ENCODING}: send it unpacked")
         if request.content_type not in self.body_types:
-            found = request.headers.get(hdrs.CONTENT_TYPE, "none")
+            content_type = request.headers.get(hdrs.CONTENT_TYPE, "none")
             raise Problem(
-                415, f"expected the header Content-Type: {self.body_types[0]}, with an empty body too; found {found}"
+                415,
+                f"expected the header Content-Type: {self.body_types[0]}, with an empty body too; found {content_type}",
             )
 
 

@@ -80,8 +80,10 @@ def parse_body(data: bytes, form: type[B], status: int) -> B:
 def _is_deep(value: Any) -> bool:
     level = [value]
     for _ in range(MOST_LEVELS):
-        inner = (one.values() if isinstance(one, dict) else one for one in level if isinstance(one, dict | list))
-        level = [one for several in inner for one in several if isinstance(one, dict | list)]
+        inner = (
+            child.values() if isinstance(child, dict) else child for child in level if isinstance(child, dict | list)
+        )
+        level = [child for several in inner for child in several if isinstance(child, dict | list)]
         if not level:
             return False
     return True

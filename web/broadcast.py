@@ -31,7 +31,10 @@ class Broadcast:
         self.wake()
 
     async def read(
-        self, place: int, after: Callable[[int], tuple[bytes, int]], pause: Callable[[int], float] = lambda place: 0.0
+        self,
+        position: int,
+        after: Callable[[int], tuple[bytes, int]],
+        pause: Callable[[int], float] = lambda position: 0.0,
     ) -> AsyncGenerator[bytes, None]:
         """Iterate over what comes behind a place, with comments that keep the connection alive.
 
@@ -44,12 +47,12 @@ class Broadcast:
         try:
             while True:
                 news = self._news
-                data, following = after(place)
-                if following != place:
-                    place = following
+                data, following = after(position)
+                if following != position:
+                    position = following
                     yield data
                     if not self.closed:
-                        await asyncio.sleep(pause(place))
+                        await asyncio.sleep(pause(position))
                 elif self.closed:
                     return
                 else:

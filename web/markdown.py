@@ -43,16 +43,16 @@ class ModelText:
 def render_model_text(text: str, *, plain: bool = False) -> ModelText:
     """A model's text as HTML; ``plain``: the very characters, without reading them as Markdown."""
     length = len(text)
-    shown = escape_controls(text[:MAX_LENGTH].encode("utf-8", "replace").decode().replace("\r\n", "\n"))
+    source = escape_controls(text[:MAX_LENGTH].encode("utf-8", "replace").decode().replace("\r\n", "\n"))
     note = ""
     if length > MAX_LENGTH:
         note = f"The first {MAX_LENGTH:,} of {length:,} characters, as plain text. The rest is not shown."
     elif length > PLAIN_LENGTH and not plain:
         note = f"{length:,} characters, shown as plain text."
-    tokens = [] if plain or length > PLAIN_LENGTH else _make_parser().parse(shown)
+    tokens = [] if plain or length > PLAIN_LENGTH else _make_parser().parse(source)
     if any(token.level >= _MAX_DEPTH - 1 for token in tokens):
         tokens, note = [], "Nested too deeply for a layout, so shown as plain text."
-    return ModelText(_sanitize(tokens) if tokens else _escape(shown), length > FOLD_LENGTH, note)
+    return ModelText(_sanitize(tokens) if tokens else _escape(source), length > FOLD_LENGTH, note)
 
 
 def _escape(text: str) -> Markup:
@@ -64,7 +64,7 @@ def _sanitize(tokens: list[Token]) -> Markup:
     clean = nh3.clean(
         parser.renderer.render(tokens, parser.options, {}),
         tags=set(_TAGS),
-        attributes={name: set(found) for name, found in _ATTRIBUTES.items()},
+        attributes={name: set(names) for name, names in _ATTRIBUTES.items()},
         url_schemes=set(_SCHEMES),
         link_rel="noopener noreferrer nofollow",
         set_tag_attribute_values={"a": {"target": "_blank"}},
@@ -96,14 +96,14 @@ class _Renderer(RendererHTML):
 
     def image(self, tokens: Sequence[Token], idx: int, options: OptionsDict, env: EnvType) -> str:
         token = tokens[idx]
-        shown = self.renderInlineAsText(token.children, options, env) if token.children else ""
-        return f"[image, not loaded: {escape(shown)} {escape(str(token.attrGet('src') or ''))}]"
+        caption = self.renderInlineAsText(token.children, options, env) if token.children else ""
+        return f"[image, not loaded: {escape(caption)} {escape(str(token.attrGet('src') or ''))}]"
 
     def fence(self, tokens: Sequence[Token], idx: int, options: OptionsDict, env: EnvType) -> str:
         """A block of code, with the words that stand behind its fence."""
         words = tokens[idx].info.strip()
-        named = f"<p><code>{escape(words)}</code></p>\n" if words else ""
-        return f"{named}<pre><code>{escape(tokens[idx].content)}</code></pre>\n"
+        language = f"<p><code>{escape(words)}</code></p>\n" if words else ""
+        return f"{language}<pre><code>{escape(tokens[idx].content)}</code></pre>\n"
 
 
 # Filters of templates that show what models said.

@@ -125,10 +125,10 @@ def page_application(
             files[name] = templates.loader.get_source(templates, name)[0], kind
 
     async def asset(request: web.Request) -> web.Response:
-        found = files.get(request.match_info["name"])
-        if found is None:
+        asset_file = files.get(request.match_info["name"])
+        if asset_file is None:
             raise web.HTTPNotFound
-        return web.Response(text=found[0], content_type=found[1], headers={"Cache-Control": "no-cache"})
+        return web.Response(text=asset_file[0], content_type=asset_file[1], headers={"Cache-Control": "no-cache"})
 
     async def refuse(request: web.Request, error: Exception) -> web.Response:
         refusal = refusal_of(error)

@@ -106,8 +106,8 @@ def refusal_of(error: Exception) -> Problem:
         case ConfigurationError():
             return Refusal(400, "This cannot be done", str(error))
     _log.error("a request failed in the server itself", exc_info=error)
-    told = str(error) if isinstance(error, VivaError) else "Please try again; the server's log says what happened."
-    return Refusal(500, "A fault of the server", told)
+    message = str(error) if isinstance(error, VivaError) else "Please try again; the server's log says what happened."
+    return Refusal(500, "A fault of the server", message)
 
 
 def problem_of(error: Exception) -> Problem:
@@ -144,13 +144,15 @@ def problem_of(error: Exception) -> Problem:
     return Problem(500, f"a fault of the server itself: {type(error).__name__}; its log says where")
 
 
-def invalid(error: ValidationError, where: str = "") -> Problem:
+def invalid(error: ValidationError, prefix: str = "") -> Problem:
     """A body or query that is not of the form that is documented."""
     first = error.errors(include_url=False, include_input=False, include_context=False)[0]
     field = ".".join(map(str, first["loc"])) or None
-    what = {"extra_forbidden": "unknown field", "missing": "is missing"}.get(first["type"], first["msg"])
-    shown = _plain(f"{field}: {what}" if field else what)
-    return Problem(422, f"{where}{shown.removeprefix('Value error, ')}", field=None if field is None else _plain(field))
+    reason = {"extra_forbidden": "unknown field", "missing": "is missing"}.get(first["type"], first["msg"])
+    detail = _plain(f"{field}: {reason}" if field else reason)
+    return Problem(
+        422, f"{prefix}{detail.removeprefix('Value error, ')}", field=None if field is None else _plain(field)
+    )
 
 
 def _plain(text: str) -> str:
@@ -161,4 +163,4 @@ def _whole(value: Any) -> Any:
     """Replace halves of surrogate pairs, which may come with what a client sent."""
     if isinstance(value, str):
         return value.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
-    return {name: _whole(one) for name, one in value.items()} if isinstance(value, dict) else value
+    return {name: _whole(item) for name, item in value.items()} if isinstance(value, dict) else value

@@ -44,10 +44,10 @@ def parse_expiry(text: str, now: float) -> float | None:
     """
     if text == "never":
         return None
-    found = re.fullmatch(r"(\d{1,4})([mhdw])", text)
-    if found is None or int(found[1]) == 0:
+    match = re.fullmatch(r"(\d{1,4})([mhdw])", text)
+    if match is None or int(match[1]) == 0:
         raise ConfigurationError(f"--expires: expected a duration such as 12h, 7d or 2w, or never; found '{text[:40]}'")
-    return now + int(found[1]) * _UNIT_SECONDS[found[2]]
+    return now + int(match[1]) * _UNIT_SECONDS[match[2]]
 
 
 def read_or_make_secret(file: Path) -> bytes:
@@ -76,10 +76,10 @@ def _make_secret(file: Path) -> None:
     draft = file.with_name(f"{file.name}.{os.getpid()}.part")
     descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
     try:
-        with os.fdopen(descriptor, "wb") as made:
-            made.write(secrets.token_bytes(_SECRET_BYTES))
-            made.flush()
-            os.fsync(made.fileno())
+        with os.fdopen(descriptor, "wb") as stream:
+            stream.write(secrets.token_bytes(_SECRET_BYTES))
+            stream.flush()
+            os.fsync(stream.fileno())
         with suppress(FileExistsError):
             os.link(draft, file)
     finally:
@@ -158,9 +158,9 @@ class Sessions:
         """What each form of this session carries; it stays the same, so that what waits for a connection is taken."""
         return self._forms.dumps(session.name)
 
-    def is_of_form(self, session: Session, given: object) -> bool:
+    def is_of_form(self, session: Session, seal: object) -> bool:
         try:
-            return isinstance(given, str) and bool(self._forms.loads(given) == session.name)
+            return isinstance(seal, str) and bool(self._forms.loads(seal) == session.name)
         except BadData:
             return False
 
@@ -168,9 +168,9 @@ class Sessions:
         """Words that come back from a page, signed: nobody but this server can have written them."""
         return self._seals.dumps(words)
 
-    def unsealed(self, given: object) -> str | None:
+    def unsealed(self, sealed: object) -> str | None:
         """The words of a seal; None where it is not one of ours."""
         try:
-            return str(self._seals.loads(given)) if isinstance(given, str) else None
+            return str(self._seals.loads(sealed)) if isinstance(sealed, str) else None
         except BadData:
             return None

@@ -87,10 +87,10 @@ class Operation:
 
 def openapi_document(operations: Sequence[Operation], version: str, *, with_tokens: bool) -> dict[str, Any]:
     """The OpenAPI 3.1 document of these operations. ``with_tokens``: a token is asked for."""
-    models = [one for operation in operations for one in (operation.answer, operation.body) if one is not None]
+    models = [model for operation in operations for model in (operation.answer, operation.body) if model is not None]
     bodies = {operation.body for operation in operations}
     # Answers are described as they are written: fields with defaults are always there.
-    modes: dict[Any, Any] = {one: "validation" if one in bodies else "serialization" for one in models}
+    modes: dict[Any, Any] = {model: "validation" if model in bodies else "serialization" for model in models}
     modes[ProblemRecord] = "validation"
     _, definitions = models_json_schema(list(modes.items()), ref_template=_REF)
     paths: dict[str, Any] = {}
@@ -98,7 +98,7 @@ def openapi_document(operations: Sequence[Operation], version: str, *, with_toke
         described = _operation_schema(operation, with_tokens=with_tokens)
         paths.setdefault(PREFIX + operation.path, {})[operation.method.lower()] = described
     components: dict[str, Any] = {"schemas": definitions["$defs"]}
-    made: dict[str, Any] = {
+    document: dict[str, Any] = {
         "openapi": "3.1.0",
         "info": {"title": "viva", "version": version, "description": "Runs, transcripts and reports of viva."},
         "paths": paths,
@@ -106,19 +106,21 @@ def openapi_document(operations: Sequence[Operation], version: str, *, with_toke
     }
     if with_tokens:
         components["securitySchemes"] = {"token": {"type": "http", "scheme": "bearer"}}
-        made["security"] = [{"token": []}]
-    return made
+        document["security"] = [{"token": []}]
+    return document
 
 
 def _operation_schema(operation: Operation, *, with_tokens: bool) -> dict[str, Any]:
     names = re.findall(r"{(\w+)}", operation.path)
-    parameters = [{"name": one, "in": "path", "required": True, "schema": _PATH_SCHEMAS[one]} for one in names]
+    parameters = [
+        {"name": parameter, "in": "path", "required": True, "schema": _PATH_SCHEMAS[parameter]} for parameter in names
+    ]
     properties = operation.query.model_json_schema().get("properties", {})
     for name, schema in properties.items():
         parameters.append({"name": name, "in": "query", "required": False, "schema": schema})
     for name, text in operation.headers.items():
-        told = {"name": name, "in": "header", "required": False, "schema": {"type": "string"}, "description": text}
-        parameters.append(told)
+        header = {"name": name, "in": "header", "required": False, "schema": {"type": "string"}, "description": text}
+        parameters.append(header)
     schema = {"$ref": _REF.format(model=operation.answer.__name__)}
     content = {EVENT_STREAM if operation.streams else "application/json": {"schema": schema}}
     answers: dict[str, Any] = {str(operation.status): {"description": "Done.", "content": content}}
@@ -136,7 +138,7 @@ def _operation_schema(operation: Operation, *, with_tokens: bool) -> dict[str, A
         answers[str(status)] = {"description": "Refused.", "content": problem}
     if operation.streams:
         answers["204"] = {"description": "The run has ended, and all of it was told."}
-    made: dict[str, Any] = {
+    schema_of_operation: dict[str, Any] = {
         "operationId": operation.handle.__name__,
         "summary": operation.summary,
         "parameters": parameters,
@@ -144,18 +146,18 @@ def _operation_schema(operation: Operation, *, with_tokens: bool) -> dict[str, A
     }
     if operation.body is not None:
         body = {"$ref": _REF.format(model=operation.body.__name__)}
-        made["requestBody"] = {"required": True, "content": {"application/json": {"schema": body}}}
-    return made
+        schema_of_operation["requestBody"] = {"required": True, "content": {"application/json": {"schema": body}}}
+    return schema_of_operation
 
 
 def _parse_query(request: web.Request, form: type[Q]) -> Q:
     """:raises Problem: a parameter is unknown, given twice, or out of bounds."""
-    given = request.query
-    for name in given:
-        if len(given.getall(name)) > 1:
+    query = request.query
+    for name in query:
+        if len(query.getall(name)) > 1:
             raise Problem(422, f"?{name[:60]}= is given more than once", field=name[:60])
     try:
-        return form.model_validate_strings(dict(given))
+        return form.model_validate_strings(dict(query))
     except ValidationError as error:
         raise invalid(error, "?") from None
 
@@ -248,19 +250,19 @@ class Api:
             ),
         ]
 
-    async def openapi(self, asked: OperationRequest[Any, Any]) -> schemas.DocumentRecord:
+    async def openapi(self, request: OperationRequest[Any, Any]) -> schemas.DocumentRecord:
         return self._document
 
-    async def list_scenarios(self, asked: OperationRequest[Any, Any]) -> schemas.ScenarioList:
+    async def list_scenarios(self, request: OperationRequest[Any, Any]) -> schemas.ScenarioList:
         return await asyncio.to_thread(_list_scenarios)
 
-    async def list_runs(self, asked: OperationRequest[schemas.RunsQuery, Any]) -> schemas.RunList:
+    async def list_runs(self, request: OperationRequest[schemas.RunsQuery, Any]) -> schemas.RunList:
         """A page of runs. Read in a thread: manifests may be many, and large."""
-        return await asyncio.to_thread(self._run_list, asked.query)
+        return await asyncio.to_thread(self._run_list, request.query)
 
     def _run_list(self, query: schemas.RunsQuery) -> schemas.RunList:
         ids = list(islice((id_ for id_ in self._host.ids() if id_ > query.after), query.limit + 1))
-        found = []
+        runs = []
         for id_ in ids[: query.limit]:
             try:
                 manifest = self._host.open(id_).manifest
@@ -268,47 +270,47 @@ class Api:
                 continue
             hosted = self._host.hosted(id_)
             under_way = hosted is not None and hosted.under_way
-            found.append(
+            runs.append(
                 schemas.RunSummary(id=id_, scenario=manifest["scenario"], seed=manifest["seed"], hosted=under_way)
             )
-        return schemas.RunList(runs=found, next=ids[query.limit - 1] if len(ids) > query.limit else None)
+        return schemas.RunList(runs=runs, next=ids[query.limit - 1] if len(ids) > query.limit else None)
 
-    async def create_run(self, asked: OperationRequest[Any, schemas.RunRequest]) -> web.Response:
+    async def create_run(self, request: OperationRequest[Any, schemas.RunRequest]) -> web.Response:
         """Begin a run; it goes on whether or not the client waits for the answer."""
-        run = await asyncio.shield(self._host.begin(asked.body))
+        run = await asyncio.shield(self._host.begin(request.body))
         body = run.record().model_dump_json().encode()
         location = {"Location": f"{PREFIX}/runs/{run.id}"}
         return web.Response(status=201, body=body, content_type="application/json", headers=location)
 
-    async def get_run(self, asked: OperationRequest[Any, Any]) -> schemas.RunRecord:
-        return await self._host.record(asked.path["run"])
+    async def get_run(self, request: OperationRequest[Any, Any]) -> schemas.RunRecord:
+        return await self._host.record(request.path["run"])
 
-    async def stop_run(self, asked: OperationRequest[Any, Any]) -> schemas.RunRecord:
-        return await asyncio.shield(self._host.stop(asked.path["run"]))
+    async def stop_run(self, request: OperationRequest[Any, Any]) -> schemas.RunRecord:
+        return await asyncio.shield(self._host.stop(request.path["run"]))
 
-    async def resume_run(self, asked: OperationRequest[Any, schemas.ResumeRequest]) -> schemas.RunRecord:
-        resumed = self._host.resume(asked.path["run"], retry_failed=asked.body.retry_failed)
+    async def resume_run(self, request: OperationRequest[Any, schemas.ResumeRequest]) -> schemas.RunRecord:
+        resumed = self._host.resume(request.path["run"], retry_failed=request.body.retry_failed)
         return (await asyncio.shield(resumed)).record()
 
-    async def get_report(self, asked: OperationRequest[Any, Any]) -> schemas.ReportRecord:
-        return schemas.ReportRecord(await self._host.report(asked.path["run"]))
+    async def get_report(self, request: OperationRequest[Any, Any]) -> schemas.ReportRecord:
+        return schemas.ReportRecord(await self._host.report(request.path["run"]))
 
-    async def watch_run(self, asked: OperationRequest[Any, Any]) -> web.StreamResponse:
+    async def watch_run(self, request: OperationRequest[Any, Any]) -> web.StreamResponse:
         """Watch a run: ``State``, its events, ``End``. What came before is told from the latest event that the client
         has; from the next event on where it has none.
         """
-        id_, latest = asked.path["run"], asked.request.headers.get("Last-Event-ID")
+        id_, latest = request.path["run"], request.request.headers.get("Last-Event-ID")
         state = end = await self._host.record(id_)
         run = self._host.hosted(id_)
         if latest is not None and latest.endswith(f"-{_END_EVENT}") and not state.hosted:
             return web.Response(status=204)  # which tells a browser not to ask again
         response = web.StreamResponse(headers={"X-Accel-Buffering": "no"})
         response.content_type = EVENT_STREAM
-        await response.prepare(asked.request)
+        await response.prepare(request.request)
         await response.write(server_sent_event(state.model_dump(), name="State"))
         if run is not None:
-            place = run.events.place_of(latest)
-            async with aclosing(run.events.events_after(run.events.last if place is None else place)) as events:
+            position = run.events.place_of(latest)
+            async with aclosing(run.events.events_after(run.events.last if position is None else position)) as events:
                 async for block in events:
                     await response.write(block)
             end = run.record() if state.hosted else state
@@ -317,12 +319,14 @@ class Api:
         await response.write_eof()
         return response
 
-    async def list_transcripts(self, asked: OperationRequest[schemas.TranscriptsQuery, Any]) -> schemas.TranscriptPage:
+    async def list_transcripts(
+        self, request: OperationRequest[schemas.TranscriptsQuery, Any]
+    ) -> schemas.TranscriptPage:
         """A page of transcripts."""
-        folder, query = self._host.open(asked.path["run"]), asked.query
+        folder, query = self._host.open(request.path["run"]), request.query
 
         async def read(history: History) -> schemas.TranscriptPage:
-            numbers = list(islice((one for one in history.numbers() if one > query.after), query.limit + 1))
+            numbers = list(islice((number for number in history.numbers() if number > query.after), query.limit + 1))
             page = [
                 record async for record in _transcript_records(folder, history, numbers[: query.limit], query.prompts)
             ]
@@ -331,30 +335,30 @@ class Api:
 
         return await _with_history(folder, read)
 
-    async def get_transcript(self, asked: OperationRequest[schemas.TranscriptQuery, Any]) -> schemas.TranscriptRecord:
+    async def get_transcript(self, request: OperationRequest[schemas.TranscriptQuery, Any]) -> schemas.TranscriptRecord:
         """One transcript."""
-        folder, text = self._host.open(asked.path["run"]), asked.path["number"]
+        folder, text = self._host.open(request.path["run"]), request.path["number"]
         number = int(text) if text.isascii() and text.isdecimal() and len(text) <= 18 else -1
 
         async def read(history: History) -> schemas.TranscriptRecord:
             if number < 0 or history.started(number) is None:
                 raise Problem(404, f"run {folder.path.name} has no conversation {text[:30]!r}")
-            return await anext(_transcript_records(folder, history, [number], asked.query.prompts))
+            return await anext(_transcript_records(folder, history, [number], request.query.prompts))
 
         return await _with_history(folder, read)
 
 
 def _list_scenarios() -> schemas.ScenarioList:
-    found = [
+    records = [
         schemas.ScenarioRecord(
-            name=one.name,
-            summary=one.summary,
-            roles=[schemas.RoleRecord(name=role.name, many=role.many) for role in one.roles],
-            settings=one.settings.model_json_schema(),
+            name=scenario.name,
+            summary=scenario.summary,
+            roles=[schemas.RoleRecord(name=role.name, many=role.many) for role in scenario.roles],
+            settings=scenario.settings.model_json_schema(),
         )
-        for one in installed_scenarios()
+        for scenario in installed_scenarios()
     ]
-    return schemas.ScenarioList(scenarios=found)
+    return schemas.ScenarioList(scenarios=records)
 
 
 async def _with_history(folder: RunFolder, read: Callable[[History], Awaitable[T]]) -> T:
@@ -373,17 +377,17 @@ async def _transcript_records(
 ) -> AsyncIterator[schemas.TranscriptRecord]:
     transcripts = Transcripts(folder)
     for number in numbers:
-        told, end = await transcripts.read(history, number), history.end(number)
+        transcript, end = await transcripts.read(history, number), history.end(number)
         yield schemas.TranscriptRecord(
             number=number,
-            key=told.key,
+            key=transcript.key,
             state="unfinished" if end is None else "failed" if end.failed else "finished",
-            speeches=[_speech_record(one, prompts) for one in told.speeches],
+            speeches=[_speech_record(speech, prompts) for speech in transcript.speeches],
             result=None if end is None else end.result,
-            problem=told.problem,
+            problem=transcript.problem,
         )
 
 
-def _speech_record(one: Speech, prompts: bool) -> schemas.SpeechRecord:
-    prompt = one.prompt if prompts else None
-    return schemas.SpeechRecord(party=one.party, text=one.text, prompt=prompt, branch=one.branch)
+def _speech_record(speech: Speech, prompts: bool) -> schemas.SpeechRecord:
+    prompt = speech.prompt if prompts else None
+    return schemas.SpeechRecord(party=speech.party, text=speech.text, prompt=prompt, branch=speech.branch)

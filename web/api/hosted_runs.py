@@ -53,13 +53,13 @@ class RequestChecker:
 
     def models(self, models: Mapping[str, str | list[str]]) -> dict[str, str | list[str]]:
         """The models by role under their full names."""
-        found: dict[str, str | list[str]] = {}
-        for role, named in models.items():
+        checked: dict[str, str | list[str]] = {}
+        for role, names in models.items():
             field = f"models.{role}"
-            found[role] = (
-                self._model(named, field) if isinstance(named, str) else [self._model(one, field) for one in named]
+            checked[role] = (
+                self._model(names, field) if isinstance(names, str) else [self._model(name, field) for name in names]
             )
-        return found
+        return checked
 
     def settings(self, settings: Mapping[str, Any], roles: Collection[str]) -> None:
         """:raises Problem: a setting names a model, or a file outside of the folders, or grants something."""
@@ -70,20 +70,20 @@ class RequestChecker:
             if name == "python_tools":
                 raise Problem(403, f"{field}: is code, and a client may name none", field=field)
         kinds = {*KINDS, *load_entry_points(ENTRY_POINT_GROUP)}
-        left = _MOST_CHARACTERS
+        budget = _MOST_CHARACTERS
         for count, (field, text) in enumerate(_iterate_texts(settings, "settings"), 1):
-            left -= len(text)
-            if count > _MOST_TEXTS or left < 0:
-                most = f"{_MOST_TEXTS:,} texts of {_MOST_CHARACTERS:,} characters together"
-                raise Problem(422, f"settings: expected at most {most}", field="settings")
+            budget -= len(text)
+            if count > _MOST_TEXTS or budget < 0:
+                limit = f"{_MOST_TEXTS:,} texts of {_MOST_CHARACTERS:,} characters together"
+                raise Problem(422, f"settings: expected at most {limit}", field="settings")
             if text.partition(":")[0] in kinds:
                 self._model(text, field)
             else:
                 for part in (text, *_PATH_SEPARATORS.split(text)):
                     _check_path(part, field)
 
-    def _model(self, named: str, field: str) -> str:
-        text = self._served.get(named, named)
+    def _model(self, name: str, field: str) -> str:
+        text = self._served.get(name, name)
         if text in self._served.values():
             return text
         served = ", ".join(self._served) or "none"
@@ -108,12 +108,12 @@ def _iterate_texts(value: Any, field: str) -> Iterator[tuple[str, str]]:
     if isinstance(value, str):
         yield field, value
     elif isinstance(value, dict):
-        for name, one in value.items():
+        for name, item in value.items():
             yield field, name
-            yield from _iterate_texts(one, f"{field}.{name}")
+            yield from _iterate_texts(item, f"{field}.{name}")
     elif isinstance(value, list):
-        for one in value:
-            yield from _iterate_texts(one, field)
+        for item in value:
+            yield from _iterate_texts(item, field)
 
 
 def _check_path(text: str, field: str) -> None:
@@ -163,34 +163,34 @@ class RecentEvents(Broadcast):
             return None
         return min(int(number), self.last)
 
-    def events_after(self, place: int) -> AsyncGenerator[bytes, None]:
+    def events_after(self, position: int) -> AsyncGenerator[bytes, None]:
         """Iterate over the events behind a place, in blocks, until the run has ended; ``Gap`` events say how many are
         lost.
         """
-        return self.read(place, self._block, lambda at: self._pause() if at < self.last else 0.0)
+        return self.read(position, self._block, lambda at: self._pause() if at < self.last else 0.0)
 
     def _pause(self) -> float:
         return max(_TICK_SECONDS, _TICK_PER_READER * self.readers)
 
-    def _block(self, place: int) -> tuple[bytes, int]:
-        key = (place, self.last)
+    def _block(self, position: int) -> tuple[bytes, int]:
+        key = (position, self.last)
         if self._latest_block[0] == key:  # most readers are at the same place
             return self._latest_block[1:]
         parts = []
         oldest = max(1, self.last - self._capacity + 1)
-        if place + 1 < oldest:
-            parts.append(server_sent_event({"lost": oldest - place - 1}, f"{self.epoch}-{oldest - 1}", "Gap"))
-            place = oldest - 1
-        end = min(self.last, place + _EVENT_BATCH)
-        parts += [self._text(number) for number in range(place + 1, end + 1)]
+        if position + 1 < oldest:
+            parts.append(server_sent_event({"lost": oldest - position - 1}, f"{self.epoch}-{oldest - 1}", "Gap"))
+            position = oldest - 1
+        end = min(self.last, position + _EVENT_BATCH)
+        parts += [self._text(number) for number in range(position + 1, end + 1)]
         self._latest_block = (key, b"".join(parts), end)
         return self._latest_block[1:]
 
     def _text(self, number: int) -> bytes:
         """Encode an event once for all readers."""
         slot = number % self._capacity
-        known, text = self._encoded[slot]
-        if known != number:
+        encoded, text = self._encoded[slot]
+        if encoded != number:
             event = self._events[slot]
             if event is None or event.sequence != number:  # published before anybody listened
                 return b""
@@ -338,26 +338,28 @@ class RunHost:
         except ConfigurationError as error:
             raise Problem(409, f"run {id_}: {error}") from None
 
-    async def begin(self, wanted: RunRequest) -> HostedRun:
+    async def begin(self, request: RunRequest) -> HostedRun:
         """Begin a new run."""
         self._refuse_while_closing()
-        if wanted.scenario not in load_entry_points(GROUP):
+        if request.scenario not in load_entry_points(GROUP):
             raise Problem(
                 409,
-                f"scenario: no scenario {wanted.scenario!r} here; known: {', '.join(load_entry_points(GROUP))}",
+                f"scenario: no scenario {request.scenario!r} here; known: {', '.join(load_entry_points(GROUP))}",
                 field="scenario",
             )
-        path = self._free_path(wanted)
+        path = self._free_path(request)
         with self._reserved(path.name):
-            return self._host(await asyncio.to_thread(self._launch, wanted, path))
+            return self._host(await asyncio.to_thread(self._launch, request, path))
 
-    def _launch(self, wanted: RunRequest, path: Path) -> Launch:
+    def _launch(self, request: RunRequest, path: Path) -> Launch:
         """A run about to begin. Runs in a thread: what a client names may be much, and its data large."""
         try:
-            models = self._allowed.models(wanted.models)
-            self._allowed.settings(wanted.settings, {role.setting for role in get_scenario(wanted.scenario).roles})
-            request = LaunchRequest(wanted.scenario, models, wanted.tasks, wanted.seed, path, settings=wanted.settings)
-            return request.prepare()
+            models = self._allowed.models(request.models)
+            self._allowed.settings(request.settings, {role.setting for role in get_scenario(request.scenario).roles})
+            launch = LaunchRequest(
+                request.scenario, models, request.tasks, request.seed, path, settings=request.settings
+            )
+            return launch.prepare()
         except NotPermitted as error:
             raise Problem(403, f"the run cannot begin: {error}") from None
         except (VivaError, *_BAD_NAME_ERRORS) as error:
@@ -370,8 +372,8 @@ class RunHost:
         """
         self._refuse_while_closing()
         self.open(id_)
-        known = self._hosted.get(id_)
-        if known is not None and known.under_way:
+        hosted = self._hosted.get(id_)
+        if hosted is not None and hosted.under_way:
             raise Problem(409, f"run {id_} is under way")
         if is_locked_elsewhere(self.folder / id_):
             raise Problem(409, f"run {id_} is carried by another process")
@@ -389,53 +391,53 @@ class RunHost:
         """Keep an id while its run is being made, which others go on beside."""
         if id_ in self._making:
             raise Problem(409, f"a run '{id_}' is about to begin; ask again", field="id")
-        made = self._making[id_] = asyncio.Event()
+        ready = self._making[id_] = asyncio.Event()
         try:
             yield
         finally:
             del self._making[id_]
-            made.set()
+            ready.set()
 
     async def stop(self, id_: str) -> RunRecord:
         """Begin to stop a run."""
         self.open(id_)
-        known = self._hosted.get(id_)
-        if known is None or not known.under_way:
+        hosted = self._hosted.get(id_)
+        if hosted is None or not hosted.under_way:
             raise Problem(409, f"run {id_} is not under way here")
-        await known.stop()
-        return known.record()
+        await hosted.stop()
+        return hosted.record()
 
     async def record(self, id_: str) -> RunRecord:
         """A run and how far it has come.
 
         :raises Problem: there is none.
         """
-        known = self._hosted.get(id_)
-        if known is not None and (
-            known.under_way or self._path(id_) is None
+        hosted = self._hosted.get(id_)
+        if hosted is not None and (
+            hosted.under_way or self._path(id_) is None
         ):  # nothing is left of one that never began
-            return known.record()
+            return hosted.record()
         recorded = await asyncio.to_thread(_record_of_folder, self.open(id_))
-        if known is None:
+        if hosted is None:
             return recorded
-        own = known.record()
+        own = hosted.record()
         facts: dict[str, object] = {"calls": own.calls, "tokens": own.tokens, "cost": own.cost}
         if own.state == "failed" and recorded.state == "stopped":
             facts |= {"state": own.state, "error": own.error}
         return recorded.model_copy(update=facts)
 
     async def report(self, id_: str) -> dict[str, object]:
-        known = self._hosted.get(id_)
-        if known is not None and known.under_way:
-            return known.report()
+        hosted = self._hosted.get(id_)
+        if hosted is not None and hosted.under_way:
+            return hosted.report()
         folder = self.open(id_)
         return await asyncio.to_thread(lambda: recorded_results(folder).report())
 
     async def close(self, grace: float) -> None:
         """Stop all runs, each within ``grace`` seconds; they can be resumed."""
         self._closing = True
-        for made in list(self._making.values()):  # one that is about to begin is stopped, too
-            await made.wait()
+        for ready in list(self._making.values()):  # one that is about to begin is stopped, too
+            await ready.wait()
         await asyncio.gather(*(run.end(grace) for run in list(self._hosted.values()) if run.under_way))
 
     def _host(self, launch: Launch) -> HostedRun:
@@ -445,14 +447,14 @@ class RunHost:
 
     def _ended(self, run: HostedRun) -> None:
         self._hosted.move_to_end(run.id)
-        over = [id_ for id_, one in self._hosted.items() if one is run or not one.under_way]
+        over = [id_ for id_, hosted in self._hosted.items() if hosted is run or not hosted.under_way]
         for id_ in over[:-_KEPT_ENDED_RUNS]:
             del self._hosted[id_]
 
-    def _free_path(self, wanted: RunRequest) -> Path:
-        if wanted.id is None:
-            return fresh_folder(wanted.scenario, self.folder, self._making)
-        path = self.folder / wanted.id
+    def _free_path(self, request: RunRequest) -> Path:
+        if request.id is None:
+            return fresh_folder(request.scenario, self.folder, self._making)
+        path = self.folder / request.id
         if os.path.lexists(path):
             raise Problem(409, f"a run '{path.name}' is here already; give another id, or resume that one", field="id")
         return path

@@ -74,7 +74,7 @@ class AdjudicatorPages:
     async def _list(self, request: web.Request) -> web.Response:
         def look(store: GradeStore, grader: Grader) -> tuple[Grader, DisputeList, dict[int, str]]:
             docket = list_disputes(store, grader)
-            numbers = {one.question for one in (*docket.to_decide, *docket.decided)}
+            numbers = {dispute.question for dispute in (*docket.to_decide, *docket.decided)}
             records = store.connection.execute("select number, record from questions")
             excerpts = {
                 number: excerpt(orjson.loads(record)["text"]) for number, record in records if number in numbers
@@ -127,14 +127,15 @@ class AdjudicatorPages:
 
 def list_disputes(store: GradeStore, grader: Grader) -> DisputeList:
     """What is there to decide: first the answers that everybody has graded who was asked to."""
-    found = read_disputes(store, read_criteria(store.meta("about")))
+    disputes = read_disputes(store, read_criteria(store.meta("about")))
     own = {seat.question for seat in assignments_of(store, grader)}
-    mine = [one for one in found.disputed if one.question not in own]
+    mine = [dispute for dispute in disputes.disputed if dispute.question not in own]
     to_decide = sorted(
-        (one for one in mine if one.decided is None), key=lambda one: (not one.complete, one.question, one.position)
+        (dispute for dispute in mine if dispute.decided is None),
+        key=lambda dispute: (not dispute.complete, dispute.question, dispute.position),
     )
-    decided = [one for one in mine if one.decided is not None]
-    return DisputeList(to_decide, decided, len(found.disputed) - len(mine), found.agreed, found.single)
+    decided = [dispute for dispute in mine if dispute.decided is not None]
+    return DisputeList(to_decide, decided, len(disputes.disputed) - len(mine), disputes.agreed, disputes.single)
 
 
 def read_dispute(store: GradeStore, grader: Grader, number: int, position: int) -> DisputeView:
@@ -144,27 +145,30 @@ def read_dispute(store: GradeStore, grader: Grader, number: int, position: int) 
     """
     docket = list_disputes(store, grader)
     listed = [*docket.to_decide, *docket.decided]
-    here = next((one for one in listed if (one.question, one.position) == (number, position)), None)
+    here = next((dispute for dispute in listed if (dispute.question, dispute.position) == (number, position)), None)
     if here is None:
         raise Refusal(404, "No dispute", "This answer is not in dispute, or you grade its question yourself.")
-    others = [one for one in docket.to_decide if one is not here]
-    place = listed.index(here)
+    others_to_decide = [dispute for dispute in docket.to_decide if dispute is not here]
+    index = listed.index(here)
     question = store.question(number)
-    grades = [one for one in store.grades(question=number) if one.answer == here.answer]
-    valid = [one for one in grades if one.value is not None and not one.invalid]
+    grades = [dispute for dispute in store.grades(question=number) if dispute.answer == here.answer]
+    valid = [dispute for dispute in grades if dispute.value is not None and not dispute.invalid]
     # In another order for each answer, so that nobody can be followed from one to the next.
     seed = store.meta("seed")
-    valid.sort(key=lambda one: seeds.uniform(seed, "voices", one.answer, one.grader))
-    voices = [BlindGrade(one.value, render_model_text(one.comment) if one.comment.strip() else None)
-              for one in valid if one.value is not None]  # fmt: skip
+    valid.sort(key=lambda dispute: seeds.uniform(seed, "voices", dispute.answer, dispute.grader))
+    voices = [BlindGrade(dispute.value, render_model_text(dispute.comment) if dispute.comment.strip() else None)
+              for dispute in valid if dispute.value is not None]  # fmt: skip
     return DisputeView(
         question,
         position,
         voices,
         here.complete,
         store.decisions().get(here.answer),
-        listed[place - 1] if place else None,
-        next((one for one in listed[place + 1 :] if one.decided is None), others[0] if others else None),
+        listed[index - 1] if index else None,
+        next(
+            (dispute for dispute in listed[index + 1 :] if dispute.decided is None),
+            others_to_decide[0] if others_to_decide else None,
+        ),
         len(docket.to_decide),
     )
 

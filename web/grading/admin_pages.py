@@ -84,13 +84,13 @@ class AdminPages:
         ]
 
     async def _overview(self, request: web.Request) -> web.Response:
-        found = await self._site.ask(request, read_overview, roles=ROLES)
-        shown = self._new_links.pop(request.query.get("new", ""), None)
-        if shown is not None and shown[0] != request.match_info["holder"]:
-            shown = None
+        overview = await self._site.ask(request, read_overview, roles=ROLES)
+        new_link = self._new_links.pop(request.query.get("new", ""), None)
+        if new_link is not None and new_link[0] != request.match_info["holder"]:
+            new_link = None
         origin = f"{'https' if self._site.secure else 'http'}://{request.host}"
-        link = None if shown is None else (shown[1], f"{origin}/link/{shown[2]}")
-        return self._site.page(request, "admin.html", found=found, link=link, now=time.time(), ago=format_age)
+        link = None if new_link is None else (new_link[1], f"{origin}/link/{new_link[2]}")
+        return self._site.page(request, "admin.html", found=overview, link=link, now=time.time(), ago=format_age)
 
     async def _add(self, request: web.Request) -> web.Response:
         fields = await self._site.form(request)
@@ -99,12 +99,12 @@ class AdminPages:
             raise Refusal(400, "No name", f"A grader needs a name of at most {_MAX_NAME} characters.")
         if role not in get_args(GraderRole):
             raise Refusal(400, "No role", "A grader is a grader, an adjudicator or an admin.")
-        token, kept = new_token()
+        token, digest = new_token()
 
         def add(store: GradeStore, admin: Grader) -> None:
             expires = parse_expiry(str(fields.get("expires", "never")), store.clock())
             grader = store.add_grader(name, role=role)  # type: ignore[arg-type]
-            store.set_token(grader.number, kept, expires)
+            store.set_token(grader.number, digest, expires)
             store.log(admin.name, f"added {name} as {role}")
 
         await self._site.ask(request, add, roles=ROLES, changes=True)
@@ -113,27 +113,27 @@ class AdminPages:
     async def _manage(self, request: web.Request) -> web.Response:
         number = int(request.match_info["number"])
         fields = await self._site.form(request)
-        deed = str(fields.get("deed", ""))
-        token, kept = new_token()
+        action = str(fields.get("deed", ""))
+        token, digest = new_token()
 
         def manage(store: GradeStore, admin: Grader) -> str:
-            grader = next((one for one in store.graders() if one.number == number), None)
+            grader = next((grader_record for grader_record in store.graders() if grader_record.number == number), None)
             if grader is None:
                 raise Refusal(404, "No such grader", "There is no grader of this number.")
-            if deed == "link":
+            if action == "link":
                 expires = parse_expiry(str(fields.get("expires", "never")), store.clock())
-                store.set_token(number, kept, expires)
+                store.set_token(number, digest, expires)
                 store.log(admin.name, f"grader {number}: new link")
-            elif deed in _STATES:
-                if number == admin.number and deed != "resume":
+            elif action in _STATES:
+                if number == admin.number and action != "resume":
                     raise Refusal(400, "Yourself", "Nobody can pause or retire themselves; another admin can.")
-                store.set_state(number, _STATES[deed], admin.name)
+                store.set_state(number, _STATES[action], admin.name)
             else:
                 raise Refusal(400, "Unknown", "Graders can be paused, resumed and retired, and get new links.")
             return grader.name
 
         name = await self._site.ask(request, manage, roles=ROLES, changes=True)
-        if deed == "link":
+        if action == "link":
             return self._shown_once(request, name, token, "../../admin")
         return see_other("../../admin")
 
@@ -165,9 +165,9 @@ class AdminPages:
             if "grader" not in fields:
                 store.invalidate_question(number, admin.name, reason)
                 return
-            wanted = str(fields.get("grader")), str(fields.get("position"))
+            grade = str(fields.get("grader")), str(fields.get("position"))
             for row in list_grades(store, store.question(number)):
-                if (str(row.grader.number), str(row.position)) == wanted:
+                if (str(row.grader.number), str(row.position)) == grade:
                     answer = store.question(number).answers[row.position - 1]
                     store.invalidate(answer.id, row.grader.number, admin.name, reason)
                     return
@@ -195,40 +195,40 @@ def read_overview(store: GradeStore, admin: Grader) -> Overview:
         rows,
         overall_progress(store),
         questions,
-        sum(one.decided is None for one in disputed),
-        sum(one.decided is not None for one in disputed),
+        sum(dispute.decided is None for dispute in disputed),
+        sum(dispute.decided is not None for dispute in disputed),
         describe_log(store),
     )
 
 
 def describe_log(store: GradeStore) -> list[tuple[float, str, str]]:
     """The last deeds, the newest first, with names of graders for their numbers and places of answers for their ids."""
-    names = {str(one.number): one.name for one in store.graders()}
+    names = {str(grader.number): grader.name for grader in store.graders()}
 
-    def place(found: re.Match[str]) -> str:
-        row = store.connection.execute("select question, position from answers where id = ?", (found[0],)).fetchone()
-        return found[0] if row is None else f"question {row[0]}, position {row[1]}"
+    def position_of(match: re.Match[str]) -> str:
+        row = store.connection.execute("select question, position from answers where id = ?", (match[0],)).fetchone()
+        return match[0] if row is None else f"question {row[0]}, position {row[1]}"
 
-    def shown(deed: str) -> str:
-        placed = re.sub(r"\b[0-9a-f]{24}\b", place, deed)
-        return re.sub(r"^(grader|grade of [^:]{1,60} by) (\d+)", lambda found: _replace_number(found, names), placed)
+    def readable(text: str) -> str:
+        placed = re.sub(r"\b[0-9a-f]{24}\b", position_of, text)
+        return re.sub(r"^(grader|grade of [^:]{1,60} by) (\d+)", lambda match: _replace_number(match, names), placed)
 
-    return [(at, shown(by), shown(what)) for at, by, what in store.audit_log()[-_EVENTS_SHOWN:][::-1]]
+    return [(at, readable(author), readable(event)) for at, author, event in store.audit_log()[-_EVENTS_SHOWN:][::-1]]
 
 
-def _replace_number(found: re.Match[str], names: dict[str, str]) -> str:
-    name = names.get(found[2], found[2])
-    return name if found[1] == "grader" else f"{found[1]} {name}"
+def _replace_number(match: re.Match[str], names: dict[str, str]) -> str:
+    name = names.get(match[2], match[2])
+    return name if match[1] == "grader" else f"{match[1]} {name}"
 
 
 def list_grades(store: GradeStore, question: Question) -> list[GradeRow]:
     """The grades of a question by position, with names."""
-    graders = {one.number: one for one in store.graders()}
+    graders = {grader.number: grader for grader in store.graders()}
     positions = {answer.id: answer.position for answer in question.answers}
     rows = [
-        GradeRow(positions[one.answer], graders[one.grader], one.value, one.comment, one.invalid)
-        for one in store.grades(question=question.number)
-        if one.value is not None
+        GradeRow(positions[grader.answer], graders[grader.grader], grader.value, grader.comment, grader.invalid)
+        for grader in store.grades(question=question.number)
+        if grader.value is not None
     ]
     return sorted(rows, key=lambda row: (row.position, row.grader.number))
 

@@ -103,10 +103,10 @@ class GraderPages:
         """A form without a script: all of a question at once."""
         number = int(request.match_info["number"])
         fields = await self._site.form(request)
-        sent = read_form(fields, number)
+        submissions = read_form(fields, number)
         sessions = self._site.sessions
         results = await self._site.ask(
-            request, lambda store, grader: record_submissions(store, sessions, grader, sent), changes=True
+            request, lambda store, grader: record_submissions(store, sessions, grader, submissions), changes=True
         )
         for problem in results.values():
             if problem:
@@ -116,12 +116,12 @@ class GraderPages:
     async def _grades(self, request: web.Request) -> web.Response:
         """What the page's script sends: some grades at once, each answered for itself."""
         self._site.session(request)
-        form, sent = read_json(await request.read())
+        form, submissions = read_json(await request.read())
         self._site.check_form(request, form)
         sessions = self._site.sessions
 
         def record(store: GradeStore, grader: Grader) -> dict[str, object]:
-            results = record_submissions(store, sessions, grader, sent)
+            results = record_submissions(store, sessions, grader, submissions)
             finished = sum(seat.finished for seat in assignments_of(store, grader))
             return {"results": results, "finished": finished}
 
@@ -133,11 +133,11 @@ class GraderPages:
 
     async def _done(self, request: web.Request) -> web.Response:
         def look(store: GradeStore, grader: Grader) -> tuple[Progress, list[QuestionRow]]:
-            open_ = [one for one in list_own_questions(store, grader) if one.graded < one.answers]
+            open_ = [question for question in list_own_questions(store, grader) if question.graded < question.answers]
             return grader_progress(store, grader), open_
 
-        found, open_ = await self._site.ask(request, look)
-        return self._site.page(request, "done.html", standing=found, open=open_)
+        progress, open_ = await self._site.ask(request, look)
+        return self._site.page(request, "done.html", standing=progress, open=open_)
 
 
 def next_question(store: GradeStore, grader: Grader, after: int | None) -> int | None:
@@ -166,19 +166,19 @@ def read_question_view(store: GradeStore, grader: Grader, number: int) -> Questi
         raise Refusal(
             404, "Not one of yours", "This question is not one of yours, or counts no more.", code="not-yours"
         )
-    place = numbers.index(number)
+    index = numbers.index(number)
     question = store.question(number)
     positions = {answer.id: answer.position for answer in question.answers}
-    given = dict.fromkeys(positions.values(), OwnGrade())
+    grades = dict.fromkeys(positions.values(), OwnGrade())
     for grade in store.grades(grader=grader.number, question=number):
-        given[positions[grade.answer]] = OwnGrade(grade.value, grade.comment)
+        grades[positions[grade.answer]] = OwnGrade(grade.value, grade.comment)
     return QuestionView(
         grader,
         question,
-        given,
-        place + 1,
-        numbers[place - 1] if place else None,
-        numbers[place + 1] if place + 1 < len(numbers) else None,
+        grades,
+        index + 1,
+        numbers[index - 1] if index else None,
+        numbers[index + 1] if index + 1 < len(numbers) else None,
         grader_progress(store, grader),
     )
 

@@ -79,15 +79,15 @@ class QuestionRenderer:
     async def of(self, question: Question, *, plain: bool = False) -> ShownQuestion:
         """This question; ``plain``: all texts as they were written. Longer work is done beside the event loop."""
         key = question.number, plain
-        found = self._known.get(key)
-        if found is None:
-            found = await asyncio.to_thread(render_question, question, plain=plain)
-            self._known[key] = found
+        rendered = self._known.get(key)
+        if rendered is None:
+            rendered = await asyncio.to_thread(render_question, question, plain=plain)
+            self._known[key] = rendered
             while len(self._known) > _CACHE_SIZE:
                 self._known.popitem(last=False)
         else:
             self._known.move_to_end(key)
-        return found
+        return rendered
 
 
 def render_question(question: Question, *, plain: bool = False) -> ShownQuestion:
@@ -109,15 +109,15 @@ def render_labels(labels: Sequence[Label]) -> tuple[ShownLabel, ...]:
     """The labels with their keys: the digit that a grade is, else the digits from 1 on in order."""
     digits = [f"{label.value:g}" for label in labels]
     if not all(len(digit) == 1 for digit in digits):
-        digits = [str(place) if place < 10 else "" for place in range(1, len(labels) + 1)]
+        digits = [str(position) if position < 10 else "" for position in range(1, len(labels) + 1)]
     return tuple(
         ShownLabel(label.value, f"{label.value:g}", label.meaning, key)
         for label, key in zip(labels, digits, strict=True)
     )
 
 
-def _render_turns(said: Sequence[Turn], plain: bool) -> tuple[ShownTurn, ...]:
-    return tuple(ShownTurn(one.role, render_model_text(one.text, plain=plain)) for one in said)
+def _render_turns(turns: Sequence[Turn], plain: bool) -> tuple[ShownTurn, ...]:
+    return tuple(ShownTurn(turn.role, render_model_text(turn.text, plain=plain)) for turn in turns)
 
 
 def excerpt(text: str) -> str:
@@ -152,27 +152,29 @@ def question_seal(sessions: Sessions, grader: int, question: int) -> str:
 def read_json(data: bytes) -> tuple[str, list[Submission]]:
     """The form token and the submissions that a page's script sends."""
     try:
-        sent = orjson.loads(strip_surrogate_escapes(data.decode()))
-        items = [_parse_submission(one) for one in sent["items"][: _MAX_SUBMISSIONS + 1]]
+        body = orjson.loads(strip_surrogate_escapes(data.decode()))
+        items = [_parse_submission(item) for item in body["items"][: _MAX_SUBMISSIONS + 1]]
         if len(items) > _MAX_SUBMISSIONS:
             raise ValueError
-        return str(sent["form"]), items
+        return str(body["form"]), items
     except (orjson.JSONDecodeError, KeyError, TypeError, ValueError, AttributeError):
         raise Refusal(400, "Not a grade", "What was sent is no list of grades.", code="form") from None
 
 
-def _parse_submission(one: Mapping[str, Any]) -> Submission:
-    value = one["value"]
-    found = Submission(one["name"], one["question"], one["position"], value, one["comment"], one["seal"])
+def _parse_submission(item: Mapping[str, Any]) -> Submission:
+    value = item["value"]
+    submission = Submission(item["name"], item["question"], item["position"], value, item["comment"], item["seal"])
     if value is not None and (isinstance(value, bool) or not isinstance(value, int | float)):
         raise ValueError
-    if not (isinstance(found.name, str) and 0 < len(found.name) <= _MAX_NAME and isinstance(found.seal, str)):
+    if not (
+        isinstance(submission.name, str) and 0 < len(submission.name) <= _MAX_NAME and isinstance(submission.seal, str)
+    ):
         raise ValueError
-    if not all(type(number) is int and abs(number) < 2**53 for number in (found.question, found.position)):
+    if not all(type(number) is int and abs(number) < 2**53 for number in (submission.question, submission.position)):
         raise ValueError
-    if not isinstance(found.comment, str) or len(found.comment) > MAX_COMMENT:
+    if not isinstance(submission.comment, str) or len(submission.comment) > MAX_COMMENT:
         raise ValueError
-    return found
+    return submission
 
 
 def read_form(fields: Mapping[str, Any], question: int) -> list[Submission]:
@@ -183,13 +185,15 @@ def read_form(fields: Mapping[str, Any], question: int) -> list[Submission]:
     name = str(fields.get("name", ""))
     if not 0 < len(name) <= _MAX_NAME - 10:
         raise Refusal(400, "Not a grade", "What was sent is no grade.", code="form")
-    found = []
+    submissions = []
     for field in fields:
-        kind, _, place = field.partition("-")
-        if kind != "comment" or not (place.isascii() and place.isdigit() and len(place) < 6):
+        kind, _, position = field.partition("-")
+        if kind != "comment" or not (position.isascii() and position.isdigit() and len(position) < 6):
             continue
-        value, comment = str(fields.get(f"value-{place}", "")), _normalize_newlines(fields[field])
-        if value == fields.get(f"had-{place}", "") and comment == _normalize_newlines(fields.get(f"said-{place}", "")):
+        value, comment = str(fields.get(f"value-{position}", "")), _normalize_newlines(fields[field])
+        if value == fields.get(f"had-{position}", "") and comment == _normalize_newlines(
+            fields.get(f"said-{position}", "")
+        ):
             continue
         if len(comment) > MAX_COMMENT:
             raise Refusal(413, "Too long", f"A comment has {MAX_COMMENT:,} characters at most.", code="too-long")
@@ -197,48 +201,52 @@ def read_form(fields: Mapping[str, Any], question: int) -> list[Submission]:
             number = float(value) if value else None
         except ValueError:
             raise Refusal(400, "Not a grade", "What was sent is no grade.", code="form") from None
-        found.append(Submission(f"{name}.{place}", question, int(place), number, comment, str(fields.get("seal", ""))))
-    return found
+        submissions.append(
+            Submission(f"{name}.{position}", question, int(position), number, comment, str(fields.get("seal", "")))
+        )
+    return submissions
 
 
 def _normalize_newlines(text: object) -> str:
     return str(text).replace("\r\n", "\n")
 
 
-def record_submission(store: GradeStore, sessions: Sessions, grader: Grader, one: Submission) -> None:
+def record_submission(store: GradeStore, sessions: Sessions, grader: Grader, submission: Submission) -> None:
     """Record a submission of this grader.
 
     :raises Refusal: the question is not this grader's, there is no answer at that position, or the value is not one of
         its labels.
     """
     row = store.connection.execute(
-        "select id from answers where question = ? and position = ?", (one.question, one.position)
+        "select id from answers where question = ? and position = ?", (submission.question, submission.position)
     ).fetchone()
     has_seat = store.connection.execute(
-        "select 1 from seats where question = ? and grader = ?", (one.question, grader.number)
+        "select 1 from seats where question = ? and grader = ?", (submission.question, grader.number)
     ).fetchone()
-    if row is None or not (has_seat or sessions.unsealed(one.seal) == f"{grader.number} {one.question}"):
+    if row is None or not (has_seat or sessions.unsealed(submission.seal) == f"{grader.number} {submission.question}"):
         raise Refusal(403, "Not yours", "This question is not one of yours.", code="not-yours")
     if not has_seat:
-        reopen_assignment(store, grader, one.question)
+        reopen_assignment(store, grader, submission.question)
     try:
-        store.grade(grader.number, row[0], one.value, one.comment, submission=f"{grader.number} {one.name}")
+        store.grade(
+            grader.number, row[0], submission.value, submission.comment, submission=f"{grader.number} {submission.name}"
+        )
     except ConfigurationError as error:
         raise Refusal(400, "Not a grade", f"This cannot be a grade: {error}.", code="value") from None
-    record_finished(store, grader, one.question)
+    record_finished(store, grader, submission.question)
 
 
 def record_submissions(
     store: GradeStore, sessions: Sessions, grader: Grader, submissions: list[Submission]
 ) -> dict[str, dict[str, str]]:
     """Record submissions, each for itself: by name, empty where it is recorded, else why it is not."""
-    found: dict[str, dict[str, str]] = {}
-    for one in submissions:
+    outcomes: dict[str, dict[str, str]] = {}
+    for submission in submissions:
         try:
             with store.batch():
-                record_submission(store, sessions, grader, one)
+                record_submission(store, sessions, grader, submission)
         except Refusal as refusal:
-            found[one.name] = {"code": refusal.code or "", "text": refusal.detail}
+            outcomes[submission.name] = {"code": refusal.code or "", "text": refusal.detail}
         else:
-            found[one.name] = {}
-    return found
+            outcomes[submission.name] = {}
+    return outcomes

@@ -54,15 +54,15 @@ class LinkPages:
         raise Refusal(200, self._site.title, "Everybody who grades here has a link of their own. Please open yours.")
 
     async def _look(self, request: web.Request) -> web.Response:
-        found = await self._found(request)
-        return html_response(render(self._site.templates, "welcome.html", site=self._site, found=found))
+        opened = await self._found(request)
+        return html_response(render(self._site.templates, "welcome.html", site=self._site, found=opened))
 
     async def _enter(self, request: web.Request) -> web.StreamResponse:
-        found = await self._found(request)
-        path = f"/g/{found.grader.number}/"
+        opened = await self._found(request)
+        path = f"/g/{opened.grader.number}/"
         answer = see_other(path)
         self._site.sessions.start(
-            answer, str(found.grader.number), found.link, path=path, expires=found.expires, secure=self._site.secure
+            answer, str(opened.grader.number), opened.link, path=path, expires=opened.expires, secure=self._site.secure
         )
         return answer
 
@@ -70,13 +70,13 @@ class LinkPages:
         link = hash_token(request.match_info["token"])
 
         def look(store: GradeStore) -> _OpenedLink:
-            found = store.by_token(link)
-            if found is None:
+            opened = store.by_token(link)
+            if opened is None:
                 raise Refusal(
                     404, "This link opens nothing", "It may have been replaced by a newer one, or be incomplete: copy "
                     "the whole of it, or ask for a new one.",
                 )  # fmt: skip
-            grader, expires = found
+            grader, expires = opened
             check_link(store, grader, expires)
             return _OpenedLink(grader, expires, grader_progress(store, grader), link)
 
@@ -107,10 +107,10 @@ def serve(
         site = Site(StoreWorker(store), sessions, str(store.meta("title")), secure=server.secure)
 
         def ready(address: str) -> None:
-            shown = server.public_address(address)
+            url = server.public_address(address)
             # The worker has not begun yet: until then the store is ours.
-            store.set_meta(ADDRESS_KEY, shown)
-            announce(shown, make_missing_links(store, shown, expires))
+            store.set_meta(ADDRESS_KEY, url)
+            announce(url, make_missing_links(store, url, expires))
             site.worker.start()
 
         pages = listening(grading_application(site, access), server.host, server.port)

@@ -156,8 +156,8 @@ class NewLink:
 
 def make_link(store: GradeStore, grader: Grader, address: str, expires: str) -> NewLink:
     """A new link; an earlier one opens nothing any more. ``expires``: a duration such as ``7d``, or ``never``."""
-    token, kept = new_token()
-    store.set_token(grader.number, kept, parse_expiry(expires, store.clock()))
+    token, digest = new_token()
+    store.set_token(grader.number, digest, parse_expiry(expires, store.clock()))
     return NewLink(grader, f"{address}/link/{token}")
 
 
@@ -165,17 +165,17 @@ def make_missing_links(store: GradeStore, address: str, expires: str) -> list[Ne
     """Links for all people who have none and are not retired; an admin is added where there is none."""
     with store.batch():
         graders = store.graders()
-        if not any(one.role == "admin" for one in graders):
-            taken = {one.name for one in graders}
+        if not any(grader.role == "admin" for grader in graders):
+            names = {grader.name for grader in graders}
             name = next(
-                name for name in (ADMIN_NAME, *(f"{ADMIN_NAME}-{n}" for n in range(2, 99))) if name not in taken
+                name for name in (ADMIN_NAME, *(f"{ADMIN_NAME}-{n}" for n in range(2, 99))) if name not in names
             )
             graders.append(store.add_grader(name, role="admin"))
         linked = {row[0] for row in store.connection.execute("select number from graders where token is not null")}
         return [
-            make_link(store, one, address, expires)
-            for one in graders
-            if one.number not in linked and one.kind == "person" and one.state != "retired"
+            make_link(store, grader, address, expires)
+            for grader in graders
+            if grader.number not in linked and grader.kind == "person" and grader.state != "retired"
         ]
 
 
@@ -251,10 +251,10 @@ def require_grader(store: GradeStore, session: Session, roles: Collection[Grader
 
     :raises Refusal: the link is replaced or expired, the grader is retired or paused, or has another role.
     """
-    found = store.by_token(session.link)
-    if found is None or str(found[0].number) != session.holder:
+    record = store.by_token(session.link)
+    if record is None or str(record[0].number) != session.holder:
         raise Refusal(403, "A newer link", "Your link was replaced by a newer one; open that one.", code="replaced")
-    grader, expires = found
+    grader, expires = record
     check_link(store, grader, expires)
     if grader.role not in roles:
         raise Refusal(403, "Not for you", "This page is for others.", code="role")
@@ -287,8 +287,8 @@ def seen_questions(store: GradeStore, grader: Grader) -> set[int]:
 
 def record_seen(store: GradeStore, grader: Grader, question: int) -> None:
     """Record that this holder sees others' grades of a question."""
-    seen = store.meta(_SEEN_KEY) or {}
-    mine = seen.setdefault(str(grader.number), [])
+    visits = store.meta(_SEEN_KEY) or {}
+    mine = visits.setdefault(str(grader.number), [])
     if question not in mine:
         mine.append(question)
-        store.set_meta(_SEEN_KEY, seen)
+        store.set_meta(_SEEN_KEY, visits)

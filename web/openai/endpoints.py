@@ -107,7 +107,7 @@ class AnswerWriter:
 
 def usage(completions: Sequence[Completion], prompts: Sequence[int]) -> dict[str, int]:
     """Tokens in OpenAI's form; a prompt that several choices share counts once."""
-    prompted, completed = sum(prompts), sum(one.completion_tokens for one in completions)
+    prompted, completed = sum(prompts), sum(completion.completion_tokens for completion in completions)
     return {"prompt_tokens": prompted, "completion_tokens": completed, "total_tokens": prompted + completed}
 
 
@@ -129,7 +129,7 @@ def _finish(completion: Completion) -> str:
 
 def _chat_logprobs(completion: Completion) -> dict[str, Any]:
     rows = [
-        _token(text, logprob) | {"top_logprobs": [_token(other, value) for other, value in top.items()]}
+        _token(text, logprob) | {"top_logprobs": [_token(alternative, value) for alternative, value in top.items()]}
         for text, logprob, top in completion.logprobs or ()
     ]
     return {"content": rows, "refusal": None}
@@ -232,31 +232,31 @@ class _Stream:
         if isinstance(error, Exception):
             return b"data: " + orjson.dumps(problem_of(error).as_openai()) + b"\n\n"
         completions, question = answers.result(), self._question
-        told = (
+        usage_of_stream = (
             self._writer.usage(completions, _prompt_tokens(question, completions)) if question.usage_in_stream else b""
         )
-        return told + DONE
+        return usage_of_stream + DONE
 
     async def _choice(self, choice: Choice) -> Completion:
         index, writer = choice.index, self._writer
-        said: list[str] = []
+        pieces: list[str] = []
 
         def say(piece: str) -> None:
-            if not said:
+            if not pieces:
                 self._send(writer.opening(index))
-            said.append(piece)
+            pieces.append(piece)
             self._send(writer.text(index, piece))
 
         def restart() -> None:
-            if said:
+            if pieces:
                 raise Unavailable("the answer broke off after its beginning was sent", model=self._question.model.name)
 
         choice.request.on_text = AnswerStream(say).feed if self._chat else say
         choice.request.on_restart = restart
         completion = await _generate(self._question, choice, chat=self._chat)
         # The end may have been held back as the possible beginning of a mark, and not every backend streams.
-        begun = "".join(said)
-        if not said or (len(completion.text) > len(begun) and completion.text.startswith(begun)):
+        begun = "".join(pieces)
+        if not pieces or (len(completion.text) > len(begun) and completion.text.startswith(begun)):
             say(completion.text[len(begun) :])
         self._send(writer.closing(index, completion, logprobs=self._question.logprobs))
         return completion
@@ -281,11 +281,11 @@ async def _generate(question: CompletionRequest, choice: Choice, *, chat: bool) 
 
 def _prompt_tokens(question: CompletionRequest, completions: Sequence[Completion]) -> list[int]:
     """The tokens of each choice's prompt; 0 for one that an earlier choice has, too."""
-    told: set[str | None] = set()
+    identities: set[str | None] = set()
     counts = []
     for choice, completion in zip(question.choices, completions, strict=True):
-        counts.append(0 if choice.request.prompt in told else completion.prompt_tokens)
-        told.add(choice.request.prompt)
+        counts.append(0 if choice.request.prompt in identities else completion.prompt_tokens)
+        identities.add(choice.request.prompt)
     return counts
 
 

@@ -83,13 +83,13 @@ class ChatMessage(_Form):
 
 
 def _text_of_part(part: Any) -> str:
-    told = part if isinstance(part, dict) else {}
+    fields = part if isinstance(part, dict) else {}
     try:
         text = part_text(part)
     except TypeError:
         text = ""
-    if not text and told.get("text") != "":
-        kind = told.get("type")
+    if not text and fields.get("text") != "":
+        kind = fields.get("type")
         raise ValueError(f"only text is taken, found a part of type {kind!r:.40}")
     return text
 
@@ -155,8 +155,8 @@ class SamplingForm(_Form):
             raise Problem(400, "logit_bias is not supported", field="logit_bias")
         for name, value in (self.model_extra or {}).items():
             if name not in IGNORED and value is not None:
-                shown = name[:60]
-                raise Problem(400, f"'{shown}' is not supported; leave it out", field=shown, code="unknown_parameter")
+                field = name[:60]
+                raise Problem(400, f"'{field}' is not supported; leave it out", field=field, code="unknown_parameter")
 
 
 class ChatForm(SamplingForm):
@@ -237,11 +237,11 @@ def chat_parts(form: ChatForm, most_tokens: int) -> ChatParts:
     """The parts of a chat completion. ``most_tokens``: of an answer, where the client sets no bound."""
     form.refuse_unknown()
     tools = _toolbox(form)
-    asked = form.top_logprobs or 0 if form.logprobs else None
+    top_logprobs = form.top_logprobs or 0 if form.logprobs else None
     if form.top_logprobs is not None and not form.logprobs:
         raise Problem(400, "top_logprobs: needs logprobs: true", field="top_logprobs")
     limit = form.max_completion_tokens or form.max_tokens or most_tokens
-    sampling = _sampling(form, limit, _schema(form.response_format), asked)
+    sampling = _sampling(form, limit, _schema(form.response_format), top_logprobs)
     return ChatParts(form, _messages(form.messages), sampling, tools)
 
 
@@ -294,9 +294,11 @@ def text_request(form: TextForm, model: ServedModel) -> CompletionRequest:
     if count > MOST_CHOICES:
         raise Problem(400, f"n: expected at most {MOST_CHOICES} choices of all prompts, found {count:,}", field="n")
     for prompt in prompts:
-        said = hashlib.blake2b(prompt.encode("utf-8", "surrogatepass")).digest()  # once, however many choices there are
+        prompt_digest = hashlib.blake2b(
+            prompt.encode("utf-8", "surrogatepass")
+        ).digest()  # once, however many choices there are
         for seed in _seeds(form.seed, form.n or 1):
-            digest = hashlib.blake2b(b"%b%d %b" % (sampling.digest, seed, said), digest_size=16)
+            digest = hashlib.blake2b(b"%b%d %b" % (sampling.digest, seed, prompt_digest), digest_size=16)
             request = Request((), sampling, seed, digest.digest(), prompt=prompt)
             choices.append(Choice(len(choices), request))
     return _completion_request(form, model, choices, form.logprobs)
@@ -334,28 +336,31 @@ def _sampling(form: SamplingForm, limit: int, schema: Mapping[str, Any] | None, 
     )
 
 
-def _schema(wanted: ResponseFormat | None) -> Mapping[str, Any] | None:
-    if wanted is None or wanted.type == "text":
+def _schema(response_format: ResponseFormat | None) -> Mapping[str, Any] | None:
+    if response_format is None or response_format.type == "text":
         return None
-    _check_size([wanted.schema_, wanted.json_schema and wanted.json_schema.schema_], "response_format")
-    if wanted.type == "json_object":
-        return wanted.schema_ or ANY_OBJECT
-    if wanted.json_schema is None:
+    _check_size(
+        [response_format.schema_, response_format.json_schema and response_format.json_schema.schema_],
+        "response_format",
+    )
+    if response_format.type == "json_object":
+        return response_format.schema_ or ANY_OBJECT
+    if response_format.json_schema is None:
         raise Problem(400, "response_format.json_schema is missing", field="response_format.json_schema")
-    return wanted.json_schema.schema_
+    return response_format.json_schema.schema_
 
 
 def _check_size(value: Any, field: str) -> None:
     """Check how much text there is in tools or a schema, which are written, hashed and compiled before the answer."""
     size, waiting = 0, [value]
     while waiting:
-        one = waiting.pop()
-        size += len(one) if isinstance(one, str) else 1
-        if isinstance(one, dict):
-            size += sum(map(len, one))
-            waiting += one.values()
-        elif isinstance(one, list):
-            waiting += one
+        item = waiting.pop()
+        size += len(item) if isinstance(item, str) else 1
+        if isinstance(item, dict):
+            size += sum(map(len, item))
+            waiting += item.values()
+        elif isinstance(item, list):
+            waiting += item
         if size > _LONGEST_SCHEMA:
             raise Problem(400, f"{field}: expected at most {_LONGEST_SCHEMA:,} characters", field=field)
 
@@ -376,29 +381,31 @@ def _toolbox(form: ChatForm) -> Toolbox | None:
             return offered
         name = choice.function.name
         if name not in offered.names:
-            known = ", ".join(offered.names)
-            raise Problem(400, f"tool_choice: no function '{name[:60]}' is offered: {known}", field="tool_choice")
+            names = ", ".join(offered.names)
+            raise Problem(400, f"tool_choice: no function '{name[:60]}' is offered: {names}", field="tool_choice")
         return Toolbox([offered.specs[offered.names.index(name)]], required=True, single=True)
     except ConfigurationError as error:
         raise Problem(400, str(error), field="tools") from None
 
 
-def _messages(given: Sequence[ChatMessage]) -> list[Message]:
+def _messages(chat: Sequence[ChatMessage]) -> list[Message]:
     """The engine's messages; a tool's result gets the name of the function that it answers."""
     names: dict[str, str] = {}
-    made = []
-    for index, one in enumerate(given):
-        calls = tuple(ToolCall(call.id, call.function.name, call.function.arguments) for call in one.tool_calls or ())
-        if calls and one.role != "assistant":
+    messages = []
+    for index, message in enumerate(chat):
+        calls = tuple(
+            ToolCall(call.id, call.function.name, call.function.arguments) for call in message.tool_calls or ()
+        )
+        if calls and message.role != "assistant":
             raise Problem(400, f"messages.{index}.tool_calls: only the assistant calls", field=f"messages.{index}")
         names |= {call.id: call.name for call in calls}
-        if one.role == "tool":
-            id_ = one.tool_call_id
+        if message.role == "tool":
+            id_ = message.tool_call_id
             if not id_:
-                where = f"messages.{index}.tool_call_id"
-                raise Problem(400, f"{where} is missing: which call does it answer?", field=where)
-            made.append(Message("tool", one.text, call_id=id_, name=one.name or names.get(id_, "")))
+                field = f"messages.{index}.tool_call_id"
+                raise Problem(400, f"{field} is missing: which call does it answer?", field=field)
+            messages.append(Message("tool", message.text, call_id=id_, name=message.name or names.get(id_, "")))
         else:
-            party = "system" if one.role == "developer" else one.role
-            made.append(Message(party, one.text, calls=calls))
-    return made
+            party = "system" if message.role == "developer" else message.role
+            messages.append(Message(party, message.text, calls=calls))
+    return messages

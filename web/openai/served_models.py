@@ -41,13 +41,15 @@ class NamedConversations:
         """The messages as a view, with the tokens of the replies that are remembered."""
         replies = {} if name is None else self._touched(name)
         view = View()
-        for one in messages:
+        for message in messages:
             pieces = None
-            if one.role == "assistant" and replies:
+            if message.role == "assistant" and replies:
                 ahead = view.branch()
-                ahead.append(one.role, one.content, calls=one.calls)
+                ahead.append(message.role, message.content, calls=message.calls)
                 pieces = replies.get(ahead.digest)
-            view.append(one.role, one.content, pieces, calls=one.calls, call_id=one.call_id, name=one.name)
+            view.append(
+                message.role, message.content, pieces, calls=message.calls, call_id=message.call_id, name=message.name
+            )
         return view
 
     def add(self, name: str, view: View, completion: Completion) -> None:
@@ -97,9 +99,9 @@ class ServedModels:
         """The model of this name."""
         model = self._models.get(name)
         if model is None:
-            known = ", ".join(self._models) or "none; start it with --model"
-            shown = name[:100]
-            raise Problem(404, f"no model '{shown}' here; served: {known}", field="model", code="model_not_found")
+            labels = ", ".join(self._models) or "none; start it with --model"
+            label = name[:100]
+            raise Problem(404, f"no model '{label}' here; served: {labels}", field="model", code="model_not_found")
         return model
 
     @property
@@ -110,24 +112,24 @@ class ServedModels:
 
 def served_names(texts: Iterable[str]) -> dict[str, str]:
     """Full model names by the names under which they are served: the label, of a local file its stem."""
-    found: dict[str, str] = {}
+    names: dict[str, str] = {}
     for text in texts:
         spec = ModelSpec.parse(text)
         plain = spec.take("label") is None and not spec.fragment and "/" in spec.where and spec.kind != "openai"
         name = Path(spec.where).stem if plain else spec.label
-        if name in found:
+        if name in names:
             raise ConfigurationError(f"--model '{text}': '{name}' is served already; add ?label=NAME")
-        found[name] = text
-    return found
+        names[name] = text
+    return names
 
 
 async def open_models(pool: BackendPool, names: Mapping[str, str]) -> ServedModels:
     """Open and check the models."""
-    made = []
+    models = []
     for name, text in names.items():
         backend = await pool.open(text)
         facts = f"{text} {fingerprint(text)} {installed_versions()['viva']}"
         print_of = f"viva-{hashlib.blake2b(facts.encode(), digest_size=6).hexdigest()}"
-        made.append(ServedModel(name, text, backend, print_of, int(time.time()), NamedConversations(name, backend)))
+        models.append(ServedModel(name, text, backend, print_of, int(time.time()), NamedConversations(name, backend)))
     await pool.check(names.values())
-    return ServedModels(made)
+    return ServedModels(models)

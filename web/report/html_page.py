@@ -39,9 +39,9 @@ def inline_svg(svg: str, prefix: str, label: str) -> Markup:
     ElementTree.register_namespace("", _SVG[1:-1])
     root = ElementTree.fromstring(svg)
     _remove(root, {f"{_SVG}metadata", f"{_SVG}style"})
-    wanted = {name for element in root.iter() for name in _referenced_ids(element)}
+    referenced = {name for element in root.iter() for name in _referenced_ids(element)}
     for element in root.iter():
-        if element.attrib.get("id") in wanted:
+        if element.attrib.get("id") in referenced:
             element.attrib["id"] = prefix + element.attrib["id"]
         else:
             element.attrib.pop("id", None)
@@ -53,8 +53,8 @@ def inline_svg(svg: str, prefix: str, label: str) -> Markup:
             if name in element.attrib:
                 element.attrib[name] = _FRACTION.sub(_rounded, element.attrib[name]).replace("\n", "")
         if "style" in element.attrib:
-            told = _FONTS.sub("font-family: inherit", element.attrib["style"])
-            element.attrib["style"] = _COLOUR.sub(lambda found: _VARIABLES.get(found[0], found[0]), told)
+            style = _FONTS.sub("font-family: inherit", element.attrib["style"])
+            element.attrib["style"] = _COLOUR.sub(lambda match: _VARIABLES.get(match[0], match[0]), style)
         if element.tag != f"{_SVG}text":
             element.text = None  # line breaks between elements
         element.tail = None
@@ -77,8 +77,8 @@ def _remove(element: ElementTree.Element, tags: set[str]) -> None:
             _remove(child, tags)
 
 
-def _rounded(found: re.Match[str]) -> str:
-    return f"{float(found[0]):.2f}".rstrip("0").rstrip(".") or "0"
+def _rounded(match: re.Match[str]) -> str:
+    return f"{float(match[0]):.2f}".rstrip("0").rstrip(".") or "0"
 
 
 _TEMPLATES = Path(__file__).with_name("templates")

@@ -53,9 +53,9 @@ class CallableFunction:
 
 
 def room_templates() -> Environment:
-    made = template_environment(TEMPLATES)
-    made.filters |= MODEL_TEXT_FILTERS | {"waited": format_wait, "lines": json_lines}
-    return made
+    environment = template_environment(TEMPLATES)
+    environment.filters |= MODEL_TEXT_FILTERS | {"waited": format_wait, "lines": json_lines}
+    return environment
 
 
 class RoomPages:
@@ -83,26 +83,26 @@ class RoomPages:
     def waiting(self, now: float) -> tuple[str, str]:
         """The live part of the list, and what tells it from another one."""
         listed, attended = self.room.standings("waiting"), self.room.attended
-        told = [attended, [[one.name, one.asked, one.deadline] for one in listed]]
-        fingerprint = blake2b(orjson.dumps(told), digest_size=8).hexdigest()
+        state = [attended, [[request.name, request.asked, request.deadline] for request in listed]]
+        fingerprint = blake2b(orjson.dumps(state), digest_size=8).hexdigest()
         html = render(self._templates, "waiting.html", base=self.name, waiting=listed, attended=attended, now=now)
         return html, fingerprint
 
     def request(self, name: str, reader: Reader, now: float, filled: RejectedForm | None = None) -> str | None:
         """A request and the form of its answer, or the answer that was given; None where there is none."""
-        found = self.room.request(name)
-        if found is None:
+        record = self.room.request(name)
+        if record is None:
             return None
-        standing, posed, given = found
+        standing, question, answer = record
         return self._render(
             "request.html",
             reader,
             standing=standing,
-            posed=posed,
-            given=given,
-            form=None if posed.schema is None else SchemaForm(posed.schema),
-            calls_offered=callable_functions(posed),
-            words_hint=estimate_words(posed.max_tokens),
+            posed=question,
+            given=answer,
+            form=None if question.schema is None else SchemaForm(question.schema),
+            calls_offered=callable_functions(question),
+            words_hint=estimate_words(question.max_tokens),
             submission=secrets.token_urlsafe(12),
             filled=filled or RejectedForm(),
             attended=self.room.attended,
@@ -111,16 +111,16 @@ class RoomPages:
 
     def state(self, name: str, reader: Reader) -> dict[str, Any] | None:
         """What a page of a request has to know while it is open; None where there is no such request."""
-        found = self.room.standing(name)
-        if found is None:
+        record = self.room.standing(name)
+        if record is None:
             return None
-        standing, who = found
+        standing, reader_name = record
         waiting = self.room.standings("waiting")
         return {
             "state": standing.state,
-            "who": who,
+            "who": reader_name,
             "next": next_request(waiting, standing),
-            "others": sum(one.name != name for one in waiting),
+            "others": sum(request.name != name for request in waiting),
             "attended": self.room.attended,
             "token": reader.token,
         }
@@ -131,40 +131,42 @@ class RoomPages:
 
 def next_request(waiting: list[QueueStatus], last: QueueStatus) -> str | None:
     """What the same role is asked next in the same conversation, if it waits already."""
-    later = [one for one in waiting if one.number > last.number and one.name != last.name
-             and (one.conversation, one.role) == (last.conversation, last.role)]  # fmt: skip
+    later = [request for request in waiting if request.number > last.number and request.name != last.name
+             and (request.conversation, request.role) == (last.conversation, last.role)]  # fmt: skip
     return later[0].name if later else None
 
 
-def callable_functions(posed: PendingQuestion) -> list[CallableFunction]:
+def callable_functions(question: PendingQuestion) -> list[CallableFunction]:
     """The functions that may be called in place of an answer."""
-    functions = [tool["function"] for tool in posed.tools]
+    functions = [tool["function"] for tool in question.tools]
     return [
         CallableFunction(
-            one["name"],
-            one.get("description", ""),
-            SchemaForm(one.get("parameters") or _EMPTY_SCHEMA, f"call{number}/"),
+            function["name"],
+            function.get("description", ""),
+            SchemaForm(function.get("parameters") or _EMPTY_SCHEMA, f"call{number}/"),
         )
-        for number, one in enumerate(functions)
+        for number, function in enumerate(functions)
     ]
 
 
-def read_answer(posed: PendingQuestion, given: Mapping[str, str]) -> tuple[str, list[tuple[str, str]], dict[str, str]]:
+def read_answer(
+    question: PendingQuestion, fields: Mapping[str, str]
+) -> tuple[str, list[tuple[str, str]], dict[str, str]]:
     """What a form says: text, calls, and what is wrong by the names of fields."""
-    calls = callable_functions(posed)
-    chosen = given.get("way", "" if posed.required else "text") if calls else "text"
+    calls = callable_functions(question)
+    chosen = fields.get("way", "" if question.required else "text") if calls else "text"
     if chosen != "text":
         number = int(chosen) if chosen.isascii() and chosen.isdigit() and len(chosen) < 4 else len(calls)
         if number >= len(calls):
-            return "", [], {"way": "please choose a function" if posed.required else "please choose how to answer"}
-        arguments, errors = calls[number].form.read(given)
+            return "", [], {"way": "please choose a function" if question.required else "please choose how to answer"}
+        arguments, errors = calls[number].form.read(fields)
         return "", [] if errors else [(calls[number].name, arguments)], errors
-    if posed.required and calls:
+    if question.required and calls:
         return "", [], {"way": "a function must be called here"}
-    if posed.schema is not None:
-        text, errors = SchemaForm(posed.schema).read(given)
+    if question.schema is not None:
+        text, errors = SchemaForm(question.schema).read(fields)
         return text, [], errors
-    text = given.get("text", "").replace("\r\n", "\n")
+    text = fields.get("text", "").replace("\r\n", "\n")
     return text, [], {} if text.strip() else {"text": "please write an answer first"}
 
 
@@ -191,14 +193,14 @@ def json_lines(text: str) -> list[tuple[str, str]]:
         return []
     if not isinstance(value, dict):
         return []
-    return [(name.replace("_", " "), shown) for name, one in value.items() if (shown := _format_value(one))]
+    return [(name.replace("_", " "), line) for name, item in value.items() if (line := _format_value(item))]
 
 
 def _format_value(value: Any) -> str:
     """A value on one line; an object's texts stand behind its numbers."""
     if isinstance(value, dict):
         return " · ".join(
-            filter(None, map(_format_value, sorted(value.values(), key=lambda one: isinstance(one, str))))
+            filter(None, map(_format_value, sorted(value.values(), key=lambda text: isinstance(text, str))))
         )
     if isinstance(value, bool):
         return "yes" if value else "no"

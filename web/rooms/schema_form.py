@@ -48,25 +48,25 @@ class FormField:
         bound = self.schema.get("maxLength")
         return bound if isinstance(bound, int) and self.kind in ("line", "text") else None
 
-    def value(self, given: str | None) -> Any:
+    def value(self, text: str | None) -> Any:
         """The value of what is in the field; ``...`` if it is left out.
 
         :raises Wrong: it cannot be one.
         """
         if self.kind in ("line", "text"):
-            return self._text(given or "")
-        if given is None or not given.strip():
+            return self._text(text or "")
+        if text is None or not text.strip():
             if not self.required or self.nullable:
                 return None if self.nullable else ...
             raise InvalidField("please choose one" if self.kind in ("choice", "list") else "please fill this in")
         if self.kind in ("choice", "list"):
-            if given not in [value for value, _ in self.choices]:
-                raise InvalidField(f"expected one of {', '.join(shown for _, shown in self.choices)}")
-            return orjson.loads(given)
-        return self._number(given.strip()) if self.kind == "number" else _parse_json(given)
+            if text not in [value for value, _ in self.choices]:
+                raise InvalidField(f"expected one of {', '.join(label for _, label in self.choices)}")
+            return orjson.loads(text)
+        return self._number(text.strip()) if self.kind == "number" else _parse_json(text)
 
-    def _text(self, given: str) -> Any:
-        text = strip_surrogates(given.replace("\r\n", "\n"))
+    def _text(self, answer: str) -> Any:
+        text = strip_surrogates(answer.replace("\r\n", "\n"))
         shortest = self.schema.get("minLength", 0)
         if not text and (self.nullable or not self.required):
             return None if self.nullable else ...
@@ -76,15 +76,15 @@ class FormField:
             raise InvalidField(f"expected at most {self.longest:,} characters, found {len(text):,}")
         return text
 
-    def _number(self, given: str) -> int | float:
-        whole = self.schema.get("type") == "integer"
+    def _number(self, text: str) -> int | float:
+        is_integer = self.schema.get("type") == "integer"
         try:
-            value: int | float = int(given) if whole else float(given)
+            value: int | float = int(text) if is_integer else float(text)
         except ValueError:
-            raise InvalidField(f"expected a {'whole ' if whole else ''}number, found {given[:40]!r}") from None
+            raise InvalidField(f"expected a {'whole ' if is_integer else ''}number, found {text[:40]!r}") from None
         low, high = self.schema.get("minimum", -math.inf), self.schema.get("maximum", math.inf)
         if not low <= value <= high or not abs(value) < _MAX_INTEGER:
-            raise InvalidField(f"expected a number {_bounds_message(low, high)}, found {given[:40]}")
+            raise InvalidField(f"expected a number {_bounds_message(low, high)}, found {text[:40]}")
         return value
 
 
@@ -102,22 +102,23 @@ class FieldGroup:
 
 def field_groups(schema: Schema) -> list[FieldGroup]:
     """The fields of a schema's answers, in its order."""
-    whole = _ResolvedSchema(schema, schema)
-    if not whole.is_object:
-        return [FieldGroup("", (_make_field((), "Answer", whole, required=True),))]
+    root = _ResolvedSchema(schema, schema)
+    if not root.is_object:
+        return [FieldGroup("", (_make_field((), "Answer", root, required=True),))]
     groups: list[FieldGroup] = []
-    for name, part, required in whole.properties():
+    for name, part, required in root.properties():
         if part.is_object and required and not part.nullable:
             inner = [
-                _make_field((name, key), _label_from_name(key), one, needed) for key, one, needed in part.properties()
+                _make_field((name, key), _label_from_name(key), field, needed)
+                for key, field, needed in part.properties()
             ]
             groups.append(FieldGroup(part.title or _label_from_name(name), tuple(inner), name, part.note))
             continue
-        one = _make_field((name,), _label_from_name(name), part, required)
+        field = _make_field((name,), _label_from_name(name), part, required)
         if groups and not groups[-1].label:
-            groups[-1] = FieldGroup("", (*groups[-1].fields, one))
+            groups[-1] = FieldGroup("", (*groups[-1].fields, field))
         else:
-            groups.append(FieldGroup("", (one,)))
+            groups.append(FieldGroup("", (field,)))
     return groups
 
 
@@ -133,10 +134,10 @@ class _ResolvedSchema:
     @property
     def is_object(self) -> bool:
         """Whether it is an object of which all fields are known."""
-        named = self.schema.get("properties")
+        properties = self.schema.get("properties")
         combined = self.schema.keys() & {"anyOf", "oneOf", "allOf", "patternProperties", "if", "$ref"}
         open_ = self.schema.get("additionalProperties") not in (None, False)
-        return isinstance(named, Mapping) and not combined and not open_
+        return isinstance(properties, Mapping) and not combined and not open_
 
     def properties(self) -> Iterator[tuple[str, _ResolvedSchema, bool]]:
         """The fields of an object: name, schema, whether they must be there."""
@@ -149,13 +150,13 @@ class _ResolvedSchema:
         for key in ("anyOf", "oneOf"):
             options = part.get(key)
             if isinstance(options, list) and {"type": "null"} in options and len(options) == 2:
-                [other] = [option for option in options if option != {"type": "null"}]
+                [kind_left] = [option for option in options if option != {"type": "null"}]
                 rest = {name: value for name, value in part.items() if name != key}
-                return {**self._followed(other), **rest}, True
+                return {**self._followed(kind_left), **rest}, True
         kinds = part.get("type")
         if isinstance(kinds, list) and "null" in kinds and len(kinds) == 2:
-            [other] = [kind for kind in kinds if kind != "null"]
-            return {**part, "type": other}, True
+            [kind_left] = [kind for kind in kinds if kind != "null"]
+            return {**part, "type": kind_left}, True
         return part, False
 
     def _followed(self, part: Any) -> Schema:
@@ -163,12 +164,12 @@ class _ResolvedSchema:
             reference = part.get("$ref") if isinstance(part, Mapping) else None
             if not isinstance(reference, str) or not reference.startswith("#/"):
                 break
-            found: Any = self._root
+            target: Any = self._root
             for step in reference[2:].split("/"):
-                found = found.get(step.replace("~1", "/").replace("~0", "~")) if isinstance(found, Mapping) else None
-            if not isinstance(found, Mapping):
+                target = target.get(step.replace("~1", "/").replace("~0", "~")) if isinstance(target, Mapping) else None
+            if not isinstance(target, Mapping):
                 break
-            part = {**found, **{name: value for name, value in part.items() if name != "$ref"}}
+            part = {**target, **{name: value for name, value in part.items() if name != "$ref"}}
         return part if isinstance(part, Mapping) else {}
 
 
@@ -181,9 +182,13 @@ def _make_field(path: tuple[str, ...], label: str, part: _ResolvedSchema, requir
 def _kind_and_choices(schema: Schema) -> tuple[FieldKind, tuple[tuple[str, str], ...]]:
     listed = [schema["const"]] if "const" in schema else schema.get("enum")
     type_ = schema.get("type")
-    if isinstance(listed, list) and listed and all(isinstance(one, str | int | float | bool | None) for one in listed):
-        choices = tuple((_to_json(one), _display_value(one)) for one in listed)
-        numbers = all(isinstance(one, int | float) for one in listed) or len(listed) == 1
+    if (
+        isinstance(listed, list)
+        and listed
+        and all(isinstance(choice, str | int | float | bool | None) for choice in listed)
+    ):
+        choices = tuple((_to_json(choice), _display_value(choice)) for choice in listed)
+        numbers = all(isinstance(choice, int | float) for choice in listed) or len(listed) == 1
         return ("choice" if numbers and len(listed) <= _MAX_BUTTONS else "list"), choices
     if schema.keys() & {"anyOf", "oneOf", "allOf", "not", "if", "$ref"}:
         return "json", ()
@@ -192,7 +197,7 @@ def _kind_and_choices(schema: Schema) -> tuple[FieldKind, tuple[tuple[str, str],
     if type_ == "integer":
         low, high = schema.get("minimum"), schema.get("maximum")
         if isinstance(low, int) and isinstance(high, int) and 0 <= high - low < _MAX_BUTTONS:
-            return "choice", tuple((str(one), str(one)) for one in range(low, high + 1))
+            return "choice", tuple((str(choice), str(choice)) for choice in range(low, high + 1))
         return "number", ()
     if type_ == "number":
         return "number", ()
@@ -202,9 +207,9 @@ def _kind_and_choices(schema: Schema) -> tuple[FieldKind, tuple[tuple[str, str],
     return "json", ()
 
 
-def _parse_json(given: str) -> Any:
+def _parse_json(text: str) -> Any:
     try:
-        return orjson.loads(given.encode("utf-8", "replace"))
+        return orjson.loads(text.encode("utf-8", "replace"))
     except orjson.JSONDecodeError as error:
         raise InvalidField(f"this is not JSON: {error}") from None
 
@@ -248,7 +253,7 @@ class SchemaForm:
     def name(self, field: FormField) -> str:
         return self._prefix + field.name
 
-    def read(self, given: Mapping[str, str]) -> tuple[str, dict[str, str]]:
+    def read(self, fields: Mapping[str, str]) -> tuple[str, dict[str, str]]:
         """The answer as JSON text, fields in the schema's order, and what is wrong by the names of fields; where
         anything is, the text is empty.
         """
@@ -259,7 +264,7 @@ class SchemaForm:
                 answer[group.name] = {}
             for field in group.fields:
                 try:
-                    value = field.value(given.get(self.name(field)))
+                    value = field.value(fields.get(self.name(field)))
                 except InvalidField as wrong:
                     errors[self.name(field)] = str(wrong)
                     continue
@@ -273,13 +278,13 @@ class SchemaForm:
     def _broken_rules(self, answer: Any) -> dict[str, str]:
         """What the schema says against the answer, at the fields that it says it of."""
         fields = {field.path: field for group in self.groups for field in group.fields}
-        found: dict[str, str] = {}
+        problems: dict[str, str] = {}
         for path, message in _schema_errors(self._schema, answer):
             at = next((fields[path[:length]] for length in range(len(path), -1, -1) if path[:length] in fields), None)
             name = self._prefix + WHOLE_ANSWER if at is None else self.name(at)
             inside = ".".join(path[len(at.path) :] if at is not None else path)
-            found.setdefault(name, f"{inside}: {message}" if inside else message)
-        return found
+            problems.setdefault(name, f"{inside}: {message}" if inside else message)
+        return problems
 
 
 def _schema_errors(schema: Schema, value: Any) -> list[tuple[tuple[str, ...], str]]:
@@ -288,7 +293,7 @@ def _schema_errors(schema: Schema, value: Any) -> list[tuple[tuple[str, ...], st
         errors = find_schema_violations(schema, value)
     except ConfigurationError:
         return [((), "the schema itself cannot be used; please tell whoever runs this")]
-    return [(tuple(map(str, one.path)), _error_sentence(one)) for one in errors]
+    return [(tuple(map(str, error.path)), _error_sentence(error)) for error in errors]
 
 
 def _error_sentence(error: Any) -> str:

@@ -72,9 +72,9 @@ class RoomAccess:
         """What each form of the session carries."""
         return self._sessions.form_token(session)
 
-    def require_form(self, session: Session, given: object) -> None:
+    def require_form(self, session: Session, seal: object) -> None:
         """:raises Refusal: the form is none of this session's pages."""
-        if not self._sessions.is_of_form(session, given):
+        if not self._sessions.is_of_form(session, seal):
             raise Refusal(
                 403, "Please try again", "The page was older than your session. Send it once more.", code="form"
             )
@@ -110,7 +110,7 @@ class RoomsApplication:
     @property
     def links(self) -> dict[str, str]:
         """The path of each room's secret link, by the room's folder."""
-        return {str(one.pages.room.folder): f"/{name}/open/{one.entry.token}" for name, one in self._served.items()}
+        return {str(room.pages.room.folder): f"/{name}/open/{room.entry.token}" for name, room in self._served.items()}
 
     def application(self) -> web.Application:
         """The application; it closes the rooms when it ends."""
@@ -131,8 +131,8 @@ class RoomsApplication:
 
     async def _running(self, app: web.Application) -> AsyncIterator[None]:
         yield
-        for one in self._served.values():
-            await self._in_thread(one.pages.room.close)
+        for served in self._served.values():
+            await self._in_thread(served.pages.room.close)
         self._thread.shutdown()
 
     # -- entering -------------------------------------------------------------------------------------------------
@@ -141,8 +141,8 @@ class RoomsApplication:
         """The link itself; looking at it, as programs for messages do, begins nothing."""
         room, token = self._room(request), request.match_info["token"]
         room.entry.check_link(token)
-        known = room.entry.known(request)
-        name = "" if known is None else known.holder
+        session = room.entry.known(request)
+        name = "" if session is None else session.holder
         return html_response(await self._in_thread(lambda: room.pages.entrance(name, f"open/{token}")))
 
     async def _open(self, request: web.Request) -> web.StreamResponse:
@@ -180,10 +180,10 @@ class RoomsApplication:
 
     async def _state(self, request: web.Request) -> web.StreamResponse:
         room, reader = self._inside(request)
-        found = await self._in_thread(lambda: room.pages.state(request.match_info["name"], reader))
-        if found is None:
+        state = await self._in_thread(lambda: room.pages.state(request.match_info["name"], reader))
+        if state is None:
             raise _no_such_question()
-        return web.json_response(found)
+        return web.json_response(state)
 
     async def _shown(self, request: web.Request, filled: RejectedForm | None = None) -> web.Response:
         room, reader = self._inside(request)
@@ -216,10 +216,10 @@ class RoomsApplication:
     # -- what handlers share --------------------------------------------------------------------------------------
 
     def _room(self, request: web.Request) -> _ServedRoom:
-        found = self._served.get(request.match_info["room"])
-        if found is None:
+        room = self._served.get(request.match_info["room"])
+        if room is None:
             raise web.HTTPNotFound
-        return found
+        return room
 
     def _inside(self, request: web.Request) -> tuple[_ServedRoom, Reader]:
         room = self._room(request)
@@ -231,29 +231,29 @@ class RoomsApplication:
 
 
 def _submit_answer(
-    room: AnswerQueue, name: str, submission: str, form: Mapping[str, str], who: str
+    room: AnswerQueue, name: str, submission: str, form: Mapping[str, str], reader: str
 ) -> tuple[str | None, dict[str, str]]:
     """What became of a form: the room's receipt, or what is wrong with it."""
-    found = room.request(name)
-    if found is None:
+    record = room.request(name)
+    if record is None:
         raise _no_such_question()
-    text, calls, errors = read_answer(found[1], form)
-    return (None, errors) if errors else (room.answer(name, submission, text, calls, who), {})
+    text, calls, errors = read_answer(record[1], form)
+    return (None, errors) if errors else (room.answer(name, submission, text, calls, reader), {})
 
 
 def _no_such_question() -> Refusal:
     return Refusal(404, "Not here", "There is no such question in this room.", code="missing")
 
 
-def _unique_name(folder: Path, taken: Iterable[str]) -> str:
+def _unique_name(folder: Path, names: Iterable[str]) -> str:
     """A room's name in addresses: its folder's, told from those of others."""
     name = re.sub(r"[^\w-]+", "-", folder.name, flags=re.ASCII).strip("-") or "room"
     name = f"{name}-room" if name == "asset" else name
-    found, number = name, 1
-    while found in taken:
+    candidate, number = name, 1
+    while candidate in names:
         number += 1
-        found = f"{name}-{number}"
-    return found
+        candidate = f"{name}-{number}"
+    return candidate
 
 
 async def _read_form(request: web.Request) -> dict[str, str]:
@@ -267,8 +267,8 @@ def serve(folders: Sequence[Path], server: PageServer, announce: Callable[[Mappi
     rooms = RoomsApplication(folders, server)
 
     def ready(address: str) -> None:
-        shown = server.public_address(address)
-        announce({folder: f"{shown}{path}" for folder, path in rooms.links.items()})
+        url = server.public_address(address)
+        announce({folder: f"{url}{path}" for folder, path in rooms.links.items()})
 
     site = listening(rooms.application(), server.host, server.port)
     asyncio.run(serve_until_signal(site, ready))

@@ -81,8 +81,8 @@ class TurnPair:
         """Whether both say the same, so that it is shown once."""
         if self.left is None or self.right is None:
             return False
-        one, other = self.left.shown, self.right.shown
-        return (one.speaker, one.text, one.tools) == (other.speaker, other.text, other.tools)
+        first, second = self.left.shown, self.right.shown
+        return (first.speaker, first.text, first.tools) == (second.speaker, second.text, second.tools)
 
 
 @dataclass(slots=True)
@@ -115,11 +115,11 @@ class ConversationReader:
             recorded.error = end.result
         elif end is not None:
             recorded.result = end.result
-        shown, problem = _render(folder, recorded)
-        found = page_turns(shown)
-        found.problem, found.damaged, found.ended = rerun.problem or problem, damaged, end is not None
-        found.failure = failure_reason(end.result) if end is not None and end.failed else ""
-        return found
+        rendered, problem = _render(folder, recorded)
+        page = page_turns(rendered)
+        page.problem, page.damaged, page.ended = rerun.problem or problem, damaged, end is not None
+        page.failure = failure_reason(end.result) if end is not None and end.failed else ""
+        return page
 
     def texts(self, path: Path, number: int) -> list[str]:
         return [call.completion.text for call in self._opened(path).history.calls(number)]
@@ -131,29 +131,29 @@ class ConversationReader:
     def _opened(self, path: Path) -> _OpenRun:
         """A run; opened again where another one lies there by now."""
         files = _file_identity(path)
-        known = self._runs.get(path)
-        if known is not None and known.files != files:
+        opened = self._runs.get(path)
+        if opened is not None and opened.files != files:
             self._runs.pop(path).history.close()
-            known = None
-        if known is None:
+            opened = None
+        if opened is None:
             folder = RunFolder.open(path)
-            known = _OpenRun(files, folder, Transcripts(folder), JournalTail(folder.journal))
-            self._runs[path] = known
+            opened = _OpenRun(files, folder, Transcripts(folder), JournalTail(folder.journal))
+            self._runs[path] = opened
             if len(self._runs) > _OPEN_RUNS:
                 self._runs.popitem(last=False)[1].history.close()
         self._runs.move_to_end(path)
-        return known
+        return opened
 
 
 def _file_identity(path: Path) -> tuple[int, ...]:
     """What tells the files of a run from those of another one in its place."""
-    found = []
+    identity = []
     for name in ("manifest.json", "journal.sqlite"):
         try:
-            found.append(os.stat(path / name).st_ino)
+            identity.append(os.stat(path / name).st_ino)
         except OSError:
-            found.append(0)
-    return tuple(found)
+            identity.append(0)
+    return tuple(identity)
 
 
 def _render(folder: RunFolder, recorded: RecordedConversation) -> tuple[RenderedConversation, str | None]:
@@ -164,19 +164,22 @@ def _render(folder: RunFolder, recorded: RecordedConversation) -> tuple[Rendered
         return render_plain(recorded, ()), f"its scenario cannot show it: {type(error).__name__}: {error}"
 
 
-def page_turns(shown: RenderedConversation) -> PageConversation:
+def page_turns(rendered: RenderedConversation) -> PageConversation:
     """The turns numbered, with the messages of their prompts."""
     messages: dict[tuple[str, str], int] = {}
     turns = []
-    for number, turn in enumerate(shown.turns, 1):
-        drawn = PageTurn(f"t{number}", turn)
+    for number, turn in enumerate(rendered.turns, 1):
+        page_turn = PageTurn(f"t{number}", turn)
         if turn.call is not None:
-            drawn.prompt = [messages.setdefault(message, len(messages)) for message in _sent_messages(turn.call)]
+            page_turn.prompt = [messages.setdefault(message, len(messages)) for message in _sent_messages(turn.call)]
             if (completion := turn.call.completion) is not None:
-                drawn.prompt_tokens, drawn.completion_tokens = completion.prompt_tokens, completion.completion_tokens
-                drawn.seconds, drawn.tries = completion.latency, completion.attempts
-        turns.append(drawn)
-    return PageConversation(turns, shown, list(messages))
+                page_turn.prompt_tokens, page_turn.completion_tokens = (
+                    completion.prompt_tokens,
+                    completion.completion_tokens,
+                )
+                page_turn.seconds, page_turn.tries = completion.latency, completion.attempts
+        turns.append(page_turn)
+    return PageConversation(turns, rendered, list(messages))
 
 
 def _sent_messages(call: Exchange) -> Iterator[tuple[str, str]]:
@@ -186,7 +189,7 @@ def _sent_messages(call: Exchange) -> Iterator[tuple[str, str]]:
         for text in call.reading.continuations:
             yield "continuation", text
     for message in call.messages or ():
-        calls = "\n".join(f"{one.name}({one.arguments})" for one in message.calls)
+        calls = "\n".join(f"{tool_call.name}({tool_call.arguments})" for tool_call in message.calls)
         yield message.role, "\n".join(filter(None, (message.content, calls)))
     if call.tools is not None:
         yield "tools offered", _json(call.tools.specs)
@@ -200,10 +203,10 @@ def pair_turns(left: PageConversation, right: PageConversation) -> list[TurnPair
     """The turns of two conversations beside one another: those of one speaker in one round are a pair, any other stands
     alone, in the order of the rounds; what belongs to no round comes before or behind them.
     """
-    one, other = ([(turn.shown.round, turn.shown.speaker) for turn in side.turns] for side in (left, right))
+    first, second = ([(turn.shown.round, turn.shown.speaker) for turn in side.turns] for side in (left, right))
     pairs = []
-    for how, a, b, c, d in SequenceMatcher(None, one, other, autojunk=False).get_opcodes():
-        if how == "equal":
+    for operation, a, b, c, d in SequenceMatcher(None, first, second, autojunk=False).get_opcodes():
+        if operation == "equal":
             pairs += [TurnPair(*both) for both in zip(left.turns[a:b], right.turns[c:d], strict=True)]
         else:
             alone = [TurnPair(turn, None) for turn in left.turns[a:b]] + [
@@ -216,5 +219,5 @@ def pair_turns(left: PageConversation, right: PageConversation) -> list[TurnPair
 
 def _round(pair: TurnPair, outside: float) -> float:
     turn = pair.left or pair.right
-    found = None if turn is None else turn.shown.round
-    return outside if found is None else found
+    number = None if turn is None else turn.shown.round
+    return outside if number is None else number

@@ -61,37 +61,37 @@ def _write(pages: Pages, reader: IndexReader, root: Path, out: Path) -> int:
     count = 0
     with (assets / "data.js").open("wb") as data:
         data.write(b'"use strict";\nwindow.vivaConversations = [\n')
-        for one in reader.every():
-            target = out / conversation_file(one)
+        for conversation in reader.every():
+            target = out / conversation_file(conversation)
             if count == 0 or not target.parent.exists():
                 target.parent.mkdir(parents=True, exist_ok=True)
-            _write_file(target, pages.conversation(one.run, one.number, depth=2))
-            data.write(_conversation_record(one, reader) + b",\n")
+            _write_file(target, pages.conversation(conversation.run, conversation.number, depth=2))
+            data.write(_conversation_record(conversation, reader) + b",\n")
             count += 1
         data.write(b"];\n")
     return count
 
 
-def _conversation_record(one: ListedConversation, reader: IndexReader) -> bytes:
+def _conversation_record(conversation: ListedConversation, reader: IndexReader) -> bytes:
     """A conversation as ``export.js`` takes it."""
     return orjson.dumps(
         {
-            "file": conversation_file(one),
-            "run": one.run,
-            "candidate": one.candidate,
-            "dataset": one.dataset,
-            "item": one.item,
-            "state": one.state,
-            "score": one.score,
-            "end": one.end,
-            "error": one.error,
-            "reason": one.reason,
-            "unscored": one.unscored,
-            "tokens": one.prompt_tokens + one.completion_tokens,
-            "seconds": round(one.seconds, 3),
-            "retries": one.retries,
-            "at": one.at,
-            "aspects": {name: round(value, 3) for name, value in reader.aspects(one).items()},
+            "file": conversation_file(conversation),
+            "run": conversation.run,
+            "candidate": conversation.candidate,
+            "dataset": conversation.dataset,
+            "item": conversation.item,
+            "state": conversation.state,
+            "score": conversation.score,
+            "end": conversation.end,
+            "error": conversation.error,
+            "reason": conversation.reason,
+            "unscored": conversation.unscored,
+            "tokens": conversation.prompt_tokens + conversation.completion_tokens,
+            "seconds": round(conversation.seconds, 3),
+            "retries": conversation.retries,
+            "at": conversation.at,
+            "aspects": {name: round(value, 3) for name, value in reader.aspects(conversation).items()},
         }
     )
 

@@ -52,7 +52,7 @@ def study_answer(folders: list[Path], page: Path | None = None) -> StudyAnswer:
             from ..report.html_page import write_html
 
             write_html(report, page)
-        return StudyAnswer([asdict(one) for one in study_findings(report)], list(report["notes"]), "", ended)
+        return StudyAnswer([asdict(finding) for finding in study_findings(report)], list(report["notes"]), "", ended)
     except VivaError as error:
         return StudyAnswer(problem=str(error))
 
@@ -67,21 +67,21 @@ def mean_scores_so_far(runs: list[RunFigures]) -> list[dict[str, Any]]:
         group = groups.setdefault((run.scenario, run.dataset), {}).setdefault((run.digest, run.judge), {})
         for name, figures in run.candidates.items():
             group.setdefault(name, CandidateFigures(name)).add(figures)
-    found = []
+    findings = []
     for (scenario, dataset), scales in groups.items():
         files, judges = (len({key[at] for key in scales}) for at in (0, 1))
         for (digest, judge), candidates in scales.items():
             standings = [
-                RankedCandidate(name, one.mean, n=one.scored) for name, one in candidates.items() if one.scored
+                RankedCandidate(name, mean.mean, n=mean.scored) for name, mean in candidates.items() if mean.scored
             ]
-            standings.sort(key=lambda one: -(one.value or 0.0))
+            standings.sort(key=lambda mean: -(mean.value or 0.0))
             apart = [digest[:6]] if files > 1 else []
             apart += [f"judged by {judge}"] if judges > 1 and judge else []
             about = f"{dataset} ({', '.join(apart)})" if apart else dataset
-            told = ", ".join(f"{one.candidate} {one.value:.1f}" for one in standings)
-            sentences = [f"Mean scores so far: {told}."] if standings else []
-            found.append(asdict(Findings(sentences, "score so far", standings, about, scenario)))
-    return found
+            scores = ", ".join(f"{mean.candidate} {mean.value:.1f}" for mean in standings)
+            sentences = [f"Mean scores so far: {scores}."] if standings else []
+            findings.append(asdict(Findings(sentences, "score so far", standings, about, scenario)))
+    return findings
 
 
 class AnswerUpdater:

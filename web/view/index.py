@@ -220,19 +220,19 @@ class IndexWriter:
 
     def run(self, name: str, identity: str, facts: dict[str, Any]) -> IndexedRun:
         """The row of a run; one that is another run by now begins anew. ``facts`` are further columns."""
-        found = self._connection.execute(
+        row = self._connection.execute(
             "select id, identity, last_number, last_row from runs where name = ?", (name,)
         ).fetchone()
-        if found is not None and found[1] != identity:
-            self.forget(found[0])
-            found = None
-        if found is None:
+        if row is not None and row[1] != identity:
+            self.forget(row[0])
+            row = None
+        if row is None:
             cursor = self._connection.execute("insert into runs (name, identity) values (?, ?)", (name, identity))
             assert cursor.lastrowid is not None
-            found = (cursor.lastrowid, identity, -1, 0)
-        named = ", ".join(f"{column} = ?" for column in facts)
-        self._connection.execute(f"update runs set {named} where id = ?", (*facts.values(), found[0]))
-        return IndexedRun(found[0], name, found[2], found[3])
+            row = (cursor.lastrowid, identity, -1, 0)
+        columns = ", ".join(f"{column} = ?" for column in facts)
+        self._connection.execute(f"update runs set {columns} where id = ?", (*facts.values(), row[0]))
+        return IndexedRun(row[0], name, row[2], row[3])
 
     def names(self) -> dict[str, int]:
         """All runs that the index has."""
@@ -265,19 +265,19 @@ class IndexWriter:
     def called(self, run: IndexedRun, number: int, calls: CallTotals) -> None:
         """Add some calls of a conversation."""
         figures = (calls.count, calls.prompt_tokens, calls.completion_tokens, calls.seconds, calls.retries, calls.at)
-        found = self._connection.execute(
+        row = self._connection.execute(
             "update conversations set calls = calls + ?, prompt_tokens = prompt_tokens + ?,"
             " completion_tokens = completion_tokens + ?, seconds = seconds + ?, retries = retries + ?, at = max(at, ?)"
             " where run = ? and number = ? returning id, calls",
             (*figures, run.id, number),
         ).fetchall()
-        for conversation, so_far in found:
+        for conversation, so_far in row:
             self._add_text(conversation, min(so_far, _LAST_TEXT - 1), calls.texts)
 
     def end(self, run: IndexedRun, number: int, summary: ResultSummary, checksum: int) -> None:
         """A conversation finished."""
-        found = self._ended(run, number, FINISHED, summary.score, summary.end, "", "", summary.unscored, checksum)
-        for conversation in found:
+        row = self._ended(run, number, FINISHED, summary.score, summary.end, "", "", summary.unscored, checksum)
+        for conversation in row:
             self._connection.execute("delete from aspects where conversation = ?", (conversation,))
             self._connection.executemany(
                 "insert into aspects values (?, ?, ?)",
@@ -290,7 +290,7 @@ class IndexWriter:
             self._add_text(conversation, _LAST_TEXT, [reason])
 
     def _ended(self, run: IndexedRun, number: int, *columns: Any) -> list[int]:
-        values = [_plain(one) if isinstance(one, str) else one for one in columns]
+        values = [_plain(value) if isinstance(value, str) else value for value in columns]
         return [
             conversation
             for (conversation,) in self._connection.execute(
@@ -316,22 +316,22 @@ class IndexWriter:
 
     def checksums(self, run: IndexedRun, numbers: Sequence[int] | None = None) -> dict[int, int]:
         """The checksums of the ends that were taken up, of all conversations or of those with these numbers."""
-        asked = "select number, checksum from conversations where run = ? and state != ?"
+        query = "select number, checksum from conversations where run = ? and state != ?"
         if numbers is None:
-            return dict(self._connection.execute(asked, (run.id, OPEN)).fetchall())
-        found: dict[int, int] = {}
+            return dict(self._connection.execute(query, (run.id, OPEN)).fetchall())
+        checksums: dict[int, int] = {}
         for at in range(0, len(numbers), _CHUNK):
             chunk = numbers[at : at + _CHUNK]
             marks = ",".join("?" * len(chunk))
-            found.update(
-                self._connection.execute(f"{asked} and number in ({marks})", (run.id, OPEN, *chunk)).fetchall()
+            checksums.update(
+                self._connection.execute(f"{query} and number in ({marks})", (run.id, OPEN, *chunk)).fetchall()
             )
-        return found
+        return checksums
 
-    def _add_text(self, conversation: int, place: int, texts: Sequence[str]) -> None:
+    def _add_text(self, conversation: int, position: int, texts: Sequence[str]) -> None:
         text = _TEXT_SEPARATOR.join(to_index_text(text) for text in texts)
         self._connection.execute(
-            "insert into texts (rowid, text) values (?, ?)", (conversation << _SLOTS | place, text)
+            "insert into texts (rowid, text) values (?, ?)", (conversation << _SLOTS | position, text)
         )
 
     def _meta(self, name: str) -> str:
@@ -438,15 +438,15 @@ class Indexer:
                 if not busy:
                     self.caught_up.set()
                     self._stop.wait(_IDLE_SECONDS)
-                elif any(one.running for one in self._followed.values()):
+                elif any(run.running for run in self._followed.values()):
                     self._stop.wait(_REST_FACTOR * (time.monotonic() - began))
         finally:
             self._close(writer)
 
     def _close(self, writer: IndexWriter) -> None:
-        for one in self._followed.values():
-            if one.tail is not None:
-                one.tail.close()
+        for run in self._followed.values():
+            if run.tail is not None:
+                run.tail.close()
         self._followed.clear()
         writer.close()
 
@@ -454,44 +454,44 @@ class Indexer:
 
     def _find(self, writer: IndexWriter) -> None:
         """Take up runs that are new, and leave out those that are gone."""
-        found = {path: (place, name) for place, (name, path) in enumerate(find_runs(self._root))}
-        gone = self._followed.keys() - found.keys()
-        new = [path for path in found if path not in self._followed]
-        unknown = [name for name in writer.names() if name not in {name for _, name in found.values()}]
-        if not (gone or new or unknown):
+        paths = {path: (position, name) for position, (name, path) in enumerate(find_runs(self._root))}
+        removed = self._followed.keys() - paths.keys()
+        new = [path for path in paths if path not in self._followed]
+        unknown = [name for name in writer.names() if name not in {name for _, name in paths.values()}]
+        if not (removed or new or unknown):
             return
         writer.begin()
-        for path in gone:
+        for path in removed:
             tail = self._followed.pop(path).tail
             if tail is not None:
                 tail.close()
         for name in unknown:
             writer.forget(writer.names()[name])
         for path in new:
-            place, name = found[path]
-            followed = self._taken_up(writer, path, name, place)
+            position, name = paths[path]
+            followed = self._taken_up(writer, path, name, position)
             if followed is not None:
                 self._followed[path] = followed
         self._told(writer.commit(texts=bool(unknown)), [])
 
-    def _taken_up(self, writer: IndexWriter, path: Path, name: str, place: int) -> _FollowedRun | None:
+    def _taken_up(self, writer: IndexWriter, path: Path, name: str, position: int) -> _FollowedRun | None:
         try:
             folder = RunFolder.open(path)
         except VivaError as error:
             self._say(str(error))
             return None
         manifest = folder.manifest
-        facts: dict[str, Any] = {"place": place, "scenario": str(manifest.get("scenario", ""))}
+        facts: dict[str, Any] = {"place": position, "scenario": str(manifest.get("scenario", ""))}
         dataset = manifest.get("dataset") or {}
         facts |= {"seed": manifest.get("seed"), "dataset": str(dataset.get("name", ""))}
         facts |= {"digest": str(dataset.get("digest", ""))}
         labels = next((list(model) for model in manifest.get("models", {}).values() if isinstance(model, dict)), [])
         summary, planned = None, None
         try:
-            which, settings = recorded_settings(folder)
-            labels = lineup_labels(which.roles_of(settings), manifest)
-            summary, planned = which.summary_of(settings), planned_conversations(folder) * max(1, len(labels))
-            judge = judge_role(which.roles_of(settings))
+            scenario, settings = recorded_settings(folder)
+            labels = lineup_labels(scenario.roles_of(settings), manifest)
+            summary, planned = scenario.summary_of(settings), planned_conversations(folder) * max(1, len(labels))
+            judge = judge_role(scenario.roles_of(settings))
             if judge is not None and isinstance(manifest["models"].get(judge.name), str):
                 facts["judge"] = next(iter(model_labels([manifest["models"][judge.name]])))
         except Exception as error:  # of a scenario that is not installed, or that another version recorded
@@ -504,49 +504,49 @@ class Indexer:
     def _look(self, writer: IndexWriter) -> bool:
         """One look at each journal that has changed; whether there was anything new."""
         busy = False
-        for one in list(self._followed.values()):
+        for run in list(self._followed.values()):
             if self._stop.is_set():
                 return False
-            state = journal_state(one.folder.journal)
-            if one.state and state[:1] != one.state[:1]:
-                self._followed.pop(one.folder.path, None)  # another run lies there by now, or none: the next look
-                if one.tail is not None:  # for runs finds out
-                    one.tail.close()
+            state = journal_state(run.folder.journal)
+            if run.state and state[:1] != run.state[:1]:
+                self._followed.pop(run.folder.path, None)  # another run lies there by now, or none: the next look
+                if run.tail is not None:  # for runs finds out
+                    run.tail.close()
                 continue
-            if state == one.state:
-                self._rest(writer, one)
+            if state == run.state:
+                self._rest(writer, run)
                 continue
             try:
-                more = self._read(writer, one)
+                more = self._read(writer, run)
             except VivaError as error:
                 writer.rollback()
-                one.state = state
+                run.state = state
                 self._say(str(error))
                 continue
             if more:
                 busy = True
             else:
-                one.state = state
+                run.state = state
         return busy
 
-    def _read(self, writer: IndexWriter, one: _FollowedRun) -> bool:
+    def _read(self, writer: IndexWriter, run: _FollowedRun) -> bool:
         """Take in what was added to a journal; whether there may be more."""
-        if one.tail is None:
+        if run.tail is None:
             self._make_room()
-            one.tail = JournalTail(one.folder.journal)
-        one.used = time.monotonic()
-        row = one.row
-        again = [] if one.checked else list(self._changed_ends(writer, one))
-        added = one.tail.read_additions(row.last_number, row.last_row, {*writer.unended(row), *again}, _ROW_BATCH)
-        one.checked = True
-        known = writer.checksums(row, [end.number for end in added.ended])
-        ends = [end for end in added.ended if known.get(end.number) != end.checksum]
-        running = one.running = is_running(one.folder.path)
+            run.tail = JournalTail(run.folder.journal)
+        run.used = time.monotonic()
+        row = run.row
+        repeated = [] if run.checked else list(self._changed_ends(writer, run))
+        added = run.tail.read_additions(row.last_number, row.last_row, {*writer.unended(row), *repeated}, _ROW_BATCH)
+        run.checked = True
+        checksums = writer.checksums(row, [end.number for end in added.ended])
+        ends = [end for end in added.ended if checksums.get(end.number) != end.checksum]
+        running = run.running = is_running(run.folder.path)
         if not (added.started or added.calls or ends or added.more):
-            self._set_state(writer, one, running)
+            self._set_state(writer, run, running)
             return False
         writer.begin()
-        self._take_in(writer, one, added)
+        self._take_in(writer, run, added)
         changed = {number for number, _, _ in added.started} | {call.number for call in added.calls}
         for end in ends:
             changed.add(end.number)
@@ -555,30 +555,30 @@ class Indexer:
                     row, end.number, str(end.result.get("type", "unknown")), failure_reason(end.result), end.checksum
                 )
             else:
-                writer.end(row, end.number, self._summary(one, end.result), end.checksum)
+                writer.end(row, end.number, self._summary(run, end.result), end.checksum)
         writer.set_state(row, running)
         writer.reached(row, added.last_number, added.last_row)
         texts = bool(added.started or added.calls)
         self._told(writer.commit(texts=texts), [(row.name, number) for number in sorted(changed)])
         return added.more
 
-    def _changed_ends(self, writer: IndexWriter, one: _FollowedRun) -> Iterator[int]:
+    def _changed_ends(self, writer: IndexWriter, run: _FollowedRun) -> Iterator[int]:
         """Conversations that ended otherwise since the index was written, such as failed ones that were tried again."""
-        assert one.tail is not None
-        known = writer.checksums(one.row)
-        if known:
-            for number, checksum in one.tail.end_checksums().items():
-                if number in known and known[number] != checksum:
+        assert run.tail is not None
+        checksums = writer.checksums(run.row)
+        if checksums:
+            for number, checksum in run.tail.end_checksums().items():
+                if number in checksums and checksums[number] != checksum:
                     yield number
 
-    def _take_in(self, writer: IndexWriter, one: _FollowedRun, added: JournalAdditions) -> None:
+    def _take_in(self, writer: IndexWriter, run: _FollowedRun, added: JournalAdditions) -> None:
         for number, key, item in added.started:
             try:
-                candidate = label_of_key(key, one.labels)
+                candidate = label_of_key(key, run.labels)
             except VivaError:
                 candidate = key.partition("/")[0]
             task = key.removeprefix(f"{candidate}/")
-            writer.start(one.row, number, key, candidate, task, " ".join(strings_in(item))[:20_000])
+            writer.start(run.row, number, key, candidate, task, " ".join(strings_in(item))[:20_000])
         calls: dict[int, CallTotals] = {}
         for call in added.calls:
             c, so_far = call.call.completion, calls.setdefault(call.number, CallTotals())
@@ -590,37 +590,37 @@ class Indexer:
             so_far.at = max(so_far.at, call.call.at)
             so_far.texts.append(c.text + "".join(f" {tool.name} {tool.arguments}" for tool in c.calls or ()))
         for number, together in calls.items():
-            writer.called(one.row, number, together)
+            writer.called(run.row, number, together)
 
-    def _summary(self, one: _FollowedRun, result: Any) -> ResultSummary:
-        if one.summary is None:
+    def _summary(self, run: _FollowedRun, result: Any) -> ResultSummary:
+        if run.summary is None:
             return ResultSummary()
         try:
-            return one.summary(result)
+            return run.summary(result)
         except Exception:  # of a result that another version recorded in another form
             return ResultSummary(end="of another version")
 
-    def _rest(self, writer: IndexWriter, one: _FollowedRun) -> None:
+    def _rest(self, writer: IndexWriter, run: _FollowedRun) -> None:
         """A journal that has not changed: the run may have ended."""
-        if time.monotonic() - one.used > 1:
-            one.used = time.monotonic()
-            one.running = is_running(one.folder.path)
-            self._set_state(writer, one, one.running)
+        if time.monotonic() - run.used > 1:
+            run.used = time.monotonic()
+            run.running = is_running(run.folder.path)
+            self._set_state(writer, run, run.running)
 
-    def _set_state(self, writer: IndexWriter, one: _FollowedRun, running: bool) -> None:
+    def _set_state(self, writer: IndexWriter, run: _FollowedRun, running: bool) -> None:
         writer.begin()
-        if writer.set_state(one.row, running):
+        if writer.set_state(run.row, running):
             self._told(writer.commit(), [])
         else:
             writer.rollback()
 
     def _make_room(self) -> None:
         """Close the journal that was read longest ago where many are open."""
-        opened = sorted((one for one in self._followed.values() if one.tail is not None), key=lambda one: one.used)
-        for one in opened[: max(0, len(opened) - _OPEN_JOURNALS + 1)]:
-            assert one.tail is not None
-            one.tail.close()
-            one.tail = None
+        opened = sorted((run for run in self._followed.values() if run.tail is not None), key=lambda run: run.used)
+        for run in opened[: max(0, len(opened) - _OPEN_JOURNALS + 1)]:
+            assert run.tail is not None
+            run.tail.close()
+            run.tail = None
 
     def _say(self, problem: str) -> None:
         """Tell of a problem once."""

@@ -58,20 +58,20 @@ class Links:
         """Return the address of a style sheet or script."""
         return self.to("asset") + name
 
-    def conversation(self, one: ListedConversation, query: str = "", anchor: str = "") -> str:
+    def conversation(self, conversation: ListedConversation, query: str = "", anchor: str = "") -> str:
         """Return the address of a conversation; ``query`` is for servers only."""
-        place = f"/c/{one.place}" if self.live else f"{self._up}{quote(conversation_file(one))}"
-        return place + (f"?{query}" if query and self.live else "") + (f"#{anchor}" if anchor else "")
+        path = f"/c/{conversation.place}" if self.live else f"{self._up}{quote(conversation_file(conversation))}"
+        return path + (f"?{query}" if query and self.live else "") + (f"#{anchor}" if anchor else "")
 
-    def compare(self, one: ListedConversation, other: ListedConversation) -> str:
+    def compare(self, first: ListedConversation, second: ListedConversation) -> str:
         """Return the address where two conversations stand side by side."""
-        names = [f"{each.run}/{each.number}" if self.live else conversation_file(each) for each in (one, other)]
+        names = [f"{each.run}/{each.number}" if self.live else conversation_file(each) for each in (first, second)]
         return self.to("compare", urlencode(dict(zip("ab", names, strict=True))))
 
 
-def conversation_file(one: ListedConversation) -> str:
+def conversation_file(conversation: ListedConversation) -> str:
     """The file of a conversation in an export."""
-    return f"c/{run_folder_name(one.run)}/{one.number}.html"
+    return f"c/{run_folder_name(conversation.run)}/{conversation.number}.html"
 
 
 def run_folder_name(run: str) -> str:
@@ -82,10 +82,10 @@ def run_folder_name(run: str) -> str:
     return f"{plain}-{hashlib.blake2b(run.encode('utf-8', 'surrogatepass'), digest_size=4).hexdigest()}"
 
 
-def filter_query(filter: Filter, place: int | None = None) -> str:  # noqa: A002
+def filter_query(filter: Filter, position: int | None = None) -> str:  # noqa: A002
     """A filter as the query of a conversation's address, with the conversation's place in the list."""
     query = filter.query()
-    return query if place is None else "&".join(part for part in (query, f"at={place}") if part)
+    return query if position is None else "&".join(part for part in (query, f"at={position}") if part)
 
 
 TEMPLATES = Path(__file__).with_name("templates")
@@ -117,13 +117,13 @@ class Pages:
         self.conversations_read.close()
         self.reader.close()
 
-    def overview(self, shown: PageContext) -> str:
+    def overview(self, context: PageContext) -> str:
         """The answer first, then the candidates, the runs, and why conversations failed."""
         latest = self._latest()  # before anything is read
-        return self._render("overview.html", 0, latest=latest, **self._overview(shown))
+        return self._render("overview.html", 0, latest=latest, **self._overview(context))
 
-    def overview_part(self, shown: PageContext) -> str:
-        return self._render("overview_part.html", 0, **self._overview(shown))
+    def overview_part(self, context: PageContext) -> str:
+        return self._render("overview_part.html", 0, **self._overview(context))
 
     def conversations(self, filter: Filter) -> str:  # noqa: A002
         """One page of the list of conversations."""
@@ -131,8 +131,8 @@ class Pages:
         count, listed = self.reader.count(filter), self.reader.listed(filter)
         pattern = excerpt_pattern(filter.q)
         if pattern is not None:
-            for one in listed:
-                one.excerpt = self._excerpt(one, pattern)
+            for conversation in listed:
+                conversation.excerpt = self._excerpt(conversation, pattern)
         return self._render(
             "conversations.html",
             0,
@@ -152,37 +152,37 @@ class Pages:
                      depth: int = 0) -> str:  # fmt: skip
         """A conversation. ``at`` is its place in the list that ``filter`` gives, which its neighbours come from."""
         latest = self._latest()
-        one = self._one(run, number)
-        drawn = self.conversations_read.drawn(self._path(run), number)
+        listed = self._one(run, number)
+        page = self.conversations_read.drawn(self._path(run), number)
         chosen = filter or Filter()
-        before, after = self._neighbours(one, chosen, at)
+        before, after = self._neighbours(listed, chosen, at)
         return self._render(
             "conversation.html",
             depth,
             latest=latest,
-            one=one,
-            drawn=drawn,
+            one=listed,
+            drawn=page,
             before=before,
             after=after,
             filter=chosen,
             at=at,
             query_of=filter_query,
-            beside=self.reader.beside(one),
-            figures=next((run for run in self.reader.runs() if run.name == one.run), None),
+            beside=self.reader.beside(listed),
+            figures=next((run for run in self.reader.runs() if run.name == listed.run), None),
         )
 
     def compare(self, left: tuple[str, int], right: tuple[str, int]) -> str:
         """Two conversations side by side."""
-        one, other = self._one(*left), self._one(*right)
-        drawn = [self.conversations_read.drawn(self._path(run), number) for run, number in (left, right)]
+        first, second = self._one(*left), self._one(*right)
+        pages = [self.conversations_read.drawn(self._path(run), number) for run, number in (left, right)]
         return self._render(
             "compare.html",
             0,
-            one=one,
-            other=other,
-            drawn=drawn,
-            pairs=pair_turns(*drawn),
-            beside=self.reader.beside(one),
+            one=first,
+            other=second,
+            drawn=pages,
+            pairs=pair_turns(*pages),
+            beside=self.reader.beside(first),
         )
 
     def comparing(self) -> str:
@@ -197,18 +197,18 @@ class Pages:
 
     # -- gathering ------------------------------------------------------------------------------------------------
 
-    def _overview(self, shown: PageContext) -> dict[str, Any]:
+    def _overview(self, context: PageContext) -> dict[str, Any]:
         runs = self.reader.runs()
-        found = shown.answer.found if shown.answer is not None else []
-        known = {part["scenario"] for part in found}
+        findings = context.answer.found if context.answer is not None else []
+        scenarios = {part["scenario"] for part in findings}
         parts = [
-            *found,
-            *(part for part in mean_scores_so_far(runs) if part["scenario"] not in known and part["standings"]),
+            *findings,
+            *(part for part in mean_scores_so_far(runs) if part["scenario"] not in scenarios and part["standings"]),
         ]
         several = len(parts) > 1
         return {
-            "answer": shown.answer,
-            "busy": shown.busy,
+            "answer": context.answer,
+            "busy": context.busy,
             "parts": [
                 part
                 | {
@@ -227,30 +227,33 @@ class Pages:
             "planned": sum(run.planned or run.total.total for run in runs),
         }
 
-    def _neighbours(self, one: ListedConversation, filter: Filter, at: int | None) -> tuple[Any, Any]:  # noqa: A002
+    def _neighbours(self, conversation: ListedConversation, filter: Filter, at: int | None) -> tuple[Any, Any]:  # noqa: A002
         """The conversations before and after, each with its place in the list."""
         pairs: list[tuple[ListedConversation | None, int | None]]
         if at is not None:
-            pairs = [(self.reader.at(filter, place), place) for place in (at - 1, at + 1)]
+            pairs = [(self.reader.at(filter, position), position) for position in (at - 1, at + 1)]
         else:
-            pairs = [(self.reader.one(one.run, number), None) for number in (one.number - 1, one.number + 1)]
+            pairs = [
+                (self.reader.one(conversation.run, number), None)
+                for number in (conversation.number - 1, conversation.number + 1)
+            ]
         before, after = (pair if pair[0] is not None else None for pair in pairs)
         return before, after
 
-    def _excerpt(self, one: ListedConversation, pattern: re.Pattern[str]) -> str:
+    def _excerpt(self, conversation: ListedConversation, pattern: re.Pattern[str]) -> str:
         """Some words around what was looked for, where an answer holds it."""
-        for text in self.conversations_read.texts(self._path(one.run), one.number):
-            if (place := pattern.search(text)) is not None:
-                start, end = max(0, place.start() - _EXCERPT), min(len(text), place.end() + _EXCERPT)
+        for text in self.conversations_read.texts(self._path(conversation.run), conversation.number):
+            if (match := pattern.search(text)) is not None:
+                start, end = max(0, match.start() - _EXCERPT), min(len(text), match.end() + _EXCERPT)
                 cut = " ".join(text[start:end].split())
                 return ("…" if start else "") + cut + ("…" if end < len(text) else "")
         return ""
 
     def _one(self, run: str, number: int) -> ListedConversation:
-        found = self.reader.one(run, number)
-        if found is None:
+        conversation = self.reader.one(run, number)
+        if conversation is None:
             raise Refusal(404, "Not here", f"no conversation {number} in the run '{run}'")
-        return found
+        return conversation
 
     def _path(self, run: str) -> Path:
         """The folder of a run; only those that were found below the root are ever opened."""
@@ -274,9 +277,9 @@ class Pages:
 
 def viewer_templates() -> Environment:
     """Load the viewer's templates."""
-    made = template_environment(TEMPLATES)
-    made.filters |= {"grade": mark_class, "seconds": format_duration, "whole": lambda number: f"{number:,}"}
-    return made
+    environment = template_environment(TEMPLATES)
+    environment.filters |= {"grade": mark_class, "seconds": format_duration, "whole": lambda number: f"{number:,}"}
+    return environment
 
 
 def mark_class(level: float | None) -> Markup:
@@ -294,15 +297,17 @@ def format_duration(value: float) -> str:
 
 def _totals(runs: list[RunFigures]) -> dict[str, Any]:
     """Each candidate's figures over all runs."""
-    found: dict[str, Any] = {}
+    totals: dict[str, Any] = {}
     for run in runs:
         for name, figures in run.candidates.items():
-            found.setdefault(name, type(figures)(name)).add(figures)
-    return found
+            totals.setdefault(name, type(figures)(name)).add(figures)
+    return totals
 
 
 def _scale(standings: list[dict[str, Any]]) -> tuple[float, float]:
     """The ends of the axis on which figures are drawn: 0 to 100 where all fit there."""
-    values = [one[name] for one in standings for name in ("value", "low", "high") if one[name] is not None]
+    values = [
+        standing[name] for standing in standings for name in ("value", "low", "high") if standing[name] is not None
+    ]
     low, high = min([0.0, *values]), max(values, default=100.0)
     return low, (100.0 if 1.5 < high <= 100 else high or 1.0)

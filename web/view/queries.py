@@ -55,20 +55,22 @@ class Filter:
 
         :raises ConfigurationError: a value is not one that its field takes.
         """
-        found: dict[str, Any] = {}
-        for one in fields(cls):
-            text = query.get(one.name, "")
-            text = (text if one.name == "q" else text.strip())[:_LONGEST_FIELD]
+        values: dict[str, Any] = {}
+        for column in fields(cls):
+            text = query.get(column.name, "")
+            text = (text if column.name == "q" else text.strip())[:_LONGEST_FIELD]
             if text:
-                found[one.name] = _parse_field(one.name, text)
-        return cls(**found)
+                values[column.name] = _parse_field(column.name, text)
+        return cls(**values)
 
     def query(self, **changes: Any) -> str:
         """The filter as the query of an address, with some fields changed; the first page where others are."""
-        other = replace(self, **({"page": 1} | changes))
-        pairs = [(field.name, getattr(other, field.name)) for field in fields(other)]
-        given = [(name, value) for name, value in pairs if value not in ("", None) and (name, value) != ("page", 1)]
-        return urlencode([(name, f"{value:g}" if isinstance(value, float) else value) for name, value in given])
+        changed = replace(self, **({"page": 1} | changes))
+        pairs = [(field.name, getattr(changed, field.name)) for field in fields(changed)]
+        parameters = [
+            (name, value) for name, value in pairs if value not in ("", None) and (name, value) != ("page", 1)
+        ]
+        return urlencode([(name, f"{value:g}" if isinstance(value, float) else value) for name, value in parameters])
 
     @property
     def chosen(self) -> list[tuple[str, str]]:
@@ -140,9 +142,9 @@ def _parse_field(name: str, text: str) -> Any:
         if not math.isfinite(value):
             raise ConfigurationError(f"{name}: expected a number, found '{text[:40]}'")
         return value
-    known = list(STATES) if name == "state" else list(SORTS) if name == "sort" else []
-    if known and text not in known:
-        raise ConfigurationError(f"{name}: expected one of {', '.join(filter(None, known))}, found '{text[:40]}'")
+    allowed = list(STATES) if name == "state" else list(SORTS) if name == "sort" else []
+    if allowed and text not in allowed:
+        raise ConfigurationError(f"{name}: expected one of {', '.join(filter(None, allowed))}, found '{text[:40]}'")
     return text
 
 
@@ -209,10 +211,10 @@ class CandidateFigures:
     def mean(self) -> float | None:
         return self.sum / self.scored if self.scored else None
 
-    def add(self, other: CandidateFigures) -> None:
+    def add(self, figures: CandidateFigures) -> None:
         """Take in the figures of another run."""
         for count in fields(self)[1:]:
-            setattr(self, count.name, getattr(self, count.name) + getattr(other, count.name))
+            setattr(self, count.name, getattr(self, count.name) + getattr(figures, count.name))
 
 
 @dataclass(slots=True)
@@ -232,10 +234,10 @@ class RunFigures:
 
     @property
     def total(self) -> CandidateFigures:
-        found = CandidateFigures("")
-        for one in self.candidates.values():
-            found.add(one)
-        return found
+        total = CandidateFigures("")
+        for candidate in self.candidates.values():
+            total.add(candidate)
+        return total
 
     @property
     def ended(self) -> int:
@@ -279,9 +281,9 @@ class IndexReader:
         """One page of conversations."""
         return self._page(filter, PAGE_SIZE, (filter.page - 1) * PAGE_SIZE)
 
-    def at(self, filter: Filter, place: int) -> ListedConversation | None:  # noqa: A002
+    def at(self, filter: Filter, position: int) -> ListedConversation | None:  # noqa: A002
         """The conversation at a place, from 0, of a whole list."""
-        return next(iter(self._page(filter, 1, place)), None) if place >= 0 else None
+        return next(iter(self._page(filter, 1, position)), None) if position >= 0 else None
 
     def count(self, filter: Filter) -> int:  # noqa: A002
         """How many conversations a list has."""
@@ -317,18 +319,20 @@ class IndexReader:
                 return
             last = (rows[-1][-1], rows[-1][2])
 
-    def aspects(self, one: ListedConversation) -> dict[str, float]:
+    def aspects(self, conversation: ListedConversation) -> dict[str, float]:
         return dict(
-            self._connection.execute("select name, value from aspects where conversation = ?", (one.id,)).fetchall()
+            self._connection.execute(
+                "select name, value from aspects where conversation = ?", (conversation.id,)
+            ).fetchall()
         )
 
-    def beside(self, one: ListedConversation, limit: int = 60) -> list[ListedConversation]:
+    def beside(self, conversation: ListedConversation, limit: int = 60) -> list[ListedConversation]:
         """Other conversations on the same task of the same dataset: other candidates, seeds, judges."""
         rows = self._connection.execute(
             f"select {_COLUMNS} from conversations c join runs r on r.id = c.run"
             " where c.item = ? and r.dataset = ? and r.scenario = ? and c.id != ?"
             " order by r.name != ?, r.place, c.number limit ?",
-            (one.item, one.dataset, one.scenario, one.id, one.run, limit),
+            (conversation.item, conversation.dataset, conversation.scenario, conversation.id, conversation.run, limit),
         ).fetchall()
         return [ListedConversation(*row) for row in rows]
 
@@ -350,8 +354,8 @@ class IndexReader:
                 [name for (name,) in ask_many(_DISTINCT_ASPECTS).fetchall()],
             )
 
-        found: FilterChoices = self._keep("choices", ask)
-        return found
+        choices: FilterChoices = self._keep("choices", ask)
+        return choices
 
     # -- asking ---------------------------------------------------------------------------------------------------
 
@@ -366,10 +370,10 @@ class IndexReader:
             f"select {_COLUMNS} from conversations c join runs r on r.id = c.run where c.id in ({marks})",
             [id for id, _ in places],  # noqa: A001
         ).fetchall()
-        found = {row[0]: ListedConversation(*row) for row in rows}
-        for id, shown in places:  # noqa: A001
-            found[id].shown_score = shown
-        return [found[id] for id, _ in places]  # noqa: A001
+        conversations = {row[0]: ListedConversation(*row) for row in rows}
+        for id, excerpt in places:  # noqa: A001
+            conversations[id].shown_score = excerpt
+        return [conversations[id] for id, _ in places]  # noqa: A001
 
     def _hits_of(self, filter: Filter) -> str | None:  # noqa: A002
         """The table of the conversations that hold the words of a filter, made where there is none."""
@@ -383,11 +387,11 @@ class IndexReader:
             return name
         if name:
             self._connection.execute(f"drop table temp.{name}")
-        taken = {table for table, _ in self._hits.values()}
+        tables = {table for table, _ in self._hits.values()}
         if not name and len(self._hits) >= _CACHED_HITS:
             _, (name, _) = self._hits.popitem(last=False)
             self._connection.execute(f"drop table temp.{name}")
-        name = name or next(f"hits{at}" for at in range(_CACHED_HITS) if f"hits{at}" not in taken)
+        name = name or next(f"hits{at}" for at in range(_CACHED_HITS) if f"hits{at}" not in tables)
         self._connection.execute(f"create temp table {name} (id integer primary key)")
         self._connection.execute(f"insert into temp.{name} {conversations_with_texts()}", (question,))
         self._hits[question] = (name, texts)
@@ -398,16 +402,16 @@ class IndexReader:
             "select id, name, scenario, dataset, seed, judge, planned, problem, state = 'running', digest from runs"
             " order by place"
         ).fetchall()
-        found = {id: RunFigures(*rest) for id, *rest in rows}  # noqa: A001
+        runs = {id: RunFigures(*columns) for id, *columns in rows}  # noqa: A001
         rows = self._connection.execute(
             f"select run, candidate, count(*), sum(state = {FINISHED}), sum(state > {FINISHED}), count(score),"
             "total(score), sum(prompt_tokens + completion_tokens), sum(calls), sum(retries),"
             " sum(unscored) from conversations group by run, candidate order by min(number)"
         ).fetchall()
         for run, *figures in rows:
-            if run in found:
-                found[run].candidates[figures[0]] = CandidateFigures(*figures)
-        return list(found.values())
+            if run in runs:
+                runs[run].candidates[figures[0]] = CandidateFigures(*figures)
+        return list(runs.values())
 
     def _by_count(self, column: str) -> list[tuple[str, int]]:
         rows = self._connection.execute(
@@ -423,10 +427,10 @@ class IndexReader:
             self._kept_at = version
         if name in self._kept:
             return self._kept[name]
-        found = self._kept[name] = ask()
+        value = self._kept[name] = ask()
         if len(self._kept) > _CACHED_ANSWERS:
             self._kept.popitem(last=False)
-        return found
+        return value
 
     def _number(self, name: str) -> int:
         return int(self._connection.execute("select value from meta where name = ?", (name,)).fetchone()[0])

@@ -28,9 +28,9 @@ def find_runs(root: Path) -> Iterator[tuple[str, Path]]:
     if _is_run(root):
         yield root.resolve().name or "run", root
         return
-    left = [_MOST_RUNS]
+    budget = [_MOST_RUNS]
     seen: set[Path] = set()
-    for path in _runs_below(root, 0, left):
+    for path in _runs_below(root, 0, budget):
         if path not in seen:
             seen.add(path)
             yield path.relative_to(root).as_posix(), path
@@ -40,11 +40,11 @@ def study_folders(root: Path) -> list[Path]:
     """What a report over a folder is asked for: sweeps, and runs that are no cells of one."""
     if _is_run(root) or is_sweep(root):
         return [root]
-    found: dict[Path, None] = {}
+    folders: dict[Path, None] = {}
     for _, path in find_runs(root):
-        above = [one for one in path.parents if one.is_relative_to(root) and is_sweep(one)]
-        found[above[-1] if above else path] = None
-    return list(found)
+        above = [parent for parent in path.parents if parent.is_relative_to(root) and is_sweep(parent)]
+        folders[above[-1] if above else path] = None
+    return list(folders)
 
 
 def check_root(root: Path) -> None:
@@ -98,7 +98,7 @@ def _is_run(path: Path) -> bool:
     return (path / "manifest.json").is_file()
 
 
-def _runs_below(folder: Path, depth: int, left: list[int]) -> Iterator[Path]:
+def _runs_below(folder: Path, depth: int, budget: list[int]) -> Iterator[Path]:
     if _is_run(folder):
         yield folder
         return
@@ -111,12 +111,12 @@ def _runs_below(folder: Path, depth: int, left: list[int]) -> Iterator[Path]:
     if depth == _MOST_LEVELS:
         return
     try:
-        inner = sorted(one.name for one in os.scandir(folder) if one.is_dir(follow_symlinks=False))
+        inner = sorted(entry.name for entry in os.scandir(folder) if entry.is_dir(follow_symlinks=False))
     except OSError:
         return
     for name in inner:
-        left[0] -= 1
-        if left[0] < 0:
+        budget[0] -= 1
+        if budget[0] < 0:
             return
         if not name.startswith("."):
-            yield from _runs_below(folder / name, depth + 1, left)
+            yield from _runs_below(folder / name, depth + 1, budget)

@@ -84,11 +84,11 @@ class LiveUpdates(Broadcast):
 
     def _note(self, version: int, conversations: list[tuple[str, int]]) -> None:
         self._version = version
-        for one in conversations:
+        for conversation in conversations:
             if len(self._changed) >= _MOST_NAMED:
                 self._many = True
                 break
-            self._changed[one] = None
+            self._changed[conversation] = None
         self._dirty.set()
 
     async def _tell(self) -> None:
@@ -103,10 +103,10 @@ class LiveUpdates(Broadcast):
             if self.readers:
                 self.on_news()
                 fragment = await asyncio.to_thread(self._overview)
-                plain, whole = (
-                    server_sent_event(one, str(self.latest)) for one in (data, data | {"overview": fragment})
+                plain, with_overview = (
+                    server_sent_event(record, str(self.latest)) for record in (data, data | {"overview": fragment})
                 )
-                self._events.append((before, self.latest, plain, whole))
+                self._events.append((before, self.latest, plain, with_overview))
             else:
                 self._events.clear()  # one that comes back loads its page anew
             self.wake()
@@ -122,14 +122,14 @@ class LiveUpdates(Broadcast):
     async def serve(self, request: web.Request) -> web.StreamResponse:
         """Answer one reader until it goes."""
         response = web.StreamResponse(headers={"Content-Type": EVENT_STREAM})
-        whole = request.query.get("page") == "overview"
+        is_overview = request.query.get("page") == "overview"
         # A page says itself up to which event it knows all: something may have come before it asked for events.
-        given = request.headers.get("Last-Event-ID") or request.query.get("since", "")
-        seen = int(given) if given.isascii() and given.isdigit() and len(given) < 18 else self.latest
+        last_id = request.headers.get("Last-Event-ID") or request.query.get("since", "")
+        latest = int(last_id) if last_id.isascii() and last_id.isdigit() and len(last_id) < 18 else self.latest
         try:
             await response.prepare(request)
             await response.write(b"retry: 2000\n: hello\n\n")
-            async with aclosing(self.read(seen, lambda place: self._since(place, whole))) as events:
+            async with aclosing(self.read(latest, lambda position: self._since(position, is_overview))) as events:
                 async for data in events:
                     async with asyncio.timeout(_PATIENCE_SECONDS):
                         await response.write(data)
@@ -138,16 +138,16 @@ class LiveUpdates(Broadcast):
                 request.transport.abort()
         return response
 
-    def _since(self, seen: int, whole: bool) -> tuple[bytes, int]:
+    def _since(self, latest: int, is_overview: bool) -> tuple[bytes, int]:
         """Return the events behind one, and the number of the last of them."""
-        if seen == self.latest:
-            return b"", seen
-        kept = [event for event in self._events if event[1] > seen]
-        if not kept or kept[0][0] > seen:  # forgotten, or told by a server before this one
+        if latest == self.latest:
+            return b"", latest
+        events = [event for event in self._events if event[1] > latest]
+        if not events or events[0][0] > latest:  # forgotten, or told by a server before this one
             return server_sent_event({"reset": True}, str(self.latest)), self.latest
         # Each holds all of the overview: the latest will do.
-        last = kept[-1][3] if whole else kept[-1][2]
-        return b"".join([*(event[2] for event in kept[:-1]), last]), kept[-1][1]
+        last = events[-1][3] if is_overview else events[-1][2]
+        return b"".join([*(event[2] for event in events[:-1]), last]), events[-1][1]
 
 
 T = TypeVar("T")
@@ -226,8 +226,8 @@ class Viewer:
     async def _conversation(self, request: web.Request) -> web.StreamResponse:
         run, number = request.match_info["run"], int(request.match_info["number"])
         chosen, at = Filter.from_query(request.query), request.query.get("at", "")
-        place = int(at) if at.isascii() and at.isdigit() and len(at) < 12 else None
-        return await self._indexed_page(lambda pages: pages.conversation(run, number, chosen, place))
+        position = int(at) if at.isascii() and at.isdigit() and len(at) < 12 else None
+        return await self._indexed_page(lambda pages: pages.conversation(run, number, chosen, position))
 
     async def _compare(self, request: web.Request) -> web.StreamResponse:
         left, right = (_parse_conversation(request.query.get(name, ""), name) for name in ("a", "b"))
