@@ -23,7 +23,7 @@ PLAIN_LENGTH = 50_000  # longer ones are plain text: what is so long is seldom m
 MAX_LENGTH = 200_000  # longer ones are cut
 _MAX_DEPTH = 20  # nested lists and quotes; the parser would leave out what is deeper
 _SCHEMES = frozenset({"http", "https", "mailto"})
-_SCHEME_PATTERN = re.compile("|".join(f"{one}:" for one in sorted(_SCHEMES)), re.IGNORECASE)
+_SCHEME_PATTERN = re.compile("|".join(f"{scheme}:" for scheme in sorted(_SCHEMES)), re.IGNORECASE)
 _TAGS = frozenset(
     {"p", "br", "em", "strong", "s", "code", "pre", "blockquote", "ul", "ol", "li", "h1", "h2", "h3", "h4", "h5", "h6"}
     | {"hr", "table", "thead", "tbody", "tr", "th", "td", "a"}

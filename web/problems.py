@@ -81,7 +81,7 @@ class Problem(Exception):
         return {"error": {"message": self.detail, "type": kind, "param": self.field, "code": self.code}}
 
     def _json(self, content: dict[str, Any], kind: str) -> web.Response:
-        body = orjson.dumps(_whole(content))
+        body = orjson.dumps(_without_surrogates(content))
         return web.Response(status=self.status, body=body, content_type=kind, headers=self.headers)
 
 
@@ -159,8 +159,8 @@ def _plain(text: str) -> str:
     return text.encode("utf-8", "replace").decode()[:500]
 
 
-def _whole(value: Any) -> Any:
+def _without_surrogates(value: Any) -> Any:
     """Replace halves of surrogate pairs, which may come with what a client sent."""
     if isinstance(value, str):
         return value.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
-    return {name: _whole(item) for name, item in value.items()} if isinstance(value, dict) else value
+    return {name: _without_surrogates(item) for name, item in value.items()} if isinstance(value, dict) else value

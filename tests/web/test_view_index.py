@@ -209,7 +209,9 @@ def test_where_one_interview_ends_earlier_the_others_rounds_stand_alone_and_in_o
         return page_turns(RenderedConversation([RenderedTurn("item"), *turns, RenderedTurn("end", f"after {rounds}")]))
 
     told = [
-        tuple(None if turn is None else (turn.shown.speaker, turn.shown.round) for turn in (pair.left, pair.right))
+        tuple(
+            None if turn is None else (turn.rendered.speaker, turn.rendered.round) for turn in (pair.left, pair.right)
+        )
         for pair in pair_turns(drawn(1), drawn(3))
     ]
     both = [("item", None), ("examiner", 1), ("candidate", 1)]

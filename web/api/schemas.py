@@ -16,7 +16,7 @@ def _to_whole(value: Any) -> Any:
 
 Name = Annotated[str, StringConstraints(max_length=2_000)]
 # To JSON 7.0 is a whole number, too.
-Whole = Annotated[int, BeforeValidator(_to_whole)]
+WholeNumber = Annotated[int, BeforeValidator(_to_whole)]
 
 
 class _Strict(BaseModel):
@@ -65,7 +65,9 @@ class RunRequest(_Strict):
     tasks: Annotated[list[JsonValue], Field(fail_fast=True, max_length=20_000)] | None = Field(
         default=None, description="What the conversations are about, for scenarios that take tasks directly."
     )
-    seed: Whole = Field(default=7, ge=-(2**63), lt=2**63, description="Every random choice of the run derives from it.")
+    seed: WholeNumber = Field(
+        default=7, ge=-(2**63), lt=2**63, description="Every random choice of the run derives from it."
+    )
     id: str | None = Field(default=None, pattern=RUN_ID, description="The run's id; from scenario and time if absent.")
 
 

@@ -97,7 +97,7 @@ class AdjudicatorPages:
             request,
             "dispute.html",
             case=case,
-            question=await self._site.questions.of(case.question),
+            question=await self._site.questions.render(case.question),
             most_comment=MAX_COMMENT,
         )
 

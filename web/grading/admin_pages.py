@@ -48,7 +48,7 @@ class Overview:
 
     me: Grader
     rows: list[GraderRow]
-    whole: Progress
+    progress: Progress
     questions: list[tuple[int, str]]
     open_disputes: int
     decided: int
@@ -117,7 +117,7 @@ class AdminPages:
         token, digest = new_token()
 
         def manage(store: GradeStore, admin: Grader) -> str:
-            grader = next((grader_record for grader_record in store.graders() if grader_record.number == number), None)
+            grader = next((record for record in store.graders() if record.number == number), None)
             if grader is None:
                 raise Refusal(404, "No such grader", "There is no grader of this number.")
             if action == "link":
@@ -153,7 +153,7 @@ class AdminPages:
         question, rows = await self._site.ask(request, look, roles=ROLES, changes=True)
         return self._site.page(
             request, "admin_question.html", invalid=question.invalid, rows=rows, gold=question.gold,
-            question=await self._site.questions.of(question),
+            question=await self._site.questions.render(question),
         )  # fmt: skip
 
     async def _invalidate(self, request: web.Request) -> web.Response:

@@ -40,8 +40,8 @@ class QuestionView:
 
     grader: Grader
     question: Question
-    given: dict[int, OwnGrade]
-    place: int
+    grades: dict[int, OwnGrade]
+    ordinal: int
     before: int | None
     after: int | None
     standing: Progress
@@ -67,7 +67,7 @@ class GraderPages:
         return [
             web.get(r"/g/{holder:\d{1,9}}/", self._home),
             web.get(r"/g/{holder:\d{1,9}}/next", self._next),
-            web.get(r"/g/{holder:\d{1,9}}/done", self._done),
+            web.get(r"/g/{holder:\d{1,9}}/done", self._finished_page),
             web.get(r"/g/{holder:\d{1,9}}/mine", self._mine),
             web.get(r"/g/{holder:\d{1,9}}/q/{number:\d{1,9}}", self._question),
             web.post(r"/g/{holder:\d{1,9}}/q/{number:\d{1,9}}", self._save),
@@ -92,7 +92,7 @@ class GraderPages:
             request,
             "question.html",
             desk=desk,
-            question=await self._site.questions.of(desk.question, plain=plain),
+            question=await self._site.questions.render(desk.question, plain=plain),
             plain=plain,
             name=secrets.token_hex(12),
             seal=question_seal(self._site.sessions, desk.grader.number, number),
@@ -131,7 +131,7 @@ class GraderPages:
         listed = await self._site.ask(request, lambda store, grader: list_own_questions(store, grader), paused=True)
         return self._site.page(request, "mine.html", listed=listed)
 
-    async def _done(self, request: web.Request) -> web.Response:
+    async def _finished_page(self, request: web.Request) -> web.Response:
         def look(store: GradeStore, grader: Grader) -> tuple[Progress, list[QuestionRow]]:
             open_ = [question for question in list_own_questions(store, grader) if question.graded < question.answers]
             return grader_progress(store, grader), open_

@@ -76,7 +76,7 @@ class QuestionRenderer:
     def __init__(self) -> None:
         self._known: OrderedDict[tuple[int, bool], ShownQuestion] = OrderedDict()
 
-    async def of(self, question: Question, *, plain: bool = False) -> ShownQuestion:
+    async def render(self, question: Question, *, plain: bool = False) -> ShownQuestion:
         """This question; ``plain``: all texts as they were written. Longer work is done beside the event loop."""
         key = question.number, plain
         rendered = self._known.get(key)

@@ -54,11 +54,11 @@ class LinkPages:
         raise Refusal(200, self._site.title, "Everybody who grades here has a link of their own. Please open yours.")
 
     async def _look(self, request: web.Request) -> web.Response:
-        opened = await self._found(request)
+        opened = await self._opened_link(request)
         return html_response(render(self._site.templates, "welcome.html", site=self._site, found=opened))
 
     async def _enter(self, request: web.Request) -> web.StreamResponse:
-        opened = await self._found(request)
+        opened = await self._opened_link(request)
         path = f"/g/{opened.grader.number}/"
         answer = see_other(path)
         self._site.sessions.start(
@@ -66,7 +66,7 @@ class LinkPages:
         )
         return answer
 
-    async def _found(self, request: web.Request) -> _OpenedLink:
+    async def _opened_link(self, request: web.Request) -> _OpenedLink:
         link = hash_token(request.match_info["token"])
 
         def look(store: GradeStore) -> _OpenedLink:

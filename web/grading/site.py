@@ -101,7 +101,7 @@ class StoreWorker:
             try:
                 with self._store.batch():
                     for job in changing:
-                        self._one(job)
+                        self._run_job(job)
                         if not self._store.connection.in_transaction:
                             raise sqlite3.OperationalError("the disk is full, or the file cannot be written")
                 self.commits += 1
@@ -110,9 +110,9 @@ class StoreWorker:
                     job.error = _write_refusal(error)
         for job in jobs:
             if not job.changes:
-                self._one(job)
+                self._run_job(job)
 
-    def _one(self, job: _Job) -> None:
+    def _run_job(self, job: _Job) -> None:
         try:
             if job.changes:
                 with self._store.batch():

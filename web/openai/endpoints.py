@@ -27,7 +27,7 @@ from .requests import ChatForm, Choice, CompletionRequest, TextForm, chat_parts,
 from .served_models import ServedModel, ServedModels
 
 _DATA, _END = b"data: ", b"\n\n"
-DONE = b"data: [DONE]\n\n"
+DONE_LINE = b"data: [DONE]\n\n"
 _FINISHES = ("stop", "length", "tool_calls", "content_filter")
 
 
@@ -51,7 +51,7 @@ class AnswerWriter:
         self._chunk_head = self._head | ({"object": "chat.completion.chunk"} if chat else {})
         self._around: dict[int, tuple[bytes, bytes]] = {}
 
-    def whole(self, completions: Sequence[Completion], prompts: Sequence[int], *, logprobs: bool) -> bytes:
+    def answer(self, completions: Sequence[Completion], prompts: Sequence[int], *, logprobs: bool) -> bytes:
         """The answer with all of its choices. ``prompts``: of each choice's prompt the tokens that count in usage."""
         choices = []
         for index, completion in enumerate(completions):
@@ -164,14 +164,14 @@ class OpenAIEndpoints:
         return [
             web.post("/v1/chat/completions", self.chat),
             web.post("/v1/completions", self.text),
-            web.get("/v1/models", self.all, allow_head=False),
-            web.get("/v1/models/{model:.+}", self.one, allow_head=False),
+            web.get("/v1/models", self.model_list, allow_head=False),
+            web.get("/v1/models/{model:.+}", self.model_record, allow_head=False),
         ]
 
-    async def all(self, request: web.Request) -> web.Response:
+    async def model_list(self, request: web.Request) -> web.Response:
         return _json({"object": "list", "data": [_record(model) for model in self._models]})
 
-    async def one(self, request: web.Request) -> web.Response:
+    async def model_record(self, request: web.Request) -> web.Response:
         return _json(_record(self._models.get(request.match_info["model"])))
 
     async def chat(self, request: web.Request) -> web.StreamResponse:
@@ -189,7 +189,7 @@ class OpenAIEndpoints:
         completions = await gather(
             [partial(_generate, question, choice, chat=chat) for choice in question.choices], abandon=True
         )
-        body = writer.whole(completions, _prompt_tokens(question, completions), logprobs=question.logprobs)
+        body = writer.answer(completions, _prompt_tokens(question, completions), logprobs=question.logprobs)
         return web.Response(body=body, content_type="application/json")
 
 
@@ -235,7 +235,7 @@ class _Stream:
         usage_of_stream = (
             self._writer.usage(completions, _prompt_tokens(question, completions)) if question.usage_in_stream else b""
         )
-        return usage_of_stream + DONE
+        return usage_of_stream + DONE_LINE
 
     async def _choice(self, choice: Choice) -> Completion:
         index, writer = choice.index, self._writer

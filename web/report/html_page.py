@@ -26,7 +26,7 @@ _IDS = re.compile(r"#([^)\s]+)")
 _FRACTION = re.compile(r"-?\d+\.\d{3,}(?:e-?\d+)?")
 _FONTS = re.compile(r"font-family: [^;]*")
 _COLOUR = re.compile("#[0-9a-f]{6}")
-_DRAWN = ("d", "x", "y", "transform")  # attributes that hold coordinates
+_COORDINATES = ("d", "x", "y", "transform")  # attributes that hold coordinates
 _VARIABLES = {light: f"var(--{name})" for name, (light, _) in plot_style.COLOURS.items()}
 
 
@@ -49,7 +49,7 @@ def inline_svg(svg: str, prefix: str, label: str) -> Markup:
             element.attrib["href"] = "#" + prefix + element.attrib.pop(_LINK)[1:]
         if "clip-path" in element.attrib:
             element.attrib["clip-path"] = _IDS.sub(rf"#{prefix}\1", element.attrib["clip-path"])
-        for name in _DRAWN:
+        for name in _COORDINATES:
             if name in element.attrib:
                 element.attrib[name] = _FRACTION.sub(_rounded, element.attrib[name]).replace("\n", "")
         if "style" in element.attrib:

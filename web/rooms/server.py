@@ -51,14 +51,14 @@ class RoomAccess:
         name = strip_surrogates(" ".join(name.split())[:_MAX_NAME])
         self._sessions.start(response, name, self._link, path=self._path, expires=None, secure=self._secure)
 
-    def known(self, request: web.Request) -> Session | None:
+    def session_of(self, request: web.Request) -> Session | None:
         """The session of a request, if it has one of this room's link."""
         session = self._sessions.read(request)
         return session if session is not None and session.link == self._link else None
 
     def session(self, request: web.Request) -> Session:
         """The session of a request."""
-        session = self.known(request)
+        session = self.session_of(request)
         if session is None:
             raise Refusal(
                 403,
@@ -121,7 +121,7 @@ class RoomsApplication:
             web.post("/{room}/name", self._rename),
             web.get("/{room}/", self._list),
             web.get("/{room}/waiting", self._waiting),
-            web.get("/{room}/q/{name}", self._shown),
+            web.get("/{room}/q/{name}", self._question_page),
             web.post("/{room}/q/{name}", self._answer),
             web.get("/{room}/q/{name}/state", self._state),
         ]
@@ -141,7 +141,7 @@ class RoomsApplication:
         """The link itself; looking at it, as programs for messages do, begins nothing."""
         room, token = self._room(request), request.match_info["token"]
         room.entry.check_link(token)
-        session = room.entry.known(request)
+        session = room.entry.session_of(request)
         name = "" if session is None else session.holder
         return html_response(await self._in_thread(lambda: room.pages.entrance(name, f"open/{token}")))
 
@@ -185,7 +185,7 @@ class RoomsApplication:
             raise _no_such_question()
         return web.json_response(state)
 
-    async def _shown(self, request: web.Request, filled: RejectedForm | None = None) -> web.Response:
+    async def _question_page(self, request: web.Request, filled: RejectedForm | None = None) -> web.Response:
         room, reader = self._inside(request)
         name = request.match_info["name"]
         html = await self._in_thread(lambda: room.pages.request(name, reader, time.time(), filled))
@@ -210,7 +210,7 @@ class RoomsApplication:
         if wants_json(request):
             return web.json_response({"receipt": receipt, "errors": errors}, status=422 if errors else 200)
         if errors:
-            return await self._shown(request, RejectedForm(form, errors))
+            return await self._question_page(request, RejectedForm(form, errors))
         return see_other(request.path)
 
     # -- what handlers share --------------------------------------------------------------------------------------

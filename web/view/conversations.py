@@ -35,7 +35,7 @@ class PageTurn:
     """A turn and the figures of its call; ``prompt`` has the numbers of the messages that the model was sent."""
 
     anchor: str
-    shown: RenderedTurn
+    rendered: RenderedTurn
     prompt: list[int] = field(default_factory=list)
     prompt_tokens: int = 0
     completion_tokens: int = 0
@@ -45,11 +45,11 @@ class PageTurn:
     @property
     def head(self) -> str:
         """The text, or as much of a long one as is shown at once."""
-        return self.shown.text if len(self.shown.text) <= LONG_TEXT + 500 else self.shown.text[:LONG_TEXT]
+        return self.rendered.text if len(self.rendered.text) <= LONG_TEXT + 500 else self.rendered.text[:LONG_TEXT]
 
     @property
     def rest(self) -> str:
-        return self.shown.text[len(self.head) :]
+        return self.rendered.text[len(self.head) :]
 
 
 @dataclass(slots=True)
@@ -59,7 +59,7 @@ class PageConversation:
     """
 
     turns: list[PageTurn]
-    shown: RenderedConversation
+    rendered: RenderedConversation
     messages: list[tuple[str, str]]
     problem: str | None = None
     failure: str = ""
@@ -81,7 +81,7 @@ class TurnPair:
         """Whether both say the same, so that it is shown once."""
         if self.left is None or self.right is None:
             return False
-        first, second = self.left.shown, self.right.shown
+        first, second = self.left.rendered, self.right.rendered
         return (first.speaker, first.text, first.tools) == (second.speaker, second.text, second.tools)
 
 
@@ -99,7 +99,7 @@ class ConversationReader:
     def __init__(self) -> None:
         self._runs: OrderedDict[Path, _OpenRun] = OrderedDict()
 
-    def drawn(self, path: Path, number: int) -> PageConversation:
+    def read(self, path: Path, number: int) -> PageConversation:
         """A conversation of the run in a folder.
 
         :raises VivaError: the run cannot be read.
@@ -203,7 +203,7 @@ def pair_turns(left: PageConversation, right: PageConversation) -> list[TurnPair
     """The turns of two conversations beside one another: those of one speaker in one round are a pair, any other stands
     alone, in the order of the rounds; what belongs to no round comes before or behind them.
     """
-    first, second = ([(turn.shown.round, turn.shown.speaker) for turn in side.turns] for side in (left, right))
+    first, second = ([(turn.rendered.round, turn.rendered.speaker) for turn in side.turns] for side in (left, right))
     pairs = []
     for operation, a, b, c, d in SequenceMatcher(None, first, second, autojunk=False).get_opcodes():
         if operation == "equal":
@@ -219,5 +219,5 @@ def pair_turns(left: PageConversation, right: PageConversation) -> list[TurnPair
 
 def _round(pair: TurnPair, outside: float) -> float:
     turn = pair.left or pair.right
-    number = None if turn is None else turn.shown.round
+    number = None if turn is None else turn.rendered.round
     return outside if number is None else number

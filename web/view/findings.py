@@ -35,7 +35,7 @@ class StudyAnswer:
     ``ended`` counts the conversations that had ended when they were read.
     """
 
-    found: list[dict[str, Any]] = field(default_factory=list)
+    findings: list[dict[str, Any]] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
     problem: str = ""
     ended: int = 0
@@ -72,13 +72,13 @@ def mean_scores_so_far(runs: list[RunFigures]) -> list[dict[str, Any]]:
         files, judges = (len({key[at] for key in scales}) for at in (0, 1))
         for (digest, judge), candidates in scales.items():
             standings = [
-                RankedCandidate(name, mean.mean, n=mean.scored) for name, mean in candidates.items() if mean.scored
+                RankedCandidate(name, entry.mean, n=entry.scored) for name, entry in candidates.items() if entry.scored
             ]
-            standings.sort(key=lambda mean: -(mean.value or 0.0))
+            standings.sort(key=lambda entry: -(entry.value or 0.0))
             apart = [digest[:6]] if files > 1 else []
             apart += [f"judged by {judge}"] if judges > 1 and judge else []
             about = f"{dataset} ({', '.join(apart)})" if apart else dataset
-            scores = ", ".join(f"{mean.candidate} {mean.value:.1f}" for mean in standings)
+            scores = ", ".join(f"{entry.candidate} {entry.value:.1f}" for entry in standings)
             sentences = [f"Mean scores so far: {scores}."] if standings else []
             findings.append(asdict(Findings(sentences, "score so far", standings, about, scenario)))
     return findings
@@ -111,7 +111,7 @@ class AnswerUpdater:
             state = await asyncio.to_thread(self._journals)
             if state == self._reported and self.page.exists():
                 return ""
-            answer = await self._asked("--page", str(self.page))
+            answer = await self._run_study("--page", str(self.page))
             self._reported = () if answer.problem else state
             return answer.problem
 
@@ -126,7 +126,7 @@ class AnswerUpdater:
         if state != self._state:
             self.busy = True
             try:
-                self.answer = await self._asked()
+                self.answer = await self._run_study()
             finally:
                 self.busy = False
             self._state = state
@@ -136,7 +136,7 @@ class AnswerUpdater:
     def _journals(self) -> tuple[Any, ...]:
         return tuple(journal_state(path / "journal.sqlite") for _, path in find_runs(self._root))
 
-    async def _asked(self, *more: str) -> StudyAnswer:
+    async def _run_study(self, *more: str) -> StudyAnswer:
         folders = await asyncio.to_thread(study_folders, self._root)
         if await asyncio.to_thread(lambda: any(is_running(path) for _, path in find_runs(self._root))):
             more = (_GENTLY, *more)

@@ -472,7 +472,7 @@ class Indexer:
             followed = self._taken_up(writer, path, name, position)
             if followed is not None:
                 self._followed[path] = followed
-        self._told(writer.commit(texts=bool(unknown)), [])
+        self._report_changes(writer.commit(texts=bool(unknown)), [])
 
     def _taken_up(self, writer: IndexWriter, path: Path, name: str, position: int) -> _FollowedRun | None:
         try:
@@ -514,7 +514,7 @@ class Indexer:
                     run.tail.close()
                 continue
             if state == run.state:
-                self._rest(writer, run)
+                self._finish_run(writer, run)
                 continue
             try:
                 more = self._read(writer, run)
@@ -559,7 +559,7 @@ class Indexer:
         writer.set_state(row, running)
         writer.reached(row, added.last_number, added.last_row)
         texts = bool(added.started or added.calls)
-        self._told(writer.commit(texts=texts), [(row.name, number) for number in sorted(changed)])
+        self._report_changes(writer.commit(texts=texts), [(row.name, number) for number in sorted(changed)])
         return added.more
 
     def _changed_ends(self, writer: IndexWriter, run: _FollowedRun) -> Iterator[int]:
@@ -600,7 +600,7 @@ class Indexer:
         except Exception:  # of a result that another version recorded in another form
             return ResultSummary(end="of another version")
 
-    def _rest(self, writer: IndexWriter, run: _FollowedRun) -> None:
+    def _finish_run(self, writer: IndexWriter, run: _FollowedRun) -> None:
         """A journal that has not changed: the run may have ended."""
         if time.monotonic() - run.used > 1:
             run.used = time.monotonic()
@@ -610,7 +610,7 @@ class Indexer:
     def _set_state(self, writer: IndexWriter, run: _FollowedRun, running: bool) -> None:
         writer.begin()
         if writer.set_state(run.row, running):
-            self._told(writer.commit(), [])
+            self._report_changes(writer.commit(), [])
         else:
             writer.rollback()
 
@@ -628,6 +628,6 @@ class Indexer:
             self._said.add(problem)
             _log.warning("viva view: %s", problem)
 
-    def _told(self, version: int, changed: list[tuple[str, int]]) -> None:
+    def _report_changes(self, version: int, changed: list[tuple[str, int]]) -> None:
         if self._on_change is not None:
             self._on_change(version, changed)

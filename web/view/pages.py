@@ -60,7 +60,7 @@ class Links:
 
     def conversation(self, conversation: ListedConversation, query: str = "", anchor: str = "") -> str:
         """Return the address of a conversation; ``query`` is for servers only."""
-        path = f"/c/{conversation.place}" if self.live else f"{self._up}{quote(conversation_file(conversation))}"
+        path = f"/c/{conversation.path}" if self.live else f"{self._up}{quote(conversation_file(conversation))}"
         return path + (f"?{query}" if query and self.live else "") + (f"#{anchor}" if anchor else "")
 
     def compare(self, first: ListedConversation, second: ListedConversation) -> str:
@@ -152,8 +152,8 @@ class Pages:
                      depth: int = 0) -> str:  # fmt: skip
         """A conversation. ``at`` is its place in the list that ``filter`` gives, which its neighbours come from."""
         latest = self._latest()
-        listed = self._one(run, number)
-        page = self.conversations_read.drawn(self._path(run), number)
+        listed = self._listed(run, number)
+        page = self.conversations_read.read(self._path(run), number)
         chosen = filter or Filter()
         before, after = self._neighbours(listed, chosen, at)
         return self._render(
@@ -173,8 +173,8 @@ class Pages:
 
     def compare(self, left: tuple[str, int], right: tuple[str, int]) -> str:
         """Two conversations side by side."""
-        first, second = self._one(*left), self._one(*right)
-        pages = [self.conversations_read.drawn(self._path(run), number) for run, number in (left, right)]
+        first, second = self._listed(*left), self._listed(*right)
+        pages = [self.conversations_read.read(self._path(run), number) for run, number in (left, right)]
         return self._render(
             "compare.html",
             0,
@@ -199,7 +199,7 @@ class Pages:
 
     def _overview(self, context: PageContext) -> dict[str, Any]:
         runs = self.reader.runs()
-        findings = context.answer.found if context.answer is not None else []
+        findings = context.answer.findings if context.answer is not None else []
         scenarios = {part["scenario"] for part in findings}
         parts = [
             *findings,
@@ -234,7 +234,7 @@ class Pages:
             pairs = [(self.reader.at(filter, position), position) for position in (at - 1, at + 1)]
         else:
             pairs = [
-                (self.reader.one(conversation.run, number), None)
+                (self.reader.conversation(conversation.run, number), None)
                 for number in (conversation.number - 1, conversation.number + 1)
             ]
         before, after = (pair if pair[0] is not None else None for pair in pairs)
@@ -249,8 +249,8 @@ class Pages:
                 return ("…" if start else "") + cut + ("…" if end < len(text) else "")
         return ""
 
-    def _one(self, run: str, number: int) -> ListedConversation:
-        conversation = self.reader.one(run, number)
+    def _listed(self, run: str, number: int) -> ListedConversation:
+        conversation = self.reader.conversation(run, number)
         if conversation is None:
             raise Refusal(404, "Not here", f"no conversation {number} in the run '{run}'")
         return conversation

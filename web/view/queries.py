@@ -187,7 +187,7 @@ class ListedConversation:
     excerpt: str = ""
 
     @property
-    def place(self) -> str:
+    def path(self) -> str:
         """The conversation's place in addresses: its run and its number."""
         return f"{quote(self.run)}/{self.number}"
 
@@ -296,7 +296,7 @@ class IndexReader:
 
         return int(self._keep(("count", filter.query(sort="")), ask))
 
-    def one(self, run: str, number: int) -> ListedConversation | None:
+    def conversation(self, run: str, number: int) -> ListedConversation | None:
         """A conversation by its run's name and its number."""
         rows = self._connection.execute(
             f"select {_COLUMNS} from conversations c join runs r on r.id = c.run where r.name = ? and c.number = ?",

@@ -217,7 +217,7 @@ class Viewer:
 
     async def _overview(self, request: web.Request) -> web.StreamResponse:
         self.answering.want()
-        return await self._page(lambda pages: pages.overview(self._shown()))
+        return await self._page(lambda pages: pages.overview(self._page_context()))
 
     async def _conversations(self, request: web.Request) -> web.StreamResponse:
         chosen = Filter.from_query(request.query)
@@ -253,9 +253,9 @@ class Viewer:
 
     def _overview_part(self) -> str:
         """Make the overview's live part in the pages' thread; called in another one."""
-        return self._thread.submit(lambda: self._ready().overview_part(self._shown())).result()
+        return self._thread.submit(lambda: self._ready().overview_part(self._page_context())).result()
 
-    def _shown(self) -> PageContext:
+    def _page_context(self) -> PageContext:
         return PageContext(self.answering.answer, self.answering.busy or not self.indexer.caught_up.is_set())
 
     def _ready(self) -> Pages:
