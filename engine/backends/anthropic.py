@@ -58,7 +58,7 @@ def to_supported_schema(schema: Any) -> Any:
     """The schema with what the API does not know written out as words."""
     if not isinstance(schema, Mapping):
         return schema
-    taken: dict[str, Any] = {}
+    supported: dict[str, Any] = {}
     words: list[str] = []
     for name, value in schema.items():
         if (
@@ -66,19 +66,19 @@ def to_supported_schema(schema: Any) -> Any:
             or (name == "format" and value in _SCHEMA_FORMATS)
             or (name == "minItems" and value in (0, 1))
         ):
-            taken[name] = value
+            supported[name] = value
         elif name in _SCHEMA_LISTS:
-            taken[_SCHEMA_LISTS[name]] = [to_supported_schema(one) for one in value]
+            supported[_SCHEMA_LISTS[name]] = [to_supported_schema(item) for item in value]
         elif name in _SCHEMA_MAPPINGS:
-            taken[name] = {key: to_supported_schema(one) for key, one in value.items()}
+            supported[name] = {key: to_supported_schema(item) for key, item in value.items()}
         elif name == "items":
-            taken[name] = to_supported_schema(value)
+            supported[name] = to_supported_schema(value)
         elif name not in ("description", "additionalProperties", "$schema", "$id"):
             words.append(f"{name}: {value}")
     if schema.get("type") == "object" or "properties" in schema:
-        taken["additionalProperties"] = False
+        supported["additionalProperties"] = False
     described = " ".join([schema.get("description", ""), f"({', '.join(words)})" if words else ""]).strip()
-    return taken | ({"description": described} if described else {})
+    return supported | ({"description": described} if described else {})
 
 
 _LIMIT_HEADER = "anthropic-ratelimit-"
@@ -89,9 +89,9 @@ class MessagesErrors(Dialect):
 
     def retry_after(self, error: Mapping[str, Any], headers: Mapping[str, str]) -> float | None:
         """``retry-after``; without it the time at which the limits that are used up are whole again."""
-        given = super().retry_after(error, headers)
-        if given is not None:
-            return given
+        retry_after = super().retry_after(error, headers)
+        if retry_after is not None:
+            return retry_after
         waits = [
             seconds_until(headers.get(name[: -len("remaining")] + "reset"), headers.get("Date"))
             for name, value in headers.items()
@@ -108,10 +108,10 @@ def _tool_fields(tools: Toolbox) -> dict[str, Any]:
     specs = []
     for spec in tools.specs:
         function = spec["function"]
-        told = {"name": function["name"], "input_schema": _EMPTY_SCHEMA | (function.get("parameters") or {})}
+        tool = {"name": function["name"], "input_schema": _EMPTY_SCHEMA | (function.get("parameters") or {})}
         if function.get("description"):
-            told["description"] = function["description"]
-        specs.append(told)
+            tool["description"] = function["description"]
+        specs.append(tool)
     fields: dict[str, Any] = {"tools": specs}
     if tools.required or tools.single:
         fields["tool_choice"] = {"type": "any" if tools.required else "auto"}
@@ -131,8 +131,8 @@ def _content_blocks(message: Message, ids: _CallIds) -> list[dict[str, Any]]:
         return [{"type": "tool_result", "tool_use_id": ids.result(message.call_id), "content": message.content}]
     blocks: list[dict[str, Any]] = [{"type": "text", "text": message.content}] if message.content.strip() else []
     calls = (
-        {"type": "tool_use", "id": ids.call(one.id), "name": one.name, "input": one.as_object()}
-        for one in message.calls
+        {"type": "tool_use", "id": ids.call(call.id), "name": call.name, "input": call.as_object()}
+        for call in message.calls
     )
     return [*blocks, *calls]
 
@@ -144,17 +144,17 @@ class _CallIds:
         self._times: dict[str, int] = {}
         self._last: dict[str, list[str]] = {}
 
-    def call(self, given: str) -> str:
-        name = _NOT_IN_CALL_ID.sub("_", given) or "call"
+    def call(self, call_id: str) -> str:
+        name = _NOT_IN_CALL_ID.sub("_", call_id) or "call"
         times = self._times[name] = self._times.get(name, 0) + 1
         unique = name if times == 1 else f"{name}-{times}"
-        self._last.setdefault(given, []).append(unique)
+        self._last.setdefault(call_id, []).append(unique)
         return unique
 
-    def result(self, given: str) -> str:
+    def result(self, call_id: str) -> str:
         """The call that a result answers: the last of that name."""
-        known = self._last.get(given)
-        return known[-1] if known else _NOT_IN_CALL_ID.sub("_", given)
+        known = self._last.get(call_id)
+        return known[-1] if known else _NOT_IN_CALL_ID.sub("_", call_id)
 
 
 _THOUGHT_BLOCKS = ("thinking", "redacted_thinking")
@@ -293,7 +293,7 @@ class AnthropicBackend(EndpointBackend):
     def __init__(
         self,
         clock: Clock,
-        place: EndpointAddress,
+        address: EndpointAddress,
         asking: EndpointOptions,
         form: str = "schema",
         *,
@@ -301,14 +301,14 @@ class AnthropicBackend(EndpointBackend):
         effort: str = "",
         cache: bool = False,
     ) -> None:
-        super().__init__(clock, place, asking, form)
+        super().__init__(clock, address, asking, form)
         self._thinking, self._effort, self._cache = thinking, effort, cache
 
     def _base_url(self, url: str) -> str:
         return url.removesuffix("/v1")
 
-    def _own_headers(self, place: EndpointAddress) -> dict[str, str]:
-        return {"anthropic-version": _VERSION} | ({"x-api-key": place.key} if place.key else {})
+    def _own_headers(self, address: EndpointAddress) -> dict[str, str]:
+        return {"anthropic-version": _VERSION} | ({"x-api-key": address.key} if address.key else {})
 
     def _call_url(self, *, streaming: bool) -> str:
         return f"{self.base_url}/v1/messages"
@@ -423,12 +423,14 @@ def build(spec: ModelSpec, clock: Clock) -> Backend:
 
 
 def _parse_thinking(spec: ModelSpec) -> str:
-    given = spec.take("thinking", "") or ""
-    if given == "on":
+    option = spec.take("thinking", "") or ""
+    if option == "on":
         return "adaptive"
-    if given in ("", "off", "adaptive") or (given.isascii() and given.isdigit() and int(given) >= _MIN_THINKING_BUDGET):
-        return given
+    if option in ("", "off", "adaptive") or (
+        option.isascii() and option.isdigit() and int(option) >= _MIN_THINKING_BUDGET
+    ):
+        return option
     raise ConfigurationError(
-        f"model '{spec.text}': thinking={given}: expected on, off, adaptive, or a number of tokens from "
+        f"model '{spec.text}': thinking={option}: expected on, off, adaptive, or a number of tokens from "
         f"{_MIN_THINKING_BUDGET}"
     )

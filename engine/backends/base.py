@@ -46,7 +46,7 @@ OnRateLimit = Callable[[RateLimitHeaders], None]
 
 def parse_rate_limit_headers(headers: Mapping[str, str]) -> Iterator[RateLimitHeaders]:
     """Yield what the headers of an answer say; what cannot be read is left out."""
-    for what, remaining, reset in _HEADER_NAMES:
+    for key, remaining, reset in _HEADER_NAMES:
         count = headers.get(remaining)
         if count is None:
             continue
@@ -56,7 +56,7 @@ def parse_rate_limit_headers(headers: Mapping[str, str]) -> Iterator[RateLimitHe
         except ValueError:
             continue
         if seconds is not None and 0.0 <= left < math.inf:
-            yield RateLimitHeaders(what, left, seconds)
+            yield RateLimitHeaders(key, left, seconds)
 
 
 EventSink = Callable[[Event], None]
@@ -161,7 +161,7 @@ class ModelSpec:
             fragment, _, query = inline.behind.partition("?")
             return cls(text, inline.kind, inline.text, fragment.removeprefix("#"), _parse_options(query, text))
         head, _, query = text.partition("?")
-        kind, colon, where = head.partition(":")
+        kind, colon, location = head.partition(":")
         if not colon or not kind:
             raise ConfigurationError(
                 f"model '{text}': expected kind:where[?option=value], e.g. openai:gpt-4o, "
@@ -172,8 +172,8 @@ class ModelSpec:
                 f"model '{text}': names several models; give each one by itself (the option "
                 "once more, or a line of its own in YAML)"
             )
-        where, _, fragment = where.partition("#")
-        return cls(text, kind, where, fragment, _parse_options(query, text))
+        location, _, fragment = location.partition("#")
+        return cls(text, kind, location, fragment, _parse_options(query, text))
 
     def take(self, name: str, default: str | None = None) -> str | None:
         """The option's text, or ``default``."""
@@ -190,9 +190,11 @@ class ModelSpec:
         except ValueError:
             value = float("nan")
         if not low <= value <= high or math.isinf(value):
-            of = f" of {unit}, without a unit," if unit else ""
+            unit_text = f" of {unit}, without a unit," if unit else ""
             upper = "" if high == float("inf") else f" to {high:g}"
-            raise ConfigurationError(f"model '{self.text}': {name}={text}: expected a number{of} from {low:g}{upper}")
+            raise ConfigurationError(
+                f"model '{self.text}': {name}={text}: expected a number{unit_text} from {low:g}{upper}"
+            )
         return value
 
     def whole(self, name: str, default: int | None = None, low: int = 1, high: int = MAX_WHOLE_OPTION) -> int | None:
@@ -207,16 +209,16 @@ class ModelSpec:
 
     def one_of(self, name: str, known: Sequence[str], default: str = "") -> str:
         """The option as one of few values, or ``default``."""
-        given = self.take(name)
-        if given is not None and given not in known:
-            raise ConfigurationError(f"model '{self.text}': {name}={given}: expected one of {', '.join(known)}")
-        return default if given is None else given
+        value = self.take(name)
+        if value is not None and value not in known:
+            raise ConfigurationError(f"model '{self.text}': {name}={value}: expected one of {', '.join(known)}")
+        return default if value is None else value
 
     def group(self, name: str) -> dict[str, str]:
         """Return the options ``name.KEY`` by their keys."""
-        given = {key: value for key, value in self.options.items() if key.startswith(f"{name}.")}
-        self._used |= {f"{name}.KEY", *given}
-        return {key.removeprefix(f"{name}."): value for key, value in given.items()}
+        options = {key: value for key, value in self.options.items() if key.startswith(f"{name}.")}
+        self._used |= {f"{name}.KEY", *options}
+        return {key.removeprefix(f"{name}."): value for key, value in options.items()}
 
     def finish(self) -> None:
         """:raises ConfigurationError: an option was given that this kind does not know."""
@@ -231,5 +233,5 @@ class ModelSpec:
     @property
     def label(self) -> str:
         """``label=`` if given, else the fragment or the place; the kind where the place is a JSON object."""
-        place = "" if self.where.startswith("{") else self.where
-        return self.take("label") or self.fragment or place or self.kind
+        address = "" if self.where.startswith("{") else self.where
+        return self.take("label") or self.fragment or address or self.kind

@@ -49,8 +49,8 @@ class AnswerBody:
         self.status = response.status
         self.response = response
         self._content, self._longest, self._label = response.content, longest, label
-        given = response.headers.get("Content-Encoding", "").lower().replace(" ", "").split(",")
-        self._packing = ",".join(one for one in given if one not in _NOT_PACKED)
+        encodings = response.headers.get("Content-Encoding", "").lower().replace(" ", "").split(",")
+        self._packing = ",".join(encoding for encoding in encodings if encoding not in _NOT_PACKED)
         self._unpack: Any = None
         self._rest = b""
         self._more = False  # the unpacker holds back what went beyond a step
@@ -135,9 +135,9 @@ _REUSED: ContextVar[bool] = ContextVar("reused")
 class _Connector(aiohttp.TCPConnector):
     """Tells an exchange that its connection is new; a trace would tell as much, and cost each request more."""
 
-    async def _create_connection(self, *how: Any, **more: Any) -> Any:
+    async def _create_connection(self, *arguments: Any, **options: Any) -> Any:
         _REUSED.set(False)
-        return await super()._create_connection(*how, **more)
+        return await super()._create_connection(*arguments, **options)
 
 
 class Endpoint:
@@ -198,10 +198,10 @@ class Endpoint:
 
     def _guarded_socket(self, address: Any) -> socket.socket:
         """Return a socket for a resolved address, the very one that is then connected to, if clients may ask there."""
-        family, kind, protocol, _, place = address
+        family, kind, protocol, _, peer = address
         assert self._allowed is not None
         try:
-            self._allowed.check_address(place[0], self.base_url)
+            self._allowed.check_address(peer[0], self.base_url)
         except NotPermitted as error:
             self._refused = str(error)
             raise PermissionError(str(error)) from None  # which the connector expects; another address may do
@@ -346,10 +346,10 @@ def _redirect_target(
         target, same = URL(), False
     if same and not last and (method == "GET" or response.status in _KEPT_METHOD):
         return str(target)
-    shown = str(target.with_user(None).with_query(None)) if target.host else response.headers["Location"]
-    what = "in a circle" if same and last else f"to {redact.cut(shown, 300)}"
+    target_text = str(target.with_user(None).with_query(None)) if target.host else response.headers["Location"]
+    reason = "in a circle" if same and last else f"to {redact.cut(target_text, 300)}"
     raise Redirected(
-        f"HTTP {response.status}: {response.url.with_query(None)} redirects {what}; nothing was sent there: "
+        f"HTTP {response.status}: {response.url.with_query(None)} redirects {reason}; nothing was sent there: "
         "name the right URL in the model's name",
         model=label,
         status=response.status,

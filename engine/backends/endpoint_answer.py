@@ -56,17 +56,17 @@ class SurrogateJoiner:
             index = value.get("index")
             path = (*path, index) if isinstance(index, int) else path
             return {
-                strip_surrogates(name): self.joined(one, in_bytes=in_bytes, path=(*path, name))
-                for name, one in value.items()
+                strip_surrogates(name): self.joined(item, in_bytes=in_bytes, path=(*path, name))
+                for name, item in value.items()
             }
         if isinstance(value, list):
             return [
                 self.joined(
-                    one,
+                    item,
                     in_bytes=in_bytes,
-                    path=path if isinstance(one, dict) and "index" in one else (*path, place),
+                    path=path if isinstance(item, dict) and "index" in item else (*path, position),
                 )
-                for place, one in enumerate(value)
+                for position, item in enumerate(value)
             ]
         return value
 
@@ -79,7 +79,7 @@ class SurrogateJoiner:
             self.held[path] = begun[0]
             text = text[: begun.start()]
         if in_bytes:
-            text = _BYTES.sub(lambda found: found[0].encode("utf-8", "surrogateescape").decode(), text)
+            text = _BYTES.sub(lambda match: match[0].encode("utf-8", "surrogateescape").decode(), text)
         return strip_surrogates(text)
 
 
@@ -178,40 +178,40 @@ class ReportedUsage(NamedTuple):
         )
 
 
-def parse_usage(given: Any, redact: Redactor) -> ReportedUsage:
+def parse_usage(usage: Any, redact: Redactor) -> ReportedUsage:
     """Return the counts of an answer's ``usage``, as they are billed. Missing ones are unknown; so are unusable ones,
     which are noted, without the key.
 
     Some endpoints count thoughts outside of ``completion_tokens``, or cached tokens outside of the prompt's: what the
     total has beyond the two belongs to one of them.
     """
-    if not given:
+    if not usage:
         return ReportedUsage(0, 0)
-    if not isinstance(given, dict):
-        return ReportedUsage(0, 0, f"usage: {_quote_count(given, redact)}")
+    if not isinstance(usage, dict):
+        return ReportedUsage(0, 0, f"usage: {_quote_count(usage, redact)}")
     notes: list[str] = []
 
     def count(places: Sequence[tuple[str, str]]) -> int:
         """The largest of the counts at these places, 0 where there is none; unusable ones are noted."""
-        most = 0
+        largest = 0
         for field, name in places:
-            inner = given.get(field) if field else given
+            inner = usage.get(field) if field else usage
             value = inner.get(name) if isinstance(inner, dict) else None
             if isinstance(value, float) and value.is_integer():
                 value = int(value)
             if type(value) is int and 0 <= value <= _MOST_TOKENS:  # nearly always
-                most = max(most, value)
+                largest = max(largest, value)
             elif value is not None:
                 notes.append(f"{field}{'.' if field else ''}{name}: {_quote_count(value, redact)}")
-        return most
+        return largest
 
     prompt, completion, total = count(_PROMPT_FIELDS), count(_COMPLETION_FIELDS), count(_TOTAL_FIELDS)
     cached = written = thought = 0
-    if not given.keys() <= _NONE_FURTHER:
+    if not usage.keys() <= _NONE_FURTHER:
         cached, written, thought = count(_CACHED_FIELDS), count(_CACHE_WRITE_FIELDS), count(_THOUGHT_TOKEN_FIELDS)
-    if not prompt and not completion and "input_tokens" in given:  # as the Messages API and the Responses API name them
+    if not prompt and not completion and "input_tokens" in usage:  # as the Messages API and the Responses API name them
         prompt, completion = count(_INPUT_FIELDS), count(_OUTPUT_FIELDS)
-        if "input_tokens_details" not in given:
+        if "input_tokens_details" not in usage:
             prompt += written + cached
     elif prompt and cached > prompt:
         prompt += written + cached
@@ -228,18 +228,18 @@ def parse_usage(given: Any, redact: Redactor) -> ReportedUsage:
     return ReportedUsage(prompt, completion, "; ".join(notes), min(cached, prompt))
 
 
-def merge_counts(known: Any, given: Any) -> Any:
+def merge_counts(known: Any, update: Any) -> Any:
     """Add a stream's later counts, which are cumulative; a 0, which some endpoints fill in, replaces no count."""
-    if not isinstance(known, dict) or not isinstance(given, dict):
-        return given or known
-    return known | {name: count for name, count in given.items() if count or name not in known}
+    if not isinstance(known, dict) or not isinstance(update, dict):
+        return update or known
+    return known | {name: count for name, count in update.items() if count or name not in known}
 
 
-def sum_counts(given: Any, names: Sequence[str]) -> Any:
+def sum_counts(counts: Any, names: Sequence[str]) -> Any:
     """Sum counts that are given apart; None if all are missing, the first unusable one for ``parse_usage`` to note."""
     total = None
     for name in names:
-        value = given.get(name)
+        value = counts.get(name)
         if value is None:
             continue
         if type(value) is not int or not 0 <= value <= _MOST_TOKENS:
@@ -262,9 +262,9 @@ def estimate_missing_counts(completion: Completion, request: Request) -> None:
     else:
         unknown = bool(completion.text or completion.thoughts or completion.calls)
     if unknown and not completion.completion_tokens:
-        said = len(completion.text) + len(completion.thoughts)
-        said += sum(len(call.name) + len(call.arguments) for call in completion.calls or ())
-        completion.completion_tokens = max(1, said // _CHARACTERS_PER_TOKEN)
+        text = len(completion.text) + len(completion.thoughts)
+        text += sum(len(call.name) + len(call.arguments) for call in completion.calls or ())
+        completion.completion_tokens = max(1, text // _CHARACTERS_PER_TOKEN)
 
 
 _LONGEST_FINISH = 40
@@ -304,17 +304,17 @@ FORMAT_ERRORS = (orjson.JSONDecodeError, KeyError, IndexError, TypeError, Attrib
 
 
 def answer_error(
-    what: str, label: str, redact: Redactor, data: bytes, error: Exception, kind: type[BackendError] = Unavailable
+    subject: str, label: str, redact: Redactor, data: bytes, error: Exception, kind: type[BackendError] = Unavailable
 ) -> BackendError:
     """Return the error for an answer of another form: it says ``what`` and quotes ``data``, without the key.
 
     A proxy's page or half a body may pass, so by default the call is tried again; a part without text stays one.
     """
-    said = redact.cut(str(error), 200)
+    message = redact.cut(str(error), 200)
     if isinstance(error, PartWithoutText):
-        return Rejected(said, model=label)
+        return Rejected(message, model=label)
     quoted = redact.quote(data, 200)
-    return kind(f"{what} ({said}){f': {quoted}' if quoted else ''}", model=label)
+    return kind(f"{subject} ({message}){f': {quoted}' if quoted else ''}", model=label)
 
 
 class ReadAnswer(NamedTuple):
@@ -386,7 +386,7 @@ def is_refusal(message: Mapping[str, Any]) -> bool:
     return bool(message.get("refusal") or any(isinstance(part, dict) and part.get("refusal") for part in parts))
 
 
-def normalise_finish(given: Any, tools: bool, silent_refusal: bool, clean: Callable[[str], str] = str) -> str:
+def normalise_finish(finish: Any, tools: bool, silent_refusal: bool, clean: Callable[[str], str] = str) -> str:
     """Why an answer ended, as the endpoint says it.
 
     An end by calls is ``stop`` where ``tools`` were offered, one at the token limit ``length``. ``silent_refusal``: the
@@ -397,21 +397,21 @@ def normalise_finish(given: Any, tools: bool, silent_refusal: bool, clean: Calla
     """
     if silent_refusal:
         return "refusal"
-    if given in ("stop", "length"):  # nearly always
-        return str(given)
-    if isinstance(given, dict):  # as SGLang and others have it inside
-        given = given.get("type")
-    if not isinstance(given, str):
+    if finish in ("stop", "length"):  # nearly always
+        return str(finish)
+    if isinstance(finish, dict):  # as SGLang and others have it inside
+        finish = finish.get("type")
+    if not isinstance(finish, str):
         return "stop"
-    word = _reason_letters(given)
+    word = _reason_letters(finish)
     if word in _MEANINGS:
         return "stop" if tools and _MEANINGS[word] == "tool_calls" else _MEANINGS[word]
     if _CUT_REASON.search(word):
         return "length"
     if _FAILED_REASON.fullmatch(word):
-        raise GenerationFailed(f"the endpoint ended the answer with {given[:_LONGEST_FINISH]!r}")
+        raise GenerationFailed(f"the endpoint ended the answer with {finish[:_LONGEST_FINISH]!r}")
     kept = "".join(
-        character for character in clean(given[:_LONGEST_GIVEN])[: 4 * _LONGEST_FINISH] if character.isprintable()
+        character for character in clean(finish[:_LONGEST_GIVEN])[: 4 * _LONGEST_FINISH] if character.isprintable()
     )
     return kept.replace(":", "-")[:_LONGEST_FINISH].strip() or "stop"
 
@@ -441,7 +441,9 @@ def redact_completion(completion: Completion, redact: Redactor) -> Completion:
     if completion.thoughts:
         completion.thoughts = clean(completion.thoughts)
     if completion.calls:
-        completion.calls = [ToolCall(clean(one.id), clean(one.name), clean(one.arguments)) for one in completion.calls]
+        completion.calls = [
+            ToolCall(clean(call.id), clean(call.name), clean(call.arguments)) for call in completion.calls
+        ]
     if completion.logprobs:
         # A key that is spread over tokens cannot be cut out of them: none are kept.
         tokens = "".join(entry[0] for entry in completion.logprobs)
@@ -460,7 +462,7 @@ def parse_call(entry: Any) -> tuple[str, str, str]:
     return str(entry.get("id") or ""), name, argument_text(function.get("arguments"))
 
 
-def parse_logprobs(told: Sequence[Any]) -> list[list[Any]] | None:
+def parse_logprobs(entries: Sequence[Any]) -> list[list[Any]] | None:
     """Return log-probabilities from fields ``logprobs`` of a choice or its chunks; None if of an unknown form."""
     try:
         return [
@@ -471,9 +473,9 @@ def parse_logprobs(told: Sequence[Any]) -> list[list[Any]] | None:
                     (str(top["token"]), clamp_logprob(top["logprob"])) for top in entry.get("top_logprobs") or ()
                 ),
             ]
-            for one in told
-            if one
-            for entry in one.get("content") or ()
+            for item in entries
+            if item
+            for entry in item.get("content") or ()
         ] or None
     except (KeyError, TypeError, AttributeError):
         return None

@@ -71,9 +71,9 @@ class KeyTrust:
 
     def _look(self) -> None:
         if self._refused and (self.proven or len(self._refused) >= self._under_way):
-            for one in self._refused:
-                if not one.done():
-                    one.set_result(None)
+            for refused in self._refused:
+                if not refused.done():
+                    refused.set_result(None)
 
 
 class _CallOutcome:
@@ -98,9 +98,9 @@ class _CallOutcome:
             trust._under_way -= 1
             trust._look()
         if isinstance(error, Unauthorized) and trust.proven:
-            said = str(error).removeprefix(f"{error.model}: ")
+            message = str(error).removeprefix(f"{error.model}: ")
             raise Forbidden(
-                f"{said}; other requests with this key are answered", model=error.model, status=error.status
+                f"{message}; other requests with this key are answered", model=error.model, status=error.status
             ) from None
 
 
@@ -115,9 +115,9 @@ def describe_unlisted_model(data: bytes, model: str, redact: Redactor) -> str:
     if not names or any(name in (model, f"{model}:latest") for name in names):
         return ""
     close = difflib.get_close_matches(model, names, _SHOWN, 0.0)
-    shown = ", ".join(_printable_name(redact.cut(name, _LONGEST_NAME)) for name in close)
+    close_names = ", ".join(_printable_name(redact.cut(name, _LONGEST_NAME)) for name in close)
     more = f", and {len(names) - len(close)} more" if len(names) > len(close) else ""
-    return f"the endpoint does not list the model '{model}'; it lists {shown}{more}"
+    return f"the endpoint does not list the model '{model}'; it lists {close_names}{more}"
 
 
 def _listed_names(data: bytes) -> list[str]:
@@ -140,7 +140,7 @@ def _listed_names(data: bytes) -> list[str]:
 
 def _printable_name(name: str) -> str:
     """Printable on a terminal, and not longer than a name is."""
-    return "".join(one if one.isprintable() else "?" for one in name)
+    return "".join(character if character.isprintable() else "?" for character in name)
 
 
 PROMPT_ONLY = "prompt"  # the form that asks for nothing: the prompt's own words must do
@@ -223,21 +223,21 @@ def _has_system(request: Request) -> bool:
 
 def _refuses_system(error: BackendError) -> bool:
     """Whether an endpoint may have refused a request for its system message."""
-    said = str(error)
+    message = str(error)
     return (
         type(error) in (Rejected, Unavailable)
         and error.status in _REFUSAL_STATUSES
-        and _MENTIONS_SYSTEM.search(said) is not None
-        and _MENTIONS_REFUSAL.search(said) is not None
+        and _MENTIONS_SYSTEM.search(message) is not None
+        and _MENTIONS_REFUSAL.search(message) is not None
     )
 
 
 def _add_tools_hint(error: Rejected, tools: Toolbox) -> Rejected:
     """The same refusal, and what is most likely behind it."""
-    said = str(error).removeprefix(f"{error.model}: ")
+    message = str(error).removeprefix(f"{error.model}: ")
     names = ", ".join(tools.names[:3]) + (", …" if len(tools.names) > 3 else "")
     return Rejected(
-        f"{said} (the request offered tools: {names}; an endpoint or a model that takes none cannot be asked this)",
+        f"{message} (the request offered tools: {names}; an endpoint or a model that takes none cannot be asked this)",
         model=error.model,
         status=error.status,
     )
@@ -251,10 +251,10 @@ class ProviderState:
 
     def keep(self, request: Request, completion: Completion, parts: list[Any] | None) -> None:
         """Keep the parts of an answer with calls, which will be the next message of its conversation."""
-        place = request.affinity or request.conversation
-        if parts and completion.calls and place:
-            said = (completion.text, tuple(completion.calls), parts)
-            self._kept.setdefault(place, {})[request.branch, request.role, len(request.messages)] = said
+        conversation = request.affinity or request.conversation
+        if parts and completion.calls and conversation:
+            identity = (completion.text, tuple(completion.calls), parts)
+            self._kept.setdefault(conversation, {})[request.branch, request.role, len(request.messages)] = identity
 
     def of(self, request: Request, index: int) -> list[Any] | None:
         """The parts of the answer that stands at ``index`` in a request's messages; None if it is not as it was."""
@@ -307,22 +307,22 @@ class EndpointBackend(Backend):
     def __init__(
         self,
         clock: Clock,
-        place: EndpointAddress,
+        address: EndpointAddress,
         asking: EndpointOptions | None = None,
         form: str = "schema",
     ) -> None:
-        self.base_url, self.model = self._base_url(place.base_url), place.model
+        self.base_url, self.model = self._base_url(address.base_url), address.model
         self.nearby = _is_local_address(self.base_url)
-        self._redact = make_redactor([place.key, *place.secrets, *proxy_secrets()])
+        self._redact = make_redactor([address.key, *address.secrets, *proxy_secrets()])
         self._asking = asking or EndpointOptions()
         self._endpoint = Endpoint(
             self.base_url,
             self._redact,
             self._asking.timeout,
             self._asking.longest_answer,
-            {**self._own_headers(place), **place.headers},
+            {**self._own_headers(address), **address.headers},
             dialect=self.dialect,
-            query=place.query,
+            query=address.query,
         )
         self._clock = clock
         self._trust = KeyTrust()
@@ -333,7 +333,7 @@ class EndpointBackend(Backend):
         return url
 
     @abstractmethod
-    def _own_headers(self, place: EndpointAddress) -> dict[str, str]:
+    def _own_headers(self, address: EndpointAddress) -> dict[str, str]:
         """Return the headers of each request, the key's among them."""
 
     @abstractmethod
@@ -412,10 +412,10 @@ class EndpointBackend(Backend):
         return completion
 
     def _refuse_unsupported(self, request: Request) -> None:
-        asked = [name for name, off in self.unsupported.items() if getattr(request.sampling, name) != off]
-        if asked:
+        names = [name for name, off in self.unsupported.items() if getattr(request.sampling, name) != off]
+        if names:
             raise ConfigurationError(
-                f"{self.model}: the {self.api_name} API has no {', '.join(asked)}; leave it off, or ask a model that "
+                f"{self.model}: the {self.api_name} API has no {', '.join(names)}; leave it off, or ask a model that "
                 "has it"
             )
 
@@ -431,8 +431,8 @@ class EndpointBackend(Backend):
         try:
             read = self._read(assembly.answer(), tools=tools)
         except FORMAT_ERRORS as error:
-            what = f"the stream is not that of {self.form}"
-            raise answer_error(what, self.label, self._redact, records.data, error) from None
+            text = f"the stream is not that of {self.form}"
+            raise answer_error(text, self.label, self._redact, records.data, error) from None
         read.completion.first_token = first
         return read
 
@@ -453,10 +453,10 @@ class EndpointBackend(Backend):
         except Rejected as error:
             if type(error) is not Rejected or (advice := self._refused_setting(str(error))) is None:
                 raise
-            said = f"{str(error).removeprefix(f'{error.model}: ').rstrip('.')}; {advice}"
+            message = f"{str(error).removeprefix(f'{error.model}: ').rstrip('.')}; {advice}"
             if self._trust.proven:  # others are answered with the same settings
-                raise Rejected(said, model=error.model, status=error.status) from None
-            raise SettingRefused(f"{self.label}: {said}; a resumed run keeps its names, so start anew") from None
+                raise Rejected(message, model=error.model, status=error.status) from None
+            raise SettingRefused(f"{self.label}: {message}; a resumed run keeps its names, so start anew") from None
         if completion.first_token is not None:
             completion.first_token -= began
         completion.latency = self._clock.now() - began
@@ -477,12 +477,12 @@ class EndpointBackend(Backend):
     def statistics(self) -> dict[str, Any]:
         return {"json_mode": self._forms.chosen, "connections": self._endpoint.connections}
 
-    def _refused_setting(self, said: str) -> str | None:
+    def _refused_setting(self, text: str) -> str | None:
         """Return what helps, where an endpoint's words are that it does not take one of our settings."""
-        if not _REFUSES_SETTING.search(said):
+        if not _REFUSES_SETTING.search(text):
             return None
         for name, advice in self._advice.items():
-            if re.search(_NAMES_SETTING.format(re.escape(name)), said):
+            if re.search(_NAMES_SETTING.format(re.escape(name)), text):
                 return advice
         return None
 
@@ -508,7 +508,7 @@ def alternating_turns(
         assistant: The name of the role of the model's turns.
         parts_of: Returns the parts of a message, from its index (-1: none) and itself.
     """
-    system = "\n\n".join(one.content for one in messages if one.role == "system")
+    system = "\n\n".join(part.content for part in messages if part.role == "system")
     turns: list[dict[str, Any]] = []
     for index, message in enumerate(messages):
         parts = parts_of(index, message) if message.role != "system" else None

@@ -120,8 +120,8 @@ class Dialect:
 
     def retry_after(self, error: Mapping[str, Any], headers: Mapping[str, str]) -> float | None:
         """Return the seconds after which to ask again, from a header or the error's words; None if none are named."""
-        given = seconds_until(headers.get("Retry-After"), headers.get("Date"))
-        return _pause_in_message(error.get("message")) if given is None else given
+        seconds = seconds_until(headers.get("Retry-After"), headers.get("Date"))
+        return _pause_in_message(error.get("message")) if seconds is None else seconds
 
 
 _COMMON = Dialect()
@@ -172,8 +172,10 @@ def _is_blocked(status: int, error: Mapping[str, Any], codes: set[str], message:
 def _is_daily(error: Mapping[str, Any]) -> bool:
     """Return whether a quota of Google's that is used up is one by the day, or none at all."""
     for detail in error_details(error):
-        for one in detail.get("violations") or ():
-            if isinstance(one, dict) and ("PerDay" in str(one.get("quotaId")) or str(one.get("quotaValue")) == "0"):
+        for violation in detail.get("violations") or ():
+            if isinstance(violation, dict) and (
+                "PerDay" in str(violation.get("quotaId")) or str(violation.get("quotaValue")) == "0"
+            ):
                 return True
     return False
 
@@ -181,7 +183,7 @@ def _is_daily(error: Mapping[str, Any]) -> bool:
 def error_details(error: Mapping[str, Any]) -> list[Mapping[str, Any]]:
     """Return the records among an error's ``details``, as Google's APIs send them."""
     details = error.get("details")
-    return [one for one in details if isinstance(one, dict)] if isinstance(details, list) else []
+    return [detail for detail in details if isinstance(detail, dict)] if isinstance(details, list) else []
 
 
 def _common_type(status: int, codes: set[str], message: str) -> type[BackendError]:
@@ -236,17 +238,17 @@ def drop_traceback(error: BaseException) -> None:
     seen: list[BaseException] = []
     waiting: list[BaseException | None] = [error]
     while waiting:
-        one = waiting.pop()
-        if one is not None and one not in seen:
-            seen.append(one)
-            one.__traceback__ = None
-            waiting += [one.__cause__, one.__context__]
+        exception = waiting.pop()
+        if exception is not None and exception not in seen:
+            seen.append(exception)
+            exception.__traceback__ = None
+            waiting += [exception.__cause__, exception.__context__]
 
 
 def _pause_in_message(message: Any) -> float | None:
     """Return the seconds that an endpoint's words name as a pause ("Please try again in 7m12s")."""
-    found = _AFTER.search(message[:_LONGEST_NOTICE]) if isinstance(message, str) else None
-    return parse_duration(found[1]) if found is not None else None
+    match = _AFTER.search(message[:_LONGEST_NOTICE]) if isinstance(message, str) else None
+    return parse_duration(match[1]) if match is not None else None
 
 
 def _name_advice(error: BaseException, cause: BaseException) -> str:
@@ -292,8 +294,8 @@ def _codes_and_message(body: bytes, redact: Redactor) -> tuple[Mapping[str, Any]
 
 def _codes(error: Mapping[str, Any]) -> set[str]:
     """Return what stands in an error in the place of a code, in whatever of the fields that are in use."""
-    found = [error.get(name) for name in ("code", "type", "status", "error_type", "error_code")]
-    found += [detail.get("reason") for detail in error_details(error)]
+    codes = [error.get(name) for name in ("code", "type", "status", "error_type", "error_code")]
+    codes += [detail.get("reason") for detail in error_details(error)]
     details = error.get("details")
-    found.append(details.get("error_code") if isinstance(details, dict) else None)
-    return {one.lower() for one in found if isinstance(one, str)}
+    codes.append(details.get("error_code") if isinstance(details, dict) else None)
+    return {code.lower() for code in codes if isinstance(code, str)}

@@ -74,8 +74,8 @@ def read_fault_plan(path: Path) -> FaultPlan:
         return FaultPlan.model_validate(read_yaml(path))
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
-        where = ".".join(str(one) for one in first["loc"]) or "file"
-        raise ConfigurationError(f"{path}: {where}: {first['msg']}; see docs/models.md, Fault injection") from None
+        field = ".".join(str(part) for part in first["loc"]) or "file"
+        raise ConfigurationError(f"{path}: {field}: {first['msg']}; see docs/models.md, Fault injection") from None
 
 
 class FaultInjector(BackendWrapper):
@@ -85,7 +85,7 @@ class FaultInjector(BackendWrapper):
         super().__init__(inner)
         self.fallible = True
         self._faults = [
-            (place, one) for place, one in enumerate(plan.faults) if not one.models or self.label in one.models
+            (index, fault) for index, fault in enumerate(plan.faults) if not fault.models or self.label in fault.models
         ]
         self._seed, self._clock = plan.seed, clock
         self._opened = clock.now()
@@ -120,10 +120,10 @@ class FaultInjector(BackendWrapper):
         now = self._clock.now() - self._opened
         tried = self._tries.get(digest, 0)
         self._tries[digest] = tried + 1
-        for place, fault in self._faults:
+        for index, fault in self._faults:
             if not fault.since <= now < fault.until or (fault.roles and role not in fault.roles):
                 continue
-            if fault.share == 1.0 or seeds.uniform(self._seed, "chaos", place, digest.hex(), tried) < fault.share:
+            if fault.share == 1.0 or seeds.uniform(self._seed, "chaos", index, digest.hex(), tried) < fault.share:
                 self._met[fault.kind] = self._met.get(fault.kind, 0) + 1
                 return fault
         return None
@@ -135,8 +135,8 @@ class FaultInjector(BackendWrapper):
                 await self._clock.sleep(1.0 if fault.seconds is None else fault.seconds)
         if fault.kind not in _ERRORS:
             return
-        kind, status, said = _ERRORS[fault.kind]
-        failure = kind(said, model=self.label, status=status)
+        kind, status, message = _ERRORS[fault.kind]
+        failure = kind(message, model=self.label, status=status)
         if fault.kind == "throttled":
             failure.retry_after = fault.seconds
         failure.absent = fault.kind == "gone"

@@ -82,10 +82,10 @@ def _tool_fields(tools: Toolbox) -> dict[str, Any]:
     declared = []
     for spec in tools.specs:
         function = spec["function"]
-        told = {"name": function["name"], "description": function.get("description", "")}
+        declaration = {"name": function["name"], "description": function.get("description", "")}
         if function.get("parameters"):
-            told["parametersJsonSchema"] = function["parameters"]
-        declared.append(told)
+            declaration["parametersJsonSchema"] = function["parameters"]
+        declared.append(declaration)
     fields: dict[str, Any] = {"tools": [{"functionDeclarations": declared}]}
     if tools.required:
         fields["toolConfig"] = {"functionCallingConfig": {"mode": "ANY"}}
@@ -100,16 +100,16 @@ def _message_parts(message: Message, names: dict[str, str], sign: bool) -> list[
         }
         return [{"functionResponse": _with_id(answered, message.call_id)}]
     parts: list[dict[str, Any]] = [{"text": message.content}] if message.content else []
-    for place, call in enumerate(message.calls):
+    for index, call in enumerate(message.calls):
         part: dict[str, Any] = {"functionCall": _with_id({"name": call.name, "args": call.as_object()}, call.id)}
-        if sign and place == 0:  # of calls side by side only the first is signed
+        if sign and index == 0:  # of calls side by side only the first is signed
             part["thoughtSignature"] = _NO_SIGNATURE
         parts.append(part)
     return parts
 
 
-def _with_id(record: dict[str, Any], given: str) -> dict[str, Any]:
-    return record if not given or _OWN_ID.fullmatch(given) else record | {"id": given}
+def _with_id(record: dict[str, Any], call_id: str) -> dict[str, Any]:
+    return record if not call_id or _OWN_ID.fullmatch(call_id) else record | {"id": call_id}
 
 
 def _tool_result(content: str) -> dict[str, Any]:
@@ -122,8 +122,8 @@ def _tool_result(content: str) -> dict[str, Any]:
 
 
 def _must_sign(model: str) -> bool:
-    found = _MODEL_VERSION.search(model)
-    return found is not None and int(found[1]) >= _FIRST_SIGNED
+    match = _MODEL_VERSION.search(model)
+    return match is not None and int(match[1]) >= _FIRST_SIGNED
 
 
 # Why an answer ended, in the engine's words; other reasons are kept in lower case.
@@ -140,7 +140,7 @@ _ANSWER_COUNTS = ("candidatesTokenCount", "thoughtsTokenCount")
 
 def _find_candidate(candidates: list[Any]) -> Any:
     """Return the one that was asked for."""
-    return next((one for one in candidates if not one.get("index")), candidates[0])
+    return next((candidate for candidate in candidates if not candidate.get("index")), candidates[0])
 
 
 def _is_blocked(answer: Any) -> bool:
@@ -149,34 +149,34 @@ def _is_blocked(answer: Any) -> bool:
     return isinstance(feedback, dict) and bool(feedback.get("blockReason"))
 
 
-def _usage_counts(told: Any) -> Any:
+def _usage_counts(usage: Any) -> Any:
     """The API's counts of tokens under the names of ``parse_usage``."""
-    if not isinstance(told, dict):
-        return told
+    if not isinstance(usage, dict):
+        return usage
     return {
-        "prompt_tokens": sum_counts(told, _PROMPT_COUNTS),
-        "completion_tokens": sum_counts(told, _ANSWER_COUNTS),
-        "total_tokens": told.get("totalTokenCount"),
-        "cached_tokens": told.get("cachedContentTokenCount"),
+        "prompt_tokens": sum_counts(usage, _PROMPT_COUNTS),
+        "completion_tokens": sum_counts(usage, _ANSWER_COUNTS),
+        "total_tokens": usage.get("totalTokenCount"),
+        "cached_tokens": usage.get("cachedContentTokenCount"),
     }
 
 
-def _parse_logprobs(told: Any) -> list[list[Any]] | None:
+def _parse_logprobs(result: Any) -> list[list[Any]] | None:
     """Return the log-probabilities of an answer, which is read in OpenAI's form."""
-    chosen = told.get("chosenCandidates") if isinstance(told, dict) else None
+    chosen = result.get("chosenCandidates") if isinstance(result, dict) else None
     if not chosen:
         return None
     try:
-        entries = [_logprob_entry(one) for one in chosen]
-        for entry, top in zip(entries, told.get("topCandidates") or [{}] * len(entries), strict=True):
-            entry["top_logprobs"] = [_logprob_entry(one) for one in top.get("candidates") or ()]
+        entries = [_logprob_entry(candidate) for candidate in chosen]
+        for entry, top in zip(entries, result.get("topCandidates") or [{}] * len(entries), strict=True):
+            entry["top_logprobs"] = [_logprob_entry(candidate) for candidate in top.get("candidates") or ()]
     except (KeyError, TypeError, AttributeError, ValueError):
         return None
     return parse_logprobs([{"content": entries}])
 
 
-def _logprob_entry(one: Any) -> dict[str, Any]:
-    return {"token": one["token"], "logprob": one["logProbability"]}
+def _logprob_entry(item: Any) -> dict[str, Any]:
+    return {"token": item["token"], "logprob": item["logProbability"]}
 
 
 _LOGPROB_LISTS = ("chosenCandidates", "topCandidates")
@@ -272,22 +272,22 @@ class GeminiBackend(EndpointBackend):
     def __init__(
         self,
         clock: Clock,
-        place: EndpointAddress,
+        address: EndpointAddress,
         asking: EndpointOptions,
         form: str = "schema",
         *,
         thinking: str = "",
         filters: bool = True,
     ) -> None:
-        super().__init__(clock, place, asking, form)
-        self._name = place.model if "/" in place.model else f"models/{place.model}"
+        super().__init__(clock, address, asking, form)
+        self._name = address.model if "/" in address.model else f"models/{address.model}"
         self._thinking, self._filters = thinking, filters
 
     def _base_url(self, url: str) -> str:
         return url if _HAS_API_VERSION.search(url) else f"{url}/{_API_VERSION}"
 
-    def _own_headers(self, place: EndpointAddress) -> dict[str, str]:
-        return {"x-goog-api-key": place.key} if place.key else {}
+    def _own_headers(self, address: EndpointAddress) -> dict[str, str]:
+        return {"x-goog-api-key": address.key} if address.key else {}
 
     def _call_url(self, *, streaming: bool) -> str:
         method = "streamGenerateContent?alt=sse" if streaming else "generateContent"
@@ -380,8 +380,8 @@ class GeminiBackend(EndpointBackend):
                 beside += unknown
         if beside and not calls and not any(texts):
             raise PartWithoutText(beside[0])
-        given = candidate.get("finishReason")
-        finish = _FINISH_REASONS.get(given, given.lower()) if isinstance(given, str) else None
+        reason = candidate.get("finishReason")
+        finish = _FINISH_REASONS.get(reason, reason.lower()) if isinstance(reason, str) else None
         completion: Completion = usage.completion_with(
             "".join(texts),
             normalise_finish(finish, tools, False, self._redact.answer),
@@ -410,11 +410,11 @@ def build(spec: ModelSpec, clock: Clock) -> Backend:
 
 def _parse_thinking(spec: ModelSpec) -> str:
     effort = spec.one_of("effort", LEVELS)  # by another name
-    given = spec.take("thinking", effort) or effort
-    if given == "on":
+    option = spec.take("thinking", effort) or effort
+    if option == "on":
         return "auto"
-    if given in ("", "off", "auto", *LEVELS) or (given.isascii() and given.isdigit() and int(given) > 0):
-        return given
+    if option in ("", "off", "auto", *LEVELS) or (option.isascii() and option.isdigit() and int(option) > 0):
+        return option
     raise ConfigurationError(
-        f"model '{spec.text}': thinking={given}: expected on, off, auto, {', '.join(LEVELS)}, or a number of tokens"
+        f"model '{spec.text}': thinking={option}: expected on, off, auto, {', '.join(LEVELS)}, or a number of tokens"
     )

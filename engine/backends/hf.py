@@ -132,19 +132,21 @@ def _load_model(options: LoadOptions) -> LoadedModel:
     if options.threads:
         torch.set_num_threads(options.threads)
     device = options.device or ("cuda" if torch.cuda.is_available() else "cpu")
-    given: dict[str, Any] = {"trust_remote_code": False} | ({"revision": options.revision} if options.revision else {})
+    arguments: dict[str, Any] = {"trust_remote_code": False} | (
+        {"revision": options.revision} if options.revision else {}
+    )
     dtype = options.dtype if options.dtype == "auto" else getattr(torch, options.dtype)
     named = "dtype" if int(transformers.__version__.partition(".")[0]) >= 5 else "torch_dtype"
     try:
-        tokenizer = transformers.AutoTokenizer.from_pretrained(options.place, **given)
+        tokenizer = transformers.AutoTokenizer.from_pretrained(options.place, **arguments)
         network = transformers.AutoModelForCausalLM.from_pretrained(
-            options.place, use_safetensors=True, **{named: dtype}, **given
+            options.place, use_safetensors=True, **{named: dtype}, **arguments
         )
         network = network.to(device).eval()
     except Exception as error:  # the packages raise whatever they meet
-        said = " ".join(str(error).split())[:300] or type(error).__name__
+        message = " ".join(str(error).split())[:300] or type(error).__name__
         raise ConfigurationError(
-            f"hf:{options.place}: cannot be loaded: {said} (expected a folder that save_pretrained has written, or "
+            f"hf:{options.place}: cannot be loaded: {message} (expected a folder that save_pretrained has written, or "
             "owner/name of the hub, with weights as safetensors)"
         ) from None
     ends = network.generation_config.eos_token_id
@@ -175,8 +177,8 @@ def _context_length(options: LoadOptions, tokenizer: Any, config: Any) -> int:
 def _special_texts(tokenizer: Any) -> tuple[str, ...]:
     """The texts that the tokenizer takes for special tokens, the longest first."""
     added = getattr(tokenizer, "added_tokens_decoder", {})
-    found = {*map(str, tokenizer.all_special_tokens), *(str(one) for one in added.values() if one.special)}
-    return tuple(sorted(found, key=lambda text: (-len(text), text)))
+    names = {*map(str, tokenizer.all_special_tokens), *(str(token) for token in added.values() if token.special)}
+    return tuple(sorted(names, key=lambda text: (-len(text), text)))
 
 
 _ZERO_WIDTH_SPACE = "\u200b"  # takes no room; stands within what would be a special token
@@ -190,10 +192,10 @@ def render_chat(model: LoadedModel, messages: Sequence[Message], template: str |
     :raises ConfigurationError: calls of tools, which these models are not told. :raises Rejected: the template refuses
         this sequence of roles.
     """
-    if any(one.calls or one.role == "tool" for one in messages):
+    if any(message.calls or message.role == "tool" for message in messages):
         raise ConfigurationError(f"{label}: models of kind hf take no tools; use a GGUF file (llama:) or an endpoint")
-    for taken in (messages, fold_system_messages(messages)):
-        turns = [{"role": one.role, "content": _escape_special(model, one.content)} for one in taken]
+    for variant in (messages, fold_system_messages(messages)):
+        turns = [{"role": message.role, "content": _escape_special(model, message.content)} for message in variant]
         try:
             return _render_template(model, turns, template)
         except Exception as error:  # a template's code may raise anything
@@ -203,23 +205,23 @@ def render_chat(model: LoadedModel, messages: Sequence[Message], template: str |
 
 def tokenise(model: LoadedModel, text: str, *, opened: bool) -> list[int]:
     """The tokens of a text; ``opened``: behind the tokens that open every text."""
-    found: list[int] = model.tokenizer(text, add_special_tokens=opened)["input_ids"]
-    return found
+    tokens: list[int] = model.tokenizer(text, add_special_tokens=opened)["input_ids"]
+    return tokens
 
 
-def max_answer_tokens(model: LoadedModel, prompt: list[int], wanted: int, label: str) -> int:
+def max_answer_tokens(model: LoadedModel, prompt: list[int], asked_for: int, label: str) -> int:
     """How many tokens an answer may have.
 
     :raises ContextTooLong: there is room for none.
     """
     if not model.context:
-        return wanted
+        return asked_for
     if len(prompt) >= model.context:
         raise ContextTooLong(
             f"the prompt has {len(prompt)} tokens, the context {model.context} (option ctx, and what the model takes)",
             model=label,
         )
-    return min(wanted, model.context - len(prompt))
+    return min(asked_for, model.context - len(prompt))
 
 
 def tokenise_continuations(model: LoadedModel, reading: Reading, label: str) -> list[tuple[list[int], int]]:
@@ -229,15 +231,15 @@ def tokenise_continuations(model: LoadedModel, reading: Reading, label: str) -> 
     :raises Rejected: a continuation is empty. :raises ContextTooLong: a text does not fit.
     """
     before = _escape_special(model, reading.shared + reading.context)
-    found = []
+    tokenised = []
     for continuation in reading.continuations:
         tokens, skipped = _tokens_with_context_length(model, before, _escape_special(model, continuation))
         if len(tokens) <= skipped:
             raise Rejected("nothing to score: a text is empty, or of one token with nothing before it", model=label)
         if model.context and len(tokens) > model.context:
             raise ContextTooLong(f"a text has {len(tokens)} tokens, its context {model.context}", model=label)
-        found.append((tokens, skipped))
-    return found
+        tokenised.append((tokens, skipped))
+    return tokenised
 
 
 def _tokens_with_context_length(model: LoadedModel, before: str, continuation: str) -> tuple[list[int], int]:
@@ -245,10 +247,10 @@ def _tokens_with_context_length(model: LoadedModel, before: str, continuation: s
     if not model.tokenizer.is_fast:  # such cannot say where tokens stand
         context = tokenise(model, before, opened=True)
         return tokenise(model, before + continuation, opened=True), max(1, len(context))
-    told = model.tokenizer(before + continuation, return_offsets_mapping=True)
-    places = zip(told["offset_mapping"], told["input_ids"], strict=True)
+    encoding = model.tokenizer(before + continuation, return_offsets_mapping=True)
+    places = zip(encoding["offset_mapping"], encoding["input_ids"], strict=True)
     skipped = sum(1 for (start, end), _ in places if end <= len(before) or start == end)
-    return told["input_ids"], max(1, skipped)
+    return encoding["input_ids"], max(1, skipped)
 
 
 def _render_template(model: LoadedModel, turns: list[dict[str, str]], template: str | None) -> str:
@@ -356,8 +358,8 @@ class HfBackend(Backend):
         if isinstance(work.error, RunStopping):
             raise work.error
         if isinstance(work.error, BackendError):
-            said = str(work.error).removeprefix(f"{work.error.model}: ")
-            raise type(work.error)(said, model=self.label)
+            message = str(work.error).removeprefix(f"{work.error.model}: ")
+            raise type(work.error)(message, model=self.label)
         return first
 
 

@@ -79,14 +79,14 @@ class HfGeneration:
         if self.settings.logprobs is None:
             return None
         return [
-            [self.decode([one.token]), one.logprob, self._alternatives(one)]
-            for start, one in self._rows
+            [self.decode([row.token]), row.logprob, self._alternatives(row)]
+            for start, row in self._rows
             if start < len(self.text)
         ]
 
-    def _alternatives(self, one: SampledToken) -> dict[str, float]:
+    def _alternatives(self, sampled_token: SampledToken) -> dict[str, float]:
         """The likeliest tokens by their texts; of several with the same text (parts of characters) the likeliest."""
-        return max_logprob_by_token((self.decode([token]), value) for token, value in one.top or ())
+        return max_logprob_by_token((self.decode([token]), value) for token, value in sampled_token.top or ())
 
     def _decode(self, *, whole: bool) -> None:
         known = self.decode(self.tokens[self._before : self._decoded])
@@ -97,10 +97,10 @@ class HfGeneration:
 
     def _stopped(self, before: int) -> bool:
         """Return True if a stop string ends in the text since ``before``; the answer then ends in front of it."""
-        found = find_stop(self.text, self.stops, len(self.text) - before)
-        if found is None:
+        stop = find_stop(self.text, self.stops, len(self.text) - before)
+        if stop is None:
             return False
-        self.text = self.text[: found[1]]
+        self.text = self.text[: stop[1]]
         self.finish = "stop"
         self._tell(len(self.text))
         return True
@@ -135,14 +135,14 @@ class LikelihoodRequest:
     cancelled: bool = False
 
 
-def compute_likelihoods(model: LoadedModel, work: LikelihoodRequest, most: int) -> None:
+def compute_likelihoods(model: LoadedModel, work: LikelihoodRequest, limit: int) -> None:
     """Read all texts, at most ``most`` of them at once.
 
     :raises FloatingPointError: the logits are not finite. :raises Exception: whatever torch raises.
     """
     vocabulary = model.network.get_output_embeddings().weight.shape[0]
     longest = max(len(tokens) for tokens, _ in work.texts)
-    count = max(1, min(most, _MOST_LOGITS // (longest * vocabulary)))
+    count = max(1, min(limit, _MOST_LOGITS // (longest * vocabulary)))
     for start in range(0, len(work.texts), count):
         if work.cancelled:
             return
@@ -165,19 +165,19 @@ def _compute_batch(model: LoadedModel, texts: list[tuple[list[int], int]], momen
 def _row_likelihood(torch: Any, logits: Any, tokens: list[int], skipped: int, moments: bool) -> Likelihood:
     # The row of a token predicts the next one.
     rows = logits[skipped - 1 : len(tokens) - 1].double()
-    asked = torch.tensor(tokens[skipped:], device=rows.device)
+    targets = torch.tensor(tokens[skipped:], device=rows.device)
     logprobs = torch.log_softmax(rows, -1)
-    own = logprobs.gather(1, asked[:, None])[:, 0]
+    own = logprobs.gather(1, targets[:, None])[:, 0]
     if not bool(torch.isfinite(own).all()):
         raise FloatingPointError("its logits are not finite (NaN or infinite): damaged weights, or an overflow")
-    found = Likelihood(own.tolist(), bool((rows.argmax(-1) == asked).all()))
+    likelihood = Likelihood(own.tolist(), bool((rows.argmax(-1) == targets).all()))
     if moments:
         shares = logprobs.exp()
         finite = torch.where(shares > 0, logprobs, 0.0)  # impossible tokens have no weight
         means = (shares * finite).sum(-1)
-        found.means = means.tolist()
-        found.deviations = (shares * (finite - means[:, None]) ** 2).sum(-1).sqrt().tolist()
-    return found
+        likelihood.means = means.tolist()
+        likelihood.deviations = (shares * (finite - means[:, None]) ** 2).sum(-1).sqrt().tolist()
+    return likelihood
 
 
 def generate_batch(model: LoadedModel, answers: list[HfGeneration], is_closing: Callable[[], bool]) -> None:
@@ -187,44 +187,44 @@ def generate_batch(model: LoadedModel, answers: list[HfGeneration], is_closing: 
     :raises Exception: whatever torch or the architecture raises for the whole batch.
     """
     torch = model.torch
-    longest = max(len(one.prompt) for one in answers)
+    longest = max(len(generation.prompt) for generation in answers)
     tokens = torch.full((len(answers), longest), model.pad)
     mask = torch.zeros_like(tokens)
-    for row, one in enumerate(answers):  # filled up on the left, so that all answers begin at one place
-        tokens[row, longest - len(one.prompt) :] = torch.tensor(one.prompt)
-        mask[row, longest - len(one.prompt) :] = 1
+    for row, generation in enumerate(answers):  # filled up on the left, so that all answers begin at one place
+        tokens[row, longest - len(generation.prompt) :] = torch.tensor(generation.prompt)
+        mask[row, longest - len(generation.prompt) :] = 1
 
     def choose(_: Any, scores: Any) -> Any:
         logits = scores.float().cpu().numpy()
         chosen = torch.full_like(scores, -float("inf"))
-        for row, one in enumerate(answers):
-            chosen[row, _next_token(one, np.ascontiguousarray(logits[row : row + 1]), model)] = 0.0
+        for row, answer in enumerate(answers):
+            chosen[row, _next_token(answer, np.ascontiguousarray(logits[row : row + 1]), model)] = 0.0
         return chosen
 
     def ended(input_ids: Any, _: Any, **more: Any) -> Any:
         over = is_closing()
-        return torch.tensor([over or one.ended for one in answers], device=input_ids.device)
+        return torch.tensor([over or answer.ended for answer in answers], device=input_ids.device)
 
     with torch.inference_mode():
         model.network.generate(
             input_ids=tokens.to(model.device),
             attention_mask=mask.to(model.device),
-            max_new_tokens=max(one.max_tokens for one in answers),
+            max_new_tokens=max(generation.max_tokens for generation in answers),
             do_sample=False,
             logits_processor=[choose],
             stopping_criteria=[ended],
         )
 
 
-def _next_token(one: HfGeneration, logits: Any, model: LoadedModel) -> int:
+def _next_token(generation: HfGeneration, logits: Any, model: LoadedModel) -> int:
     """The next token of a row; of one that has ended anything."""
-    if one.ended:
+    if generation.ended:
         return model.pad
     try:
-        [token] = sample_tokens(logits, [one.settings], [len(one.tokens)], [None])
-        one.take(token, is_end=token.token in model.ends)
+        [token] = sample_tokens(logits, [generation.settings], [len(generation.tokens)], [None])
+        generation.take(token, is_end=token.token in model.ends)
     except Exception as error:  # fails this request only
-        one.error = Rejected(str(error), model="hf")
+        generation.error = Rejected(str(error), model="hf")
         return model.pad
     return token.token
 
@@ -236,8 +236,8 @@ _GATHER_SECONDS = 0.005  # in which conversations that answer one another come t
 class BatchLoop:
     """Owns the thread. ``submit``, ``withdraw`` and ``cancel`` may be called from any other."""
 
-    def __init__(self, model: LoadedModel, most: int) -> None:
-        self._model, self._most = model, most
+    def __init__(self, model: LoadedModel, limit: int) -> None:
+        self._model, self._most = model, limit
         self._waiting: deque[HfGeneration | LikelihoodRequest] = deque()
         self._wake = threading.Condition()
         self._closing = False
@@ -285,37 +285,37 @@ class BatchLoop:
                     self._wake.wait_for(lambda: len(self._waiting) >= self._most or self._closing, _GATHER_SECONDS)
                 if self._closing:
                     return
-                taken = self._take()
-            if taken:
-                self._compute(taken)
+                batch = self._take()
+            if batch:
+                self._compute(batch)
 
     def _take(self) -> list[HfGeneration | LikelihoodRequest]:
         """The next requests: answers as many as the batch holds, or one reading."""
-        taken: list[HfGeneration | LikelihoodRequest] = []
-        while self._waiting and len(taken) < self._most:
+        batch: list[HfGeneration | LikelihoodRequest] = []
+        while self._waiting and len(batch) < self._most:
             if self._waiting[0].cancelled:
                 self._waiting.popleft()
             elif isinstance(self._waiting[0], LikelihoodRequest):
-                return taken or [self._waiting.popleft()]
+                return batch or [self._waiting.popleft()]
             else:
-                taken.append(self._waiting.popleft())
-        return taken
+                batch.append(self._waiting.popleft())
+        return batch
 
-    def _compute(self, taken: list[HfGeneration | LikelihoodRequest]) -> None:
+    def _compute(self, batch: list[HfGeneration | LikelihoodRequest]) -> None:
         self.batches += 1
-        self.computed += len(taken)
+        self.computed += len(batch)
         error: Exception | None = None
         try:
-            if isinstance(taken[0], LikelihoodRequest):
-                compute_likelihoods(self._model, taken[0], self._most)
+            if isinstance(batch[0], LikelihoodRequest):
+                compute_likelihoods(self._model, batch[0], self._most)
             else:
-                answers = [one for one in taken if isinstance(one, HfGeneration)]
+                answers = [item for item in batch if isinstance(item, HfGeneration)]
                 generate_batch(self._model, answers, lambda: self._closing)
         except Exception as raised:  # whatever torch and the architecture raise: nobody may wait for a dead thread
             error = _rejection(raised, self._most)
         if self._closing:
             error = error or Unavailable("the model was closed", model="hf")
-        for work in taken:
+        for work in batch:
             unfinished = isinstance(work, LikelihoodRequest) or not work.ended
             _finish_request(work, error if unfinished else None)
 
@@ -326,7 +326,7 @@ def _finish_request(work: HfGeneration | LikelihoodRequest, error: Exception | N
         work.on_done()
 
 
-def _rejection(error: Exception, most: int) -> Rejected:
-    said = " ".join(str(error).split())[:300]
-    advice = f"; a smaller batch than {most} (option batch), or ctx, needs less" if "out of memory" in said else ""
-    return Rejected(f"{type(error).__name__}: {said}{advice}", model="hf")
+def _rejection(error: Exception, limit: int) -> Rejected:
+    message = " ".join(str(error).split())[:300]
+    advice = f"; a smaller batch than {limit} (option batch), or ctx, needs less" if "out of memory" in message else ""
+    return Rejected(f"{type(error).__name__}: {message}{advice}", model="hf")

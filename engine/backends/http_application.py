@@ -82,8 +82,8 @@ class AnswerPath:
                 else:
                     raise KeyError(step)
             except (KeyError, IndexError, ValueError):
-                where = f"'{'.'.join(passed)}'" if passed else "the answer"
-                raise MissingInAnswer(f"nothing stands at '{self.text}': {where} {describe_json(value)}") from None
+                where_text = f"'{'.'.join(passed)}'" if passed else "the answer"
+                raise MissingInAnswer(f"nothing stands at '{self.text}': {where_text} {describe_json(value)}") from None
             passed.append(step)
         return value
 
@@ -134,12 +134,12 @@ class AnswerReader:
     async def identifier(self, body: AnswerBody, path: str) -> str:
         """Return the identifier of a session in the answer to the request that opens it."""
         try:
-            found = AnswerPath(path).find(self.json(await body.whole()))
+            value = AnswerPath(path).find(self.json(await body.whole()))
         except MissingInAnswer as missing:
             raise self._rejected(str(missing)) from None
-        if isinstance(found, bool) or not isinstance(found, str | int) or found == "":
-            raise self._rejected(f"no identifier stands at '{path}': it {describe_json(found)}")
-        text = str(found)
+        if isinstance(value, bool) or not isinstance(value, str | int) or value == "":
+            raise self._rejected(f"no identifier stands at '{path}': it {describe_json(value)}")
+        text = str(value)
         if not text.isascii() or not text.isprintable():
             raise self._rejected(f"the identifier at '{path}' is not printable ASCII: {text!r}")
         return text
@@ -176,40 +176,42 @@ class AnswerReader:
             return False
         return all(name in value and value[name] == member for name, member in self._done.items())
 
-    def text(self, found: Any) -> str:
+    def text(self, value: Any) -> str:
         try:
-            return read_text(found)
+            return read_text(value)
         except TypeError:
             assert self.answer is not None
-            what = f"what stands at '{self.answer.text}' {describe_json(found)}, not text; mend answer in the mapping"
-            raise self._rejected(what) from None
+            problem = (
+                f"what stands at '{self.answer.text}' {describe_json(value)}, not text; mend answer in the mapping"
+            )
+            raise self._rejected(problem) from None
 
-    def json(self, data: bytes, what: str = "the answer", halves: SurrogateJoiner | None = None) -> Any:
+    def json(self, data: bytes, subject: str = "the answer", halves: SurrogateJoiner | None = None) -> Any:
         if not data.strip():
-            raise Unavailable(f"{what} is empty; expected JSON", model=self._label)
+            raise Unavailable(f"{subject} is empty; expected JSON", model=self._label)
         try:
             return parse_json(data, self._label, halves)
         except orjson.JSONDecodeError as error:
             self._refuse_html(data, "JSON")
-            shown = self._redact.quote(data, _LONGEST_QUOTE)
-            raise Unavailable(f"{what} is not JSON ({error}): {shown}", model=self._label) from None
+            quoted = self._redact.quote(data, _LONGEST_QUOTE)
+            raise Unavailable(f"{subject} is not JSON ({error}): {quoted}", model=self._label) from None
 
     def _refuse_html(self, data: bytes, expected: str) -> None:
         head = data[:1000].lstrip().lower()
         if head.startswith((b"<!doctype html", b"<html")) or (expected != "text" and head.startswith(b"<")):
-            shown = self._redact.quote(data, _LONGEST_QUOTE)
-            raise Unavailable(f"the answer is a page of HTML, not {expected}: {shown}", model=self._label)
+            quoted = self._redact.quote(data, _LONGEST_QUOTE)
+            raise Unavailable(f"the answer is a page of HTML, not {expected}: {quoted}", model=self._label)
 
     def _nothing_said(self, events: SseStream, missing: MissingInAnswer | None) -> BackendError:
         if missing is not None:
             return self._rejected(f"no event of the stream holds the answer: {missing}; mend answer in the mapping")
         self._refuse_html(events.other, "a stream")
-        shown = self._redact.quote(events.other, _LONGEST_QUOTE)
-        return Unavailable(f"the stream holds no event{f': {shown}' if shown else ''}", model=self._label)
+        quoted = self._redact.quote(events.other, _LONGEST_QUOTE)
+        return Unavailable(f"the stream holds no event{f': {quoted}' if quoted else ''}", model=self._label)
 
     def reported(self, data: bytes) -> BackendError:
-        shown = self._redact.quote(data, _LONGEST_QUOTE)
-        return Unavailable(f"the stream reported an error: {shown}", model=self._label)
+        quoted = self._redact.quote(data, _LONGEST_QUOTE)
+        return Unavailable(f"the stream reported an error: {quoted}", model=self._label)
 
     def _rejected(self, message: str) -> Rejected:
         return Rejected(self._redact.cut(message, 1000), model=self._label)
@@ -340,25 +342,27 @@ _PLAIN_HEADERS = ("accept", "accept-encoding", "accept-language", "content-type"
 class _ResolvedMapping:
     """What an application's mapping becomes once the environment is read."""
 
-    def __init__(self, application: Application, shown: str, longest: int) -> None:
+    def __init__(self, application: Application, mapping_name: str, longest: int) -> None:
         self.secrets: list[str] = []
-        self._shown = shown
+        self._shown = mapping_name
         self.urls = {template.url: self._url(template.url, field) for field, template in _all_requests(application)}
         headers = {name: self._header(name, value) for name, value in application.headers.items()}
         self.by_session = {name: value for name, value in headers.items() if has_placeholder(value, "session")}
-        self.salt = fill_from_environment(application.session_salt, "session_salt", shown)[0]
+        self.salt = fill_from_environment(application.session_salt, "session_salt", mapping_name)[0]
         self.redact: Redactor = MultiRedactor([*self.secrets, *proxy_secrets()])
-        place = self.redact(self.urls[application.url].partition("?")[0])
+        address = self.redact(self.urls[application.url].partition("?")[0])
         fixed = {name: value for name, value in headers.items() if name not in self.by_session}
         advice = _KEY_ADVICE if self.secrets else _NO_KEY_ADVICE
-        self.endpoint = Endpoint(place, self.redact, application.timeout, longest, fixed, advice, repeatable=False)
+        self.endpoint = Endpoint(address, self.redact, application.timeout, longest, fixed, advice, repeatable=False)
 
     def _url(self, template: str, field: str) -> str:
-        place, slash, rest = _split_url(template)
-        place, _ = fill_from_environment(place, field, self._shown)  # where the application is, which errors must show
+        address, slash, rest = _split_url(template)
+        address, _ = fill_from_environment(
+            address, field, self._shown
+        )  # where the application is, which errors must show
         rest, values = fill_from_environment(rest, field, self._shown)
         self._keep(values, field)
-        url = place + slash + rest
+        url = address + slash + rest
         try:
             known = URL(url).origin().scheme in ("http", "https")
         except ValueError:
@@ -392,8 +396,8 @@ class ApplicationBackend(Backend):
 
     fallible = True
 
-    def __init__(self, clock: Clock, application: Application, shown: str, longest: int = 64_000_000) -> None:
-        self._application, self._shown, self._longest = application, shown, longest
+    def __init__(self, clock: Clock, application: Application, name: str, longest: int = 64_000_000) -> None:
+        self._application, self._shown, self._longest = application, name, longest
         self._clock = clock
         self._trust = KeyTrust()
         self._opened: _ResolvedMapping | None = None
@@ -430,8 +434,8 @@ class ApplicationBackend(Backend):
             return None
 
         opened = self._open
-        place = str(URL(opened.urls[self._application.url]).origin())
-        await opened.endpoint.ask(self.label, place, None, receive, accept=lambda status: True, method="HEAD")
+        origin = str(URL(opened.urls[self._application.url]).origin())
+        await opened.endpoint.ask(self.label, origin, None, receive, accept=lambda status: True, method="HEAD")
 
     async def generate(self, request: Request) -> Completion:
         """As the base says. The first request of a conversation opens its session, where the mapping says how."""
@@ -534,33 +538,33 @@ class ApplicationBackend(Backend):
             if opened.secrets:
                 raise
             # No key can be wrong: the application refuses this conversation, and the run goes on.
-            said = str(error).removeprefix(f"{error.model}: ")
-            raise Forbidden(said, model=error.model, status=error.status) from None
+            message = str(error).removeprefix(f"{error.model}: ")
+            raise Forbidden(message, model=error.model, status=error.status) from None
 
     def _look_at_history(self, request: Request) -> None:
         """See that an application which is not sent the history can know it."""
-        said = sum(message.role == "assistant" for message in request.messages)
-        if not said or self._application.sends_history:
+        replies = sum(message.role == "assistant" for message in request.messages)
+        if not replies or self._application.sends_history:
             return
         opens = self._application.open
         if request.ordinal and opens is not None and opens.id is not None:
             raise Rejected(
-                f"the session of this conversation was opened by a process that has ended, and the body does not send "
-                f"the history: the application cannot know the {said} earlier turns. Send {{messages}}, use sessions "
+                f"the session of this conversation was opened by a process that has ended, and the body does not "
+                f"send the history: the application cannot know the {replies} earlier turns. Send {{messages}}, use sessions "
                 "without open.id, or run the conversation anew",
                 model=self.label,
             )
         if not request.ordinal:
             self._warn(
                 "history",
-                f"conversations begin with turns that the application has not seen ({said} of the assistant), and the "
-                f"body sends the last message alone; send {{messages}} ({self._shown})",
+                f"conversations begin with turns that the application has not seen ({replies} of the assistant), and "
+                f"the body sends the last message alone; send {{messages}} ({self._shown})",
             )
 
-    def _warn(self, what: str, message: str) -> None:
+    def _warn(self, subject: str, message: str) -> None:
         """Say something once."""
-        if what not in self._warned:
-            self._warned.add(what)
+        if subject not in self._warned:
+            self._warned.add(subject)
             _log.warning("%s: %s", self.label, message)
 
 
@@ -570,9 +574,9 @@ def _is_success(status: int) -> bool:
 
 def _all_requests(application: Application) -> list[tuple[str, RequestTemplate]]:
     """All requests of a mapping, with the fields that hold their URLs."""
-    found: list[tuple[str, RequestTemplate | None]] = [("url", application)]
-    found += [("open.url", application.open), ("close.url", application.close)]
-    return [(field, template) for field, template in found if template is not None]
+    requests: list[tuple[str, RequestTemplate | None]] = [("url", application)]
+    requests += [("open.url", application.open), ("close.url", application.close)]
+    return [(field, template) for field, template in requests if template is not None]
 
 
 def _split_url(url: str) -> tuple[str, str, str]:

@@ -39,7 +39,7 @@ class PlaceholderValues:
 
     def text(self, template: str, quoted: Callable[[str], str] = str) -> str:
         """Fill the template in one pass: braces within values are left alone. ``quoted`` is applied to each value."""
-        return _PLACEHOLDER.sub(lambda found: quoted(str(getattr(self, found[1]))), template)
+        return _PLACEHOLDER.sub(lambda match: quoted(str(getattr(self, match[1]))), template)
 
     def json(self, template: Any) -> Any:
         """JSON data whose texts are filled. ``{messages}`` as a whole text becomes the list, ``{seed}`` a number."""
@@ -54,10 +54,10 @@ class PlaceholderValues:
 
 def fill_values(request: Request, session: str, *, system_apart: bool) -> PlaceholderValues:
     """The values of a request. ``system_apart``: the template has ``{system}``, so the history is without it."""
-    said: Sequence[Message] = request.messages
-    message = next((one.content for one in reversed(said) if one.role == "user"), "")
-    system = "\n\n".join(one.content for one in said if one.role == "system")
-    history = [one.to_openai() for one in said if not (system_apart and one.role == "system")]
+    messages: Sequence[Message] = request.messages
+    message = next((turn.content for turn in reversed(messages) if turn.role == "user"), "")
+    system = "\n\n".join(turn.content for turn in messages if turn.role == "system")
+    history = [turn.to_openai() for turn in messages if not (system_apart and turn.role == "system")]
     return PlaceholderValues(message, system, session, request.seed, history)
 
 
@@ -75,16 +75,16 @@ def has_placeholder(template: Any, name: str) -> bool:
     return any(f"{{{name}}}" in text for text in iter_texts(template))
 
 
-def fill_from_environment(text: str, field: str, shown: str) -> tuple[str, list[str]]:
+def fill_from_environment(text: str, field: str, name: str) -> tuple[str, list[str]]:
     """Return the text with ``${NAME}`` replaced, and the values put in; a variable without a value is an error."""
     values: list[str] = []
 
-    def value(found: re.Match[str]) -> str:
-        given = (permissions().variable(found[1]) or "").strip()
-        if not given:
-            raise ConfigurationError(f"{shown}: {field}: no value in the environment variable {found[1]}; set it")
-        values.append(given)
-        return given
+    def value(match: re.Match[str]) -> str:
+        value_text = (permissions().variable(match[1]) or "").strip()
+        if not value_text:
+            raise ConfigurationError(f"{name}: {field}: no value in the environment variable {match[1]}; set it")
+        values.append(value_text)
+        return value_text
 
     return _VARIABLE.sub(value, text), values
 
@@ -110,8 +110,8 @@ class RequestTemplate(BaseModel):
     @field_validator("url")
     @classmethod
     def _usable_url(cls, url: str) -> str:
-        if found := secret_in_url(url):
-            raise ValueError(f"the URL {found}; {USE_VARIABLE_ADVICE}")
+        if secret := secret_in_url(url):
+            raise ValueError(f"the URL {secret}; {USE_VARIABLE_ADVICE}")
         if not url.lower().startswith(("http://", "https://", "${")):
             raise ValueError(f"found {url!r}; a URL begins with http:// or https://, or with ${{NAME}} that does")
         return url
@@ -218,31 +218,31 @@ def read_mapping(file: Path) -> Application:
     return parse_mapping(value, str(file), line_of)
 
 
-def parse_mapping(value: Any, shown: str, line_of: LineOf | None = None) -> Application:
+def parse_mapping(value: Any, name: str, line_of: LineOf | None = None) -> Application:
     """Read a mapping from plain data; errors name ``shown``, the line and the field."""
     if not isinstance(value, dict):
-        found = "nothing" if value is None else describe_value(value)
+        description = "nothing" if value is None else describe_value(value)
         raise ConfigurationError(
-            f"{shown}: expected the mapping of an application (url, body, answer, …), found {found}"
+            f"{name}: expected the mapping of an application (url, body, answer, …), found {description}"
         )
     try:
         return Application.model_validate(value)
     except ValidationError as error:
-        problems = [_mapping_problem(dict(detail), shown, line_of) for detail in error.errors(include_url=False)]
+        problems = [_mapping_problem(dict(detail), name, line_of) for detail in error.errors(include_url=False)]
         raise ConfigurationError("; ".join(problems)) from None
 
 
-def _mapping_problem(detail: dict[str, Any], shown: str, line_of: LineOf | None) -> str:
+def _mapping_problem(detail: dict[str, Any], name: str, line_of: LineOf | None) -> str:
     loc = tuple(detail["loc"])
-    place = shown if line_of is None else f"{shown}:{line_of(loc)}"
+    location = name if line_of is None else f"{name}:{line_of(loc)}"
     field = f" field '{'.'.join(map(str, loc))}':" if loc else ""
     if detail["type"] == "missing":
-        return f"{place}:{field} is missing"
+        return f"{location}:{field} is missing"
     if detail["type"] == "extra_forbidden":
         model = {"open": OpenRequest, "close": RequestTemplate}.get(str(loc[0]) if loc[1:] else "", Application)
         known = ", ".join(model.model_fields)
-        return f"{place}:{field} unknown; known are {known}"
+        return f"{location}:{field} unknown; known are {known}"
     message = str(detail["msg"])
     if detail["type"] == "value_error":  # ours: it says what was found
-        return f"{place}:{field} {message.removeprefix('Value error, ')}"
-    return f"{place}:{field} {message}, found {describe_value(detail.get('input'))}"
+        return f"{location}:{field} {message.removeprefix('Value error, ')}"
+    return f"{location}:{field} {message}, found {describe_value(detail.get('input'))}"

@@ -75,27 +75,27 @@ class HumanBackend(Backend):
         """Ask a person; the text comes in one piece. Raises ``Unanswered`` after the timeout."""
         if request.sampling.logprobs is not None:
             raise ConfigurationError(f"{self.label}: a person gives no log-probabilities; name a model of another kind")
-        posed = PendingQuestion.of(request)
-        wait = self._waits.setdefault(posed.name, _WaitingRequest(posed))
+        question = PendingQuestion.of(request)
+        wait = self._waits.setdefault(question.name, _WaitingRequest(question))
         future: asyncio.Future[HumanAnswer] = asyncio.get_running_loop().create_future()
         wait.futures.append(future)  # before the room is asked: no answer can slip in between
         try:
             with (
                 cancellable_wait()
             ):  # a run that stops waits for nobody; the request stays in the room for when it goes on
-                asked = await self._in_thread(lambda: self._ask(posed))
-                given = asked.given or await self._given(wait, future, asked)
+                state = await self._in_thread(lambda: self._ask(question))
+                answer = state.given or await self._given(wait, future, state)
         except asyncio.CancelledError:
             if wait.futures == [future]:
-                self._withdraw(posed.name, request.affinity)
+                self._withdraw(question.name, request.affinity)
             raise
         finally:
             if not future.cancel() and not future.cancelled():
                 future.exception()  # it was looked at, should the caller have been cancelled in this moment
             wait.futures.remove(future)
             if not wait.futures:
-                self._waits.pop(posed.name, None)
-        return self._completion(request, given, asked)
+                self._waits.pop(question.name, None)
+        return self._completion(request, answer, state)
 
     async def read(self, reading: Reading) -> Completion:
         """:raises ConfigurationError: always; no person can do that."""
@@ -118,9 +118,9 @@ class HumanBackend(Backend):
     # -- waiting --------------------------------------------------------------------------------------------------
 
     async def _given(
-        self, wait: _WaitingRequest, future: asyncio.Future[HumanAnswer], asked: QuestionState
+        self, wait: _WaitingRequest, future: asyncio.Future[HumanAnswer], state: QuestionState
     ) -> HumanAnswer:
-        wait.deadline = asked.deadline
+        wait.deadline = state.deadline
         if not self._announced:
             self._announced = True
             _log.warning(
@@ -135,8 +135,8 @@ class HumanBackend(Backend):
         while self._waits:
             try:
                 answers, withdrawn = await self._in_thread(self._look)
-                for name, given in answers:
-                    self._settle(name, given)
+                for name, answer in answers:
+                    self._settle(name, answer)
                 for name in withdrawn & self._waits.keys():  # by another run that had asked the same
                     await self._ask_again(self._waits[name])
                 await self._expire()
@@ -149,8 +149,8 @@ class HumanBackend(Backend):
     async def _ask_again(self, wait: _WaitingRequest) -> None:
         wait.deadline = (await self._in_thread(lambda: self._ask(wait.posed))).deadline
 
-    def _ask(self, posed: PendingQuestion) -> QuestionState:
-        return self._room().ask(posed, self._asker, self._timeout)
+    def _ask(self, question: PendingQuestion) -> QuestionState:
+        return self._room().ask(question, self._asker, self._timeout)
 
     def _look(self) -> tuple[list[tuple[str, HumanAnswer]], set[str]]:
         """New answers, and what is withdrawn, if anything has changed; in the room's thread."""
@@ -158,19 +158,19 @@ class HumanBackend(Backend):
         version = room.version()
         if version == self._version:
             return [], set()
-        found = room.answers_since(self._seen)
+        answers_since = room.answers_since(self._seen)
         self._version = version
-        self._seen = found[-1][0] if found else self._seen
-        return [(name, given) for _, name, given in found], room.withdrawn()
+        self._seen = answers_since[-1][0] if answers_since else self._seen
+        return [(name, answer) for _, name, answer in answers_since], room.withdrawn()
 
     async def _expire(self) -> None:
         now = self._clock.wall()
         late = [name for name, wait in self._waits.items() if wait.deadline is not None and wait.deadline <= now]
         if not late:
             return
-        for name, given in (await self._in_thread(lambda: self._room().expire(late))).items():
-            said = f"nobody answered within {format_duration(self._timeout or 0.0)}"
-            self._settle(name, given or Unanswered(said, model=self.label))
+        for name, answer in (await self._in_thread(lambda: self._room().expire(late))).items():
+            names = f"nobody answered within {format_duration(self._timeout or 0.0)}"
+            self._settle(name, answer or Unanswered(names, model=self.label))
 
     def _settle(self, name: str, outcome: HumanAnswer | Exception) -> None:
         wait = self._waits.get(name)
@@ -210,14 +210,14 @@ class HumanBackend(Backend):
 
         self._thread.submit(attempt)
 
-    def _completion(self, request: Request, given: HumanAnswer, asked: QuestionState) -> Completion:
+    def _completion(self, request: Request, answer: HumanAnswer, state: QuestionState) -> Completion:
         self._answered += 1
         completion = Completion(
-            given.text, latency=max(_SHORTEST_TIMEOUT, given.at - asked.at), calls=given.tool_calls()
+            answer.text, latency=max(_SHORTEST_TIMEOUT, answer.at - state.at), calls=answer.tool_calls()
         )
         estimate_missing_counts(completion, request)
         if request.on_text is not None:
-            request.on_text(given.text)
+            request.on_text(answer.text)
         return completion
 
 

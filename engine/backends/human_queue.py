@@ -70,8 +70,8 @@ class PendingQuestion:
     @property
     def preview(self) -> str:
         """The beginning of what was said last."""
-        said = self.messages[-1].content if self.messages else ""
-        return said if len(said) <= _PREVIEW else said[: _PREVIEW - 1] + "…"
+        text = self.messages[-1].content if self.messages else ""
+        return text if len(text) <= _PREVIEW else text[: _PREVIEW - 1] + "…"
 
     def to_record(self) -> bytes:
         """The parts that stand in no column of their own, as JSON."""
@@ -168,10 +168,10 @@ def _create_tables(connection: sqlite3.Connection, file: Path) -> None:
             connection.execute(statement)
         connection.execute("insert into meta values ('version', ?)", (QUEUE_VERSION,))
     connection.execute("commit")
-    found = connection.execute("select value from meta where name = 'version'").fetchone()
-    if found is None or found[0] != QUEUE_VERSION:
-        said = describe_version_problem("room of version", found and found[0], [QUEUE_VERSION])
-        raise ConfigurationError(f"{file}: {said}; or name another folder")
+    result = connection.execute("select value from meta where name = 'version'").fetchone()
+    if result is None or result[0] != QUEUE_VERSION:
+        text = describe_version_problem("room of version", result and result[0], [QUEUE_VERSION])
+        raise ConfigurationError(f"{file}: {text}; or name another folder")
     if damage := find_sqlite_damage(connection, _TABLES):
         raise ConfigurationError(f"{file}: cannot be used as a room: {damage}")
     _use_wal(connection)
@@ -255,29 +255,29 @@ class AnswerQueue:
             self._presence = self._lock_file()
             fcntl.flock(self._presence, fcntl.LOCK_SH)
 
-    def ask(self, posed: PendingQuestion, asker: str, timeout: float | None = None) -> QuestionState:
+    def ask(self, question: PendingQuestion, asker: str, timeout: float | None = None) -> QuestionState:
         """Pose a request. One that waits already goes on waiting from where it was first asked; one that was withdrawn
         or has expired waits anew. ``asker`` is whoever may withdraw it; ``timeout`` is in seconds.
         """
         now = self._clock()
         with self._change() as connection:
-            row = connection.execute("select number, state, asked from requests where name = ?", (posed.name,))
-            found = row.fetchone()
-            if found is not None and (given := self._given(found[0])) is not None:
-                return QuestionState(found[2], given=given)
-            at = found[2] if found is not None and found[1] == "waiting" else now
+            row = connection.execute("select number, state, asked from requests where name = ?", (question.name,))
+            result = row.fetchone()
+            if result is not None and (value := self._given(result[0])) is not None:
+                return QuestionState(result[2], given=value)
+            at = result[2] if result is not None and result[1] == "waiting" else now
             deadline = None if timeout is None else at + timeout
-            if found is None:
+            if result is None:
                 connection.execute(
                     "insert into requests (name, conversation, role, ordinal, digest, record, preview, state, asker, "
                     "asked, deadline) values (?, ?, ?, ?, ?, ?, ?, 'waiting', ?, ?, ?)",
-                    (posed.name, posed.conversation, posed.role, posed.ordinal, posed.digest, posed.to_record(),
-                     strip_surrogates(posed.preview), asker, at, deadline),
+                    (question.name, question.conversation, question.role, question.ordinal, question.digest,
+                     question.to_record(), strip_surrogates(question.preview), asker, at, deadline),
                 )  # fmt: skip
             else:
                 connection.execute(
                     "update requests set state = 'waiting', asker = ?, asked = ?, deadline = ? where number = ?",
-                    (asker, at, deadline, found[0]),
+                    (asker, at, deadline, result[0]),
                 )
         return QuestionState(at, deadline)
 
@@ -298,14 +298,14 @@ class AnswerQueue:
 
     def expire(self, names: Iterable[str]) -> dict[str, HumanAnswer | None]:
         """End the wait for requests whose time is over; of each its answer, if one came after all."""
-        found: dict[str, HumanAnswer | None] = {}
+        results: dict[str, HumanAnswer | None] = {}
         with self._change() as connection:
             for name in names:
                 row = connection.execute("select number from requests where name = ?", (name,)).fetchone()
-                found[name] = None if row is None else self._given(row[0])
-                if found[name] is None:
+                results[name] = None if row is None else self._given(row[0])
+                if results[name] is None:
                     connection.execute("update requests set state = 'expired' where name = ?", (name,))
-        return found
+        return results
 
     def version(self) -> int:
         """A number that changes whenever another connection has written; costs microseconds."""
@@ -342,11 +342,11 @@ class AnswerQueue:
             os.close(descriptor)
         return False
 
-    def standings(self, state: State, *, most: int = -1) -> list[QueueStatus]:
+    def standings(self, state: State, *, limit: int = -1) -> list[QueueStatus]:
         """The requests in a state: waiting ones oldest first, others latest first."""
         order = "asked, number" if state == "waiting" else "number desc"
         query = f"select {_STATUS_COLUMNS} from requests where state = ? order by {order} limit ?"
-        return [QueueStatus(*row) for row in self._rows(query, state, most)]
+        return [QueueStatus(*row) for row in self._rows(query, state, limit)]
 
     def counts(self) -> dict[str, int]:
         """How many requests are in each state."""
@@ -370,11 +370,11 @@ class AnswerQueue:
             if row is None:
                 return None
             standing = QueueStatus(*row[:9])
-            posed = PendingQuestion.from_record(standing.conversation, standing.role, standing.ordinal, *row[9:])
-            return standing, posed, self._given(standing.number)
+            record = PendingQuestion.from_record(standing.conversation, standing.role, standing.ordinal, *row[9:])
+            return standing, record, self._given(standing.number)
 
     def answer(
-        self, name: str, submission: str, text: str, calls: Sequence[tuple[str, str]] = (), who: str = ""
+        self, name: str, submission: str, text: str, calls: Sequence[tuple[str, str]] = (), person: str = ""
     ) -> Receipt:
         """Take a submission. The same one again changes nothing and has the same receipt.
 
@@ -396,10 +396,10 @@ class AnswerQueue:
             if state in ("withdrawn", "expired"):
                 return "withdrawn" if state == "withdrawn" else "expired"
             counts = state == "waiting"
-            said = orjson.dumps([list(map(strip_surrogates, call)) for call in calls]).decode()
+            decode = orjson.dumps([list(map(strip_surrogates, call)) for call in calls]).decode()
             connection.execute(
                 "insert into submissions (name, request, text, calls, who, at, counts) values (?, ?, ?, ?, ?, ?, ?)",
-                (submission, number, strip_surrogates(text), said, strip_surrogates(who), self._clock(), counts),
+                (submission, number, strip_surrogates(text), decode, strip_surrogates(person), self._clock(), counts),
             )
             if counts:
                 connection.execute("update requests set state = 'answered' where number = ?", (number,))
@@ -444,5 +444,5 @@ class AnswerQueue:
 
 
 def _answer_from_row(row: Sequence[Any]) -> HumanAnswer:
-    text, calls, who, at = row
-    return HumanAnswer(text, tuple((name, arguments) for name, arguments in orjson.loads(calls)), who, at)
+    text, calls, person, at = row
+    return HumanAnswer(text, tuple((name, arguments) for name, arguments in orjson.loads(calls)), person, at)

@@ -50,12 +50,12 @@ def find_inline_mapping(name: str) -> InlineMapping | None:
 
 
 def _reject_duplicate_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found = dict(pairs)
-    if len(found) < len(pairs):
+    mapping = dict(pairs)
+    if len(mapping) < len(pairs):
         names = [name for name, _ in pairs]
         twice = next(name for name in names if names.count(name) > 1)
         raise ValueError(f"the key '{twice}' is given twice; leave one of the two out")
-    return found
+    return mapping
 
 
 # Kinds whose place is a file or folder: "@" and ":" are ordinary characters there.
@@ -166,8 +166,8 @@ def is_secret_header(name: str, value: str) -> bool:
 def _refuse_in_mapping(kind: str, value: object) -> None:
     """Refuse keys in URLs and headers, wherever in a mapping they stand."""
     for name, inner in value.items() if isinstance(value, dict) else ():
-        if name == "url" and isinstance(inner, str) and (found := secret_in_url(inner)):
-            raise ConfigurationError(f"a model of kind '{kind}': its url {found}; {USE_VARIABLE_ADVICE}")
+        if name == "url" and isinstance(inner, str) and (secret := secret_in_url(inner)):
+            raise ConfigurationError(f"a model of kind '{kind}': its url {secret}; {USE_VARIABLE_ADVICE}")
         for header, text in inner.items() if name == "headers" and isinstance(inner, dict) else ():
             if isinstance(text, str) and is_secret_header(header, text):
                 raise ConfigurationError(
@@ -180,7 +180,7 @@ def describe_value(value: object) -> str:
     """What was found in the place of another value, for a message; of a mapping its names alone: it may hold a key."""
     if isinstance(value, dict):
         return f"a mapping of {', '.join(map(str, value))[:200] or 'nothing'}"
-    if isinstance(value, list) and any(isinstance(one, dict | list) for one in value):
+    if isinstance(value, list) and any(isinstance(item, dict | list) for item in value):
         return f"a list of {len(value)}"
     return repr(value)
 
@@ -202,12 +202,12 @@ def _has_login_in_address(kind: str, rest: str) -> bool:
             break
     # Readers of URLs leave out blanks and take wide forms for the plain ones.
     plain = re.sub("[\x00-\x20\x7f]", "", unicodedata.normalize("NFKC", plain))
-    found = _URL.match(plain)
-    if found is None:
+    match = _URL.match(plain)
+    if match is None:
         if kind in _PATH_KINDS:
             return False
         return _WITHOUT_SCHEME.match(plain) is not None
-    address = re.split(r"[/\\]", plain[found.end() :], maxsplit=1)[0]
+    address = re.split(r"[/\\]", plain[match.end() :], maxsplit=1)[0]
     host = re.split("[?#]", address, maxsplit=1)[0]
     if "@" in host:
         return True

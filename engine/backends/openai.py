@@ -63,7 +63,7 @@ class OpenAIBackend(EndpointBackend):
     def __init__(
         self,
         clock: Clock,
-        place: EndpointAddress,
+        address: EndpointAddress,
         asking: EndpointOptions | None = None,
         form: str = "schema",
         *,
@@ -74,19 +74,19 @@ class OpenAIBackend(EndpointBackend):
         reading: str = "echo",
         reasoning: Mapping[str, Any] | None = None,
     ) -> None:
-        super().__init__(clock, place, asking, form)
+        super().__init__(clock, address, asking, form)
         self._reasoning = reasoning or {}
         self._token_ids = token_ids
         self._send_seed, self._tokens_field = send_seed, tokens_field
         self._cache_key, self._way = cache_key, LIKELIHOOD_METHODS[reading]
         self._schemas: dict[bytes, Any] = {}  # as they are sent, by the sampling that has them
 
-    def _own_headers(self, place: EndpointAddress) -> dict[str, str]:
+    def _own_headers(self, address: EndpointAddress) -> dict[str, str]:
         """Return the header that holds the key: Azure has one of its own."""
-        if not place.key:
+        if not address.key:
             return {}
-        host = (URL(place.base_url).host or "").lower()
-        return {"api-key": place.key} if host.endswith(_AZURE) else {"Authorization": f"Bearer {place.key}"}
+        host = (URL(address.base_url).host or "").lower()
+        return {"api-key": address.key} if host.endswith(_AZURE) else {"Authorization": f"Bearer {address.key}"}
 
     def _call_url(self, *, streaming: bool) -> str:
         return f"{self.base_url}/chat/completions"
@@ -201,7 +201,7 @@ def _without_max_length(schema: Any) -> Any:
         return {
             name: _without_max_length(value) for name, value in schema.items() if not (bounded and name == "maxLength")
         }
-    return [_without_max_length(one) for one in schema] if isinstance(schema, list) else schema
+    return [_without_max_length(item) for item in schema] if isinstance(schema, list) else schema
 
 
 def _optional_settings(sampling: Sampling) -> dict[str, float]:
@@ -215,12 +215,12 @@ def _optional_settings(sampling: Sampling) -> dict[str, float]:
 
 def build(spec: ModelSpec, clock: Clock) -> Backend:
     """Build a model of an OpenAI-compatible endpoint from its name."""
-    place = resolve_endpoint(spec, _SERVICE)
-    is_public = place.base_url == _SERVICE.url
+    address = resolve_endpoint(spec, _SERVICE)
+    is_public = address.base_url == _SERVICE.url
     usual = "max_completion_tokens" if is_public else "max_tokens"  # which that API's reasoning models do not take
     return OpenAIBackend(
         clock,
-        place,
+        address,
         EndpointOptions.of(spec),
         spec.one_of("json", (*_NEXT_FORM, PROMPT_ONLY), "schema"),
         send_seed=spec.take("seed", "on") != "off",

@@ -58,12 +58,14 @@ def read_completion(answer: Any, redact: Redactor, *, tools: bool = False, token
 
 
 def _find_choice(choices: Any) -> Any:
-    return choices[0] if len(choices) == 1 else next((one for one in choices if not one.get("index")), choices[0])
+    return (
+        choices[0] if len(choices) == 1 else next((choice for choice in choices if not choice.get("index")), choices[0])
+    )
 
 
 def _parse_token_pieces(data: Any) -> Pieces | None:
     """Return the tokens of an answer, where the endpoint gives them (vLLM does, asked by ``return_token_ids``)."""
-    if not isinstance(data, list) or not all(isinstance(one, int) and 0 <= one < 2**31 for one in data):
+    if not isinstance(data, list) or not all(isinstance(item, int) and 0 <= item < 2**31 for item in data):
         return None
     return [(True, data)] if data else None
 

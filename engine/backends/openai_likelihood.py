@@ -28,16 +28,16 @@ def parse_echo(data: bytes, before: str, continuation: str, label: str, redact: 
     """Return the likelihood of ``continuation`` in the echo of ``before + continuation``."""
     with _likelihood_errors("echo with logprobs", data, label, redact):
         answer = parse_json(data, label)
-        told = answer["choices"][0]["logprobs"]
-        tokens, values = told["tokens"], told["token_logprobs"]
-        tops = told.get("top_logprobs") or [None] * len(tokens)
+        logprobs = answer["choices"][0]["logprobs"]
+        tokens, values = logprobs["tokens"], logprobs["token_logprobs"]
+        tops = logprobs.get("top_logprobs") or [None] * len(tokens)
         usage = parse_usage(answer.get("usage"), redact)
         counted = isinstance(answer.get("usage"), dict) and "completion_tokens" in answer["usage"] and not usage.note
         generated = usage.completion if counted else 1  # what the endpoint had to say itself stands at the end
         count = len(tokens) - generated
         if count < 1 or not len(tokens) == len(values) == len(tops):
             raise ValueError("no log-probabilities of the prompt")
-        offsets: Sequence[int] = told["text_offset"]
+        offsets: Sequence[int] = logprobs["text_offset"]
         likelihood = read_continuation(tokens[:count], values, tops, offsets, before, continuation)
         return usage._replace(prompt=usage.prompt or count, completion=generated).completion_with(
             "", likelihoods=[likelihood]
@@ -45,13 +45,13 @@ def parse_echo(data: bytes, before: str, continuation: str, label: str, redact: 
 
 
 @contextmanager
-def _likelihood_errors(asked: str, data: bytes, label: str, redact: Redactor) -> Iterator[None]:
+def _likelihood_errors(option: str, data: bytes, label: str, redact: Redactor) -> Iterator[None]:
     """Raise ``Rejected`` if an answer to what was ``asked`` does not hold the log-probabilities of the prompt."""
     try:
         yield
     except FORMAT_ERRORS as error:
-        what = f"the endpoint does not give the log-probabilities of a prompt ({asked})"
-        raise answer_error(what, label, redact, data, error, Rejected) from None
+        problem = f"the endpoint does not give the log-probabilities of a prompt ({option})"
+        raise answer_error(problem, label, redact, data, error, Rejected) from None
 
 
 def read_continuation(
@@ -90,12 +90,12 @@ def _first_token_index(tokens: Sequence[str], offsets: Sequence[int], before: st
     """Return the index of the continuation's first token; raise ValueError if the tokens are not the prompt's."""
     prompt = before + continuation
     for bare in (str, _without_blanks):  # some endpoints drop the blank that a token begins with
-        whole, wanted, spelled = bare(prompt), len(bare(continuation)), ""
+        whole, length, spelled = bare(prompt), len(bare(continuation)), ""
         for index in reversed(range(len(tokens))):
             spelled = bare(tokens[index]) + spelled
             if not whole.endswith(spelled):
                 break
-            if len(spelled) >= wanted:
+            if len(spelled) >= length:
                 while bare is not str and index and not tokens[index - 1].strip() and not before[-1:].isspace():
                     index -= 1  # blanks of the continuation's own that are tokens of their own
                 while index > 1 and not tokens[index - 1] and not spelled.isascii():
@@ -166,27 +166,27 @@ def parse_prompt_logprobs(data: bytes, before: str, continuation: str, label: st
         tokens: list[str] = []
         values: list[Any] = []
         tops: list[dict[str, Any] | None] = []
-        for place, id_ in zip(places, ids, strict=True):
+        for likely, id_ in zip(places, ids, strict=True):
             # Without ids: the prompt's own token stands before the likelier ones.
-            own = None if not place else place[str(id_) if id_ is not None else next(iter(place))]
+            own = None if not likely else likely[str(id_) if id_ is not None else next(iter(likely))]
             tokens.append("" if own is None else require_text(own["decoded_token"]))
             values.append(None if own is None else own["logprob"])
-            tops.append({name: one["logprob"] for name, one in place.items()} if place else None)
+            tops.append({name: candidate["logprob"] for name, candidate in likely.items()} if likely else None)
         return _likelihood_completion(answer.get("usage"), tokens, values, tops, before, continuation, redact)
 
 
 def parse_generated(data: bytes, before: str, continuation: str, label: str, redact: Redactor) -> Completion:
     """Return the likelihood of ``continuation`` from SGLang's (log-probability, id, text) of each token."""
     with _likelihood_errors("return_logprob", data, label, redact):
-        told = parse_json(data, label)["meta_info"]
-        listed = told["input_token_logprobs"]
+        meta = parse_json(data, label)["meta_info"]
+        listed = meta["input_token_logprobs"]
         tokens = [require_text(text) for _, _, text in listed]
         values = [value for value, _, _ in listed]
-        likeliest = told.get("input_top_logprobs") or [None] * len(listed)
-        tops = [{str(id_): value for value, id_, _ in place} if place else None for place in likeliest]
+        likeliest = meta.get("input_top_logprobs") or [None] * len(listed)
+        tops = [{str(id_): value for value, id_, _ in likely} if likely else None for likely in likeliest]
         if len(tops) != len(tokens):
             raise ValueError("no log-probabilities of the prompt")
-        return _likelihood_completion(told, tokens, values, tops, before, continuation, redact)
+        return _likelihood_completion(meta, tokens, values, tops, before, continuation, redact)
 
 
 def _likelihood_completion(

@@ -54,7 +54,7 @@ class PoolFile(BaseModel):
     def _names_alone(cls, entries: Any) -> Any:
         if not isinstance(entries, list):
             return entries
-        return [{"model": one} if isinstance(one, str) else one for one in entries]
+        return [{"model": entry} if isinstance(entry, str) else entry for entry in entries]
 
 
 @dataclass(slots=True)
@@ -75,17 +75,17 @@ def build(spec: ModelSpec, clock: Clock) -> Backend:
 
     path = Path(spec.where)
     members = []
-    for place, entry in enumerate(read_pool(path).members):
+    for index, entry in enumerate(read_pool(path).members):
         try:
             name = with_absolute_path(entry.model, path.parent)
             member = ModelSpec.parse(name)
             foreign = sorted(set(_POOL_OPTIONS) & member.options.keys())
             if foreign or member.kind == spec.kind:
-                what = f"{', '.join(foreign)} belongs into the pool's own name" if foreign else "a pool has no pools"
-                raise ConfigurationError(what)
+                problem = f"{', '.join(foreign)} belongs into the pool's own name" if foreign else "a pool has no pools"
+                raise ConfigurationError(problem)
             built = build_member(name, clock)
         except ConfigurationError as error:
-            raise ConfigurationError(f"{path}: members.{place}: {error}") from None
+            raise ConfigurationError(f"{path}: members.{index}: {error}") from None
         governed = built if isinstance(built, RetryingBackend) else None
         inner, limits = (governed.inner, governed.limits) if governed else (built, Limits(clock))
         inner.label = spec.label
@@ -101,8 +101,8 @@ def read_pool(path: Path) -> PoolFile:
         return PoolFile.model_validate(read_yaml(path))
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
-        where = ".".join(str(one) for one in first["loc"]) or "file"
-        raise ConfigurationError(f"{path}: {where}: {first['msg']}; expected members: [MODEL, …]") from None
+        field = ".".join(str(part) for part in first["loc"]) or "file"
+        raise ConfigurationError(f"{path}: {field}: {first['msg']}; expected members: [MODEL, …]") from None
 
 
 class PoolBackend(Backend):
@@ -113,8 +113,8 @@ class PoolBackend(Backend):
 
     def __init__(self, members: list[PoolMember]) -> None:
         self.members = members
-        self.reads_one = any(one.backend.reads_one for one in members)
-        self.continues_text = all(one.backend.continues_text for one in members)
+        self.reads_one = any(member.backend.reads_one for member in members)
+        self.continues_text = all(member.backend.continues_text for member in members)
 
     async def __aenter__(self) -> Backend:
         async with AsyncExitStack() as opened:
@@ -153,10 +153,10 @@ class PoolBackend(Backend):
 
     async def generate(self, request: Request) -> Completion:
         tokens = estimated_tokens(request)
-        return await self._ask(request.affinity, tokens, lambda one: one.generate(request), request.on_restart)
+        return await self._ask(request.affinity, tokens, lambda member: member.generate(request), request.on_restart)
 
     async def read(self, reading: Reading) -> Completion:
-        return await self._ask(reading.context, estimated_tokens(reading), lambda one: one.read(reading), None)
+        return await self._ask(reading.context, estimated_tokens(reading), lambda member: member.read(reading), None)
 
     async def _ask(
         self,
@@ -210,7 +210,7 @@ class PoolBackend(Backend):
         """Return the error of the last member that failed, as that of all of them."""
         error.absent = absent and not isinstance(error, AccountBlocked)
         if error.retry_after is not None:
-            pauses = [one.limits.paused for one in self.members if one.blocked is None]
+            pauses = [member.limits.paused for member in self.members if member.blocked is None]
             error.retry_after = min([error.retry_after, *pauses])
         return error
 
@@ -223,9 +223,9 @@ class PoolBackend(Backend):
     @staticmethod
     def _next(left: list[PoolMember]) -> PoolMember:
         """The first that would take a call now; if none would, the one that is there and paused for the least time."""
-        there = [one for one in left if one.limits.breaker is None or not one.limits.breaker.open]
-        waiting = min(there or left, key=lambda one: one.limits.paused)
-        return next((one for one in left if one.limits.free), waiting)
+        there = [member for member in left if member.limits.breaker is None or not member.limits.breaker.open]
+        waiting = min(there or left, key=lambda member: member.limits.paused)
+        return next((member for member in left if member.limits.free), waiting)
 
     def statistics(self) -> dict[str, Any]:
         """The sums, and each member's counters under ``members``."""

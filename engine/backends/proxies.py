@@ -46,23 +46,23 @@ class Proxies:
     def of(self, url: str) -> Proxy | None:
         """Return the proxy that a request to this URL goes through."""
         parts = urlsplit(url)
-        place = parts.scheme.lower(), parts.netloc.rpartition("@")[2].lower()
-        if place not in self._chosen:
-            self._chosen[place] = self._choose(*place)
-        return self._chosen[place]
+        host = parts.scheme.lower(), parts.netloc.rpartition("@")[2].lower()
+        if host not in self._chosen:
+            self._chosen[host] = self._choose(*host)
+        return self._chosen[host]
 
-    def _choose(self, scheme: str, place: str) -> Proxy | None:
+    def _choose(self, scheme: str, host: str) -> Proxy | None:
         name = scheme if scheme in self._named else "all"
-        if name not in self._named or is_exempt(scheme, place, self._exempt):
+        if name not in self._named or is_exempt(scheme, host, self._exempt):
             return None
-        return _parse_proxy(self._named[name], f"{name}_proxy", place)
+        return _parse_proxy(self._named[name], f"{name}_proxy", host)
 
 
-def is_exempt(scheme: str, place: str, exempt: str) -> bool:
+def is_exempt(scheme: str, address: str, exempt: str) -> bool:
     """Return whether ``no_proxy`` names a host with its port: by its name, a domain above it, its address, its network
     or ``*``; an entry with a port holds for that port alone.
     """
-    parts = urlsplit(f"//{place}")
+    parts = urlsplit(f"//{address}")
     host, port = (parts.hostname or "").rstrip("."), parts.port or _PORTS.get(scheme)
     for entry in exempt.replace(",", " ").lower().split():
         name, own = _host_and_port(entry)
@@ -94,7 +94,7 @@ def _matches(host: str, entry: str) -> bool:
         return False
 
 
-def _parse_proxy(value: str, variable: str, place: str) -> Proxy:
+def _parse_proxy(value: str, variable: str, default_host: str) -> Proxy:
     """Return the proxy that a variable names. No message repeats its value."""
     parts = urlsplit(value if "://" in value else f"http://{value}")
     try:
@@ -102,16 +102,16 @@ def _parse_proxy(value: str, variable: str, place: str) -> Proxy:
     except ValueError:
         host = port = None
     if parts.scheme not in _PORTS or not host:
-        what = f"names a {parts.scheme} proxy" if host else "is no URL of a proxy"
+        problem = f"names a {parts.scheme} proxy" if host else "is no URL of a proxy"
         raise ConfigurationError(
-            f"the environment variable {variable} {what}, and {place} would be asked through it; name a proxy that "
-            "begins with http:// or https://, unset the variable, or add the host to no_proxy"
+            f"the environment variable {variable} {problem}, and {default_host} would be asked through it; name a proxy "
+            "that begins with http:// or https://, unset the variable, or add the host to no_proxy"
         )
-    shown = f"[{host}]" if ":" in host else host
+    host_text = f"[{host}]" if ":" in host else host
     login = ""
     if parts.username is not None:
         login = f"Basic {_login(parts.username, parts.password or '')}"
-    return Proxy(f"{parts.scheme}://{shown}:{port or _PORTS[parts.scheme]}", variable, login)
+    return Proxy(f"{parts.scheme}://{host_text}:{port or _PORTS[parts.scheme]}", variable, login)
 
 
 def proxy_secrets() -> Iterator[str]:

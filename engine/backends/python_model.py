@@ -41,13 +41,13 @@ class FunctionBackend(Backend):
         """Call the function. What it raises becomes ``Rejected``; if it takes too long, ``TimedOut``."""
         began = self._clock.now()
         messages = [message.to_openai() for message in request.messages]
-        how, data = await self._computer.run(self._function, (messages,), self._timeout)
+        outcome, data = await self._computer.run(self._function, (messages,), self._timeout)
         value = orjson.loads(data)
         name = getattr(self._function, "__name__", type(self._function).__name__)
-        if how != COMPUTED:
-            said = f"{name}: {value['type']}: {value['message']} (at {value['at']})"
-            late = (how, data) == timeout_result(self._function, self._timeout)
-            raise (TimedOut if late else Rejected)(said, model=self.label)
+        if outcome != COMPUTED:
+            problem = f"{name}: {value['type']}: {value['message']} (at {value['at']})"
+            late = (outcome, data) == timeout_result(self._function, self._timeout)
+            raise (TimedOut if late else Rejected)(problem, model=self.label)
         if not isinstance(value, str):
             raise Rejected(f"{name} returned {type(value).__name__}; a model's answer is text", model=self.label)
         completion = Completion(value, latency=self._clock.now() - began)
@@ -62,21 +62,21 @@ def build(spec: ModelSpec, clock: Clock) -> Backend:
     if callable(named) and not inspect.isclass(named):
         return _function_backend(named, spec, clock)
     kinds = {
-        name: one
-        for name, one in vars(module).items()
-        if inspect.isclass(one) and issubclass(one, Backend) and one.__module__ == module.__name__
+        name: value
+        for name, value in vars(module).items()
+        if inspect.isclass(value) and issubclass(value, Backend) and value.__module__ == module.__name__
     }
-    wanted = [spec.fragment] if spec.fragment else list(kinds)
-    if len(wanted) != 1 or wanted[0] not in kinds:
-        functions = [name for name, one in vars(module).items() if inspect.isfunction(one) and name[0] != "_"
-                     and one.__module__ == module.__name__]  # fmt: skip
-        found = ", ".join(kinds) or "none"
+    names = [spec.fragment] if spec.fragment else list(kinds)
+    if len(names) != 1 or names[0] not in kinds:
+        functions = [name for name, value in vars(module).items() if inspect.isfunction(value) and name[0] != "_"
+                     and value.__module__ == module.__name__]  # fmt: skip
+        kinds_text = ", ".join(kinds) or "none"
         also = f", and the function{'s' * (len(functions) > 1)} {', '.join(functions)}" if functions else ""
         raise ConfigurationError(
             f"model '{spec.text}': expected a subclass of viva.Backend in {spec.where}, named by #NAME where there are "
-            f"several, or a function of the messages named by #NAME; found {found}{also}"
+            f"several, or a function of the messages named by #NAME; found {kinds_text}{also}"
         )
-    kind = kinds[wanted[0]]
+    kind = kinds[names[0]]
     if inspect.isabstract(kind):
         raise ConfigurationError(f"model '{spec.text}': {kind.__name__} lacks `async def generate(self, request)`")
     try:
@@ -88,8 +88,8 @@ def build(spec: ModelSpec, clock: Clock) -> Backend:
     except VivaError:
         raise
     except Exception as error:
-        said = f"{type(error).__name__}: {error} (at {user_frame(error)})"
-        raise ConfigurationError(f"model '{spec.text}': making {kind.__name__} raised {said}") from error
+        message = f"{type(error).__name__}: {error} (at {user_frame(error)})"
+        raise ConfigurationError(f"model '{spec.text}': making {kind.__name__} raised {message}") from error
 
 
 def _function_backend(function: Callable[..., Any], spec: ModelSpec, clock: Clock) -> Backend:

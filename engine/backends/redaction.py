@@ -42,11 +42,11 @@ class _Spelling:
         # What stands in every text that holds this spelling, or holds it as it stands where all may be escaped.
         self.probe = self.text if escaped == text else max(_ALPHANUMERIC_RUN.findall(self.text), key=len, default="")
         self.hides = escaped == text
-        self._characters = [(one, folded, one in escaped) for one in text]
+        self._characters = [(character, folded, character in escaped) for character in text]
         self._whole = whole
         self.first = {text[0]} | ({text[0].lower(), text[0].upper()} if folded else set())
         self.first |= set(_MARKS) if text[0] in escaped else set()
-        self.longest = sum(_LONGEST_ESCAPE if one in escaped else 1 for one in text)
+        self.longest = sum(_LONGEST_ESCAPE if character in escaped else 1 for character in text)
 
     # Compiled where one is needed: most backends never see their key come back.
     @cached_property
@@ -58,7 +58,7 @@ class _Spelling:
     @cached_property
     def steps(self) -> list[re.Pattern[str]]:
         """What each of its characters matches."""
-        return [re.compile(_forms(*one)) for one in self._characters]
+        return [re.compile(_forms(*character)) for character in self._characters]
 
     def may_begin(self, text: str, at: int) -> bool:
         """Whether this spelling may begin at a place in a text of which the rest is still to come."""
@@ -67,14 +67,14 @@ class _Spelling:
         reached = {at}  # several places: of a key with a "u", both r"\u" and r"\u0075" may be this character
         for step in self.steps:
             ends = set[int]()
-            for place in reached:
-                if text[place] not in _MARKS:
-                    ends |= {place + 1} if step.match(text, place) else set()
-                elif len(text) - place < _LONGEST_ESCAPE:
+            for position in reached:
+                if text[position] not in _MARKS:
+                    ends |= {position + 1} if step.match(text, position) else set()
+                elif len(text) - position < _LONGEST_ESCAPE:
                     return True  # perhaps an escape of which only the beginning has come
                 else:
-                    last = place + _LONGEST_ESCAPE
-                    ends.update(end for end in range(place + 1, last + 1) if step.fullmatch(text, place, end))
+                    last = position + _LONGEST_ESCAPE
+                    ends.update(end for end in range(position + 1, last + 1) if step.fullmatch(text, position, end))
             if len(text) in ends:
                 return True
             if not ends:
@@ -82,12 +82,12 @@ class _Spelling:
             reached = ends
         return False
 
-    def masked_if_whole(self, found: re.Match[str]) -> str:
+    def masked_if_whole(self, match: re.Match[str]) -> str:
         """The mask for a match, but the match itself if what comes behind the text may belong to it: the semicolon of
         an entity.
         """
-        is_open = "&" in found[0][-_LONGEST_ESCAPE:] and not found[0].endswith(";")
-        return found[0] if is_open and found.end() == len(found.string) else MASK
+        is_open = "&" in match[0][-_LONGEST_ESCAPE:] and not match[0].endswith(";")
+        return match[0] if is_open and match.end() == len(match.string) else MASK
 
 
 class Redactor:
@@ -97,18 +97,18 @@ class Redactor:
         self.key = key or ""
         self._spoken = len(self.key) >= _SHORTEST_IN_ANSWERS and not _WORDS.fullmatch(self.key)
         self._spellings = _spellings(self.key, self._spoken) if self.key else []
-        self._shortest = min((len(one.text) for one in self._spellings), default=0)
-        self.longest = max((one.longest for one in self._spellings), default=0)
+        self._shortest = min((len(spelling.text) for spelling in self._spellings), default=0)
+        self.longest = max((spelling.longest for spelling in self._spellings), default=0)
         self._by_first: dict[str, list[_Spelling]] = {}
-        for one in self._spellings:
-            for character in one.first:
-                self._by_first.setdefault(character, []).append(one)
+        for spelling in self._spellings:
+            for character in spelling.first:
+                self._by_first.setdefault(character, []).append(spelling)
         self._first = re.compile(f"[{re.escape(''.join(self._by_first))}]") if self._by_first else None
 
     def __call__(self, text: str) -> str:
         """A text of any origin and any length without the key."""
-        for one in self._suspected(text):
-            text = one.pattern.sub(MASK, text)
+        for spelling in self._suspected(text):
+            text = spelling.pattern.sub(MASK, text)
         return text
 
     def answer(self, text: str) -> str:
@@ -121,8 +121,8 @@ class Redactor:
 
     def cut(self, text: str, longest: int) -> str:
         """The beginning of a text, without the key: the part of a key that a cut leaves is not found any more."""
-        shown = self(text[:_LONGEST_QUOTED])
-        return (shown if len(text) <= _LONGEST_QUOTED else shown[: self.begins_at(shown)])[:longest]
+        redacted = self(text[:_LONGEST_QUOTED])
+        return (redacted if len(text) <= _LONGEST_QUOTED else redacted[: self.begins_at(redacted)])[:longest]
 
     def stream(self, hand_on: Callable[[str], None]) -> RedactedStream:
         """A receiver for pieces of an answer, which hands them on without the key."""
@@ -133,9 +133,9 @@ class Redactor:
         nowhere."""
         if self._first is None:
             return len(text)
-        for found in self._first.finditer(text, max(0, len(text) - self.longest)):
-            at = found.start()
-            if any(one.may_begin(text, at) for one in self._by_first[found[0]]):
+        for match in self._first.finditer(text, max(0, len(text) - self.longest)):
+            at = match.start()
+            if any(spelling.may_begin(text, at) for spelling in self._by_first[match[0]]):
                 return at
         return len(text)
 
@@ -146,13 +146,15 @@ class Redactor:
         marked = any(mark in text for mark in _MARKS) or (" " in self.key and "+" in text)
         lowered = text.lower()
         return [
-            one for one in self._spellings if one.probe in (lowered if one.folded else text) or (marked and one.hides)
+            spelling
+            for spelling in self._spellings
+            if spelling.probe in (lowered if spelling.folded else text) or (marked and spelling.hides)
         ]
 
     def _begun(self, text: str) -> str:
         """A text of which more is to come: a key that may go on stays as it is, for ``begins_at`` to hold back."""
-        for one in self._suspected(text):
-            text = one.pattern.sub(one.masked_if_whole, text)
+        for spelling in self._suspected(text):
+            text = spelling.pattern.sub(spelling.masked_if_whole, text)
         return text
 
 
@@ -164,17 +166,17 @@ class MultiRedactor(Redactor):
         self.key = self._each[0].key if self._each else ""
 
     def __call__(self, text: str) -> str:
-        for one in self._each:
-            text = one(text)
+        for redactor in self._each:
+            text = redactor(text)
         return text
 
     def answer(self, text: str) -> str:
-        for one in self._each:
-            text = one.answer(text)
+        for redactor in self._each:
+            text = redactor.answer(text)
         return text
 
     def begins_at(self, text: str) -> int:
-        return min((one.begins_at(text) for one in self._each), default=len(text))
+        return min((redactor.begins_at(text) for redactor in self._each), default=len(text))
 
     def stream(self, hand_on: Callable[[str], None]) -> RedactedStream:
         return _MultiRedactedStream(self._each, hand_on)
@@ -207,8 +209,8 @@ class RedactedStream:
     def finish(self) -> None:
         """No more pieces come."""
         if self._held:
-            held, self._held = self._redactor(self._held), ""
-            self._hand_on(held)
+            buffered, self._held = self._redactor(self._held), ""
+            self._hand_on(buffered)
 
 
 class _MultiRedactedStream(RedactedStream):
@@ -216,8 +218,8 @@ class _MultiRedactedStream(RedactedStream):
 
     def __init__(self, each: Sequence[Redactor], hand_on: Callable[[str], None]) -> None:
         self._chain: list[RedactedStream] = []
-        for one in each:
-            self._chain.append(RedactedStream(one, hand_on))
+        for redactor in each:
+            self._chain.append(RedactedStream(redactor, hand_on))
             hand_on = self._chain[-1].feed
         self._first = hand_on
 
@@ -225,8 +227,8 @@ class _MultiRedactedStream(RedactedStream):
         self._first(piece)
 
     def finish(self) -> None:
-        for one in reversed(self._chain):  # each hands what it held on to the next
-            one.finish()
+        for stream in reversed(self._chain):  # each hands what it held on to the next
+            stream.finish()
 
 
 def is_usable_key(key: str) -> bool:
@@ -237,10 +239,10 @@ def is_usable_key(key: str) -> bool:
 def _spellings(key: str, secret: bool) -> list[_Spelling]:
     once = _base64_fragments(key)
     twice = dict.fromkeys(outer for inner in once for outer in _base64_fragments(inner))
-    found = [_Spelling(key, folded=secret, whole=not secret)]
+    spellings = [_Spelling(key, folded=secret, whole=not secret)]
     if 2 * len(key) >= _SHORTEST_FRAGMENT:
-        found.append(_Spelling(key.encode().hex(), "", folded=True))
-    return found + [_Spelling(one, "+/_-") for one in (*once, *twice)]
+        spellings.append(_Spelling(key.encode().hex(), "", folded=True))
+    return spellings + [_Spelling(form, "+/_-") for form in (*once, *twice)]
 
 
 @cache
@@ -252,7 +254,7 @@ def _forms(character: str, folded: bool, escaped: bool) -> str:
     plain = f"[{re.escape(''.join(cases))}]" if len(cases) > 1 else re.escape(character)
     if not escaped:
         return plain
-    numbers = [ord(one) for one in cases]
+    numbers = [ord(case) for case in cases]
     hexadecimal = "|".join(
         "".join(digit if digit.isdigit() else f"[{digit}{digit.upper()}]" for digit in f"{number:02x}")
         for number in numbers

@@ -151,8 +151,8 @@ def _breaker(backend: Backend, clock: Clock, publish: EventSink | None, patience
 
     def changed(error: BackendError | None) -> None:
         if publish is not None and error is not None:
-            said = str(error).removeprefix(f"{error.model}: ")
-            publish(EndpointLost(clock.wall(), "", backend.label, said))
+            message = str(error).removeprefix(f"{error.model}: ")
+            publish(EndpointLost(clock.wall(), "", backend.label, message))
         elif publish is not None:
             publish(EndpointBack(clock.wall(), "", backend.label))
 
@@ -186,16 +186,16 @@ def with_absolute_path(text: str, folder: Path = Path()) -> str:
     """
     refuse_credentials(text)
     kind, _, rest = text.partition(":")
-    where, mark, options = rest.partition("?")
+    path, mark, options = rest.partition("?")
     facts = _facts(kind)
-    where, hash_, fragment = where.partition("#") if facts.has_fragment else (where, "", "")
-    if not facts.is_path or not where or find_inline_mapping(text) is not None:
+    path, hash_, fragment = path.partition("#") if facts.has_fragment else (path, "", "")
+    if not facts.is_path or not path or find_inline_mapping(text) is not None:
         return text
-    if kind == "hf" and not (folder / Path(where).expanduser()).is_dir():  # a name on the hub
+    if kind == "hf" and not (folder / Path(path).expanduser()).is_dir():  # a name on the hub
         return text
-    if kind == "http" and where.startswith("//"):  # a URL, which is refused as such
+    if kind == "http" and path.startswith("//"):  # a URL, which is refused as such
         return text
-    return f"{kind}:{(folder / Path(where).expanduser()).resolve()}{hash_}{fragment}{mark}{options}"
+    return f"{kind}:{(folder / Path(path).expanduser()).resolve()}{hash_}{fragment}{mark}{options}"
 
 
 def _facts(kind: str) -> KindFacts:
@@ -206,8 +206,8 @@ def fingerprint(text: str) -> str | None:
     """Return a file's size and a hash of both of its ends, to tell it from another of its name."""
     spec = ModelSpec.parse(text)
     if spec.kind == "hf":
-        found: str | None = import_module("viva.engine.backends.hf").fingerprint(Path(spec.where))
-        return found
+        model_hash: str | None = import_module("viva.engine.backends.hf").fingerprint(Path(spec.where))
+        return model_hash
     if not _facts(spec.kind).is_hashed:
         return None
     try:
@@ -246,12 +246,12 @@ class BackendPool:
         self,
         clock: Clock,
         publish: EventSink | None = None,
-        given: Mapping[str, Backend] | None = None,
+        backends: Mapping[str, Backend] | None = None,
         patience: float = DEFAULT_PATIENCE,
         chaos: FaultPlan | None = None,
     ) -> None:
         self._clock, self._publish, self._patience, self._chaos = clock, publish, patience, chaos
-        self._given = given or {}
+        self._given = backends or {}
         self._open: dict[str, Backend] = {}
         self._reached: set[str] = set()
         self._closed: dict[str, dict[str, object]] = {}  # the counters of those that were closed

@@ -47,8 +47,8 @@ class ReplayBackend(Backend):
         own = [call for call in calls if call.role == request.role]
         # Equal digests are equal seeds, so the place is the same, in the branch that asks or in the one it continues.
         same = [call for call in own if call.digest == request.digest]
-        place = (request.branch, request.ordinal)
-        matching = same or [call for call in own if (call.branch, call.ordinal) == place]
+        position = (request.branch, request.ordinal)
+        matching = same or [call for call in own if (call.branch, call.ordinal) == position]
         if not matching and number in self._history.broken:
             raise Rejected(
                 f"the record of {request.conversation} is damaged before {request.role} #{request.ordinal}",

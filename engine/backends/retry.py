@@ -88,7 +88,10 @@ class RetryingBackend(BackendWrapper):
     async def read(self, reading: Reading) -> Completion:
         if not self.inner.reads_one or len(reading.continuations) == 1:
             return await self._read(reading)
-        asks = [partial(self._read, replace(reading, continuations=(one,))) for one in reading.continuations]
+        asks = [
+            partial(self._read, replace(reading, continuations=(continuation,)))
+            for continuation in reading.continuations
+        ]
         done = await gather(asks, abandon=True)
         return Completion(
             "",
@@ -129,11 +132,11 @@ class RetryingBackend(BackendWrapper):
             except BackendError as error:
                 if error.retry_after is not None:
                     self._pause(error, error.retry_after)
-                gone = error.absent and self.limits.waits_for_endpoint(error)
-                failures += not gone
+                is_unreachable = error.absent and self.limits.waits_for_endpoint(error)
+                failures += not is_unreachable
                 if not error.retryable or failures >= self._policy.attempts:
                     raise
-                if not gone:
+                if not is_unreachable:
                     await self._back_off(error, failures, seed, conversation)
             if on_restart is not None:
                 on_restart()
@@ -141,11 +144,11 @@ class RetryingBackend(BackendWrapper):
     def _pause(self, error: BackendError, seconds: float) -> None:
         """Hold back all calls, for the endpoint asked for it; raise AccountBlocked if it would outlast patience."""
         until = self._clock.wall() + seconds
-        said = str(error).removeprefix(f"{error.model}: ").rstrip(".")
+        message = str(error).removeprefix(f"{error.model}: ").rstrip(".")
         patience = self._policy.longest_retry_after
         if seconds > patience:
             raise AccountBlocked(
-                f"{said}; it asks not to be called again before {_local_time(until)}, which is "
+                f"{message}; it asks not to be called again before {_local_time(until)}, which is "
                 f"{format_duration(round(seconds))} from now and longer than --wait-for-endpoint ({patience:g} s): "
                 "resume the run then (viva resume), or with a longer --wait-for-endpoint",
                 model=error.model,
@@ -154,7 +157,7 @@ class RetryingBackend(BackendWrapper):
         self.limits.pause(seconds)
         if seconds >= _LONG_PAUSE and until > self._paused_until + 1.0 and self._publish is not None:
             self._paused_until = until
-            self._publish(EndpointPaused(self._clock.wall(), "", self.label, said, until))
+            self._publish(EndpointPaused(self._clock.wall(), "", self.label, message, until))
 
     async def _back_off(self, error: BackendError, failures: int, seed: int, conversation: str) -> None:
         delay = self._policy.delay(failures, seed, error.retry_after)

@@ -103,10 +103,10 @@ class SimulatedBackend(Backend):
         if request.on_text is not None and (text or not calls):
             for piece in text.split(" "):
                 request.on_text(piece + " ")
-        said = len(text)
+        length = len(text)
         if calls:
-            said += sum(len(call.name) + len(call.arguments) for call in calls)
-        return Completion(text, "stop", request.characters // 4, max(1, said // 4), seconds, calls=calls)
+            length += sum(len(call.name) + len(call.arguments) for call in calls)
+        return Completion(text, "stop", request.characters // 4, max(1, length // 4), seconds, calls=calls)
 
     async def read(self, reading: Reading) -> Completion:
         """Options of an item it knows, or recites, are likely where they are right; a text it recites is likely."""
@@ -124,7 +124,7 @@ class SimulatedBackend(Backend):
             # About a token for four characters; a token's surprise is exponential, as natural text's roughly is.
             count = max(1, len(text) // 4)
             mean = 0.7 if (index == right and (knows or recites)) or (right is None and recites) else 2.5
-            logprobs = [mean * math.log(1 - seeds.uniform(digest, index, place) * 0.9999) for place in range(count)]
+            logprobs = [mean * math.log(1 - seeds.uniform(digest, index, token) * 0.9999) for token in range(count)]
             if index == right and (knows or recites):
                 logprobs[0] = -0.05 * (1 + chance[index % len(chance)])
             likelihoods.append(Likelihood(logprobs, index == right and knows))
@@ -162,31 +162,31 @@ class _SchemaFiller:
     def __init__(self) -> None:
         self._left = _MOST_VALUES
 
-    def value(self, schema: Any, *place: Any) -> Any:
+    def value(self, schema: Any, *path: Any) -> Any:
         """Return one value; ``place`` is what it is drawn by."""
         self._left -= 1
         if self._left < 0:
             raise ValueError(f"it asks for more than {_MOST_VALUES:,} values")
-        draw = seeds.uniform("schema", *place)
+        draw = seeds.uniform("schema", *path)
         if "const" in schema:
             return schema["const"]
         if choices := schema.get("enum"):
             return choices[int(draw * len(choices))]
         if alternatives := schema.get("anyOf") or schema.get("oneOf"):
-            return self.value(alternatives[int(draw * len(alternatives))], *place, "of")
+            return self.value(alternatives[int(draw * len(alternatives))], *path, "of")
         kind = schema.get("type", "object" if "properties" in schema else "string")
         match kind if isinstance(kind, str) else kind[0]:
             case "object":
-                return {name: self.value(inner, *place, name) for name, inner in schema.get("properties", {}).items()}
+                return {name: self.value(inner, *path, name) for name, inner in schema.get("properties", {}).items()}
             case "array":
                 count = max(int(schema.get("minItems", 1)), 0)
-                return [self.value(schema.get("items", {}), *place, index) for index in range(count)]
+                return [self.value(schema.get("items", {}), *path, index) for index in range(count)]
             case "integer":
                 low, high = int(schema.get("minimum", 0)), int(schema.get("maximum", schema.get("minimum", 0) + 10))
                 return low + int(draw * (high - low + 1))
             case "number":
-                least = float(schema.get("minimum", 0))
-                return round(least + draw * (float(schema.get("maximum", least + 1)) - least), 3)
+                minimum = float(schema.get("minimum", 0))
+                return round(minimum + draw * (float(schema.get("maximum", minimum + 1)) - minimum), 3)
             case "boolean":
                 return draw < 0.5
             case "null":
@@ -204,16 +204,16 @@ def build(spec: ModelSpec, clock: Clock) -> Backend:
 
 def _parse_traits(spec: ModelSpec) -> dict[str, float]:
     """:raises ConfigurationError: one is not ``name:number``, or not from -1 to 1."""
-    found = {}
+    traits = {}
     for part in filter(None, (spec.take("traits") or "").split(",")):
         name, _, amount = part.partition(":")
         try:
-            found[name.strip()] = float(amount)
+            traits[name.strip()] = float(amount)
         except ValueError:
-            found[name.strip()] = math.nan
-        if not name.strip() or not -1.0 <= found[name.strip()] <= 1.0:
+            traits[name.strip()] = math.nan
+        if not name.strip() or not -1.0 <= traits[name.strip()] <= 1.0:
             raise ConfigurationError(f"{spec.text}: traits: found '{part}', expected NAME:AMOUNT, from -1 to 1")
-    return found
+    return traits
 
 
 _RATES = {"knowledge": 0.7, "memorisation": 0.0, "noise": 0.1, "malformed": 0.0, "fail": 0.0, "throttle": 0.0}

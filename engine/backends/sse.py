@@ -167,9 +167,9 @@ class SseStream:
             self._parse(await self._body.piece())
         return self._ready.popleft()
 
-    def malformed(self, what: str) -> Unavailable:
+    def malformed(self, problem: str) -> Unavailable:
         """Return the error for an event that is not ``what`` the stream may hold."""
-        return Unavailable(f"the stream holds {what}", model=self.label)
+        return Unavailable(f"the stream holds {problem}", model=self.label)
 
     def _parse(self, piece: bytes) -> None:
         self._at_end = not piece
@@ -227,16 +227,16 @@ class JsonRecordStream(SseStream):
         if not piece:
             self._parse(b"")
 
-    def malformed(self, what: str) -> Unavailable:
+    def malformed(self, problem: str) -> Unavailable:
         """As ``SseStream``'s, with the record."""
-        shown = f": {self._endpoint.redact.quote(self.data, 200)}" if self.data else ""
-        return Unavailable(f"the stream holds {what}{shown}", model=self.label)
+        quoted = f": {self._endpoint.redact.quote(self.data, 200)}" if self.data else ""
+        return Unavailable(f"the stream holds {problem}{quoted}", model=self.label)
 
     def broken_off(self) -> Unavailable:
         """The error for a stream that ended before the answer did."""
         other = self._endpoint.redact.quote(self._parser.other, 200).strip()
-        shown = f": {other}" if other else ""
-        return Unavailable(f"the stream broke off before its end{shown}", model=self.label)
+        quoted = f": {other}" if other else ""
+        return Unavailable(f"the stream broke off before its end{quoted}", model=self.label)
 
     def _record(self, name: str, data: bytes) -> dict[str, Any] | None:
         """The object of an event; None where it says nothing."""
@@ -279,7 +279,7 @@ class JsonRecordStream(SseStream):
         except orjson.JSONDecodeError:
             self._ready.extend(("", line) for line in data.splitlines())
             return
-        parts = [orjson.dumps(one) for one in value] if isinstance(value, list) else [data]
+        parts = [orjson.dumps(record) for record in value] if isinstance(value, list) else [data]
         self._ready.extend(("", part) for part in parts)
 
 
@@ -404,13 +404,13 @@ def status_of_error(record: Mapping[str, Any]) -> int:
     """The status that an error within a stream would have had as an answer; 500 where nothing says which."""
     error = record.get("error")
     places = [error, record] if isinstance(error, dict) else [record]
-    found = [place.get(name) for place in places for name in ("code", "status", "status_code", "type")]
-    for value in found:
+    values = [part.get(name) for part in places for name in ("code", "status", "status_code", "type")]
+    for value in values:
         if isinstance(value, str) and value.isascii() and value.isdigit():
             value = int(value[:4])
         if type(value) is int and 400 <= value < 600:
             return value
-    names = (value.lower() for value in found if isinstance(value, str))
+    names = (value.lower() for value in values if isinstance(value, str))
     return next((_STATUS[name] for name in names if name in _STATUS), _OTHER_STATUS)
 
 
@@ -431,8 +431,8 @@ class _CallPiece:
 
     __slots__ = ("arguments", "id", "name", "place")
 
-    def __init__(self, place: int) -> None:
-        self.place, self.id, self.name = place, "", ""
+    def __init__(self, position: int) -> None:
+        self.place, self.id, self.name = position, "", ""
         self.arguments: list[str] = []
 
     def goes_on(self, id_: str, name: str, arguments: str, *, is_next: bool) -> bool:

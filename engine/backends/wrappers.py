@@ -113,14 +113,14 @@ class ValidatingBackend(BackendWrapper):
         return self._checked(await self._awaitable(self.inner.read(reading), "read"), "read")
 
     @contextmanager
-    def _warned(self, what: str) -> Iterator[None]:
+    def _warned(self, problem: str) -> Iterator[None]:
         """What is raised where nothing is asked harms no conversation; it is said once."""
         try:
             yield
         except Exception as error:
-            if what not in self._said:
-                self._said.add(what)
-                _log.warning("model '%s': %s raised %s: %s (%s)", self.label, what, type(error).__name__, error,
+            if problem not in self._said:
+                self._said.add(problem)
+                _log.warning("model '%s': %s raised %s: %s (%s)", self.label, problem, type(error).__name__, error,
                              user_frame(error))  # fmt: skip
 
     def _awaitable(self, answer: Any, method: str) -> Any:
@@ -142,9 +142,11 @@ class ValidatingBackend(BackendWrapper):
             if not isinstance(count, int) or not 0 <= count < 2**63:
                 raise self._wrong(method, f"returned a Completion with {name}={count!r}; expected a count of tokens")
         versions = answer.versions
-        if versions is not None and not (isinstance(versions, list) and all(isinstance(one, str) for one in versions)):
+        if versions is not None and not (
+            isinstance(versions, list) and all(isinstance(version, str) for version in versions)
+        ):
             raise self._wrong(method, f"returned a Completion with versions={versions!r:.80}; expected a list of texts")
         return answer
 
-    def _wrong(self, method: str, what: str) -> ConfigurationError:
-        return ConfigurationError(f"model '{self.label}': {type(self.inner).__name__}.{method} {what}")
+    def _wrong(self, method: str, problem: str) -> ConfigurationError:
+        return ConfigurationError(f"model '{self.label}': {type(self.inner).__name__}.{method} {problem}")

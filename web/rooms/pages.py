@@ -76,7 +76,7 @@ class RoomPages:
             reader,
             fragment=waiting,
             fingerprint=fingerprint,
-            answered=self.room.standings("answered", most=_RECENT),
+            answered=self.room.standings("answered", limit=_RECENT),
             counts=self.room.counts(),
         )
 

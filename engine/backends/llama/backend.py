@@ -153,8 +153,8 @@ def _acquire_weights(path: Path, gpu_layers: int) -> NativeModel:
 
 
 def _release_weights(model: NativeModel, *, free: bool) -> None:
-    for key, (held, users) in list(_WEIGHTS.items()):
-        if held is model:
+    for key, (stored, users) in list(_WEIGHTS.items()):
+        if stored is model:
             _WEIGHTS[key] = (model, users - 1)
             if users == 1 or not free:  # weights in use by a hanging thread are not shared any more
                 del _WEIGHTS[key]
@@ -315,11 +315,11 @@ class LlamaBackend(Backend):
         if request.tools is None:
             characters += sum(len(call.name) + len(call.arguments) for call in calls)
         if characters > _LONG:
-            held = self.engine.config.per_context.context  # tokens of a lane
-            if characters > held * self.engine.chat.longest_token:
+            stored = self.engine.config.per_context.context  # tokens of a lane
+            if characters > stored * self.engine.chat.longest_token:
                 raise ContextTooLong(
-                    f"the prompt has {characters:,} characters and leaves no room for an answer: a lane holds {held:,} "
-                    "tokens; raise ?ctx=",
+                    f"the prompt has {characters:,} characters and leaves no room for an answer: a lane holds "
+                    f"{stored:,} tokens; raise ?ctx=",
                     model=self.label,
                 )
         if not self._this_turn:

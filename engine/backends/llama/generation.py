@@ -211,20 +211,20 @@ class Generation:
         """The answer so far as text."""
         return self.data.decode("utf-8", "replace")
 
-    def computed_segments(self, held: int) -> list[Segment]:
+    def computed_segments(self, stored: int) -> list[Segment]:
         """The segments of the answer's first ``held`` tokens; a segment that was decoded is cut there.
 
         The cut stays in ``pieces``: the next turn can then find the first part in the host cache and decode the rest.
         """
         runs: list[tuple[bool, list[int]]] = []
         for index, (decoded, ids) in enumerate(self.pieces):
-            if held <= 0 or (len(ids) > held and not decoded):
+            if stored <= 0 or (len(ids) > stored and not decoded):
                 break
-            if len(ids) > held:
-                self.pieces[index : index + 1] = [(True, ids[:held]), (True, ids[held:])]
-                ids = ids[:held]
+            if len(ids) > stored:
+                self.pieces[index : index + 1] = [(True, ids[:stored]), (True, ids[stored:])]
+                ids = ids[:stored]
             runs.append((decoded, ids))
-            held -= len(ids)
+            stored -= len(ids)
         return [Segment(np.array(ids, dtype=np.int32), decoded) for decoded, ids in runs]
 
     def _forced(self, *, sampled: bool = False) -> Segment | None:
@@ -275,10 +275,10 @@ class Generation:
 
         The part of a forced run after it was never computed.
         """
-        found = find_stop(self.data, self.stops, added)
-        if found is None:
+        stop = find_stop(self.data, self.stops, added)
+        if stop is None:
             return False
-        end, cut = found
+        end, cut = stop
         size = len(self.data)
         while self.tokens and size - len(self.token_bytes[self.tokens[-1]]) >= end:
             size -= len(self.token_bytes[self.tokens.pop()])
@@ -316,12 +316,12 @@ def find_stop(text: Any, stops: Sequence[Any], added: int) -> tuple[int, int] | 
 
     Of several the one that is completed first counts, wherever tokens and forced runs begin.
     """
-    found = [
-        (place + len(stop), place)
+    results = [
+        (position + len(stop), position)
         for stop in stops
-        if stop and (place := text.find(stop, max(0, len(text) - added - len(stop)))) >= 0
+        if stop and (position := text.find(stop, max(0, len(text) - added - len(stop)))) >= 0
     ]
-    return min(found, default=None)
+    return min(results, default=None)
 
 
 def held_back(text: Any, stops: Sequence[Any]) -> int:

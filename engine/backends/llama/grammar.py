@@ -136,9 +136,9 @@ def bounded_integers(schema: Mapping[str, Any]) -> range | None:
         )
     low, high = max(lows), min(highs)
     if not low <= high < low + _MAX_INTEGERS:
-        found = "no integer" if low > high else f"more than {_MAX_INTEGERS:,} integers"
+        result = "no integer" if low > high else f"more than {_MAX_INTEGERS:,} integers"
         raise ConfigurationError(
-            f"JSON schema: {' and '.join(bounds)} leave {found}; write bounds that leave at most "
+            f"JSON schema: {' and '.join(bounds)} leave {result}; write bounds that leave at most "
             f"{_MAX_INTEGERS:,}, or none"
         )
     _check_integers([low, high])
@@ -223,9 +223,9 @@ class _Options:
         """Also allow what ``other`` allows. ``once``: it is an error if both allow the same (``oneOf``)."""
         both = self.fixed & other.fixed
         if once and (both or (self.number and other.number)):
-            what = min(both).decode() if both else "a number"
+            problem = min(both).decode() if both else "a number"
             raise ConfigurationError(
-                f"JSON schema: {what} matches two branches of oneOf; use anyOf, or keep one branch"
+                f"JSON schema: {problem} matches two branches of oneOf; use anyOf, or keep one branch"
             )
         self.fixed |= other.fixed
         # Every integer is a number.
@@ -247,8 +247,8 @@ class _Options:
 
     def clash(self, other: _Options) -> frozenset[int]:
         """Bytes with which both begin, except among fixed values, which are compared as a whole."""
-        ours, theirs = ({byte for part in one._open() for byte in next_bytes(part)} for one in (self, other))
-        mine, its = ({value[0] for value in one.fixed} for one in (self, other))
+        ours, theirs = ({byte for part in item._open() for byte in next_bytes(part)} for item in (self, other))
+        mine, its = ({value[0] for value in item.fixed} for item in (self, other))
         return frozenset((ours & (theirs | its)) | (mine & theirs))
 
     def _open(self) -> list[Frames]:
@@ -292,10 +292,12 @@ class _Compiler:
         kind = schema.get("type")
         if isinstance(kind, list):
             kinds = nonempty_list(schema, "type")
-            own = {one: KEYWORDS[one] for one in map(known_type, kinds)}
+            own = {entry: KEYWORDS[entry] for entry in map(known_type, kinds)}
             refuse_unknown(schema, frozenset().union(*own.values()), " or ".join(own))
-            parts = [{name: value for name, value in schema.items() if name in own[one] | ANNOTATIONS} for one in own]
-            return self._union([{**part, "type": one} for part, one in zip(parts, own, strict=True)], depth)
+            parts = [
+                {name: value for name, value in schema.items() if name in own[entry] | ANNOTATIONS} for entry in own
+            ]
+            return self._union([{**part, "type": entry} for part, entry in zip(parts, own, strict=True)], depth)
         if kind is None:
             raise ConfigurationError(f"JSON schema: {untyped_problem(schema)}")
         kind = known_type(kind)
@@ -588,13 +590,13 @@ class TokenMasks:
     def _in_free_text(self, grammar: Grammar, state: GrammarState, head: FreeText) -> npt.NDArray[np.bool_]:
         """All tokens, but after a marker completed by a token only what a call continues with."""
         mask = np.ones(len(self._pieces), dtype=bool)
-        beginnings, held = head.marker_candidates()
+        beginnings, stored = head.marker_candidates()
         candidates = [token for byte in beginnings for token in self._by_first_byte.get(byte, ())]
-        if held:
-            if held not in self._tokens_holding:
+        if stored:
+            if stored not in self._tokens_holding:
                 tokens = [token for of_byte in self._by_first_byte.values() for token in of_byte]
-                self._tokens_holding[held] = [token for token in tokens if held in self._pieces[token]]
-            candidates += self._tokens_holding[held]
+                self._tokens_holding[stored] = [token for token in tokens if stored in self._pieces[token]]
+            candidates += self._tokens_holding[stored]
         for token in candidates:
             mask[token] = grammar.advance(state, self._pieces[token]) is not None
         return mask

@@ -42,8 +42,8 @@ def next_bytes(frames: Frames) -> frozenset[int]:
     """The bytes that may come next."""
     if not frames:
         return _EMPTY
-    found = frames[0].next_bytes()
-    return found | next_bytes(frames[1:]) if frames[0].can_end else found
+    result = frames[0].next_bytes()
+    return result | next_bytes(frames[1:]) if frames[0].can_end else result
 
 
 def step(frames: Frames, byte: int) -> Frames | None:
@@ -98,13 +98,13 @@ class FixedValues(Frame):
         return frozenset(option[self.taken] for option in self.options if len(option) > self.taken)
 
     def step(self, byte: int) -> Frames | None:
-        taken = self.taken
-        left = tuple(option for option in self.options if len(option) > taken and option[taken] == byte)
+        used = self.taken
+        left = tuple(option for option in self.options if len(option) > used and option[used] == byte)
         if len(left) > 1:
-            return (FixedValues(left, taken + 1, self.whole and len(left) == len(self.options)),)
+            return (FixedValues(left, used + 1, self.whole and len(left) == len(self.options)),)
         if not left:
             return None
-        return (LiteralText(left[0][taken + 1 :]),) if len(left[0]) > taken + 1 else ()
+        return (LiteralText(left[0][used + 1 :]),) if len(left[0]) > used + 1 else ()
 
     def score_values(self) -> Mapping[bytes, int] | None:
         """The remaining text of each value, and the value, if all are integers and none is excluded; else None."""
@@ -150,12 +150,12 @@ class OpenBranches(Frame):
 
 def one_of(branches: Sequence[Frames]) -> Frames:
     """One of several texts. A common first frame is put before the choice, so equal branches become one."""
-    found: dict[Frames, None] = {}
+    results: dict[Frames, None] = {}
     for branch in branches:
         parts = branch[0].branches if len(branch) == 1 and isinstance(branch[0], OpenBranches) else (branch,)
-        found |= dict.fromkeys(parts)
+        results |= dict.fromkeys(parts)
     heads: dict[Frame | None, list[Frames]] = {}
-    for branch in found:
+    for branch in results:
         heads.setdefault(branch[0] if branch else None, []).append(branch)
     texts = tuple(
         (head, *one_of([branch[1:] for branch in equivalent])) if head is not None else ()
@@ -243,11 +243,11 @@ _DIGITS = frozenset(b"0123456789")
 
 def _ranges(text: str) -> frozenset[int]:
     """Bytes in the notation of the standard: ``80..BF 22``."""
-    found: set[int] = set()
+    result: set[int] = set()
     for part in text.split():
         low, _, high = part.partition("..")
-        found |= set(range(int(low, 16), int(high or low, 16) + 1))
-    return frozenset(found)
+        result |= set(range(int(low, 16), int(high or low, 16) + 1))
+    return frozenset(result)
 
 
 _TAIL, _HEX = _ranges("80..BF"), _ranges("30..39 41..46 61..66")

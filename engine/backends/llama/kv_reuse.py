@@ -53,10 +53,10 @@ class BufferPool:
 
         :raises OSError: the system has no memory.
         """
-        place = bisect_left(self._idle, (size,))
-        if place < len(self._idle) and self._idle[place][0] < _SLACK * size:
-            return self._pop(place)
-        smaller = next((i for i in reversed(range(place)) if self._idle[i][2].data.nbytes >= size), None)
+        position = bisect_left(self._idle, (size,))
+        if position < len(self._idle) and self._idle[position][0] < _SLACK * size:
+            return self._pop(position)
+        smaller = next((i for i in reversed(range(position)) if self._idle[i][2].data.nbytes >= size), None)
         memory = self._pop(smaller) if smaller is not None else None
         while self._idle and self.idle_bytes > most_idle:
             self._pop(-1)
@@ -70,8 +70,8 @@ class BufferPool:
         insort(self._idle, (memory.resident, id(memory), memory))
         self.idle_bytes += memory.resident
 
-    def _pop(self, place: int) -> Buffer:
-        memory = self._idle.pop(place)[2]
+    def _pop(self, position: int) -> Buffer:
+        memory = self._idle.pop(position)[2]
         self.idle_bytes -= memory.resident
         return memory
 
@@ -314,7 +314,7 @@ def _cut(segments: list[Segment], borders: set[int], recomputed: list[tuple[int,
     for segment in segments:
         end = start + len(segment.tokens)
         prompt = segment.decoded and any(first <= start < last for first, last in recomputed)
-        places = [start, *sorted(place for place in borders if start < place < end), end]
+        places = [start, *sorted(border for border in borders if start < border < end), end]
         for first, last in pairwise(places):
             part = Segment(segment.tokens[first - start : last - start], segment.decoded and not prompt)
             if (joins or prompt) and made and first not in borders and not (made[-1].decoded or part.decoded):

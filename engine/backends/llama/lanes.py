@@ -156,7 +156,7 @@ class Lanes:
         clock = time.perf_counter
         began = clock()
         self.counts["steps"] += 1
-        for request in [one for one in self._requests.values() if one.cancelled or one.withdrawn]:
+        for request in [running for running in self._requests.values() if running.cancelled or running.withdrawn]:
             if request.cancelled:
                 self.release(request)
             elif request.job.lane < 0:
@@ -254,7 +254,7 @@ class Lanes:
         tokens: list[int] = []
         positions: list[int] = []
         lanes: list[int] = []
-        wanted: list[int] = []
+        logit_rows: list[int] = []
         for job, part, last in step.parts:
             request = self._requests[job.number]
             size = step.size or len(part)
@@ -263,15 +263,15 @@ class Lanes:
             positions.extend(range(job.position, job.position + size))
             lanes.extend([job.lane] * size)
             everything = request.reading is not None and request.reading.in_continuations
-            wanted.extend([*([1] * len(part) if everything else [0] * (len(part) - 1) + [int(last)]), *dummies])
-        logits = self._compute("prompt", tokens, positions, lanes, wanted, [job for job, _, _ in step.parts])
+            logit_rows.extend([*([1] * len(part) if everything else [0] * (len(part) - 1) + [int(last)]), *dummies])
+        logits = self._compute("prompt", tokens, positions, lanes, logit_rows, [job for job, _, _ in step.parts])
         if logits is False:
             return
         row = start = 0
         for job, part, last in step.parts:
             request = self._requests[job.number]
             size = step.size or len(part)
-            rows = sum(wanted[start : start + size])
+            rows = sum(logit_rows[start : start + size])
             start += size
             self.counts["prompted"] += len(part)
             self._lengths[job.lane] += len(part)
@@ -288,7 +288,7 @@ class Lanes:
             row += rows
 
     def _decode(self, step: DecodeStep) -> None:
-        tokens, positions, lanes, wanted = [], [], [], []
+        tokens, positions, lanes, logit_rows = [], [], [], []
         sampling: list[PendingRequest] = []
         for lane, job in step.rows:
             token = job.decode_token() if job is not None else 0
@@ -296,10 +296,10 @@ class Lanes:
             positions.append(self._lengths[lane])
             lanes.append(lane)
             last = job is not None and job.completes(1)
-            wanted.append(int(last))
+            logit_rows.append(int(last))
             if last and job is not None:
                 sampling.append(self._requests[job.number])
-        logits = self._compute("decode", tokens, positions, lanes, wanted, [job for _, job in step.rows if job])
+        logits = self._compute("decode", tokens, positions, lanes, logit_rows, [job for _, job in step.rows if job])
         if logits is False:
             return
         for lane, job in step.rows:
@@ -314,16 +314,20 @@ class Lanes:
         if sampling:
             self._sample(sampling, logits)
 
-    def _compute(self, kind: str, tokens: Any, positions: Any, lanes: Any, wanted: Any, jobs: list[Job]) -> Any:
+    def _compute(self, kind: str, tokens: Any, positions: Any, lanes: Any, logit_rows: Any, jobs: list[Job]) -> Any:
         """The logits of the wanted rows, None if none was wanted; False if llama.cpp failed (``_retry``)."""
         began = time.perf_counter()
         try:
-            if not self.scheduler.strict or not any(wanted):
-                return self.context.decode(tokens, positions, lanes, wanted)
-            asked = self.scheduler.shape.with_spare_rows(wanted)
-            logits = self.context.decode(tokens, positions, lanes, asked)
+            if not self.scheduler.strict or not any(logit_rows):
+                return self.context.decode(tokens, positions, lanes, logit_rows)
+            padded = self.scheduler.shape.with_spare_rows(logit_rows)
+            logits = self.context.decode(tokens, positions, lanes, padded)
             assert logits is not None
-            return logits if asked is wanted else logits[np.array(wanted, dtype=bool)[np.array(asked, dtype=bool)]]
+            return (
+                logits
+                if padded is logit_rows
+                else logits[np.array(logit_rows, dtype=bool)[np.array(padded, dtype=bool)]]
+            )
         except Unavailable as error:
             self._retry([self._requests[job.number] for job in jobs], error)
             return False

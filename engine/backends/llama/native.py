@@ -159,42 +159,42 @@ class _WindowState:
 
     def _stream(self) -> None:
         start = len(self._parts)
-        held = self._number()
-        if not held:
+        number = self._number()
+        if not number:
             return
-        cells = self._take(held * _CELL.itemsize).view(_CELL)
+        cells = self._take(number * _CELL.itemsize).view(_CELL)
         first = int(cells["position"][0])
-        if (cells["sequences"] != 1).any() or (cells["position"] != np.arange(first, first + held)).any():
+        if (cells["sequences"] != 1).any() or (cells["position"] != np.arange(first, first + number)).any():
             raise ValueError("the cells of the state are not in the order of positions")
         missing = first
-        self._parts[start] = np.array([held + missing], dtype="<u4").view(np.uint8)
+        self._parts[start] = np.array([number + missing], dtype="<u4").view(np.uint8)
         added = np.empty(missing, dtype=_CELL)
         added["position"], added["sequences"], added["sequence"] = np.arange(missing), 1, cells["sequence"][0]
         self._parts += [added.view(np.uint8), cells.view(np.uint8)]
         transposed, layers = self._number(), self._number()
         for _ in range(layers):
-            self._rows(held, missing)
+            self._rows(number, missing)
         if self._left_is_empty():  # some architectures store keys only
             return
         for _ in range(layers):
             if transposed:
-                self._columns(held, missing)
+                self._columns(number, missing)
             else:
-                self._rows(held, missing)
+                self._rows(number, missing)
 
-    def _rows(self, held: int, missing: int) -> None:
+    def _rows(self, stored: int, missing: int) -> None:
         """One row per cell."""
         self._copy(4)
         size = int(self._copy(8).view("<u8")[0])
         self._parts.append(np.zeros(missing * size, dtype=np.uint8))
-        self._copy(held * size)
+        self._copy(stored * size)
 
-    def _columns(self, held: int, missing: int) -> None:
+    def _columns(self, stored: int, missing: int) -> None:
         """One row per value of a cell, with a place for each cell."""
         self._copy(4)
         size, numbers = self._number(), self._number()
-        wide = np.zeros((numbers, (missing + held) * size), dtype=np.uint8)
-        wide[:, missing * size :] = self._take(numbers * held * size).reshape(numbers, -1)
+        wide = np.zeros((numbers, (missing + stored) * size), dtype=np.uint8)
+        wide[:, missing * size :] = self._take(numbers * stored * size).reshape(numbers, -1)
         self._parts.append(wide.reshape(-1))
 
     def _left_is_empty(self) -> bool:
@@ -406,10 +406,10 @@ class NativeContext:
         # llama.cpp calls back between operations to ask whether to abort. A Python callback would take the GIL each
         # time; strlen of a buffer does the same: 0 (go on) while it is empty, non-zero once it is not.
         self._stop = ctypes.create_string_buffer(2)
-        asked = ctypes.cast(ctypes.CDLL(None).strlen, lib.ggml_abort_callback)
-        lib.llama_set_abort_callback(self._handle, asked, ctypes.cast(self._stop, ctypes.c_void_p))
+        callback = ctypes.cast(ctypes.CDLL(None).strlen, lib.ggml_abort_callback)
+        lib.llama_set_abort_callback(self._handle, callback, ctypes.cast(self._stop, ctypes.c_void_p))
 
-    def decode(self, tokens: Any, positions: Any, lanes: Any, wanted: Any) -> Logits | None:
+    def decode(self, tokens: Any, positions: Any, lanes: Any, logit_rows: Any) -> Logits | None:
         """Compute one batch. Returns the logits of the wanted rows in order, None if none was wanted.
 
         :raises Unavailable: llama.cpp refused the batch; the lanes' KV beyond their last valid position is undefined.
@@ -418,9 +418,9 @@ class NativeContext:
         self._token[:count] = tokens
         self._pos[:count] = positions
         self._lane[:count] = lanes
-        self._wanted[:count] = wanted
+        self._wanted[:count] = logit_rows
         self._batch.n_tokens = count
-        rows = int(sum(wanted))
+        rows = int(sum(logit_rows))
         status = lib.llama_decode(self._handle, self._batch)
         if status != 0:
             raise Unavailable(f"llama_decode failed with status {status} on {count} tokens", model=self._name)

@@ -80,15 +80,15 @@ def top_indices(values: npt.NDArray[Any], count: int) -> npt.NDArray[np.intp]:
 
 
 def _draw_top_p(weights: npt.NDArray[np.float32], top_p: float, number: float) -> int:
-    wanted = top_p * float(weights.sum(dtype=np.float64))
+    target = top_p * float(weights.sum(dtype=np.float64))
     count = min(_FIRST_COUNT, len(weights))
     while True:
         indices = top_indices(weights, count)
         total = weights[indices].cumsum(dtype=np.float64)
-        if total[-1] >= wanted or count == len(weights):
+        if total[-1] >= target or count == len(weights):
             break
         count = min(8 * count, len(weights))
-    kept = min(int(np.searchsorted(total, wanted)) + 1, count)
+    kept = min(int(np.searchsorted(total, target)) + 1, count)
     return int(indices[_index_at(weights[indices[:kept]], number * float(total[kept - 1]))])
 
 
@@ -210,7 +210,7 @@ def option_shares(row: Logits, options: Mapping[int, Sequence[int]]) -> dict[int
 def _sample_row(row: Logits, settings: SamplerSettings, position: int, mask: Mask | None) -> SampledToken:
     if mask is not None and not mask.any():
         raise ValueError("the grammar allows no token here")
-    given = row
+    original = row
     if settings.has_penalties and settings.counts:
         row = _apply_penalties(row, settings)
     if settings.temperature <= 0:
@@ -228,7 +228,7 @@ def _sample_row(row: Logits, settings: SamplerSettings, position: int, mask: Mas
         )
     if settings.logprobs is None:
         return SampledToken(token)
-    logprobs = log_softmax(given)
+    logprobs = log_softmax(original)
     top = top_indices(logprobs, settings.logprobs)
     return SampledToken(token, float(logprobs[token]), [(int(t), float(logprobs[t])) for t in top])
 

@@ -33,17 +33,17 @@ class BatchShape:
         """The smallest allowed number of rows that is not below ``count``."""
         return -(-max(count, self.minimum) // self.multiple) * self.multiple
 
-    def with_spare_rows(self, wanted: list[int]) -> list[int]:
+    def with_spare_rows(self, logit_rows: list[int]) -> list[int]:
         """Which rows to request logits of (1): those wanted, and others from the end until their number is allowed."""
-        count = sum(wanted)
+        count = sum(logit_rows)
         missing = self.padded_rows(count) - count
-        spare = [index for index, one in enumerate(wanted) if not one][-missing:] if missing else []
+        spare = [index for index, flag in enumerate(logit_rows) if not flag][-missing:] if missing else []
         if not spare:
-            return wanted
-        asked = list(wanted)
+            return logit_rows
+        padded = list(logit_rows)
         for index in spare:
-            asked[index] = 1
-        return asked
+            padded[index] = 1
+        return padded
 
     def fits(self, lanes: int) -> bool:
         """Whether decode batches of up to ``lanes`` rows can keep the shape. A single lane always does."""
@@ -285,9 +285,9 @@ class Scheduler:
             parts.append(part)
         return PrefillStep(sorted(parts, key=lambda part: part[0].lane), prompts[start].lane + 1)
 
-    def _part(self, job: Job, most: int) -> tuple[Job, Tokens, bool]:
+    def _part(self, job: Job, limit: int) -> tuple[Job, Tokens, bool]:
         tokens = job.segments[0].tokens
-        part = tokens[job.offset : job.offset + min(most, job.max_chunk)]
+        part = tokens[job.offset : job.offset + min(limit, job.max_chunk)]
         return job, part, job.completes(len(part))
 
     def _decode_step(self, decoding: Sequence[Job]) -> DecodeStep:

@@ -92,8 +92,8 @@ def choose_config(model: NativeModel, requested: EngineConfig) -> EngineConfig:
     if requested.gpu_layers:
         lanes = requested.lanes or _DEFAULT_LANES * 4
     else:
-        most = _DEFAULT_LANES * (1 if requested.threads % 2 else 2)
-        usual = max(_MIN_LANES, min(most, room // per_lane))
+        limit = _DEFAULT_LANES * (1 if requested.threads % 2 else 2)
+        usual = max(_MIN_LANES, min(limit, room // per_lane))
         usual -= usual % _DEFAULT_LANES if usual > _DEFAULT_LANES else usual % shape.multiple
         lanes = requested.lanes or max(shape.minimum, usual)
     if not requested.gpu_layers and per_lane * lanes > free:

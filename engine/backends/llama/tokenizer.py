@@ -46,7 +46,7 @@ class ChatTokenizer:
         self._attributes = attributes = token_attributes(model)
         special = np.flatnonzero(attributes & (CONTROL_TOKEN | USER_DEFINED_TOKEN | UNKNOWN_TOKEN)).tolist()
         texts = {token: model.control_text(token) for token in special}
-        found: list[tuple[str, int]] = []
+        specials: list[tuple[str, int]] = []
         spellings: list[str] = []
         for token, text in texts.items():
             user_defined = bool(attributes[token] & USER_DEFINED_TOKEN)
@@ -55,14 +55,14 @@ class ChatTokenizer:
                 user_defined and (len(text) < 2 or not (_MARKUP.fullmatch(text) or _token_named(text, template)))
             ):
                 continue
-            found.append((text, token))
+            specials.append((text, token))
             if user_defined:
                 spellings.append(text)
         # Longest first, as in llama.cpp.
-        self.special_tokens = dict(sorted(found, key=lambda entry: -len(entry[0].encode())))
+        self.special_tokens = dict(sorted(specials, key=lambda entry: -len(entry[0].encode())))
         self._spellings = re.compile(f"(?=(?:{'|'.join(map(re.escape, spellings))}))") if spellings else None
         self.is_special = np.zeros(model.n_vocab, dtype=bool)
-        self.is_special[[token for _, token in found]] = True
+        self.is_special[[token for _, token in specials]] = True
         self._all = np.arange(model.n_vocab, dtype=np.int32)
         self._strips = np.flatnonzero(attributes & (STRIPS_LEFT | STRIPS_RIGHT)).tolist()
         self._texts: OrderedDict[tuple[str, bool], Tokens] = OrderedDict()
@@ -197,18 +197,18 @@ def in_final_channel(text: bytes | bytearray) -> bool:
 
 def opened_marker(prompt: str) -> str:
     """The thought marker that ends a generation prompt, with its whitespace, as readers know it; or ""."""
-    found = _OPENED.search(prompt)
-    if found is not None:
-        return _TEXT_OF[found[1]] + found[2]
+    match = _OPENED.search(prompt)
+    if match is not None:
+        return _TEXT_OF[match[1]] + match[2]
     analysis = _ANALYSIS.search(prompt)
     return "" if analysis is None else analysis[0]
 
 
 def closing_text(prompt: str, tokenizer: ChatTokenizer) -> str:
     """What to append to a generation prompt so that the answer begins at once, without thoughts."""
-    found = _OPENED.search(prompt)
-    if found is not None:
-        return ("" if found[2] else "\n") + f"\n{_CLOSINGS[found[1]]}\n\n"
+    match = _OPENED.search(prompt)
+    if match is not None:
+        return ("" if match[2] else "\n") + f"\n{_CLOSINGS[match[1]]}\n\n"
     if not tokenizer.special_tokens.keys() >= _HARMONY:
         return ""
     if _ANALYSIS.search(prompt):

@@ -72,20 +72,20 @@ def syntax_of_template(before: str, between: str, after: str) -> CallSyntax | No
 
     None if it is none of the known ones.
     """
-    found: CallSyntax | None = None
+    syntax: CallSyntax | None = None
     if HERMES_OPEN in before:
-        found = CallSyntax("hermes", HERMES_OPEN, before.rpartition(HERMES_OPEN)[2], between, after.rstrip())
+        syntax = CallSyntax("hermes", HERMES_OPEN, before.rpartition(HERMES_OPEN)[2], between, after.rstrip())
     elif MISTRAL_LIST in before:
         # Identifiers are the template's own; models write none.
-        found = CallSyntax("mistral", MISTRAL_LIST, before.rpartition(MISTRAL_LIST)[2], between, "}")
+        syntax = CallSyntax("mistral", MISTRAL_LIST, before.rpartition(MISTRAL_LIST)[2], between, "}")
     elif (brace := before.rfind("{")) >= 0:
-        found = CallSyntax("llama", before[brace:], "", between, after.rstrip())
-    if found is None:
+        syntax = CallSyntax("llama", before[brace:], "", between, after.rstrip())
+    if syntax is None:
         return None
     probe = ToolCall("call-1", "f", '{"a": 1}')
-    reader = CallReader(found)
-    text = reader.feed(found.written(probe)) + reader.end()
-    return found if (text, reader.calls) == ("", [probe]) else None
+    reader = CallReader(syntax)
+    text = reader.feed(syntax.written(probe)) + reader.end()
+    return syntax if (text, reader.calls) == ("", [probe]) else None
 
 
 class CallReader:
@@ -125,8 +125,8 @@ class CallReader:
         """The answer is complete. Returns the remaining text."""
         with suppress(_TruncatedStringError):
             if self._syntax.kind == "mistral" and self._held.startswith(MISTRAL_LIST):
-                if found := _read_call_list(self._held[len(MISTRAL_LIST) :]):
-                    self._calls(found)
+                if call_list := _read_call_list(self._held[len(MISTRAL_LIST) :]):
+                    self._calls(call_list)
             elif (
                 self._syntax.kind == "llama"
                 and not self._any_text
@@ -172,19 +172,19 @@ class CallReader:
 
     def _text_before(self, marker: str) -> str:
         """The text before a marker, or before the possible beginning of one."""
-        place = self._held.find(marker)
-        if place < 0:
+        position = self._held.find(marker)
+        if position < 0:
             partial = (
                 size
                 for size in range(min(len(marker) - 1, len(self._held)), 0, -1)
                 if self._held.endswith(marker[:size])
             )
-            place = len(self._held) - next(partial, 0)
-        text, self._held = self._held[:place], self._held[place:]
+            position = len(self._held) - next(partial, 0)
+        text, self._held = self._held[:position], self._held[position:]
         return self._emit(text)
 
-    def _calls(self, found: list[tuple[str, str, str]]) -> None:
-        self._found += found
+    def _calls(self, calls: list[tuple[str, str, str]]) -> None:
+        self._found += calls
         self._held = self._blanks = ""
         self._after_call = True
 
@@ -221,18 +221,18 @@ def _read_call_list(text: str) -> list[tuple[str, str, str]] | None:
 
     :raises _TruncatedString: the text ends inside one of them.
     """
-    found = []
-    place = _skip_blanks(text, 0)
-    if text[place : place + 1] != "[":
+    calls = []
+    position = _skip_blanks(text, 0)
+    if text[position : position + 1] != "[":
         return None
-    while text[place : place + 1] in ("[", ","):
-        read = _read_members(text, place + 1)
+    while text[position : position + 1] in ("[", ","):
+        read = _read_members(text, position + 1)
         call = read and _call_from_members(read[0])
         if not read or not call:
             return None
-        found.append(call)
-        place = _skip_blanks(text, read[1])
-    return found if text[place:].strip() == "]" else None
+        calls.append(call)
+        position = _skip_blanks(text, read[1])
+    return calls if text[position:].strip() == "]" else None
 
 
 def _call_from_members(members: dict[str, str], *, parameters: bool = False) -> tuple[str, str, str] | None:
@@ -253,28 +253,28 @@ def _read_members(text: str, start: int) -> tuple[dict[str, str], int] | None:
 
     :raises _TruncatedString: the text ends inside one of its strings.
     """
-    place = _skip_blanks(text, start)
-    if text[place : place + 1] != "{":
+    position = _skip_blanks(text, start)
+    if text[position : position + 1] != "{":
         return None
     members: dict[str, str] = {}
-    place = _skip_blanks(text, place + 1)
-    if text[place : place + 1] == "}":
-        return members, place + 1
+    position = _skip_blanks(text, position + 1)
+    if text[position : position + 1] == "}":
+        return members, position + 1
     try:
         while True:
-            name, place = _DECODER.raw_decode(text, place)
-            place = _skip_blanks(text, place)
-            if not isinstance(name, str) or text[place : place + 1] != ":":
+            name, position = _DECODER.raw_decode(text, position)
+            position = _skip_blanks(text, position)
+            if not isinstance(name, str) or text[position : position + 1] != ":":
                 return None
-            begin = _skip_blanks(text, place + 1)
+            begin = _skip_blanks(text, position + 1)
             _, end = _DECODER.raw_decode(text, begin)
             members[name] = text[begin:end]
-            place = _skip_blanks(text, end) + 1
-            if text[place - 1 : place] == "}":
-                return members, place
-            if text[place - 1 : place] != ",":
+            position = _skip_blanks(text, end) + 1
+            if text[position - 1 : position] == "}":
+                return members, position
+            if text[position - 1 : position] != ",":
                 return None
-            place = _skip_blanks(text, place)
+            position = _skip_blanks(text, position)
     except json.JSONDecodeError as error:
         if error.msg.startswith("Unterminated string"):
             raise _TruncatedStringError from None
@@ -283,9 +283,9 @@ def _read_members(text: str, start: int) -> tuple[dict[str, str], int] | None:
         return None
 
 
-def _skip_blanks(text: str, place: int) -> int:
-    found = _BLANKS.match(text, place)
-    return found.end() if found else place
+def _skip_blanks(text: str, position: int) -> int:
+    match = _BLANKS.match(text, position)
+    return match.end() if match else position
 
 
 def call_grammar(tools: Toolbox, syntax: CallSyntax) -> Grammar:
@@ -296,20 +296,20 @@ def call_grammar(tools: Toolbox, syntax: CallSyntax) -> Grammar:
         arguments = _object_frames(tools.parameters(name) or {}, {}, 0, budget)
         key = canonical_json(name)[1:-1] + syntax.between.encode()
         functions.append((key, (*arguments, LiteralText(syntax.closing.encode()))))
-    one = one_by_prefix(functions)
+    single_function = one_by_prefix(functions)
     opening = syntax.opening.encode()
     if syntax.kind == "mistral":
         list_, _, item = opening.partition(b"[")
-        most = 1 if tools.single else None
-        call: Frames = (LiteralText(list_ + b"["), ArrayItems((LiteralText(item), *one), 1, most))
+        limit = 1 if tools.single else None
+        call: Frames = (LiteralText(list_ + b"["), ArrayItems((LiteralText(item), *single_function), 1, limit))
     else:
-        call = (LiteralText(opening), *one) if opening else one
+        call = (LiteralText(opening), *single_function) if opening else single_function
     key = b"%b %b" % (syntax.marker.encode(), tools.digest)
-    again = syntax.kind == "hermes" and not tools.single
-    prose = FreeText(syntax.marker.encode(), key, call, syntax.kind == "llama", again)
+    is_repeated = syntax.kind == "hermes" and not tools.single
+    prose = FreeText(syntax.marker.encode(), key, call, syntax.kind == "llama", is_repeated)
     if not tools.required:
         return Grammar.of((prose,))
-    return Grammar.of((LiteralText(syntax.marker.encode()), *call, *([prose] if again else [])))
+    return Grammar.of((LiteralText(syntax.marker.encode()), *call, *([prose] if is_repeated else [])))
 
 
 def _object_frames(schema: Mapping[str, Any], root: Mapping[str, Any], depth: int, budget: PartBudget) -> Frames:

@@ -120,9 +120,9 @@ class ToolTemplate:
         self._cache: OrderedDict[tuple[bytes, MessageShapes], TemplateParts | str] = OrderedDict()
         self._template = chat.tool_template(_to_json_filter)
         self.syntax = HERMES
-        found = self._detect_syntax() if self._template is not None else None
-        self.native = found is not None
-        self.syntax = found or HERMES
+        detected = self._detect_syntax() if self._template is not None else None
+        self.native = detected is not None
+        self.syntax = detected or HERMES
 
     def parts(self, messages: Sequence[Message], tools: Toolbox | None) -> TemplateParts:
         """The rendered template of a conversation.
@@ -202,11 +202,11 @@ class ToolTemplate:
 
     def _parse(self, text: str, placeholders: dict[int, Placeholder], shapes: MessageShapes) -> TemplateParts:
         """:raises _TemplateRefused: a content or an argument is missing, or not in its place."""
-        found: list[tuple[int, int, Placeholder]] = []
+        spans: list[tuple[int, int, Placeholder]] = []
         for match in _PLACEHOLDER_MARKER.finditer(text):
             placeholder = placeholders[int(match[1] or match[2])]
             escaped = match[2] is not None
-            found.append(
+            spans.append(
                 (
                     match.start(),
                     match.end(),
@@ -214,52 +214,52 @@ class ToolTemplate:
                 )
             )
         present = [
-            (s.message, s.kind, s.call) for _, _, s in found if s.text is None and s.kind in ("content", "arguments")
+            (s.message, s.kind, s.call) for _, _, s in spans if s.text is None and s.kind in ("content", "arguments")
         ]
-        wanted: list[tuple[int, PlaceholderKind, int]] = []
+        expected: list[tuple[int, PlaceholderKind, int]] = []
         for index, (_, worded, calls) in enumerate(shapes):
             content: tuple[int, PlaceholderKind, int] = (index, "content", 0)
             # Some templates leave out the content beside a call; the call itself must be there.
             if not calls or (worded and content in present):
-                wanted.append(content)
-            wanted += [(index, "arguments", call) for call in range(calls)]
-        named = {(s.message, s.call) for _, _, s in found if s.kind == "name"}
-        if present != wanted or any(
+                expected.append(content)
+            expected += [(index, "arguments", call) for call in range(calls)]
+        named = {(s.message, s.call) for _, _, s in spans if s.kind == "name"}
+        if present != expected or any(
             (index, call) not in named for index, (_, _, calls) in enumerate(shapes) for call in range(calls)
         ):
             raise _TemplateRefused("drops or repeats messages or calls")
-        return self._cut(text, found, shapes)
+        return self._cut(text, spans, shapes)
 
-    def _cut(self, text: str, found: list[tuple[int, int, Placeholder]], shapes: MessageShapes) -> TemplateParts:
+    def _cut(self, text: str, placeholders: list[tuple[int, int, Placeholder]], shapes: MessageShapes) -> TemplateParts:
         spans = {
-            index: self._span(text, [entry for entry in found if entry[2].message == index])
+            index: self._span(text, [entry for entry in placeholders if entry[2].message == index])
             for index, (role, _, _) in enumerate(shapes)
             if role == "assistant"
         }
         parts: TemplateParts = []
-        place = 0
-        rest = iter([*found, (len(text), len(text), None)])
+        position = 0
+        rest = iter([*placeholders, (len(text), len(text), None)])
         start, end, placeholder = next(rest)
         for index, (begin, close) in spans.items():
             while start < begin:
-                parts += [text[place:start], placeholder] if placeholder else []
-                place = end
+                parts += [text[position:start], placeholder] if placeholder else []
+                position = end
                 start, end, placeholder = next(rest)
-            parts.append(text[place:begin])
-            place = begin
+            parts.append(text[position:begin])
+            position = begin
             inner: list[str | Placeholder] = []
             while start < close:
-                inner += [text[place:start], placeholder] if placeholder else []
-                place = end
+                inner += [text[position:start], placeholder] if placeholder else []
+                position = end
                 start, end, placeholder = next(rest)
-            inner.append(text[place:close])
-            place = close
+            inner.append(text[position:close])
+            position = close
             parts.append(AssistantSpan(index, tuple(part for part in inner if part)))
         while placeholder is not None:
-            parts += [text[place:start], placeholder]
-            place = end
+            parts += [text[position:start], placeholder]
+            position = end
             start, end, placeholder = next(rest)
-        parts.append(text[place:])
+        parts.append(text[position:])
         return [part for part in parts if part]
 
     def _span(self, text: str, own: list[tuple[int, int, Placeholder]]) -> tuple[int, int]:
@@ -271,7 +271,7 @@ class ToolTemplate:
         marker = self.syntax.marker
         begin = content[0][0] if content else text.rfind(marker, 0, name)
         last = max(end for _, end, placeholder in own if placeholder.kind == "arguments")
-        close = min((place for word in self._ends if word and (place := text.find(word, last)) >= 0), default=-1)
+        close = min((position for word in self._ends if word and (position := text.find(word, last)) >= 0), default=-1)
         if begin < 0 or close < 0:
             raise _TemplateRefused("writes calls in several ways")
         return begin, close
@@ -291,20 +291,20 @@ class ToolTemplate:
         ends = [match.end() for match in _PLACEHOLDER_MARKER.finditer(text) if match.end() <= name.start()]
         begin = max((end for end in ends if placeholders[int(text[end - 8 : end - 1])].kind == "content"), default=0)
         between = text[name.end() : arguments.start()]
-        found = (
+        result = (
             syntax_of_template(text[begin : name.start()], between, text[arguments.end() : close])
             if close >= 0
             else None
         )
-        if found is None:
+        if result is None:
             return None
-        self.syntax = found
+        self.syntax = result
         try:
             self._parse(text, placeholders, shapes)
         except _TemplateRefused:
             self.syntax = HERMES
             return None
-        return found
+        return result
 
 
 def _to_json_filter(
@@ -382,7 +382,7 @@ class ToolPromptFormat:
         parts = [rest, *parts[1:]] if first else parts
         owner = -1
         closing = tools is not None and [message.role for message in messages[:1]] != ["system"]
-        for place, part in enumerate(parts):
+        for index, part in enumerate(parts):
             if isinstance(part, str):
                 writer.template(part)
                 continue
@@ -395,7 +395,7 @@ class ToolPromptFormat:
                 writer.plain(placeholder_text(part, messages))
                 continue
             pieces = messages[owner].pieces
-            if self._same_prompt(parts[:place], messages[:owner], tools, len(first) - len(rest)):
+            if self._same_prompt(parts[:index], messages[:owner], tools, len(first) - len(rest)):
                 if pieces:
                     writer.generated(pieces)
                     continue
