@@ -550,8 +550,8 @@ class ApplicationBackend(Backend):
         if request.ordinal and opens is not None and opens.id is not None:
             raise Rejected(
                 f"the session of this conversation was opened by a process that has ended, and the body does not "
-                f"send the history: the application cannot know the {replies} earlier turns. Send {{messages}}, use sessions "
-                "without open.id, or run the conversation anew",
+                f"send the history: the application cannot know the {replies} earlier turns. Send {{messages}}, use "
+                "sessions without open.id, or run the conversation anew",
                 model=self.label,
             )
         if not request.ordinal:

@@ -104,8 +104,8 @@ def _parse_proxy(value: str, variable: str, default_host: str) -> Proxy:
     if parts.scheme not in _PORTS or not host:
         problem = f"names a {parts.scheme} proxy" if host else "is no URL of a proxy"
         raise ConfigurationError(
-            f"the environment variable {variable} {problem}, and {default_host} would be asked through it; name a proxy "
-            "that begins with http:// or https://, unset the variable, or add the host to no_proxy"
+            f"the environment variable {variable} {problem}, and {default_host} would be asked through it; name a "
+            "proxy that begins with http:// or https://, unset the variable, or add the host to no_proxy"
         )
     host_text = f"[{host}]" if ":" in host else host
     login = ""
