@@ -292,7 +292,7 @@ def finding_tables(report: Mapping[str, Any]) -> list[Table]:
     unread = [[label, f"{record['unscored']:,} of {record['verdicts']:,}"]
               for label, record in report["candidates"].items() if record["unscored"]]  # fmt: skip
     return [
-        (title, [*head, "effect", "interval", "Holm p", "cases", "found"], rows),
+        (title, [*head, "effect", "interval", "Holm p", "cases", "finding"], rows),
         ("Notes", [*head, "note"], notes),
         ("Examples", [*head, "cases", "strongest"], cases),
         ("Unreadable verdicts", ["judge", "unscored"], unread),

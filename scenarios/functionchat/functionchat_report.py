@@ -116,7 +116,7 @@ class UserAggregate(FunctionChatAggregate[CandidateDialogs]):
             row += [number(record["pass_hat"][str(k)]["mean"], 3) for k in ks]
             row += [number(record[name]["mean"]) for name in ("calls", "exchanges")]
             rows.append([*row, str(record["failed"])])
-        title = f"Dialogs with a simulated user on {report['dataset']['name']}, {report['repeats']} times each, "
+        title = f"Dialogs with a simulated user on {report['dataset']['name']}, {report['repeats']} per task, "
         return (title + f"seed {report['seed']}, {tier_name(report['tier'])}", header, rows)
 
     def _ends(self, report: dict[str, Any]) -> Table:

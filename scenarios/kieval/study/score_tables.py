@@ -113,7 +113,7 @@ def _main_table(report: Record) -> Table:
         row.get("free") for row in rows
     ):
         kind = accuracy_titles(report["correlations"])
-        title = f"KIEval on {', '.join(datasets)}: {title_facts(report)}; accuracy: {kind}"
+        title = f"KIEval on {', '.join(datasets)}: {title_facts(report)}; accuracy {kind}"
         return (title, header, cells)
     title = f"KIEval on {', '.join(datasets)}: {title_facts(report)}; questions without choices have no accuracy"
     columns = [index for index, name in enumerate(header) if not name.endswith(("accuracy", "unanswered"))]
@@ -264,7 +264,7 @@ class Ablation(Section[InterviewMaterial]):
                 ]
             )
         note = "interviews that ended at a flag have no score without early stop"
-        title = f"KIEval with decaying weights (DW) and early stop (ES) on and off: {title_facts(report)}; {note}"
+        title = f"KIEval with and without decaying weights and early stop: {title_facts(report)}; {note}"
         return [(title, header, rows)]
 
     def rows(self, report: Record) -> Iterator[Row]:
@@ -287,5 +287,5 @@ def _candidate_accuracies(material: InterviewMaterial, report: Mapping[str, Any]
 
 
 def _switch_names(variant: Mapping[str, Any]) -> str:
-    on = [name for name, switch in (("DW", variant["decay"]), ("ES", variant["early_stop"])) if switch]
+    on = [name for name, switch in (("decay", variant["decay"]), ("early stop", variant["early_stop"])) if switch]
     return " + ".join(on) or "neither"
