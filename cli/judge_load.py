@@ -29,9 +29,9 @@ _OPTIONS = {
 @command(
     "load",
     "viva judge load runs/mine --judge openai:gpt-4o-mini --rates 1,2,4,8",
-    "viva judge load requests.jsonl --judge llama:judge.gguf --rate-search 0.5:32 "
+    "viva judge load requests.jsonl --judge llama:judge.gguf --rate-search 0.5:32 \\\n      "
     "--slo 'p95_e2e<3s, parse_fail<1%, drift<0.05'",
-    "viva judge load --synthetic 'prompt=lognormal(800,0.5),output=100' "
+    "viva judge load --synthetic 'prompt=lognormal(800,0.5),output=100' \\\n      "
     "--judge 'openai:http://127.0.0.1:8000/v1#name' --concurrency 1,4,16 --requests 200",
     "viva judge load --resume runs/load-20260101-120000",
     models=True,
@@ -80,10 +80,10 @@ def _judge(
     ] = None,
     pause: Annotated[float, typer.Option("--pause", metavar="SECONDS", help="Pause between steps.")] = 0.0,
     drain: Annotated[
-        float, typer.Option("--drain", metavar="SECONDS", help="Longest wait for the last answers of a step.")
+        float, typer.Option("--drain", metavar="SECONDS", help="Maximum wait for the last answers of a step.")
     ] = 60.0,
     baseline: Annotated[
-        int, typer.Option("--baseline", min=0, help="Requests of each unloaded pass at most (0: no passes).")
+        int, typer.Option("--baseline", min=0, help="Maximum number of requests of each unloaded pass (0: no passes).")
     ] = 200,
     slo: Annotated[
         str | None, typer.Option("--slo", metavar="TERMS", help="Objective: 'p95_e2e<3s, parse_fail<1%, drift<0.05'.")
@@ -101,17 +101,17 @@ def _judge(
         str | None, typer.Option("--reader", metavar="NAME", help="Parser of the answers (default: detected).")
     ] = None,
     limit: Annotated[
-        int | None, typer.Option("--limit", min=1, help="Distinct requests at most, drawn by the seed.")
+        int | None, typer.Option("--limit", min=1, help="Maximum number of distinct requests, drawn by the seed.")
     ] = None,
     prompts: Annotated[
         Path | None, typer.Option("--prompts", help="File with the system prompts for a file of judgments.")
     ] = None,
     max_tokens: Annotated[
-        int | None, typer.Option("--max-tokens", min=1, help="Longest answer, overriding that of the requests.")
+        int | None, typer.Option("--max-tokens", min=1, help="Token limit of answers, instead of the requests' own.")
     ] = None,
     temperature: Annotated[
         float | None,
-        typer.Option("--temperature", min=0.0, help="Sampling temperature, overriding that of the requests."),
+        typer.Option("--temperature", min=0.0, help="Sampling temperature, instead of the requests' own."),
     ] = None,
     seed: Annotated[int, typer.Option("--seed", help="Seed of arrivals, draws and requests.")] = 7,
     out: Annotated[

@@ -37,11 +37,15 @@ def _run(
     ] = None,
     seed: Annotated[list[int] | None, typer.Option("--seed", help="Seed of a repetition (default: 1).")] = None,
     n: Annotated[int, typer.Option("-n", min=1, help="Interviews of each candidate.")] = 100,
-    rounds: Annotated[int, typer.Option("--rounds", min=1, max=100, help="Rounds of an interview at most.")] = 5,
+    rounds: Annotated[
+        int, typer.Option("--rounds", min=1, max=100, help="Maximum number of rounds of an interview.")
+    ] = 5,
     shots: Annotated[int, typer.Option("--shots", min=0, help="Examples before each probed question.")] = 0,
     probed: Annotated[int | None, typer.Option("--probed", min=2, help="Items probed (default: all 112).")] = None,
     world: World = 1,
-    concurrency: Annotated[int, typer.Option("--concurrency", min=1, help="Conversations in flight at most.")] = 500,
+    concurrency: Annotated[
+        int, typer.Option("--concurrency", min=1, help="Maximum number of conversations in flight.")
+    ] = 500,
     out: Annotated[
         Path | None,
         typer.Option("--out", metavar="FOLDER", help="Folder to make or to resume (default: runs/lab-TIME)."),

@@ -31,7 +31,9 @@ Out = Annotated[
     Path | None, typer.Option("--out", metavar="FOLDER", help="Run folder to make (default: runs/NAME-TIME).")
 ]
 Config = Annotated[Path | None, typer.Option("--config", help="YAML file with settings; options override it.")]
-Concurrency = Annotated[int | None, typer.Option("--concurrency", min=1, help="Conversations in flight at most.")]
+Concurrency = Annotated[
+    int | None, typer.Option("--concurrency", min=1, help="Maximum number of conversations in flight.")
+]
 MaxFailures = Annotated[
     int, typer.Option("--max-failures", min=0, help="Failed conversations that still count as success.")
 ]
@@ -50,7 +52,11 @@ _MODEL = "openai:gpt-4o"
 # Options whose name is another than that of their setting.
 _OPTION_NAMES = {"patience": "--wait-for-endpoint", "by": "--group-by"}
 COMPARE_OPTION = "--compare"  # a second name for the option of the role that is compared, the same in all scenarios
-_METAVARS = {"max_cost": "COST", "conversation_cost": "COST", "patience": "SECONDS", "pack": "PACK"}
+_METAVARS = {
+    "max_cost": "COST", "conversation_cost": "COST", "patience": "SECONDS", "pack": "PACK", "by": "role|turn|KEY",
+    "baseline": "RUN", "family": "LABEL=FAMILY", "cases": "FILE", "suite": "FILE", "questions": "FILE",
+    "pages": "FILE",
+}  # fmt: skip
 _LONGEST_CHOICE = 30
 
 S = TypeVar("S", bound="RunSettings")
@@ -165,13 +171,18 @@ def _parameter(name: str, field: FieldInfo, *, is_compared: bool = False) -> ins
     if field.is_required():
         text += " (required, here or in --config)"
     elif field.default not in (None, []):
-        default_text = {True: "on", False: "off"}[field.default] if isinstance(field.default, bool) else field.default
-        text += f" (default: {default_text})"
+        text += f" (default: {_default_text(field.default)})"
     option = typer.Option(*declared, metavar=_metavar(name, field), help=text, show_default=False)
     is_list = get_origin(kind) is list
     annotation: Any = Annotated[kind if is_list else kind | None, option]
     default: Any = [] if is_list else None
     return inspect.Parameter(name, inspect.Parameter.POSITIONAL_OR_KEYWORD, default=default, annotation=annotation)
+
+
+def _default_text(value: Any) -> str:
+    if isinstance(value, bool):
+        return "on" if value else "off"
+    return f"{value:g}" if isinstance(value, float) else str(value)
 
 
 def _metavar(name: str, field: FieldInfo) -> str | None:

@@ -47,6 +47,7 @@ def add_scenarios() -> None:
 
     runs = typer.Typer(
         help="Run a scenario: one of those below, or a Python FILE.py. Or fork an earlier run.",
+        subcommand_metavar="SCENARIO [OPTIONS]",
         invoke_without_command=True,
         epilog=example_epilog("viva run --fork runs/sweep --judge openai:gpt-4o --out runs/fork", models=True),
         cls=_Scenarios,
@@ -69,6 +70,9 @@ def add_scenarios() -> None:
 
 class _Scenarios(CommandGroup):
     """The scenarios, registered ones and files; an unknown name is answered with the known ones."""
+
+    def sections(self, ctx: Any) -> dict[str, list[str]]:
+        return {"Scenarios": self.list_commands(ctx)}
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
         command = super().get_command(ctx, cmd_name)
@@ -191,13 +195,15 @@ def _resume(
     run: Annotated[Path, typer.Argument(metavar="RUN|SWEEP", help="Folder of the run or sweep.")],
     concurrency: Concurrency = None,
     max_cost: Annotated[
-        float | None, typer.Option("--max-cost", metavar="COST", help="Largest cost from here on.")
+        float | None, typer.Option("--max-cost", metavar="COST", help="Maximum cost from here on.")
     ] = None,
-    max_calls: Annotated[int | None, typer.Option("--max-calls", min=1, help="Most calls from here on.")] = None,
+    max_calls: Annotated[
+        int | None, typer.Option("--max-calls", min=1, help="Maximum number of calls from here on.")
+    ] = None,
     max_tokens_total: Annotated[
-        int | None, typer.Option("--max-tokens-total", min=1, help="Most tokens from here on.")
+        int | None, typer.Option("--max-tokens-total", min=1, help="Maximum number of tokens from here on.")
     ] = None,
-    max_seconds: Annotated[float | None, typer.Option("--max-seconds", help="Most seconds from here on.")] = None,
+    max_seconds: Annotated[float | None, typer.Option("--max-seconds", help="Maximum time from here on.")] = None,
     patience: Annotated[
         float | None,
         typer.Option(

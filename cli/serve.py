@@ -57,7 +57,7 @@ def _serve(
         ),
     ] = None,
     max_tokens: Annotated[
-        int, typer.Option("--max-tokens", min=1, help="Longest answer if the client sets no limit.")
+        int, typer.Option("--max-tokens", min=1, help="Token limit of answers if the client sets none.")
     ] = 4096,
     max_body: Annotated[
         float, typer.Option("--max-body", metavar="MB", min=0.001, help="Largest request body, in MB.")

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 CellName = Annotated[
     str | None,
-    typer.Option("--cell", metavar="ID", help="Run one cell: its folder, or its number from 1 in the file's order."),
+    typer.Option("--cell", metavar="ID", help="Only one cell: its folder, or its number from 1 in the file's order."),
 ]
 _MERGE_HEADER = ["cell", "state", "shards", "done"]
 
@@ -92,7 +92,8 @@ def _sweep(
         int | None, typer.Option("--ray-shards", min=1, help="Tasks for each cell (default: 1).")
     ] = None,
     ray_workers: Annotated[
-        int | None, typer.Option("--ray-workers", min=1, help="Concurrent tasks at most (default: as many as fit).")
+        int | None,
+        typer.Option("--ray-workers", min=1, help="Maximum number of concurrent tasks (default: as many as fit)."),
     ] = None,
     ray_timeout: Annotated[
         float | None,
@@ -282,7 +283,7 @@ def _plan(
     ] = None,
     budget: Annotated[
         float | None,
-        typer.Option("--budget", metavar="COST", min=0.0, help="Largest cost; exit code 1 if it may cost more."),
+        typer.Option("--budget", metavar="COST", min=0.0, help="Maximum cost; exit code 1 if it may cost more."),
     ] = None,
     concurrency: Concurrency = None,
     simulations: Annotated[
@@ -344,7 +345,7 @@ def _run_pilot(file: Path, out: Path | None, fraction: float, concurrency: int |
 
 @command("merge", "viva sweep merge runs/grid", "viva sweep merge runs/grid --partial", group=sweep_group)
 def _merge(
-    folder: Annotated[Path, typer.Argument(metavar="DIR", help="Folder of a sweep that was run with --shard.")],
+    folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="Folder of a sweep that was run with --shard.")],
     cell: CellName = None,
     partial: Annotated[
         bool, typer.Option("--partial", help="Merge what is there; missing conversations are no error.")

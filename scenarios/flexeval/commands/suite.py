@@ -16,14 +16,15 @@ if TYPE_CHECKING:
 
     from ..scenario import FlexEvalSettings
 
-RUN_EXAMPLE = """\
-Exit codes: 0 all thresholds hold; 1 a threshold is broken; 2 the suite cannot run; 3 tests failed or did not run;
-130 interrupted.
+RUN_EXAMPLE = """\b
+Exit codes: 0 all thresholds hold; 1 a threshold is broken;
+2 the suite cannot run; 3 tests failed or did not run; 130 interrupted.
 
 \b
 Examples:
   viva suite init mysuite && viva suite run mysuite/suite.yaml
-  viva suite run suite.yaml --candidate 'openai:http://127.0.0.1:8000/v1#bot' --baseline runs/last --junit gate.xml"""
+  viva suite run suite.yaml --candidate 'openai:http://127.0.0.1:8000/v1#bot' \\
+      --baseline runs/last --junit gate.xml"""
 
 _MAX_SHOWN = 10
 SuiteFile = Annotated[str, typer.Argument(metavar="SUITE", help="Suite file, or FILE#NAME if it has several.")]
