@@ -99,6 +99,13 @@ def test_the_source_distribution_is_the_whole_checkout(unpacked: Path) -> None:
     assert made == {"PKG-INFO", "setup.cfg"}
 
 
+def test_the_description_for_package_indexes_is_the_readme_without_pictures(unpacked: Path) -> None:
+    description = (unpacked / "PKG-INFO").read_text(encoding="utf-8").partition("\n\n")[2]
+    assert "# viva" in description
+    assert "![" not in description
+    assert description.rstrip().endswith((ROOT / "README.md").read_text(encoding="utf-8").rstrip()[-200:])
+
+
 def test_tests_run_from_the_source_distribution_alone(unpacked: Path, tmp_path: Path) -> None:
     python = _editable(tmp_path / "env", unpacked)
     some = [
