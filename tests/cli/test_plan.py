@@ -25,12 +25,12 @@ def test_a_pilot_is_held_then_the_rest_is_planned_within_a_budget(tmp_path: Path
     report = orjson.loads(done.stdout)
     assert report["conversations"] == 2 * 9
     assert report["budget"] == {"amount": 100.0, "kept": True}
-    assert "goes on" in done.stderr
+    assert "resumes" in done.stderr
     assert calls_in(out) > 0
     done = viva("sweep", "plan", file, "--out", out, "--budget", "0.000001", "--simulations", "3")
     assert done.returncode == 1
     assert "the sweep may cost more than the budget of 1e-06" in done.stderr
-    for word in ("Planned: 18 conversations", "Bottleneck", "What if", "half of all prices"):
+    for word in ("Plan: 18 conversations", "Bottleneck", "What if", "half of all prices"):
         assert word in done.stdout
 
 

@@ -73,10 +73,10 @@ WRONG: dict[str, tuple[dict[str, Any], str]] = {
     "no candidates": ({"candidates": None}, "candidates is missing"),
     "empty candidates": ({"candidates": []}, "candidates: List should have at least 1 item"),
     "a name without kind": ({"candidates": ["gpt"]}, "candidates: model 'gpt': expected kind:where"),
-    "labels alike": ({"candidates": ["simulated:a", "simulated:a?noise=0"]}, "two models are called 'a'"),
+    "labels alike": ({"candidates": ["simulated:a", "simulated:a?noise=0"]}, "two models have the label 'a'"),
     "evaluators alike": (
         {"evaluators": ["simulated:e", "simulated:e"], "interviews": {"interactor": "simulated:i"}},
-        "two models are called 'e'",
+        "two models have the label 'e'",
     ),
     "dataset twice": ({"datasets": ["alpha.jsonl", "./alpha.jsonl"]}, "alpha.jsonl is listed twice"),
     "seed twice": ({"seeds": [1, 2, 1]}, "seeds: 1 is listed twice"),
@@ -219,7 +219,7 @@ def test_line_18_a_sweep_never_writes_a_credential(tmp_path: Path, said: dict[st
 def test_line_11_a_bound_of_money_without_prices_is_refused_with_the_file(tmp_path: Path, bound: str) -> None:
     far = "openai:http://127.0.0.1:9/v1#far"
     file = write_file(tmp_path, candidates=["simulated:a", far], interviews=INTERVIEWS | {bound: 1.0})
-    with pytest.raises(ConfigurationError, match=rf"interviews: {bound}: the price of .*#far is not known") as caught:
+    with pytest.raises(ConfigurationError, match=rf"interviews: {bound}: the price of .*#far is unknown") as caught:
         open_sweep(file, tmp_path / "out")
     assert str(caught.value).startswith(str(file))
 
