@@ -110,7 +110,7 @@ def _open_task_sweep(order: TaskOrder, shard: Shard | None, local: Path) -> Swee
 
 
 class _TaskRunner:
-    """Runs the sweep of a task, reports its progress, and watches for stop requests."""
+    """Runner of a task that reports its progress and watches for stop requests."""
 
     def __init__(self, sweep: Sweep, attempt: Attempt, order: TaskOrder, shard: Shard | None) -> None:
         self._sweep, self._attempt, self._order, self._shard = sweep, attempt, order, shard
