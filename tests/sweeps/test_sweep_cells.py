@@ -216,7 +216,7 @@ def test_a_folder_with_something_else_is_refused(tmp_path: Path) -> None:
     (tmp_path / "out" / "letter.txt").write_text("mine")
     with pytest.raises(ConfigurationError, match="is not a sweep"):
         swept(file, tmp_path / "out")
-    with pytest.raises(ConfigurationError, match="is not a sweep"):
+    with pytest.raises(ConfigurationError, match="not the folder of a sweep"):
         recorded_cells(tmp_path / "out")
     swept(file, tmp_path / "other")
     run = next((tmp_path / "other").rglob("manifest.json")).parent
