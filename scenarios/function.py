@@ -287,11 +287,11 @@ def _to_names(names: Any) -> list[Any]:
 def _summarize_result(result: Any) -> ResultSummary:
     values = named_values(result["value"])
     numbers = {name: float(value) for name, value in values.items() if isinstance(value, int | float)}
-    words = [f"{name}: {value}" for name, value in values.items() if isinstance(value, str)]
+    texts = [f"{name}: {value}" for name, value in values.items() if isinstance(value, str)]
     if "stopped" in result:
-        words.insert(0, f"{result['stopped']['by']}: {result['stopped']['reason']}")
+        texts.insert(0, f"{result['stopped']['by']}: {result['stopped']['reason']}")
     unscored = sum(value is None for value in values.values())
-    return ResultSummary(numbers.pop(SCORE, None), ", ".join(words), numbers, unscored)
+    return ResultSummary(numbers.pop(SCORE, None), ", ".join(texts), numbers, unscored)
 
 
 def _score_ranges(score: Range | Mapping[str, Range] | None, names: Sequence[str]) -> dict[str, tuple[float, float]]:

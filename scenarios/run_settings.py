@@ -52,9 +52,9 @@ def absolute_path(name: str, folder: Path) -> str:
         return name
 
 
-def file_or(*words: str) -> AfterValidator:
+def file_or(*names: str) -> AfterValidator:
     """Return a validator for a text that names a file or is one of these words."""
-    return _resolve_with(lambda name, folder: name if name in words else absolute_file(name, folder))
+    return _resolve_with(lambda name, folder: name if name in names else absolute_file(name, folder))
 
 
 # Settings that name something on this machine. They are stored with their full path, so that a run can be resumed

@@ -255,9 +255,9 @@ def summary_sentence(label: str, records: list[dict[str, Any]]) -> str:
 
 def _effect_phrase(record: Mapping[str, Any]) -> str:
     effect = record["effect"]
-    words = _EFFECT_PHRASES[record["audit"]][effect["value"] < 0]
+    phrase = _EFFECT_PHRASES[record["audit"]][effect["value"] < 0]
     comparison = f" on {record['scale']} than on {record['base']}" if record["audit"] == "labels" else ""
-    return f"{words}{comparison} ({_effect_text(effect)})"
+    return f"{phrase}{comparison} ({_effect_text(effect)})"
 
 
 def _effect_text(effect: Mapping[str, Any]) -> str:

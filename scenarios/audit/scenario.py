@@ -94,13 +94,13 @@ class Audit(Scenario[AuditSettings, AuditTask], SupportsForecast, SupportsKnownV
         self, settings: AuditSettings, prepared: Prepared[AuditTask], pack: PromptPack | None
     ) -> dict[str, UsageForecast]:
         assert pack is not None
-        words = estimate_tokens(pack.text) / 2
+        prompt = estimate_tokens(pack.text) / 2
         calls = {"labels": len(SCALES), "retest": settings.retests}
         total = UsageForecast()
         for task in prepared.tasks:
             # The padded answer is about three times as long as the plain one.
             text = estimate_tokens(task.case.question) + 4 * max(map(estimate_tokens, task.case.answers))
-            total += UsageForecast(1, words + text, settings.judge_tokens) * (
+            total += UsageForecast(1, prompt + text, settings.judge_tokens) * (
                 2 * calls.get(task.question, 2)
             )  # at most one retry
         return {JUDGE: total}

@@ -83,14 +83,14 @@ def open_prompts(settings: FunctionChatSettings, language: str) -> DialogPrompts
     pack = TEMPLATES.open(settings.pack, recorded)
     if settings.rubrics is not None:
         pack = _with_rubrics(pack, Path(settings.rubrics))
-    words = DialogPrompts(pack, language)
-    words.system = _system_prompt(settings, words)
-    return words
+    prompts = DialogPrompts(pack, language)
+    prompts.system = _system_prompt(settings, prompts)
+    return prompts
 
 
-def _system_prompt(settings: FunctionChatSettings, words: DialogPrompts) -> str:
+def _system_prompt(settings: FunctionChatSettings, prompts: DialogPrompts) -> str:
     if settings.system == PACK:
-        return words.render("candidate.system")
+        return prompts.render("candidate.system")
     path = Path(settings.data) if settings.system == DATA else Path(settings.system)
     if settings.system == DATA:
         path = (path if path.is_dir() else path.parent) / _SYSTEM_PROMPT

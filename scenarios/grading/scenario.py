@@ -127,9 +127,9 @@ class SingleAnswerGrading(Scenario[GradingSettings, InlineTask], SupportsForecas
         self, settings: GradingSettings, prepared: Prepared[InlineTask], pack: PromptPack | None
     ) -> dict[str, UsageForecast]:
         assert pack is not None
-        total, words = UsageForecast(), SCALES[settings.scale].words()
+        total, scale = UsageForecast(), SCALES[settings.scale].words()
         for task in prepared.tasks:
-            prompt = estimate_tokens(_grading_prompt(pack, task.payload, words)) + estimate_tokens(
+            prompt = estimate_tokens(_grading_prompt(pack, task.payload, scale)) + estimate_tokens(
                 pack.render("judge.system")
             )
             total += UsageForecast(1, prompt, settings.judge_tokens) * 2  # one retry if the grade is unreadable
