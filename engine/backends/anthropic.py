@@ -368,7 +368,7 @@ class AnthropicBackend(EndpointBackend):
                 signed = True
             if not message.calls:
                 return blocks
-            kept = self._returned.of(request, index)
+            kept = self._returned.parts_of(request, index)
             signed = signed and kept is not None
             return kept or blocks
 
@@ -414,7 +414,7 @@ def build(spec: ModelSpec, clock: Clock) -> Backend:
     return AnthropicBackend(
         clock,
         resolve_endpoint(spec, _SERVICE),
-        EndpointOptions.of(spec),
+        EndpointOptions.from_spec(spec),
         spec.one_of("json", (*_NEXT_FORM, PROMPT_ONLY), "schema"),
         thinking=_parse_thinking(spec),
         effort=spec.one_of("effort", _EFFORTS),

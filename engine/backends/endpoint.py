@@ -82,7 +82,7 @@ class AnswerBody:
             if piece:
                 return piece
 
-    async def whole(self) -> bytes:
+    async def read_all(self) -> bytes:
         """All of it, without the byte order mark that some put before it."""
         pieces = [await self.piece()]
         if self._unpack is None and self._content.at_eof():
@@ -249,10 +249,10 @@ class Endpoint:
             error.__cause__ = error.__context__ = None
             failure = error
         except (TimeoutError, aiohttp.ClientError, OSError, UnicodeError) as error:  # UnicodeError: no host is named so
-            proxy = None if self._proxies is None else self._proxies.of(url)
-            failure = transport_error(label, self._place(url), error, self.redact, proxy)
+            proxy = None if self._proxies is None else self._proxies.for_url(url)
+            failure = transport_error(label, self._error_url(url), error, self.redact, proxy)
             if self._refused:
-                failure = Rejected(f"{self._place(url)}: {self._refused}", model=label)
+                failure = Rejected(f"{self._error_url(url)}: {self._refused}", model=label)
             drop_traceback(error)
         try:
             raise failure  # not in the handler: an error keeps nothing of what led to it
@@ -263,7 +263,7 @@ class Endpoint:
         """Return the typed error for an answer other than 200, or one that a stream reports with such a status."""
         return error_from_response(label, status, body, headers or {}, self.redact, self._key_advice, self._dialect)
 
-    def _place(self, url: str) -> str:
+    def _error_url(self, url: str) -> str:
         """What stands for a URL in errors."""
         return self.base_url if url.startswith(self.base_url) else self.redact(url.partition("?")[0])
 
@@ -284,7 +284,7 @@ class Endpoint:
         hops = stale = 0
         through: dict[str, Any] = {}
         if self._proxies is not None:
-            headers, through = self._through_proxy(self._proxies.of(url), url, headers)
+            headers, through = self._through_proxy(self._proxies.for_url(url), url, headers)
         while True:
             answered = False
             _REUSED.set(True)

@@ -104,7 +104,7 @@ class _CallOutcome:
             ) from None
 
 
-_SHOWN = 3
+_MAX_LISTED = 3
 _LONGEST_NAME = 80
 _MOST_NAMES = 2_000
 
@@ -114,7 +114,7 @@ def describe_unlisted_model(data: bytes, model: str, redact: Redactor) -> str:
     names = _listed_names(data)
     if not names or any(name in (model, f"{model}:latest") for name in names):
         return ""
-    close = difflib.get_close_matches(model, names, _SHOWN, 0.0)
+    close = difflib.get_close_matches(model, names, _MAX_LISTED, 0.0)
     close_names = ", ".join(_printable_name(redact.cut(name, _LONGEST_NAME)) for name in close)
     more = f", and {len(names) - len(close)} more" if len(names) > len(close) else ""
     return f"the endpoint does not list the model '{model}'; it lists {close_names}{more}"
@@ -256,7 +256,7 @@ class ProviderState:
             identity = (completion.text, tuple(completion.calls), parts)
             self._kept.setdefault(conversation, {})[request.branch, request.role, len(request.messages)] = identity
 
-    def of(self, request: Request, index: int) -> list[Any] | None:
+    def parts_of(self, request: Request, index: int) -> list[Any] | None:
         """The parts of the answer that stands at ``index`` in a request's messages; None if it is not as it was."""
         message: Message = request.messages[index]
         kept = self._kept.get(request.affinity or request.conversation, {}).get((request.branch, request.role, index))
@@ -422,7 +422,7 @@ class EndpointBackend(Backend):
     async def _receive(self, answer: AnswerBody, on_text: Callable[[str], None] | None, *, tools: bool) -> ReadAnswer:
         """Read an answer, whole or streamed. ``first_token`` is the clock's time of a stream's first text or call."""
         if on_text is None and not answer.is_stream:
-            return await self._whole(answer, lambda data: self._parse(data, tools=tools))
+            return await self._parse_whole(answer, lambda data: self._parse(data, tools=tools))
         records = JsonRecordStream(answer, self._endpoint, self.label)
         assembly = self._assembly(records)
         first = await read_stream(records, assembly, on_text or discard_piece, self._clock, self._redact, self.form)
@@ -463,9 +463,9 @@ class EndpointBackend(Backend):
         estimate_missing_counts(completion, request)
         return completion
 
-    async def _whole(self, answer: AnswerBody, parse: Callable[[bytes], T]) -> T:
+    async def _parse_whole(self, answer: AnswerBody, parse: Callable[[bytes], T]) -> T:
         """Parse a whole answer, or raise the error that the endpoint reported as if it were one."""
-        data = await answer.whole()
+        data = await answer.read_all()
         try:
             return parse(data)
         except (Rejected, Unavailable):
@@ -537,7 +537,7 @@ class EndpointOptions:
     body: Mapping[tuple[str, ...], Any] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, spec: ModelSpec) -> EndpointOptions:
+    def from_spec(cls, spec: ModelSpec) -> EndpointOptions:
         """Read the options that all kinds of endpoints have."""
         sampling = spec.one_of("sampling", ("on", "off")) != "off"
         settings: dict[str, Any] = {

@@ -98,7 +98,7 @@ class FaultInjector(BackendWrapper):
         return self
 
     async def generate(self, request: Request) -> Completion:
-        fault = self._drawn(request.digest, request.role)
+        fault = self._draw_fault(request.digest, request.role)
         if fault is not None:
             await self._fail(fault)
         completion = await self.inner.generate(request)
@@ -106,7 +106,7 @@ class FaultInjector(BackendWrapper):
         return completion if fault is None else _corrupt_completion(completion, fault)
 
     async def read(self, reading: Reading) -> Completion:
-        fault = self._drawn(reading.digest(), "")
+        fault = self._draw_fault(reading.digest(), "")
         if fault is not None:
             await self._fail(fault)
         completion = await self.inner.read(reading)
@@ -116,7 +116,7 @@ class FaultInjector(BackendWrapper):
     def statistics(self) -> dict[str, Any]:
         return {**self.inner.statistics(), **({"faults": dict(sorted(self._met.items()))} if self._met else {})}
 
-    def _drawn(self, digest: bytes, role: str) -> Fault | None:
+    def _draw_fault(self, digest: bytes, role: str) -> Fault | None:
         now = self._clock.now() - self._opened
         tried = self._tries.get(digest, 0)
         self._tries[digest] = tried + 1

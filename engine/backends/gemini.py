@@ -352,7 +352,7 @@ class GeminiBackend(EndpointBackend):
 
         def parts_of(index: int, message: Message) -> list[dict[str, Any]]:
             names.update((call.id, call.name) for call in message.calls)
-            kept = self._returned.of(request, index) if message.calls else None
+            kept = self._returned.parts_of(request, index) if message.calls else None
             return kept or _message_parts(message, names, sign)
 
         return alternating_turns(request.messages, "parts", "model", parts_of)
@@ -401,7 +401,7 @@ def build(spec: ModelSpec, clock: Clock) -> Backend:
     return GeminiBackend(
         clock,
         resolve_endpoint(spec, _SERVICE),
-        EndpointOptions.of(spec),
+        EndpointOptions.from_spec(spec),
         spec.one_of("json", (*_NEXT_FORM, PROMPT_ONLY), "schema"),
         thinking=_parse_thinking(spec),
         filters=spec.one_of("filters", ("on", "off")) != "off",

@@ -43,7 +43,7 @@ class LoadOptions:
     where there is one; ``context`` 0 for the model's own; ``batch``: requests computed at once.
     """
 
-    place: str
+    source: str
     device: str = ""
     dtype: str = "auto"
     revision: str = ""
@@ -124,7 +124,7 @@ def _load_model(options: LoadOptions) -> LoadedModel:
         torch, transformers = import_module("torch"), import_module("transformers")
     except ImportError:
         raise ConfigurationError(
-            f"hf:{options.place}: needs the packages torch and transformers; install them with: "
+            f"hf:{options.source}: needs the packages torch and transformers; install them with: "
             f"pip install 'viva-exam[{EXTRA}]'"
         ) from None
     transformers.utils.logging.set_verbosity_error()
@@ -138,15 +138,15 @@ def _load_model(options: LoadOptions) -> LoadedModel:
     dtype = options.dtype if options.dtype == "auto" else getattr(torch, options.dtype)
     named = "dtype" if int(transformers.__version__.partition(".")[0]) >= 5 else "torch_dtype"
     try:
-        tokenizer = transformers.AutoTokenizer.from_pretrained(options.place, **arguments)
+        tokenizer = transformers.AutoTokenizer.from_pretrained(options.source, **arguments)
         network = transformers.AutoModelForCausalLM.from_pretrained(
-            options.place, use_safetensors=True, **{named: dtype}, **arguments
+            options.source, use_safetensors=True, **{named: dtype}, **arguments
         )
         network = network.to(device).eval()
     except Exception as error:  # the packages raise whatever they meet
         message = " ".join(str(error).split())[:300] or type(error).__name__
         raise ConfigurationError(
-            f"hf:{options.place}: cannot be loaded: {message} (expected a folder that save_pretrained has written, or "
+            f"hf:{options.source}: cannot be loaded: {message} (expected a folder that save_pretrained has written, or "
             "owner/name of the hub, with weights as safetensors)"
         ) from None
     ends = network.generation_config.eos_token_id

@@ -49,7 +49,7 @@ class HfGeneration:
     _rows: list[tuple[int, SampledToken]] = field(default_factory=list)
     _before: int = 0  # tokens whose text the next ones are decoded behind, as neighbours change each other's
     _decoded: int = 0  # tokens that the text has
-    _told: int = 0  # characters that ``on_text`` has
+    _streamed: int = 0  # characters that ``on_text`` has
 
     @property
     def ended(self) -> bool:
@@ -113,8 +113,8 @@ class HfGeneration:
             self._tell(len(self.text))
 
     def _tell(self, end: int) -> None:
-        if self.on_text is not None and end > self._told:
-            piece, self._told = self.text[self._told : end], end
+        if self.on_text is not None and end > self._streamed:
+            piece, self._streamed = self.text[self._streamed : end], end
             self.on_text(piece)
 
 

@@ -122,7 +122,7 @@ class AnswerReader:
         first = await read_stream(events, reply, on_text or discard_piece, self._clock, self._redact)
         calls = reply.calls.whole()
         if self._done is not None and not reply.has_ended:
-            self._refuse_html(events.other, "a stream")
+            self._refuse_html(events.non_event, "a stream")
             raise Unavailable(f"the stream broke off before its end ({self._done!r} did not come)", model=self._label)
         if not reply.has_text and not calls:
             raise self._nothing_said(events, reply.missing)
@@ -134,7 +134,7 @@ class AnswerReader:
     async def identifier(self, body: AnswerBody, path: str) -> str:
         """Return the identifier of a session in the answer to the request that opens it."""
         try:
-            value = AnswerPath(path).find(self.json(await body.whole()))
+            value = AnswerPath(path).find(self.json(await body.read_all()))
         except MissingInAnswer as missing:
             raise self._rejected(str(missing)) from None
         if isinstance(value, bool) or not isinstance(value, str | int) or value == "":
@@ -145,7 +145,7 @@ class AnswerReader:
         return text
 
     async def _read_whole(self, body: AnswerBody) -> Completion:
-        data = await body.whole()
+        data = await body.read_all()
         if self.answer is None:
             self._refuse_html(data, "text")
             return Completion(data.decode("utf-8", "replace"))
@@ -205,8 +205,8 @@ class AnswerReader:
     def _nothing_said(self, events: SseStream, missing: MissingInAnswer | None) -> BackendError:
         if missing is not None:
             return self._rejected(f"no event of the stream holds the answer: {missing}; mend answer in the mapping")
-        self._refuse_html(events.other, "a stream")
-        quoted = self._redact.quote(events.other, _LONGEST_QUOTE)
+        self._refuse_html(events.non_event, "a stream")
+        quoted = self._redact.quote(events.non_event, _LONGEST_QUOTE)
         return Unavailable(f"the stream holds no event{f': {quoted}' if quoted else ''}", model=self._label)
 
     def reported(self, data: bytes) -> BackendError:
@@ -288,7 +288,7 @@ class Session:
     id: str
     jar: aiohttp.CookieJar | None
     opened: bool = False
-    asked: bool = False
+    contacted: bool = False
     lock: asyncio.Lock = field(default_factory=asyncio.Lock)
 
     def cookie_header(self, url: str) -> dict[str, str]:
@@ -310,7 +310,7 @@ class Sessions:
         self._salt, self._cookies = salt, cookies
         self._open: dict[str, dict[str, Session]] = {}
 
-    def of(self, request: Request) -> Session:
+    def for_request(self, request: Request) -> Session:
         """The session of the conversation, branch and role that a request belongs to."""
         roles = self._open.setdefault(request.affinity, {})
         role = role_in_branch(request.branch, request.role)
@@ -326,7 +326,7 @@ class Sessions:
 
     def forget(self, affinity: str) -> list[Session]:
         """Let go of a conversation's sessions; returns those that the application has heard of."""
-        return [session for session in self._open.pop(affinity, {}).values() if session.asked]
+        return [session for session in self._open.pop(affinity, {}).values() if session.contacted]
 
 
 T = TypeVar("T")
@@ -440,8 +440,8 @@ class ApplicationBackend(Backend):
     async def generate(self, request: Request) -> Completion:
         """As the base says. The first request of a conversation opens its session, where the mapping says how."""
         began = self._clock.now()
-        session = self._sessions.of(request)
-        if not session.asked:
+        session = self._sessions.for_request(request)
+        if not session.contacted:
             self._look_at_history(request)
         await self._open_session(session)
         filling = fill_values(request, session.id, system_apart=self._system_apart)
@@ -451,7 +451,7 @@ class ApplicationBackend(Backend):
             session.keep_cookies(body)
             return await reader.read(body, request.on_text)
 
-        session.asked = True
+        session.contacted = True
         completion = await self._send(self._application, filling, session, receive)
         if completion.first_token is not None:
             completion.first_token -= began
@@ -499,7 +499,7 @@ class ApplicationBackend(Backend):
             async def receive(body: AnswerBody) -> str:
                 session.keep_cookies(body)
                 if path is None:
-                    await body.whole()
+                    await body.read_all()
                     return session.id
                 return await reader.identifier(body, path)
 
@@ -514,7 +514,7 @@ class ApplicationBackend(Backend):
         template = self._application.close
         assert template is not None
         try:
-            await self._send(template, PlaceholderValues(session=session.id), session, AnswerBody.whole)
+            await self._send(template, PlaceholderValues(session=session.id), session, AnswerBody.read_all)
         except BackendError as error:
             self._warn("close", f"a session could not be closed: {str(error).removeprefix(f'{self.label}: ')}")
 

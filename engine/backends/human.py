@@ -36,7 +36,7 @@ _log = logging.getLogger("viva")
 class _WaitingRequest:
     """A request of this process that waits: whoever awaits it here, and until when."""
 
-    posed: PendingQuestion
+    question: PendingQuestion
     futures: list[asyncio.Future[HumanAnswer]] = field(default_factory=list)
     deadline: float | None = None
 
@@ -75,7 +75,7 @@ class HumanBackend(Backend):
         """Ask a person; the text comes in one piece. Raises ``Unanswered`` after the timeout."""
         if request.sampling.logprobs is not None:
             raise ConfigurationError(f"{self.label}: a person gives no log-probabilities; name a model of another kind")
-        question = PendingQuestion.of(request)
+        question = PendingQuestion.from_request(request)
         wait = self._waits.setdefault(question.name, _WaitingRequest(question))
         future: asyncio.Future[HumanAnswer] = asyncio.get_running_loop().create_future()
         wait.futures.append(future)  # before the room is asked: no answer can slip in between
@@ -84,7 +84,7 @@ class HumanBackend(Backend):
                 cancellable_wait()
             ):  # a run that stops waits for nobody; the request stays in the room for when it goes on
                 state = await self._in_thread(lambda: self._ask(question))
-                answer = state.given or await self._given(wait, future, state)
+                answer = state.answer or await self._wait_for_answer(wait, future, state)
         except asyncio.CancelledError:
             if wait.futures == [future]:
                 self._withdraw(question.name, request.affinity)
@@ -117,7 +117,7 @@ class HumanBackend(Backend):
 
     # -- waiting --------------------------------------------------------------------------------------------------
 
-    async def _given(
+    async def _wait_for_answer(
         self, wait: _WaitingRequest, future: asyncio.Future[HumanAnswer], state: QuestionState
     ) -> HumanAnswer:
         wait.deadline = state.deadline
@@ -147,7 +147,7 @@ class HumanBackend(Backend):
             await self._clock.sleep(POLL_SECONDS)
 
     async def _ask_again(self, wait: _WaitingRequest) -> None:
-        wait.deadline = (await self._in_thread(lambda: self._ask(wait.posed))).deadline
+        wait.deadline = (await self._in_thread(lambda: self._ask(wait.question))).deadline
 
     def _ask(self, question: PendingQuestion) -> QuestionState:
         return self._room().ask(question, self._asker, self._timeout)

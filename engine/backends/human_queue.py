@@ -46,7 +46,7 @@ class PendingQuestion:
     required: bool = False
 
     @classmethod
-    def of(cls, request: Request) -> PendingQuestion:
+    def from_request(cls, request: Request) -> PendingQuestion:
         """What a request asks; nothing that only a simulated model may know."""
         tools = request.tools
         return cls(
@@ -100,7 +100,7 @@ class HumanAnswer:
 
     text: str
     calls: tuple[tuple[str, str], ...] = ()
-    who: str = ""
+    person: str = ""
     at: float = 0.0
 
     def tool_calls(self) -> list[ToolCall] | None:
@@ -207,7 +207,7 @@ class QuestionState:
 
     at: float
     deadline: float | None = None
-    given: HumanAnswer | None = None
+    answer: HumanAnswer | None = None
 
 
 @dataclass(slots=True, frozen=True)
@@ -221,7 +221,7 @@ class QueueStatus:
     ordinal: int
     preview: str
     state: State
-    asked: float
+    asked_at: float
     deadline: float | None
 
 
@@ -263,8 +263,8 @@ class AnswerQueue:
         with self._change() as connection:
             row = connection.execute("select number, state, asked from requests where name = ?", (question.name,))
             result = row.fetchone()
-            if result is not None and (value := self._given(result[0])) is not None:
-                return QuestionState(result[2], given=value)
+            if result is not None and (value := self._load_answer(result[0])) is not None:
+                return QuestionState(result[2], answer=value)
             at = result[2] if result is not None and result[1] == "waiting" else now
             deadline = None if timeout is None else at + timeout
             if result is None:
@@ -302,7 +302,7 @@ class AnswerQueue:
         with self._change() as connection:
             for name in names:
                 row = connection.execute("select number from requests where name = ?", (name,)).fetchone()
-                results[name] = None if row is None else self._given(row[0])
+                results[name] = None if row is None else self._load_answer(row[0])
                 if results[name] is None:
                     connection.execute("update requests set state = 'expired' where name = ?", (name,))
         return results
@@ -363,7 +363,7 @@ class AnswerQueue:
 
     def request(self, name: str) -> tuple[QueueStatus, PendingQuestion, HumanAnswer | None] | None:
         """A request, what it asks, and its answer if there is one; None where there is no such request."""
-        with self._told():
+        with self._typed_errors():
             row = self._connection.execute(
                 f"select {_STATUS_COLUMNS}, digest, record from requests where name = ?", (name,)
             ).fetchone()
@@ -371,7 +371,7 @@ class AnswerQueue:
                 return None
             standing = QueueStatus(*row[:9])
             record = PendingQuestion.from_record(standing.conversation, standing.role, standing.ordinal, *row[9:])
-            return standing, record, self._given(standing.number)
+            return standing, record, self._load_answer(standing.number)
 
     def answer(
         self, name: str, submission: str, text: str, calls: Sequence[tuple[str, str]] = (), person: str = ""
@@ -407,7 +407,7 @@ class AnswerQueue:
 
     # -- the file -------------------------------------------------------------------------------------------------
 
-    def _given(self, number: int) -> HumanAnswer | None:
+    def _load_answer(self, number: int) -> HumanAnswer | None:
         row = self._connection.execute(_SELECT_ANSWER, (number,)).fetchone()
         return None if row is None else _answer_from_row(row)
 
@@ -420,7 +420,7 @@ class AnswerQueue:
     @contextmanager
     def _change(self) -> Iterator[sqlite3.Connection]:
         """A transaction that writes."""
-        with self._told():
+        with self._typed_errors():
             self._connection.execute("begin immediate")
             try:
                 yield self._connection
@@ -431,11 +431,11 @@ class AnswerQueue:
 
     def _rows(self, statement: str, *values: Any) -> list[Any]:
         """Return all rows of a query."""
-        with self._told():
+        with self._typed_errors():
             return self._connection.execute(statement, values).fetchall()
 
     @contextmanager
-    def _told(self) -> Iterator[None]:
+    def _typed_errors(self) -> Iterator[None]:
         """:raises ConfigurationError: SQLite cannot do it, or a record has not the form in which it was written."""
         try:
             yield

@@ -103,7 +103,7 @@ class OpenAIBackend(EndpointBackend):
         data = orjson.dumps(self._way.body(self.model, before + after))
 
         async def receive(answer: AnswerBody) -> Completion:
-            return await self._whole(
+            return await self._parse_whole(
                 answer, lambda data: self._way.parse(data, before, after, self.label, self._redact)
             )
 
@@ -221,7 +221,7 @@ def build(spec: ModelSpec, clock: Clock) -> Backend:
     return OpenAIBackend(
         clock,
         address,
-        EndpointOptions.of(spec),
+        EndpointOptions.from_spec(spec),
         spec.one_of("json", (*_NEXT_FORM, PROMPT_ONLY), "schema"),
         send_seed=spec.take("seed", "on") != "off",
         tokens_field=spec.take("tokens_field", usual) or usual,

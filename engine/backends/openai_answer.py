@@ -77,23 +77,23 @@ class CompletionAssembly(RecordAssembly):
         self._records = records
         self._ours, self._others = _ChoiceStream(), dict[int, _ChoiceStream]()
         self._counts: Any = None
-        self._whole: dict[str, Any] | None = None
+        self._complete_record: dict[str, Any] | None = None
 
     @property
     def has_call(self) -> bool:  # type: ignore[override]
         """Return True if a call has begun, or the answer came whole."""
-        return self._whole is not None or self._ours.calls.has_begun
+        return self._complete_record is not None or self._ours.calls.has_begun
 
     @property
     def is_whole(self) -> bool:
         """Return True if the reason for the end of the answer has come, or the end of the stream."""
-        return self._whole is not None or self._ours.finish is not None or self._records.done
+        return self._complete_record is not None or self._ours.finish is not None or self._records.done
 
     def take(self, record: dict[str, Any]) -> str:
         """Take a chunk, or an answer that was sent whole though a stream was asked for."""
         choices = record.get("choices") or ()
         if self._records.is_whole and not (choices and "delta" in choices[0]):
-            self._whole, self.has_ended = record, True
+            self._complete_record, self.has_ended = record, True
             return read_text(_find_choice(record["choices"])["message"].get("content"))
         counts = record.get("usage") or (record.get("x_groq") or {}).get("usage")
         piece = ""
@@ -108,7 +108,7 @@ class CompletionAssembly(RecordAssembly):
             self._counts = merge_counts(self._counts, counts)
         return piece
 
-    def rest(self) -> str:
+    def remaining_text(self) -> str:
         """Return the text of the only choice, of an endpoint that counts from another number than 0."""
         if self._ours.has_come or len(self._others) != 1:
             return ""
@@ -117,8 +117,8 @@ class CompletionAssembly(RecordAssembly):
 
     def answer(self) -> Any:
         """Return the completion; raise ValueError if there is none."""
-        if self._whole is not None:
-            return self._whole
+        if self._complete_record is not None:
+            return self._complete_record
         if not self._ours.has_come or (self._ours.finish is None and not self._ours.has_said):
             raise ValueError("it holds no answer")
         return {"choices": [self._ours.choice()], "usage": self._counts}
@@ -135,13 +135,13 @@ class _ChoiceStream:
         self.calls = CallPieces()
         self.finish: Any = None
         self.has_come = self.refused = False
-        self.other = ""  # what there is that is no text
+        self.nontext_field = ""  # what there is that is no text
         self._measured = self._size = 0  # pieces whose characters are counted
 
     @property
     def has_said(self) -> bool:
         """Whether there is something of an answer."""
-        return bool(self.pieces or self.thoughts or self.refused or self.other or self.calls.has_begun)
+        return bool(self.pieces or self.thoughts or self.refused or self.nontext_field or self.calls.has_begun)
 
     def take(self, choice: dict[str, Any]) -> str:
         """Take a choice of a chunk; return the text that it adds."""
@@ -153,7 +153,7 @@ class _ChoiceStream:
         delta = choice.get("delta")
         if not delta:
             self.has_come = self.has_come or any(name in choice for name in _FORMS)
-            delta = self._rest_of(choice)
+            delta = self._message_delta(choice)
             if not delta:
                 return ""
         self.has_come = True
@@ -166,7 +166,7 @@ class _ChoiceStream:
         if thought:
             self.thoughts.append(thought)
         self.refused = self.refused or is_refusal(delta)
-        self.other = self.other or find_nontext_field(delta)
+        self.nontext_field = self.nontext_field or find_nontext_field(delta)
         parts = delta.get("tool_calls")
         if parts:
             self.calls.add(parts)
@@ -188,8 +188,8 @@ class _ChoiceStream:
             "refusal": self.refused,
             "tool_calls": [call.to_openai() for call in calls or ()],
         }
-        if self.other:
-            message[self.other] = True
+        if self.nontext_field:
+            message[self.nontext_field] = True
         return {
             "message": message,
             "finish_reason": self.finish,
@@ -197,7 +197,7 @@ class _ChoiceStream:
             "token_ids": self.tokens,
         }
 
-    def _rest_of(self, choice: dict[str, Any]) -> dict[str, Any] | None:
+    def _message_delta(self, choice: dict[str, Any]) -> dict[str, Any] | None:
         """Return what a choice without a delta adds. Some endpoints send a message in one chunk, or what there is of it
         in each; others repeat all of it at the end.
         """

@@ -43,7 +43,7 @@ class Proxies:
     def __bool__(self) -> bool:
         return bool(self._named.keys() & {"http", "https", "all"})
 
-    def of(self, url: str) -> Proxy | None:
+    def for_url(self, url: str) -> Proxy | None:
         """Return the proxy that a request to this URL goes through."""
         parts = urlsplit(url)
         host = parts.scheme.lower(), parts.netloc.rpartition("@")[2].lower()

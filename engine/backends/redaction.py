@@ -34,7 +34,7 @@ class _Spelling:
     case. ``whole``: only as a word of its own.
     """
 
-    def __init__(self, text: str, escaped: str | None = None, *, folded: bool = False, whole: bool = False) -> None:
+    def __init__(self, text: str, escaped: str | None = None, *, folded: bool = False, word: bool = False) -> None:
         escaped = text if escaped is None else escaped
         self.text = text.lower() if folded else text
         self.folded = folded
@@ -43,7 +43,7 @@ class _Spelling:
         self.probe = self.text if escaped == text else max(_ALPHANUMERIC_RUN.findall(self.text), key=len, default="")
         self.hides = escaped == text
         self._characters = [(character, folded, character in escaped) for character in text]
-        self._whole = whole
+        self._whole_word = word
         self.first = {text[0]} | ({text[0].lower(), text[0].upper()} if folded else set())
         self.first |= set(_MARKS) if text[0] in escaped else set()
         self.longest = sum(_LONGEST_ESCAPE if character in escaped else 1 for character in text)
@@ -53,7 +53,7 @@ class _Spelling:
     def pattern(self) -> re.Pattern[str]:
         """What this spelling matches."""
         pattern = "".join(starmap(_forms, self._characters))
-        return re.compile(_word(pattern) if self._whole else pattern)
+        return re.compile(_word(pattern) if self._whole_word else pattern)
 
     @cached_property
     def steps(self) -> list[re.Pattern[str]]:
@@ -239,7 +239,7 @@ def is_usable_key(key: str) -> bool:
 def _spellings(key: str, secret: bool) -> list[_Spelling]:
     once = _base64_fragments(key)
     twice = dict.fromkeys(outer for inner in once for outer in _base64_fragments(inner))
-    spellings = [_Spelling(key, folded=secret, whole=not secret)]
+    spellings = [_Spelling(key, folded=secret, word=not secret)]
     if 2 * len(key) >= _SHORTEST_FRAGMENT:
         spellings.append(_Spelling(key.encode().hex(), "", folded=True))
     return spellings + [_Spelling(form, "+/_-") for form in (*once, *twice)]

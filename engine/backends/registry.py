@@ -251,7 +251,7 @@ class BackendPool:
         chaos: FaultPlan | None = None,
     ) -> None:
         self._clock, self._publish, self._patience, self._chaos = clock, publish, patience, chaos
-        self._given = backends or {}
+        self._prepared = backends or {}
         self._open: dict[str, Backend] = {}
         self._reached: set[str] = set()
         self._closed: dict[str, dict[str, object]] = {}  # the counters of those that were closed
@@ -269,7 +269,7 @@ class BackendPool:
         """Return the backend for this name, made and entered at first use."""
         async with self._opening:
             if text not in self._open:
-                made = self._given.get(text)
+                made = self._prepared.get(text)
                 made = (
                     build(text, self._clock, self._publish, self._patience, self._chaos)
                     if made is None

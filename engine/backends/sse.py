@@ -70,7 +70,7 @@ class SseParser:
         self._after_return = False  # the last piece ended in "\r": a "\n" that follows belongs to it
         self._name = ""
         self._data: list[bytes] = []
-        self.other = b""
+        self.non_event = b""
 
     def feed(self, piece: bytes) -> list[SseEvent]:
         """The events that a piece completes."""
@@ -135,8 +135,8 @@ class SseParser:
         field, _, value = line.partition(b":")
         if field == b"event":
             self._name = value.strip().decode("utf-8", "replace")
-        elif field and field not in (b"id", b"retry") and len(self.other) < _MOST_OTHER:
-            self.other += line[:_MOST_OTHER] + b"\n"
+        elif field and field not in (b"id", b"retry") and len(self.non_event) < _MOST_OTHER:
+            self.non_event += line[:_MOST_OTHER] + b"\n"
 
     def _dispatch(self, events: list[SseEvent]) -> None:
         if self._data:
@@ -155,9 +155,9 @@ class SseStream:
         self._at_end = False
 
     @property
-    def other(self) -> bytes:
+    def non_event(self) -> bytes:
         """The beginning of what was no event, for errors."""
-        return self._parser.other
+        return self._parser.non_event
 
     async def next(self) -> Any:
         """Return the next one, None at the end; raise a BackendError if the stream broke off or reports an error."""
@@ -234,7 +234,7 @@ class JsonRecordStream(SseStream):
 
     def broken_off(self) -> Unavailable:
         """The error for a stream that ended before the answer did."""
-        other = self._endpoint.redact.quote(self._parser.other, 200).strip()
+        other = self._endpoint.redact.quote(self._parser.non_event, 200).strip()
         quoted = f": {other}" if other else ""
         return Unavailable(f"the stream broke off before its end{quoted}", model=self.label)
 
@@ -293,7 +293,7 @@ class StreamAssembly(ABC):
     def take(self, record: Any) -> str:
         """Take a record; return the text that it adds to the answer. May raise any of ``FORMAT_ERRORS``."""
 
-    def rest(self) -> str:
+    def remaining_text(self) -> str:
         """Return text that turns out to be the answer's only when the stream has ended."""
         return ""
 
@@ -340,9 +340,9 @@ async def read_stream(
             first = clock.now()
         if piece:
             out.feed(piece)
-    if rest := assembly.rest():
+    if remaining := assembly.remaining_text():
         first = clock.now() if first is None else first
-        out.feed(rest)
+        out.feed(remaining)
     out.finish()
     return first
 
@@ -429,13 +429,13 @@ def _is_whole(data: bytes) -> bool:
 class _CallPiece:
     """One call as far as its pieces have come. ``place``: where it stands among the others."""
 
-    __slots__ = ("arguments", "id", "name", "place")
+    __slots__ = ("arguments", "id", "name", "position")
 
     def __init__(self, position: int) -> None:
-        self.place, self.id, self.name = position, "", ""
+        self.position, self.id, self.name = position, "", ""
         self.arguments: list[str] = []
 
-    def goes_on(self, id_: str, name: str, arguments: str, *, is_next: bool) -> bool:
+    def accepts(self, id_: str, name: str, arguments: str, *, is_next: bool) -> bool:
         """Whether a piece that may be of this call is: a call has one name, and an id of its own where ids are given.
 
         ``is_next``: no other piece of the same chunk is of this call.
@@ -513,24 +513,24 @@ class CallPieces:
         known = self._by_id.get(id_) if id_ else None
         call: _CallPiece | None
         if index is not None and index in self._latest:
-            call = known if known is not None and known.place == index else self._latest[index]
+            call = known if known is not None and known.position == index else self._latest[index]
         elif index is None:
             call = known or (self._calls[-1] if self._calls else None)
         else:
             call = None if name else known
-        if call is not None and call.goes_on(id_, name, arguments, is_next=call not in earlier):
+        if call is not None and call.accepts(id_, name, arguments, is_next=call not in earlier):
             return call
         call = _CallPiece(self._next if index is None else index)
-        self._next = max(self._next, call.place + 1)
+        self._next = max(self._next, call.position + 1)
         self._calls.append(call)
-        self._latest[call.place] = call
+        self._latest[call.position] = call
         return call
 
     def whole(self) -> list[ToolCall] | None:
         """The calls, None if there was none."""
         if not self._calls:
             return None
-        ordered = sorted(self._calls, key=lambda call: call.place)
+        ordered = sorted(self._calls, key=lambda call: call.position)
         return number_calls((call.id, call.name, "".join(call.arguments)) for call in ordered)
 
 

@@ -215,7 +215,7 @@ def test_line_24_gzip_in_several_parts_and_filled_up_is_read(pieces: int) -> Non
         content = Content()
 
     body = endpoint.AnswerBody(cast(aiohttp.ClientResponse, Response()), 100, "m")
-    assert _CLOCK.run(body.whole) == b"one two"
+    assert _CLOCK.run(body.read_all) == b"one two"
 
 
 def test_line_24_what_is_not_packed_as_it_says_is_asked_again(chaos: StartChaos) -> None:

@@ -137,7 +137,7 @@ def test_a_wait_that_is_over_is_that_conversations_failure_and_no_retry(tmp_path
 
 def test_the_wait_counts_from_the_first_time_it_was_asked(tmp_path: Path) -> None:
     now = [1000.0]
-    posed = PendingQuestion.of(request())
+    posed = PendingQuestion.from_request(request())
     with AnswerQueue(tmp_path, lambda: now[0]) as room:
         assert room.ask(posed, "one", 60).deadline == 1060
         now[0] = 1050.0
@@ -189,7 +189,7 @@ def test_a_question_that_two_ask_is_asked_once_and_outlives_one_of_them(tmp_path
 
 def test_a_replayed_form_changes_nothing_and_of_two_answers_the_first_counts(tmp_path: Path) -> None:
     person = Person(tmp_path)
-    posed = PendingQuestion.of(request())
+    posed = PendingQuestion.from_request(request())
     person.room.ask(posed, "test")
     [standing] = person.asked()
     receipts: dict[str, str] = {}
@@ -209,9 +209,9 @@ def test_a_replayed_form_changes_nothing_and_of_two_answers_the_first_counts(tmp
     assert sorted(receipts.values()) == ["late"] * 7 + ["taken"]
     winner = next(name for name, receipt in receipts.items() if receipt == "taken")
     assert all(person.says(standing, "something else", name) == receipt for name, receipt in receipts.items())
-    given = person.room.ask(posed, "test").given
+    given = person.room.ask(posed, "test").answer
     assert given is not None
-    assert (given.text, given.who) == (f"says {winner}", winner)
+    assert (given.text, given.person) == (f"says {winner}", winner)
 
 
 def test_a_room_is_made_by_several_processes_at_once(tmp_path: Path) -> None:
@@ -253,7 +253,7 @@ def test_functions_are_called_and_what_was_said_before_is_shown(tmp_path: Path) 
     with answering(tmp_path, reply):
         completion = with_backend(f"human:{tmp_path}", lambda backend: backend.generate(asked))
     [posed] = seen
-    assert posed == PendingQuestion.of(asked)
+    assert posed == PendingQuestion.from_request(asked)
     assert posed.messages == (Message("system", "You are a witness."), Message("user", "Is it raining in Oslo?"))
     assert [call["function"]["name"] for call in posed.tools] == ["weather"]
     assert posed.required
@@ -266,7 +266,7 @@ def test_functions_are_called_and_what_was_said_before_is_shown(tmp_path: Path) 
 def test_nothing_a_person_sends_breaks_the_record(tmp_path: Path) -> None:
     person = Person(tmp_path)
     asked = request("half a \ud83d surrogate pair, \x00 and all")
-    person.room.ask(PendingQuestion.of(asked), "test")
+    person.room.ask(PendingQuestion.from_request(asked), "test")
     [standing] = person.asked()
     assert person.says(standing, "\ud83d\x00'\"); drop table requests;--", who="\udc00") == "taken"
     completion = with_backend(f"human:{tmp_path}", lambda backend: backend.generate(asked))

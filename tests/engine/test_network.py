@@ -228,12 +228,12 @@ def test_whom_no_proxy_exempts(scheme: str, place: str, exempt: str, is_: bool) 
 def test_small_letters_count_before_capital_ones_and_an_empty_value_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HTTP_PROXY", "http://capital:1")
     monkeypatch.setenv("http_proxy", "http://small:2")
-    proxy = Proxies().of("http://a.test/v1")
+    proxy = Proxies().for_url("http://a.test/v1")
     assert proxy is not None
     assert (proxy.url, proxy.variable) == ("http://small:2", "http_proxy")
-    assert Proxies().of("https://a.test/v1") is None
+    assert Proxies().for_url("https://a.test/v1") is None
     monkeypatch.setenv("http_proxy", "")
-    assert Proxies().of("http://a.test/v1") is None
+    assert Proxies().for_url("http://a.test/v1") is None
     assert not Proxies()
 
 
@@ -341,6 +341,6 @@ def test_a_short_password_is_masked_in_the_login_that_a_proxy_sends_back(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setenv("http_proxy", "http://user:pw12@proxy:1")
-    login = Proxies().of("http://h/v1")
+    login = Proxies().for_url("http://h/v1")
     assert login is not None
     assert make_redactor(proxy_secrets())(f"refused {login.login}") == "refused Basic ***"

@@ -85,7 +85,9 @@ def pose(person: Person, text: str, role: str = "candidate", **more: Any) -> str
         view.append(party, said)
     view.append("user", text)
     digest = request_digest(view, sampling, 7, tools)
-    posed = PendingQuestion.of(Request(view.messages, sampling, 7, digest, text[:20], role, **more, tools=tools))
+    posed = PendingQuestion.from_request(
+        Request(view.messages, sampling, 7, digest, text[:20], role, **more, tools=tools)
+    )
     person.room.ask(posed, "test", None)
     return posed.name
 

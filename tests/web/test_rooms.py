@@ -98,7 +98,7 @@ def test_an_interview_that_somebody_sits_outlives_server_run_and_connection(brow
     assert [call.completion.text for call in calls if call.role == "candidate"] == list(TYPED)
     person = Person(room)
     assert person.room.counts() == {"answered": 3}
-    assert {given.who for _, _, given in person.room.answers_since(0)} == {"Ada Lovelace"}
+    assert {given.person for _, _, given in person.room.answers_since(0)} == {"Ada Lovelace"}
     with answering(tmp_path / "other" / ROOM, lambda posed: TYPED[posed.ordinal]):
         code, _, said = ended(started(*interview(tmp_path / "other" / ROOM, tmp_path / "again")))
     assert code == 0, said

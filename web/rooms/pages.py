@@ -83,7 +83,7 @@ class RoomPages:
     def waiting(self, now: float) -> tuple[str, str]:
         """The live part of the list, and what tells it from another one."""
         listed, attended = self.room.standings("waiting"), self.room.attended
-        state = [attended, [[request.name, request.asked, request.deadline] for request in listed]]
+        state = [attended, [[request.name, request.asked_at, request.deadline] for request in listed]]
         fingerprint = blake2b(orjson.dumps(state), digest_size=8).hexdigest()
         html = render(self._templates, "waiting.html", base=self.name, waiting=listed, attended=attended, now=now)
         return html, fingerprint

@@ -431,7 +431,7 @@ class Grammar:
         self._begin(compile_schema(schema))
 
     @classmethod
-    def of(cls, frames: Frames) -> Grammar:
+    def from_frames(cls, frames: Frames) -> Grammar:
         """The grammar of the texts that these frames accept."""
         grammar = cls.__new__(cls)
         grammar._begin(frames)

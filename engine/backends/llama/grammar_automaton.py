@@ -87,30 +87,30 @@ class FixedValues(Frame):
     """
 
     options: tuple[bytes, ...]
-    taken: int = 0
-    whole: bool = True
+    consumed: int = 0
+    all_open: bool = True
 
     @property
     def can_end(self) -> bool:
-        return len(self.options[0]) == self.taken
+        return len(self.options[0]) == self.consumed
 
     def next_bytes(self) -> frozenset[int]:
-        return frozenset(option[self.taken] for option in self.options if len(option) > self.taken)
+        return frozenset(option[self.consumed] for option in self.options if len(option) > self.consumed)
 
     def step(self, byte: int) -> Frames | None:
-        used = self.taken
+        used = self.consumed
         left = tuple(option for option in self.options if len(option) > used and option[used] == byte)
         if len(left) > 1:
-            return (FixedValues(left, used + 1, self.whole and len(left) == len(self.options)),)
+            return (FixedValues(left, used + 1, self.all_open and len(left) == len(self.options)),)
         if not left:
             return None
         return (LiteralText(left[0][used + 1 :]),) if len(left[0]) > used + 1 else ()
 
     def score_values(self) -> Mapping[bytes, int] | None:
         """The remaining text of each value, and the value, if all are integers and none is excluded; else None."""
-        if not self.whole or not all(_INTEGER.fullmatch(option) for option in self.options):
+        if not self.all_open or not all(_INTEGER.fullmatch(option) for option in self.options):
             return None
-        return {option[self.taken :]: int(option) for option in self.options}
+        return {option[self.consumed :]: int(option) for option in self.options}
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,12 +171,12 @@ class ObjectMembers(Frame):
     ``left`` holds a member's key, its value's frames, and whether it is required. ``first``: no member has come yet.
     """
 
-    left: tuple[tuple[bytes, Frames, bool], ...]
+    remaining: tuple[tuple[bytes, Frames, bool], ...]
     first: bool = True
 
     def next_bytes(self) -> frozenset[int]:
-        closing = frozenset(b"}") if not any(needed for _, _, needed in self.left) else _EMPTY
-        return closing | (frozenset(b'"' if self.first else b",") if self.left else _EMPTY)
+        closing = frozenset(b"}") if not any(needed for _, _, needed in self.remaining) else _EMPTY
+        return closing | (frozenset(b'"' if self.first else b",") if self.remaining else _EMPTY)
 
     def step(self, byte: int) -> Frames | None:
         if byte not in self.next_bytes():
@@ -184,8 +184,8 @@ class ObjectMembers(Frame):
         if byte == 0x7D:
             return ()
         ways: list[tuple[bytes, Frames]] = []
-        for index, (key, value, needed) in enumerate(self.left):
-            ways.append((key[1:] + b": ", (*value, ObjectMembers(self.left[index + 1 :], False))))
+        for index, (key, value, needed) in enumerate(self.remaining):
+            ways.append((key[1:] + b": ", (*value, ObjectMembers(self.remaining[index + 1 :], False))))
             if needed:
                 break
         return one_by_prefix(ways) if self.first else (LiteralText(b' "'), *one_by_prefix(ways))
@@ -495,7 +495,7 @@ class FreeText(Frame):
     key: bytes
     call: Frames = field(compare=False, repr=False)
     first: bool = False
-    again: bool = True
+    repeats: bool = True
     matched: int = 0
 
     @property
@@ -517,7 +517,7 @@ class FreeText(Frame):
                 seen = seen[1:]
         if len(seen) < len(self.marker):
             return (replace(self, matched=len(seen)),)
-        return (*self.call, replace(self, matched=0)) if self.again else self.call
+        return (*self.call, replace(self, matched=0)) if self.repeats else self.call
 
     def marker_candidates(self) -> tuple[frozenset[int], bytes]:
         """Which tokens may complete a marker: those that begin with one of these bytes, or contain the second value."""

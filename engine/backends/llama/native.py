@@ -145,7 +145,7 @@ def with_all_cells(state: StateBytes) -> StateBytes:
 
 class _WindowState:
     def __init__(self, state: StateBytes) -> None:
-        self._given = state
+        self._state = state
         self._at = 0
         self._parts: list[StateBytes] = []
 
@@ -153,8 +153,8 @@ class _WindowState:
         self._copy(8)  # llama.cpp's magic number, and the sequence id
         for _ in range(self._number()):
             self._stream()
-        if self._at != len(self._given):
-            raise ValueError(f"{len(self._given) - self._at} bytes of the state are unknown")
+        if self._at != len(self._state):
+            raise ValueError(f"{len(self._state) - self._at} bytes of the state are unknown")
         return np.concatenate(self._parts)
 
     def _stream(self) -> None:
@@ -199,7 +199,7 @@ class _WindowState:
 
     def _left_is_empty(self) -> bool:
         """Whether only streams without cells follow."""
-        return not self._given[self._at : self._at + 12].any()
+        return not self._state[self._at : self._at + 12].any()
 
     def _number(self) -> int:
         return int(self._copy(4).view("<u4")[0])
@@ -210,7 +210,7 @@ class _WindowState:
         return part
 
     def _take(self, size: int) -> StateBytes:
-        part = self._given[self._at : self._at + size]
+        part = self._state[self._at : self._at + size]
         if len(part) < size:
             raise ValueError("the state is truncated")
         self._at += size

@@ -43,7 +43,7 @@ class CallSyntax:
     between: str
     closing: str
 
-    def written(self, call: ToolCall) -> str:
+    def render(self, call: ToolCall) -> str:
         """A single call, as an answer contains it."""
         end = "]" if self.kind == "mistral" else ""
         name = json.dumps(call.name, ensure_ascii=False)[1:-1]
@@ -84,7 +84,7 @@ def syntax_of_template(before: str, between: str, after: str) -> CallSyntax | No
         return None
     probe = ToolCall("call-1", "f", '{"a": 1}')
     reader = CallReader(syntax)
-    text = reader.feed(syntax.written(probe)) + reader.end()
+    text = reader.feed(syntax.render(probe)) + reader.end()
     return syntax if (text, reader.calls) == ("", [probe]) else None
 
 
@@ -308,8 +308,8 @@ def call_grammar(tools: Toolbox, syntax: CallSyntax) -> Grammar:
     is_repeated = syntax.kind == "hermes" and not tools.single
     prose = FreeText(syntax.marker.encode(), key, call, syntax.kind == "llama", is_repeated)
     if not tools.required:
-        return Grammar.of((prose,))
-    return Grammar.of((LiteralText(syntax.marker.encode()), *call, *([prose] if is_repeated else [])))
+        return Grammar.from_frames((prose,))
+    return Grammar.from_frames((LiteralText(syntax.marker.encode()), *call, *([prose] if is_repeated else [])))
 
 
 def _object_frames(schema: Mapping[str, Any], root: Mapping[str, Any], depth: int, budget: PartBudget) -> Frames:

@@ -53,7 +53,7 @@ def as_plain_messages(messages: Sequence[Message], tools: Toolbox | None) -> lis
     for message in messages:
         if message.role == "assistant":
             contents = [message.content] if message.content or not message.calls else []
-            contents += [HERMES.written(call) for call in message.calls]
+            contents += [HERMES.render(call) for call in message.calls]
             plain.append(Message("assistant", "\n".join(contents), message.pieces))
             results = False
             continue

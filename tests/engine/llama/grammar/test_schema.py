@@ -276,5 +276,5 @@ def test_tools_beyond_the_bounds_allow_any_value() -> None:
     tools = Toolbox([{"name": f"f{n}", "parameters": one} for n, one in enumerate(described)], required=True)
     grammar = call_grammar(tools, HERMES)
     for name, arguments in (("f0", {"a": {"any": [1]}}), ("f1", {"any": [1]})):
-        said = HERMES.written(ToolCall("", name, json.dumps(arguments)))
+        said = HERMES.render(ToolCall("", name, json.dumps(arguments)))
         assert grammar.advance(grammar.start, said.encode()) is not None

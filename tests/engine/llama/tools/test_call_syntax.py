@@ -29,11 +29,11 @@ def test_written_calls_are_read_wherever_the_text_is_cut(
     syntax: CallSyntax, before: str, between: str, calls: list[ToolCall], rng: random.Random
 ) -> None:
     if syntax.kind == "hermes":
-        text = before + between.join(syntax.written(call) for call in calls) + between
+        text = before + between.join(syntax.render(call) for call in calls) + between
         said = [part.strip() for part in (before, *[between] * len(calls))]
     else:
         calls, before = calls[:1], before if syntax.kind == "mistral" else ""
-        text, said = before + syntax.written(calls[0]), [before.rstrip()]
+        text, said = before + syntax.render(calls[0]), [before.rstrip()]
     if any(marker in before + between for marker in ("<tool_call>", "[TOOL_CALLS]")):
         return
     whole, reader = CallReader(syntax), CallReader(syntax)
