@@ -136,7 +136,7 @@ def test_another_run_in_the_folder_is_refused_by_name_of_what_differs(tmp_path: 
     assert b"viva resume" in same.stderr
     other = completed(*base, *out, "--seed", "8")
     assert other.returncode == 2
-    assert b"another configuration" in other.stderr
+    assert b"a run with other settings" in other.stderr
     assert b"seed" in other.stderr
 
 

@@ -63,7 +63,7 @@ def test_numbers_have_means_texts_are_counted_and_lists_are_only_recorded(tmp_pa
     assert [result.task for result in run.results()] == ["tides"] * 2 + ["rust"] * 2 + ["salt"] * 2
     [main, *_] = run.tables()
     assert main[0] == "lesson on tasks, seed 7, reproducible transcripts"
-    assert main[1] == ["pupil", "conversations", "score", "long", "failed"]
+    assert main[1] == ["candidate", "conversations", "score", "long", "failed"]
 
 
 class Topic(BaseModel):
@@ -265,7 +265,7 @@ def test_what_is_wrong_is_said_before_a_folder_is_made(tmp_path: Path, what: str
 
 
 def test_scenarios_that_cannot_be_are_refused_where_they_are_made() -> None:
-    for wrong, message in (({"many": "a", "one": "a"}, "stands there once"), ({"many": "seed"}, "name of a setting")):
+    for wrong, message in (({"many": "a", "one": "a"}, "is used once"), ({"many": "seed"}, "name of a setting")):
         with pytest.raises(viva.ConfigurationError, match=message):
             viva.scenario(**wrong)(lesson.function)  # type: ignore[arg-type]
     with pytest.raises(viva.ConfigurationError, match=r"takes \(conversation, task\)"):
