@@ -37,7 +37,7 @@ ALL_ARGUMENTS = {"ignore_unknown_options": True, "allow_extra_args": True}
 
 _SECONDS = ("seconds", "timeout", "grace")  # options that count seconds
 _TYPE = re.compile(r" (?!-)(\S.*)$")  # the type behind the names of an option
-_WHOLE = re.compile(r"\.0$")  # the end of a float without a fraction
+_TRAILING_ZERO = re.compile(r"\.0$")  # the end of a float without a fraction
 _RANGE = re.compile(r" ?range", re.IGNORECASE)
 _WORDS = {"int": "N", "integer": "N", "path": "FILE", "file": "FILE"}
 
@@ -69,7 +69,9 @@ def _help_text(param: Any, typer_text: str) -> str:
     text = param.help or ""
     extra = typer_text.removeprefix(text).strip().removeprefix("[").removesuffix("]")
     required = "required" if param.param_type_name == "option" else None  # the line of usage says it of arguments
-    parts = [_WHOLE.sub("", part) for part in extra.split("; ") if part.startswith("default: ") or part == required]
+    parts = [
+        _TRAILING_ZERO.sub("", part) for part in extra.split("; ") if part.startswith("default: ") or part == required
+    ]
     return text + (f" ({'; '.join(parts)})" if parts else "")
 
 

@@ -19,7 +19,7 @@ from .options import Csv, Html, Json, RunArgument
 
 @dataclass(slots=True, frozen=True)
 class ReportOutputs:
-    """What to print on stdout (tables by default), and which files to write.
+    """Choices of what to print on stdout (tables by default) and which files to write.
 
     With `fresh` the report is made from the journals alone, without the cache of earlier reports.
     """

@@ -96,7 +96,7 @@ def test_a_dataset_without_spread_has_neither_coefficient_nor_line(tmp_path: Pat
         (HEAD.replace("accuracy", "acuracy"), ":1: field 'accuracy'", "'acuracy': did you mean 'accuracy'?"),
         (HEAD.replace(",", ";"), ":1", "the columns are separated by semicolons"),
         (HEAD, "", "has no rows"),
-        ("", "", "holds no record"),
+        ("", "", "contains no records"),
         (HEAD[:-1] + ",score_se\na,x,1,2,-1\nb,x,2,3,0\nc,x,3,5,\n", ":2: field 'score_se'", "from 0"),
     ],
 )

@@ -348,7 +348,7 @@ def test_a_scenario_that_declares_no_range_has_no_scale_of_0_to_100(
     of = f"{tmp_path / 'scenarios.py'}#{name}"
     _viva("run", of, "--tasks", tmp_path / "tasks.jsonl", "--pupil", "simulated:a", "--out", run)
     _, told = _viva("judge", "certify", run, "--select", "12", "--out", file)
-    assert "fill in 'grade' (numbers)" in " ".join(told.split())
+    assert "Fill in 'grade' (numbers)" in " ".join(told.split())
     assert not any(row["question"].startswith("a/") for row in _rows(file)), "its key would name the candidate"
     labels = _graded(file, tmp_path / "labels.csv", lambda row: row["score"])
     out, notes = _viva("judge", "certify", run, "--labels", labels)
