@@ -1,7 +1,7 @@
-"""Applications of our servers: every one is made here, guarded by its ``Access``, and listens until a signal.
+"""Applications of our servers: all are made here, guarded by an access object, and listen until a signal.
 
-``viva serve`` is the HTTP API and the OpenAI endpoint in one application. At its shutdown runs are stopped first,
-while clients may still watch them; then answers in flight get the same grace period, and models are closed last.
+`viva serve` is the HTTP API and the OpenAI endpoint in one application. At shutdown runs are stopped first, while
+clients can still watch them; then requests in flight get the same grace period, and models are closed last.
 """
 
 from __future__ import annotations
@@ -38,14 +38,14 @@ def guarded_application(
     most_bytes: int,
     headers: Mapping[str, str] | None = None,
 ) -> web.Application:
-    """Make an application that lets in what ``access`` does and answers every error in its own form.
+    """Make an application that checks every request with `access` and answers every error in its own format.
 
     Args:
-        access: Which requests are let in.
-        routes: What is served.
-        answer_error: Makes the answer to a request that failed or is refused.
-        most_bytes: Size of a body at most.
-        headers: Those of every answer that differ from ``SECURITY_HEADERS``.
+        access: Decides which requests are accepted.
+        routes: Routes to serve.
+        answer_error: Makes the answer to a request that failed or was refused.
+        most_bytes: Maximum size of a body.
+        headers: Headers of every answer that differ from `SECURITY_HEADERS`.
     """
 
     @web.middleware
@@ -55,7 +55,7 @@ def guarded_application(
                 return web.Response(status=204, headers=_PREFLIGHT)
             access.check(request)
             return await handler(request)
-        except ConnectionError:  # the client has gone
+        except ConnectionError:  # the client has disconnected
             raise
         except Exception as error:
             return await answer_error(request, error)
@@ -77,23 +77,23 @@ def guarded_application(
 async def listening(
     app: web.Application, host: str, port: int, *, grace: float = 2.0, cancels: bool = False
 ) -> AsyncIterator[str]:
-    """Serve an application while entered; gives its address as ``http://HOST:PORT``. Port 0 takes a free one.
+    """Serve an application while entered; yield its address as `http://HOST:PORT`.
 
     Args:
         app: The application.
         host: Address to listen on.
-        port: Port to listen on.
-        grace: Seconds for requests under way at the end.
-        cancels: A handler is cancelled when its client goes away.
+        port: Port to listen on; 0 picks a free one.
+        grace: Seconds that requests in flight get at shutdown.
+        cancels: Cancel a handler when its client disconnects.
 
     Raises:
-        ConfigurationError: Nobody can listen there.
+        ConfigurationError: The address or port is not available.
     """
     logger = logging.getLogger("viva.http")
-    logger.setLevel(logging.CRITICAL)  # requests that are no HTTP would be logged with tracebacks; our faults are
+    logger.setLevel(logging.CRITICAL)  # malformed HTTP would be logged with tracebacks; we log our own faults
     runner = web.AppRunner(
         app,
-        auto_decompress=False,  # little could become much in one step; packed bodies are refused
+        auto_decompress=False,  # a small compressed body could expand to a large one in one step, so we refuse them
         handler_cancellation=cancels,
         access_log=None,
         logger=logger,
@@ -120,12 +120,15 @@ async def serve_until_signal(
     announce: Callable[[str], None],
     on_stop: Callable[[], None] | None = None,
 ) -> None:
-    """Serve until Ctrl-C or SIGTERM; ``announce`` gets the address as soon as it answers.
+    """Serve until Ctrl-C or SIGTERM.
 
-    With ``on_stop``, which is called then, a second signal ends the process at once.
+    Args:
+        server: The server to enter.
+        announce: Gets the address as soon as the server answers.
+        on_stop: Called at the first signal; with it, a second signal ends the process at once.
 
     Raises:
-        ConfigurationError: Nobody can listen there.
+        ConfigurationError: The address or port is not available.
     """
     stop, loop = asyncio.Event(), asyncio.get_running_loop()
     signals = (signal.SIGINT, signal.SIGTERM)
@@ -142,9 +145,15 @@ async def serve_until_signal(
 
 @dataclass(frozen=True, slots=True)
 class ServerOptions:
-    """How ``viva serve`` runs. ``models``: full names by served names. ``port`` 0 takes any free one. ``max_body``:
-    bytes. ``most_tokens``: of an answer to a client that sets no bound. ``grace``: seconds for calls under way at the
-    end. ``endpoints``: those that clients may name besides the models.
+    """Options of `viva serve`.
+
+    Attributes:
+        models: Full model names by served name.
+        port: Port to listen on; 0 picks a free one.
+        max_body: Maximum size of a body in bytes.
+        most_tokens: Tokens of an answer if the client sets no limit.
+        grace: Seconds that calls in flight get at shutdown.
+        endpoints: Endpoints that clients may name besides the models.
     """
 
     access: Access
@@ -158,7 +167,11 @@ class ServerOptions:
     endpoints: Endpoints = field(default_factory=Endpoints)
 
     def check(self) -> None:
-        """:raises ConfigurationError: others could reach the server, and no token would be asked of them."""
+        """Check that only clients with a token can reach the server from other machines.
+
+        Raises:
+            ConfigurationError: Other machines could reach the server without a token.
+        """
         if not is_loopback(self.host) and not self.access.tokens:
             raise ConfigurationError(
                 f"--host {self.host}: other machines can reach this, so clients must be asked for a token: name a "
@@ -168,13 +181,13 @@ class ServerOptions:
 
 @asynccontextmanager
 async def serving(options: ServerOptions) -> AsyncIterator[str]:
-    """Serve runs and models while entered; gives the server's address.
+    """Serve runs and models while entered; yield the server's address.
 
     Raises:
-        ConfigurationError: The options are wrong, or the port is taken.
+        ConfigurationError: The options are wrong, or the port is not available.
         BackendError: A model cannot be used.
     """
-    # Servers of pages do without these.
+    # Imported here: servers of pages do not need these.
     from viva.engine.backends.registry import BackendPool
     from viva.engine.clock import RealClock
 
@@ -194,7 +207,7 @@ async def serving(options: ServerOptions) -> AsyncIterator[str]:
 
         @web.middleware
         async def with_permissions(request: web.Request, handler: Handler) -> web.StreamResponse:
-            with bound_permissions(granted):  # what a request names means no more, for all that follows from it
+            with bound_permissions(granted):  # from here on, a name in a request grants nothing by itself
                 return await handler(request)
 
         async def refuse(request: web.Request, error: Exception) -> web.Response:
@@ -204,7 +217,7 @@ async def serving(options: ServerOptions) -> AsyncIterator[str]:
         routes += OpenAIEndpoints(models, options.most_tokens).routes()
         app = guarded_application(options.access, routes, refuse, most_bytes=options.max_body)
         app.middlewares.append(with_permissions)
-        # The generation of a client that has gone would go on to its end otherwise.
+        # Otherwise the generation for a client that disconnected would run to its end.
         async with listening(app, options.host, options.port, grace=options.grace, cancels=True) as address:
             try:
                 yield address

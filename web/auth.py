@@ -1,10 +1,10 @@
-"""Access to every server of ours: tokens, host names, origins and kinds of bodies, checked in one place.
+"""Access to all of our servers: tokens, host names, origins and content types, checked in one place.
 
-A token has 256 random bits, so a plain SHA-256 hash is kept: salt or stretching would slow nobody who guesses.
+A token has 256 random bits, so we store a plain SHA-256 hash: salt or stretching would not slow an attacker down.
 
-A page of another site can make a browser send requests to localhost. Its name in the Host header gives it away
-if its DNS entry points at this machine; its Origin header, or Sec-Fetch-Site, gives it away if it sends something
-across sites. No answer has CORS headers unless an origin is allowed by name.
+A page of another site can make a browser send requests to localhost. If its DNS entry points at this machine, the Host
+header shows the foreign name; if it sends something across sites, Origin or Sec-Fetch-Site shows it. No answer has CORS
+headers unless an origin is allowed by name.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ from viva.engine.errors import ConfigurationError
 from .problems import Problem, Refusal
 
 TOKENS_VARIABLE = "VIVA_TOKENS"
-_SHORTEST_TOKEN = 20  # characters of a token that somebody has made up
+_SHORTEST_TOKEN = 20  # characters of a token that a person made up
 _HASHED = re.compile(r"sha256:[0-9a-f]{64}")
 
 
 class Tokens:
-    """The hashes of the tokens that are accepted; false where there is none, and nobody is asked for one."""
+    """Hashes of the accepted tokens; false if there are none, so that no token is required."""
 
     def __init__(self, hashes: Iterable[str]) -> None:
         self._hashes = tuple(dict.fromkeys(hashes))
@@ -41,7 +41,7 @@ class Tokens:
         return bool(self._hashes)
 
     def accepts(self, token: str) -> bool:
-        """Return True if this token is one of them; all are compared, so the time tells nothing."""
+        """Return True if this token is accepted, in constant time."""
         accepted = False
         digest = hash_token(token).encode()
         for accepted_digest in self._hashes:
@@ -50,15 +50,18 @@ class Tokens:
 
 
 def hash_token(token: str) -> str:
-    """Return what is kept of a token: ``sha256:`` and 64 hexadecimal digits."""
+    """Return the stored form of a token: `sha256:` and 64 hexadecimal digits."""
     return f"sha256:{hashlib.sha256(token.encode('utf-8', 'surrogatepass')).hexdigest()}"
 
 
 def read_tokens(file: Path | None) -> Tokens:
-    """Read the tokens of a file (a name and a hash on each line; ``#`` begins a comment) and of VIVA_TOKENS (tokens or
-    hashes, separated by commas), which is taken out of the environment: no child process inherits it.
+    """Read the accepted tokens from a file and from VIVA_TOKENS.
 
-    :raises ConfigurationError: the file cannot be read, or holds something else; a token of the variable is short.
+    The file has a name and a hash on each line; `#` begins a comment. VIVA_TOKENS has tokens or hashes, separated by
+    commas; it is removed from the environment so that no child process inherits it.
+
+    Raises:
+        ConfigurationError: The file cannot be read or is malformed, or a token of the variable is too short.
     """
     hashes = [] if file is None else _hashes_in(file)
     for text in os.environ.pop(TOKENS_VARIABLE, "").split(","):
@@ -76,7 +79,7 @@ def read_tokens(file: Path | None) -> Tokens:
 
 
 def add_token(file: Path, name: str) -> str:
-    """Make a token, append its hash to the file under this name, and return the token, which is kept nowhere."""
+    """Create a token, append its hash to the file under this name, and return the token, which is not stored."""
     if not re.fullmatch(r"[\w.-]{1,64}", name, re.ASCII):
         raise ConfigurationError(f"--new-token {name!r}: expected a name of letters, digits, '.', '_' and '-'")
     if file.exists() and any(line.split()[:1] == [name] for line in _token_lines(file)):
@@ -140,11 +143,13 @@ SECURITY_HEADERS = {
 
 @dataclass(frozen=True, slots=True)
 class Access:
-    """Which requests are let in.
+    """Decides which requests are accepted.
 
-    ``hosts`` are further names for the Host header; IP addresses and localhost always do, for neither can be another
-    site's name. ``origins`` are sites whose pages may ask, as browsers name them. Without ``tokens`` nobody is asked
-    for one.
+    Attributes:
+        hosts: Further names for the Host header. IP addresses and localhost are always accepted, since neither can be
+            the name of another site.
+        origins: Sites whose pages may send requests, as browsers name them.
+        tokens: Accepted tokens; if there are none, no token is required.
     """
 
     tokens: Tokens
@@ -154,7 +159,11 @@ class Access:
     allow_host: str = "--allow-host"  # the option that adds a name
 
     def check(self, request: web.Request) -> None:
-        """:raises Problem: the request is not let in."""
+        """Check a request.
+
+        Raises:
+            Problem: The request is refused.
+        """
         host = self._host(request)
         self._check_origin(request, host)
         if self.tokens:
@@ -204,11 +213,12 @@ class Access:
 
 @dataclass(frozen=True, slots=True)
 class PageAccess(Access):
-    """Which requests for pages are let in. A page of another site may link to ours, but neither load them as an image,
-    a frame or data nor send their forms.
+    """Decides which requests for pages are accepted.
 
-    A form on a page that sends no referrer has the origin ``null``; browsers say in Sec-Fetch-Site where it stood, and
-    in Sec-Fetch-Dest that a link was followed.
+    A page of another site may link to ours, but may not load them as an image, a frame or data, nor send their forms.
+
+    A form on a page that sends no referrer has the origin `null`; browsers say in Sec-Fetch-Site where the form was,
+    and in Sec-Fetch-Dest that a link was followed.
     """
 
     methods: Collection[str] = READ_AND_SEND
@@ -226,19 +236,19 @@ class PageAccess(Access):
             raise Refusal(403, "Not from here", "A page of another site can link to this page, but not load it.")
 
     def _check_body(self, request: web.Request) -> None:
-        if (request.charset or "utf-8").lower() != "utf-8":  # other ones may fail to decode, or give half characters
+        if (request.charset or "utf-8").lower() != "utf-8":  # others may fail to decode, or produce lone surrogates
             raise Refusal(415, "Not UTF-8", "A form in UTF-8 is expected.")
         Access._check_body(self, request)
 
 
 def known_hosts(host: str, names: Iterable[str]) -> frozenset[str]:
-    """Return the names, in small letters, by which a server that listens on ``host`` may be asked."""
+    """Return the host names, in lower case, that a server listening on `host` answers to."""
     own = {socket.gethostname(), socket.getfqdn()} if host in _ANY_ADDRESS else {host}
     return frozenset(name.lower() for name in (*own, *names))
 
 
 def is_address(name: str) -> bool:
-    """Return True if a name is an IP address: it cannot be the name of another site."""
+    """Return True if a name is an IP address, which cannot be the name of another site."""
     try:
         ipaddress.ip_address(name.strip("[]"))
     except ValueError:
@@ -247,7 +257,7 @@ def is_address(name: str) -> bool:
 
 
 def is_loopback(host: str) -> bool:
-    """Return True if only programs of this machine can reach a server bound to ``host``."""
+    """Return True if only programs on this machine can reach a server bound to `host`."""
     return host == "localhost" or (is_address(host) and ipaddress.ip_address(host).is_loopback)
 
 

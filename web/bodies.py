@@ -1,8 +1,8 @@
-"""Request bodies: JSON of a bounded size and number of values, validated by a pydantic model.
+"""Request bodies: JSON with a limited size and number of values, validated by a pydantic model.
 
-Parsing and validation hold the GIL, so a thread alone would not keep other clients' answers on time. The work
-of one step is bounded by the number of values, which is counted in the bytes before anything is parsed. Models
-bound their lists and stop at the first invalid element.
+Parsing and validation hold the GIL, so a thread alone would not keep answers to other clients on time. The work of one
+step is limited by the number of values, counted in the bytes before parsing. Models limit their lists and stop at the
+first invalid element.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ from .problems import Problem, invalid
 B = TypeVar("B", bound=BaseModel)
 T = TypeVar("T")
 
-MOST_LEVELS = 100  # of objects and lists in one another
-MOST_VALUES = 50_000  # of a body: each object, list, number and text counts
+MOST_LEVELS = 100  # of nested objects and lists
+MOST_VALUES = 50_000  # in a body: each object, list, number and string counts
 _SMALL_BODY = 64_000  # bytes up to which a body is read in the event loop
 _SLICE = 1 << 18
 _PARSED_AT_ONCE = 2  # large bodies; the others wait
@@ -32,12 +32,12 @@ _large: RunVar[anyio.CapacityLimiter] = RunVar("viva_large_bodies")
 
 
 async def read_body(request: web.Request, form: type[B], *, status: int = 422) -> B:
-    """The body as this form; an empty one is an object without fields. ``status`` is that of a body of another form."""
+    """Parse the body as this form; an empty body is an object without fields. `status` is used if it does not fit."""
     return await convert_body(request, lambda data: parse_body(data, form, status))
 
 
 async def convert_body(request: web.Request, make: Callable[[bytes], T]) -> T:
-    """What ``make`` makes of the body's bytes; of many it does so in a thread."""
+    """Return `make(body)`; large bodies are processed in a thread."""
     try:
         data = await request.read()
     except web.HTTPRequestEntityTooLarge as error:
@@ -48,7 +48,7 @@ async def convert_body(request: web.Request, make: Callable[[bytes], T]) -> T:
 
 
 async def run_off_loop(work: Callable[[], T]) -> T:
-    """Do what takes a while in a thread; few at once, so that whoever sends much waits and nobody else."""
+    """Run slow work in a thread, few at once, so that a client who sends a lot waits and nobody else does."""
     try:
         limiter = _large.get()
     except LookupError:
@@ -58,9 +58,10 @@ async def run_off_loop(work: Callable[[], T]) -> T:
 
 
 def parse_body(data: bytes, form: type[B], status: int) -> B:
-    """A body's bytes as a form.
+    """Parse a body as this form.
 
-    :raises Problem: as ``read_body``.
+    Raises:
+        Problem: The body is not JSON, too large, or not of this form.
     """
     check_value_count(data, status)
     try:
@@ -90,9 +91,10 @@ def _is_deep(value: Any) -> bool:
 
 
 def check_value_count(data: bytes, status: int) -> None:
-    """Check how many values a JSON text holds, by the separators outside of its texts.
+    """Count the values of a JSON text by the separators outside its strings.
 
-    :raises Problem: there are more than ``MOST_VALUES``.
+    Raises:
+        Problem: There are more than `MOST_VALUES`.
     """
     if len(data) <= MOST_VALUES or sum(data.count(sign) for sign in _SEPARATORS) <= MOST_VALUES:
         return
@@ -100,7 +102,7 @@ def check_value_count(data: bytes, status: int) -> None:
     while start < len(data):
         part = data[start : start + _SLICE]
         if (len(part) - len(part.rstrip(b"\\"))) % 2:
-            part = part[:-1]  # no slice ends within an escape
+            part = part[:-1]  # do not cut inside an escape
         end = start + (len(part) or 1)
         plain = part.replace(rb"\\", b"").replace(rb"\"", b"")
         parts = plain.split(b'"')

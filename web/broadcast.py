@@ -1,4 +1,4 @@
-"""Server-sent events to any number of readers, none of which holds up the sender or the other readers."""
+"""Server-sent events to any number of readers, none of which delays the sender or another reader."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ EVENT_STREAM = "text/event-stream"
 
 
 class Broadcast:
-    """Readers that are woken together when there is news. A reader has no queue, only its place in what is kept."""
+    """Readers that wake together when there is news. A reader has no queue, only its position."""
 
     def __init__(self) -> None:
         self.readers = 0
@@ -21,12 +21,12 @@ class Broadcast:
         self._news = asyncio.Event()
 
     def wake(self) -> None:
-        """Have all readers look for news."""
+        """Wake all readers."""
         news, self._news = self._news, asyncio.Event()
         news.set()
 
     def close(self) -> None:
-        """Nothing comes any more: readers end when they have read what is here."""
+        """Announce that no events will follow; readers end after the last one."""
         self.closed = True
         self.wake()
 
@@ -36,12 +36,13 @@ class Broadcast:
         after: Callable[[int], tuple[bytes, int]],
         pause: Callable[[int], float] = lambda position: 0.0,
     ) -> AsyncGenerator[bytes, None]:
-        """Iterate over what comes behind a place, with comments that keep the connection alive.
+        """Iterate over the events after a position, with comments that keep the connection alive.
 
         Args:
-            place: Of the last event that the reader has.
-            after: Gives the next events behind a place, and the place of the last of them.
-            pause: Seconds to wait at a place, so that a reader that lags behind takes no more of the loop than others.
+            position: Position of the last event that the reader has.
+            after: Returns the events after a position, and the position of the last of them.
+            pause: Seconds to wait at a position, so that a reader that lags behind uses no more of the loop than
+                others.
         """
         self.readers += 1
         try:
@@ -66,7 +67,7 @@ class Broadcast:
 
 
 def server_sent_event(data: object, id_: str | None = None, name: str | None = None) -> bytes:
-    """Encode one event; JSON has no line ends outside of strings, so its data is one line."""
+    """Encode one event. JSON has no line breaks outside strings, so its data is one line."""
     head = b"" if id_ is None else b"id: %b\n" % id_.encode()
     head += b"" if name is None else b"event: %b\n" % name.encode()
     return b"%bdata: %b\n\n" % (head, orjson.dumps(data, option=orjson.OPT_NON_STR_KEYS))

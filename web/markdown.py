@@ -1,4 +1,4 @@
-"""Model text as harmless HTML: Markdown without raw HTML, sanitized once more."""
+"""Model text as safe HTML: Markdown without raw HTML, sanitized again afterwards."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ from markupsafe import Markup
 
 from viva.reports.tables import escape_controls
 
-FOLD_LENGTH = 6_000  # characters: a page shows the beginning of longer texts until it is asked for the whole
-PLAIN_LENGTH = 50_000  # longer ones are plain text: what is so long is seldom meant as Markdown
-MAX_LENGTH = 200_000  # longer ones are cut
-_MAX_DEPTH = 20  # nested lists and quotes; the parser would leave out what is deeper
+FOLD_LENGTH = 6_000  # characters: a page folds longer texts
+PLAIN_LENGTH = 50_000  # longer texts are shown as plain text: they are seldom meant as Markdown
+MAX_LENGTH = 200_000  # longer texts are truncated
+_MAX_DEPTH = 20  # of nested lists and quotes; the parser drops deeper ones
 _SCHEMES = frozenset({"http", "https", "mailto"})
 _SCHEME_PATTERN = re.compile("|".join(f"{scheme}:" for scheme in sorted(_SCHEMES)), re.IGNORECASE)
 _TAGS = frozenset(
@@ -33,7 +33,7 @@ _ATTRIBUTES = {"a": {"href"}, "ol": {"start"}}
 
 @dataclass(slots=True, frozen=True)
 class ModelText:
-    """A text as HTML. ``folded``: a page shows its beginning first. ``note``: what is not as it was written."""
+    """A text as HTML. `folded`: show its beginning first. `note`: how it differs from the original."""
 
     html: Markup
     folded: bool = False
@@ -41,7 +41,7 @@ class ModelText:
 
 
 def render_model_text(text: str, *, plain: bool = False) -> ModelText:
-    """A model's text as HTML; ``plain``: the very characters, without reading them as Markdown."""
+    """Render a model's text as HTML. `plain`: show the characters without interpreting Markdown."""
     length = len(text)
     source = escape_controls(text[:MAX_LENGTH].encode("utf-8", "replace").decode().replace("\r\n", "\n"))
     note = ""
@@ -74,7 +74,7 @@ def _sanitize(tokens: list[Token]) -> Markup:
 
 @cache
 def _make_parser() -> MarkdownIt:
-    """CommonMark with tables; ends of lines stay, and definitions of references are text like any other."""
+    """Make a CommonMark parser with tables; it keeps line breaks and treats reference definitions as text."""
     parser = MarkdownIt("commonmark", {"html": False, "breaks": True, "maxNesting": _MAX_DEPTH}, renderer_cls=_Renderer)
     parser.enable(["table", "strikethrough"]).disable("reference")
     parser.validateLink = _is_external_link  # type: ignore[method-assign]
@@ -82,7 +82,7 @@ def _make_parser() -> MarkdownIt:
 
 
 def _is_external_link(url: str) -> bool:
-    """Whether a link may be one: a relative address would lead to pages of ours."""
+    """Return True if a URL may become a link: a relative one would lead to our own pages."""
     if not _SCHEME_PATTERN.match(url.strip()):
         return False
     try:
@@ -92,7 +92,7 @@ def _is_external_link(url: str) -> bool:
 
 
 class _Renderer(RendererHTML):
-    """An image is words: what it shows, and where it would have been loaded from."""
+    """Renderer that replaces an image by its caption and address."""
 
     def image(self, tokens: Sequence[Token], idx: int, options: OptionsDict, env: EnvType) -> str:
         token = tokens[idx]
@@ -100,11 +100,11 @@ class _Renderer(RendererHTML):
         return f"[image, not loaded: {escape(caption)} {escape(str(token.attrGet('src') or ''))}]"
 
     def fence(self, tokens: Sequence[Token], idx: int, options: OptionsDict, env: EnvType) -> str:
-        """A block of code, with the words that stand behind its fence."""
+        """Render a code block, preceded by its info string."""
         words = tokens[idx].info.strip()
         language = f"<p><code>{escape(words)}</code></p>\n" if words else ""
         return f"{language}<pre><code>{escape(tokens[idx].content)}</code></pre>\n"
 
 
-# Filters of templates that show what models said.
+# Template filters that show model text.
 MODEL_TEXT_FILTERS = {"model": render_model_text, "written": lambda text: render_model_text(text, plain=True)}

@@ -1,4 +1,4 @@
-"""HTML pages: the templates and the frame that all of them share, their files, their refusals, and their server."""
+"""HTML pages: shared templates, their files, their error pages, and their server."""
 
 from __future__ import annotations
 
@@ -27,8 +27,9 @@ _MAX_BYTES = 64_000  # of a form
 
 @dataclass(frozen=True, slots=True)
 class PageServer:
-    """Where pages are served. ``names`` are further host names; ``url`` is the address that people use, where it is
-    another than the server's own, as behind a proxy.
+    """Where pages are served.
+
+    `names` are further host names; `url` is the public address if it differs from the server's own, as behind a proxy.
     """
 
     host: str = "127.0.0.1"
@@ -38,11 +39,11 @@ class PageServer:
 
     @property
     def secure(self) -> bool:
-        """True if people come over https."""
+        """True if users connect over https."""
         return (self.url or "").startswith("https:")
 
     def access(self, methods: Collection[str] = READ_AND_SEND) -> PageAccess:
-        """Return which requests are let in."""
+        """Return the access rules of the pages."""
         names = list(self.names)
         if self.url is not None:
             parts = urlsplit(self.url)
@@ -54,14 +55,14 @@ class PageServer:
         return PageAccess(Tokens(()), known_hosts(self.host, names), methods=methods)
 
     def public_address(self, address: str) -> str:
-        """Return the address by which others reach the server that listens at ``address``."""
+        """Return the public address of the server that listens at `address`."""
         if self.url:
             return self.url.rstrip("/")
         return f"http://{self.names[0]}:{address.rpartition(':')[2]}" if self.names else address
 
 
 def template_environment(*folders: Path) -> Environment:
-    """Load the templates of these folders and the shared ones; what they show is text, with controls made visible."""
+    """Load the templates of these folders and the shared ones; values are escaped, control characters visible."""
     return Environment(
         loader=FileSystemLoader([*folders, _TEMPLATES]),
         autoescape=True,
@@ -73,7 +74,7 @@ def template_environment(*folders: Path) -> Environment:
 
 
 def render(templates: Environment, template: str, /, **values: Any) -> str:
-    """Fill in a template, as text that can be sent."""
+    """Render a template as text that can be encoded."""
     return templates.get_template(template).render(**values).encode("utf-8", "replace").decode()
 
 
@@ -82,12 +83,12 @@ def html_response(text: str, status: int = 200) -> web.Response:
 
 
 def see_other(path: str) -> web.Response:
-    """Send the browser on to another page."""
+    """Redirect the browser to another page."""
     return web.Response(status=303, headers={"Location": path})
 
 
 def wants_json(request: web.Request) -> bool:
-    """Return True if a script asks rather than a person."""
+    """Return True if a script sent the request."""
     return request.headers.get("Accept", "").startswith("application/json")
 
 
@@ -112,8 +113,10 @@ def page_application(
     most_bytes: int = _MAX_BYTES,
     headers: Mapping[str, str] | None = None,
 ) -> web.Application:
-    """Make a guarded application of pages; the ``assets``, which are templates or stand beside them, are under
-    ``/asset/NAME``. A refusal is a page, of the template ``refused.html``, or JSON where a script asks.
+    """Make a guarded application of pages.
+
+    The `assets` are templates or files beside them, served under `/asset/NAME`. An error is a page made from the
+    template `refused.html`, or JSON if a script sent the request.
     """
     assert templates.loader is not None
     files: dict[str, tuple[str, str]] = {}

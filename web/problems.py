@@ -1,7 +1,7 @@
-"""Error answers of our servers: one exception, what other errors are told as, and the formats that clients get.
+"""Error answers of our servers: one exception, the mapping of other errors to it, and the formats that clients get.
 
-Paths under ``/api`` answer with ``application/problem+json`` (RFC 9457), paths under ``/v1`` in the format of
-OpenAI's errors; pages tell a person, or their script.
+Paths under `/api` answer with `application/problem+json` (RFC 9457), paths under `/v1` in the format of OpenAI's
+errors; pages answer a person, or their script.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ from viva.engine.errors import (
 from viva.engine.permissions import NotPermitted
 
 _log = logging.getLogger("viva")
-_LONGEST_MESSAGE = 2_000  # characters of what is told
+_LONGEST_MESSAGE = 2_000  # characters of a message
 
 
 class ProblemRecord(BaseModel):
-    """What was wrong with a request (RFC 9457)."""
+    """The problem with a request (RFC 9457)."""
 
     type: str = Field(default="about:blank", description="A URI for the kind of problem.")
     title: str = Field(description="The kind of problem in words.")
@@ -44,7 +44,7 @@ class ProblemRecord(BaseModel):
 
 
 class Problem(Exception):
-    """A request that is refused. ``field`` is the path of the field at fault; ``code`` is OpenAI's word for it."""
+    """A refused request. `field` is the path of the field at fault; `code` is OpenAI's error code."""
 
     def __init__(
         self,
@@ -56,7 +56,7 @@ class Problem(Exception):
         title: str | None = None,
         headers: Mapping[str, str] | None = None,
     ) -> None:
-        if len(detail) > _LONGEST_MESSAGE:  # it may repeat what a client sent
+        if len(detail) > _LONGEST_MESSAGE:  # the detail may repeat what a client sent
             detail = f"{detail[:_LONGEST_MESSAGE]}…"
         super().__init__(detail)
         self.status, self.detail, self.field, self.code = status, detail, field, code
@@ -64,18 +64,18 @@ class Problem(Exception):
         self.headers = dict(headers or {})
 
     def answer(self, path: str) -> web.Response:
-        """Return the refusal in the form that clients of this path read."""
+        """Return the error in the format that clients of this path read."""
         if path.startswith("/v1/"):
             return self._json(self.as_openai(), "application/json")
         record = ProblemRecord(title=self.title, status=self.status, detail=self.detail, field=self.field)
         return self._json(record.model_dump(exclude_none=True), "application/problem+json")
 
     def for_script(self) -> web.Response:
-        """Return the refusal in the form that scripts of pages read."""
+        """Return the error in the format that scripts of pages read."""
         return self._json({"title": self.title, "text": self.detail, "code": self.code or ""}, "application/json")
 
     def as_openai(self) -> dict[str, Any]:
-        """Return the refusal in OpenAI's form."""
+        """Return the error in OpenAI's format."""
         kinds = {401: "authentication_error", 403: "permission_error", 429: "rate_limit_error"}
         kind = kinds.get(self.status, "invalid_request_error" if self.status < 500 else "server_error")
         return {"error": {"message": self.detail, "type": kind, "param": self.field, "code": self.code}}
@@ -86,14 +86,14 @@ class Problem(Exception):
 
 
 class Refusal(Problem):
-    """A request for a page that is refused, in words for the person who made it."""
+    """A refused request for a page, in words for its user."""
 
     def __init__(self, status: int, title: str, text: str, *, code: str = "") -> None:
         super().__init__(status, text, code=code, title=title)
 
 
 def refusal_of(error: Exception) -> Problem:
-    """Return what people are told of an error; a fault of ours is logged and told as 500."""
+    """Return an error as shown to users; an internal error is logged and becomes a 500."""
     match error:
         case Problem():
             return error
@@ -111,7 +111,7 @@ def refusal_of(error: Exception) -> Problem:
 
 
 def problem_of(error: Exception) -> Problem:
-    """The refusal that stands for an error of the engine or of aiohttp; a fault of ours is logged and told as 500."""
+    """Convert an error of the engine or of aiohttp; an internal error is logged and becomes a 500."""
     match error:
         case Problem():
             return error
@@ -145,7 +145,7 @@ def problem_of(error: Exception) -> Problem:
 
 
 def invalid(error: ValidationError, prefix: str = "") -> Problem:
-    """A body or query that is not of the form that is documented."""
+    """Return the problem for a body or query that does not match its form."""
     first = error.errors(include_url=False, include_input=False, include_context=False)[0]
     field = ".".join(map(str, first["loc"])) or None
     reason = {"extra_forbidden": "unknown field", "missing": "is missing"}.get(first["type"], first["msg"])
@@ -160,7 +160,7 @@ def _plain(text: str) -> str:
 
 
 def _without_surrogates(value: Any) -> Any:
-    """Replace halves of surrogate pairs, which may come with what a client sent."""
+    """Replace lone surrogates, which a client may have sent."""
     if isinstance(value, str):
         return value.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
     return {name: _without_surrogates(item) for name, item in value.items()} if isinstance(value, dict) else value

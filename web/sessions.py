@@ -25,22 +25,23 @@ from .auth import hash_token
 
 SECRET_FILE = "pages.secret"
 _SECRET_BYTES = 32
-_MAX_SECONDS = 90 * 86400.0  # seconds of a session, also where its link does not expire
+_MAX_SECONDS = 90 * 86400.0  # of a session, even if its link does not expire
 _UNIT_SECONDS = {"m": 60.0, "h": 3600.0, "d": 86400.0, "w": 604800.0}
 
 
 def new_token() -> tuple[str, str]:
-    """A new token for a link, and its hash, which is what is kept."""
+    """Return a new token for a link, and its hash, which is what is stored."""
     token = secrets.token_urlsafe(32)
     return token, hash_token(token)
 
 
 def parse_expiry(text: str, now: float) -> float | None:
-    """When a link of this duration expires (``90m``, ``12h``, ``7d``, ``2w``), in seconds since 1970.
+    """Return when a link of this duration expires (`90m`, `12h`, `7d`, `2w`), in seconds since 1970.
 
-    None for ``never``.
+    `never` gives None.
 
-    :raises ConfigurationError: it is no duration.
+    Raises:
+        ConfigurationError: The text is no duration.
     """
     if text == "never":
         return None
@@ -51,14 +52,15 @@ def parse_expiry(text: str, now: float) -> float | None:
 
 
 def read_or_make_secret(file: Path) -> bytes:
-    """The secret of this file, made where there is none yet; only its owner can read it.
+    """Return the secret in this file, creating it if needed; only its owner can read it.
 
-    :raises ConfigurationError: it cannot be read or made, or is no such secret.
+    Raises:
+        ConfigurationError: The file cannot be read or created, or holds no such secret.
     """
     try:
         if not file.exists():
             _make_secret(file)
-        if stat.S_IMODE(file.stat().st_mode) & 0o077:  # a copy may have come without its mode
+        if stat.S_IMODE(file.stat().st_mode) & 0o077:  # a copied file may have lost its mode
             file.chmod(0o600)
         secret = file.read_bytes()
     except OSError as error:
@@ -72,7 +74,7 @@ def read_or_make_secret(file: Path) -> bytes:
 
 
 def _make_secret(file: Path) -> None:
-    """Written whole under another name first: a process beside this one finds all of it or nothing."""
+    """Write it under another name first, so that a concurrent process finds all of it or nothing."""
     draft = file.with_name(f"{file.name}.{os.getpid()}.part")
     descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
     try:
@@ -88,7 +90,7 @@ def _make_secret(file: Path) -> None:
 
 @dataclass(slots=True, frozen=True)
 class Session:
-    """Who asks: the holder, the hash of the link that was opened, and a name of the session itself."""
+    """The sender of a request: the holder, the hash of the link that was opened, and an id of the session itself."""
 
     holder: str
     link: str
@@ -97,8 +99,10 @@ class Session:
 
 
 class _JsonSerializer:
-    """JSON data with a signature. Unlike itsdangerous' own serializers it never compresses, which takes far longer than
-    the signature, and so it unpacks nothing either.
+    """Signed JSON data.
+
+    Unlike itsdangerous' own serializers it never compresses, which takes far longer than signing, so it never
+    decompresses either.
     """
 
     def __init__(self, secret: bytes, salt: str) -> None:
@@ -108,14 +112,14 @@ class _JsonSerializer:
         return self._signer.sign(base64_encode(orjson.dumps(value))).decode()
 
     def loads(self, text: str) -> Any:
-        """:raises BadData: it was not signed here."""
+        """Parse the data after its signature was checked."""
         return orjson.loads(base64_decode(self._signer.unsign(text)))
 
 
 class Sessions:
-    """Sessions as signed cookies. ``purpose`` is a word that keeps the cookies of different kinds of pages apart.
+    """Sessions as signed cookies. `purpose` is a word that separates the cookies of different kinds of pages.
 
-    A cookie is sent only to its path, is never readable for scripts, and never comes with another site's request.
+    A cookie is sent only to its path, is not readable by scripts, and is never sent with another site's request.
     """
 
     def __init__(self, secret: bytes, *, purpose: str, clock: Callable[[], float] = time.time) -> None:
@@ -123,13 +127,13 @@ class Sessions:
         self._cookies = _JsonSerializer(secret, f"viva {purpose} session")
         self._forms = _JsonSerializer(secret, f"viva {purpose} form")
         self._seals = _JsonSerializer(secret, f"viva {purpose} seal")
-        # Cookies know no ports: two servers of one machine have names of their own.
+        # Cookies ignore ports: two servers on one machine need different names.
         self.cookie = f"viva-{purpose}-{hashlib.sha256(secret).hexdigest()[:8]}"
 
     def start(
         self, response: web.StreamResponse, holder: str, link: str, *, path: str, expires: float | None, secure: bool
     ) -> Session:
-        """Give the browser a session for the pages below ``path``, which ends with its link; ``secure``: over https."""
+        """Start a session for the pages below `path`, which ends with its link. `secure`: over https only."""
         until = self._clock() + _MAX_SECONDS if expires is None else min(expires, self._clock() + _MAX_SECONDS)
         session = Session(holder, link, secrets.token_urlsafe(12), until)
         response.set_cookie(
@@ -144,7 +148,7 @@ class Sessions:
         return session
 
     def read(self, request: web.Request) -> Session | None:
-        """The session of a request; None where there is none, it was not made here, or it has ended."""
+        """Return the session of a request; None if there is none, it was not made here, or it has ended."""
         try:
             holder, link, name, until = self._cookies.loads(request.cookies.get(self.cookie, ""))
         except (BadData, TypeError, ValueError):
@@ -155,7 +159,7 @@ class Sessions:
         response.del_cookie(self.cookie, path=path, httponly=True, samesite="Strict")
 
     def form_token(self, session: Session) -> str:
-        """What each form of this session carries; it stays the same, so that what waits for a connection is taken."""
+        """Return the token of all forms of this session; it is constant, so submissions queued offline are accepted."""
         return self._forms.dumps(session.name)
 
     def is_of_form(self, session: Session, seal: object) -> bool:
@@ -165,11 +169,11 @@ class Sessions:
             return False
 
     def seal(self, words: str) -> str:
-        """Words that come back from a page, signed: nobody but this server can have written them."""
+        """Sign words that a page will send back, so that only this server can have written them."""
         return self._seals.dumps(words)
 
     def unsealed(self, sealed: object) -> str | None:
-        """The words of a seal; None where it is not one of ours."""
+        """Return the words of a seal; None if the signature is not ours."""
         try:
             return str(self._seals.loads(sealed)) if isinstance(sealed, str) else None
         except BadData:

@@ -1,4 +1,4 @@
-"""Endpoints under ``/api/v1``: scenarios, runs, events, transcripts, reports, and the OpenAPI document.
+"""Endpoints under `/api/v1`: scenarios, runs, events, transcripts, reports, and the OpenAPI document.
 
 Routes and document are both generated from the list of operations.
 """
@@ -41,7 +41,7 @@ _PATH_SCHEMAS: dict[str, dict[str, Any]] = {
 
 @dataclass(slots=True)
 class OperationRequest(Generic[Q, B]):
-    """A request as an operation gets it: checked query and body, path parameters as texts."""
+    """Request to an operation: checked query and body, path parameters as text."""
 
     request: web.Request
     path: dict[str, str]
@@ -51,8 +51,10 @@ class OperationRequest(Generic[Q, B]):
 
 @dataclass(frozen=True, slots=True)
 class Operation:
-    """One method of one path. ``answer``: the model of its answer, of an event where ``streams`` is set; ``refusals``:
-    its statuses besides those of every operation; ``leads_to``: operations that take the id in its answer.
+    """One method of one path.
+
+    `answer` is the model of its answer, or of one event if `streams` is set. `refusals` are the status codes it can
+    return besides those of every operation; `leads_to` are the operations that take the id in its answer.
     """
 
     method: str
@@ -69,7 +71,7 @@ class Operation:
     leads_to: tuple[str, ...] = ()
 
     def route(self) -> web.RouteDef:
-        """The route that checks a request, handles it and writes the answer."""
+        """Return the route that checks a request, handles it and writes the answer."""
 
         async def handle(request: web.Request) -> web.StreamResponse:
             query = _parse_query(request, self.query)
@@ -80,16 +82,22 @@ class Operation:
             data = answer.model_dump_json().encode("utf-8", "replace")
             return web.Response(status=self.status, body=data, content_type="application/json")
 
-        # An answer to HEAD has no body, and a stream writes one.
+        # An answer to HEAD has no body, and a stream writes its own.
         options = {"allow_head": False} if self.streams else {}
         return web.RouteDef(self.method, PREFIX + self.path, handle, options)
 
 
 def openapi_document(operations: Sequence[Operation], version: str, *, with_tokens: bool) -> dict[str, Any]:
-    """The OpenAPI 3.1 document of these operations. ``with_tokens``: a token is asked for."""
+    """Return the OpenAPI 3.1 document of these operations.
+
+    Args:
+        operations: The operations to describe.
+        version: Version of the API.
+        with_tokens: True if clients must send a token.
+    """
     models = [model for operation in operations for model in (operation.answer, operation.body) if model is not None]
     bodies = {operation.body for operation in operations}
-    # Answers are described as they are written: fields with defaults are always there.
+    # Schemas describe what is written: fields with defaults are always present.
     modes: dict[Any, Any] = {model: "validation" if model in bodies else "serialization" for model in models}
     modes[ProblemRecord] = "validation"
     _, definitions = models_json_schema(list(modes.items()), ref_template=_REF)
@@ -151,7 +159,11 @@ def _operation_schema(operation: Operation, *, with_tokens: bool) -> dict[str, A
 
 
 def _parse_query(request: web.Request, form: type[Q]) -> Q:
-    """:raises Problem: a parameter is unknown, given twice, or out of bounds."""
+    """Parse the query of a request.
+
+    Raises:
+        Problem: A parameter is unknown, repeated, or out of bounds.
+    """
     query = request.query
     for name in query:
         if len(query.getall(name)) > 1:
@@ -167,7 +179,7 @@ _END_EVENT = "end"
 
 
 class Api:
-    """The handlers over one folder of runs. ``with_tokens``: clients are asked for one, and the document says so."""
+    """Handlers over one folder of runs. `with_tokens`: clients must send a token, and the document says so."""
 
     def __init__(self, host: RunHost, *, with_tokens: bool) -> None:
         self._host = host
@@ -257,7 +269,7 @@ class Api:
         return await asyncio.to_thread(_list_scenarios)
 
     async def list_runs(self, request: OperationRequest[schemas.RunsQuery, Any]) -> schemas.RunList:
-        """A page of runs. Read in a thread: manifests may be many, and large."""
+        """Return a page of runs. Runs in a thread: there may be many large manifests."""
         return await asyncio.to_thread(self._run_list, request.query)
 
     def _run_list(self, query: schemas.RunsQuery) -> schemas.RunList:
@@ -266,7 +278,7 @@ class Api:
         for id_ in ids[: query.limit]:
             try:
                 manifest = self._host.open(id_).manifest
-            except Problem:  # somebody else's files in a folder of that name
+            except Problem:  # not ours: files of somebody else in a folder of that name
                 continue
             hosted = self._host.hosted(id_)
             under_way = hosted is not None and hosted.under_way
@@ -276,7 +288,7 @@ class Api:
         return schemas.RunList(runs=runs, next=ids[query.limit - 1] if len(ids) > query.limit else None)
 
     async def create_run(self, request: OperationRequest[Any, schemas.RunRequest]) -> web.Response:
-        """Begin a run; it goes on whether or not the client waits for the answer."""
+        """Begin a run, which continues even if the client disconnects."""
         run = await asyncio.shield(self._host.begin(request.body))
         body = run.record().model_dump_json().encode()
         location = {"Location": f"{PREFIX}/runs/{run.id}"}
@@ -296,14 +308,15 @@ class Api:
         return schemas.ReportRecord(await self._host.report(request.path["run"]))
 
     async def watch_run(self, request: OperationRequest[Any, Any]) -> web.StreamResponse:
-        """Watch a run: ``State``, its events, ``End``. What came before is told from the latest event that the client
-        has; from the next event on where it has none.
+        """Stream a run: `State`, its events, `End`.
+
+        Earlier events are sent from the client's `Last-Event-ID` on; without one the stream begins with the next event.
         """
         id_, latest = request.path["run"], request.request.headers.get("Last-Event-ID")
         state = end = await self._host.record(id_)
         run = self._host.hosted(id_)
         if latest is not None and latest.endswith(f"-{_END_EVENT}") and not state.hosted:
-            return web.Response(status=204)  # which tells a browser not to ask again
+            return web.Response(status=204)  # tells a browser not to reconnect
         response = web.StreamResponse(headers={"X-Accel-Buffering": "no"})
         response.content_type = EVENT_STREAM
         await response.prepare(request.request)
@@ -322,7 +335,7 @@ class Api:
     async def list_transcripts(
         self, request: OperationRequest[schemas.TranscriptsQuery, Any]
     ) -> schemas.TranscriptPage:
-        """A page of transcripts."""
+        """Return a page of transcripts."""
         folder, query = self._host.open(request.path["run"]), request.query
 
         async def read(history: History) -> schemas.TranscriptPage:
@@ -336,7 +349,7 @@ class Api:
         return await _with_history(folder, read)
 
     async def get_transcript(self, request: OperationRequest[schemas.TranscriptQuery, Any]) -> schemas.TranscriptRecord:
-        """One transcript."""
+        """Return one transcript."""
         folder, text = self._host.open(request.path["run"]), request.path["number"]
         number = int(text) if text.isascii() and text.isdecimal() and len(text) <= 18 else -1
 
@@ -362,7 +375,7 @@ def _list_scenarios() -> schemas.ScenarioList:
 
 
 async def _with_history(folder: RunFolder, read: Callable[[History], Awaitable[T]]) -> T:
-    """Read a journal in a thread: transcripts are made by holding conversations again, which takes a while."""
+    """Read a journal in a thread: replaying conversations to render transcripts takes a while."""
     folder.require_journal()
 
     async def opened() -> T:

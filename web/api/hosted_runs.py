@@ -1,11 +1,11 @@
 """Hosted runs of the server: checking a client's request, starting, watching, stopping and resuming.
 
 A run's id is the name of its folder, directly below the folder of runs; links to other folders are ignored.
-What a request may name is decided in ``engine.permissions``.
+`engine.permissions` decides what a request may name.
 
-Each hosted run has a ring of its latest events with any number of readers, none of which holds the run back:
-they are woken together, and less often the more of them there are. A slow reader, or one that comes back,
-continues if the ring still holds the next event; otherwise it is told how many events it has lost.
+Each hosted run keeps its latest events in a ring with any number of readers, none of which slows the run: they are
+woken together, and less often the more of them there are. A slow or returning reader continues if the ring still holds
+the next event; otherwise it learns how many events it has lost.
 """
 
 from __future__ import annotations
@@ -42,17 +42,17 @@ from ..problems import Problem
 from .schemas import RUN_ID, RunRecord, RunRequest, State
 
 _PATH_SEPARATORS = re.compile(r"[:?#&=;,\s]+")
-_MOST_TEXTS, _MOST_CHARACTERS = 1_000, 100_000  # in the settings of a run
+_MOST_TEXTS, _MOST_CHARACTERS = 1_000, 100_000  # in a run's settings
 
 
 class RequestChecker:
-    """``served``: full model names by served names."""
+    """Checks what a client's request names. `served` maps served names to full model names."""
 
     def __init__(self, served: Mapping[str, str]) -> None:
         self._served = served
 
     def models(self, models: Mapping[str, str | list[str]]) -> dict[str, str | list[str]]:
-        """The models by role under their full names."""
+        """Return the models by role under their full names."""
         checked: dict[str, str | list[str]] = {}
         for role, names in models.items():
             field = f"models.{role}"
@@ -62,7 +62,11 @@ class RequestChecker:
         return checked
 
     def settings(self, settings: Mapping[str, Any], roles: Collection[str]) -> None:
-        """:raises Problem: a setting names a model, or a file outside of the folders, or grants something."""
+        """Check the settings of a request.
+
+        Raises:
+            Problem: A setting names a model or a file outside the allowed folders, or grants a permission.
+        """
         for name in settings:
             field = f"settings.{name}"
             if name in roles:
@@ -104,7 +108,7 @@ class RequestChecker:
 
 
 def _iterate_texts(value: Any, field: str) -> Iterator[tuple[str, str]]:
-    """Every text in settings with its field; the names of fields, too."""
+    """Iterate over all text in settings with its field, including the names of fields."""
     if isinstance(value, str):
         yield field, value
     elif isinstance(value, dict):
@@ -127,16 +131,16 @@ def _check_path(text: str, field: str) -> None:
 RING_CAPACITY = 4096  # events
 _TICK_SECONDS = 0.05
 _TICK_PER_READER = 0.002
-_EVENT_BATCH = 256  # events that a reader is handed at once
+_EVENT_BATCH = 256  # events sent to a reader at once
 
 
 class RecentEvents(Broadcast):
-    """The ring of one run. ``epoch`` begins the ids of its events: a later server carries the run under another one."""
+    """Ring of the latest events of one run. `epoch` prefixes the event ids: each server process uses another one."""
 
     def __init__(self, epoch: str, capacity: int = RING_CAPACITY) -> None:
         super().__init__()
         self.epoch = epoch
-        self.last = 0  # the latest event's number
+        self.last = 0  # number of the latest event
         self._capacity = capacity
         self._events: list[Event | None] = [None] * capacity
         self._encoded: list[tuple[int, bytes]] = [(0, b"")] * capacity
@@ -144,7 +148,7 @@ class RecentEvents(Broadcast):
         self._timer: asyncio.TimerHandle | None = None
 
     def hear(self, event: Event) -> None:
-        """Take an event, as the listener of a run, and wait for nobody."""
+        """Record an event without blocking; the run's listener."""
         self.last = event.sequence
         self._events[event.sequence % self._capacity] = event
         if self.readers and self._timer is None:
@@ -157,15 +161,16 @@ class RecentEvents(Broadcast):
         super().wake()
 
     def place_of(self, id_: str | None) -> int | None:
-        """Return which event an id names; None for one of another epoch, or none at all."""
+        """Return the number of the event with this id, or None if the id is missing or from another epoch."""
         epoch, _, number = (id_ or "").rpartition("-")
         if epoch != self.epoch or not number.isascii() or not number.isdecimal() or len(number) > 18:
             return None
         return min(int(number), self.last)
 
     def events_after(self, position: int) -> AsyncGenerator[bytes, None]:
-        """Iterate over the events behind a place, in blocks, until the run has ended; ``Gap`` events say how many are
-        lost.
+        """Iterate over the events after a position, in blocks, until the run has ended.
+
+        `Gap` events say how many events were lost.
         """
         return self.read(position, self._block, lambda at: self._pause() if at < self.last else 0.0)
 
@@ -174,7 +179,7 @@ class RecentEvents(Broadcast):
 
     def _block(self, position: int) -> tuple[bytes, int]:
         key = (position, self.last)
-        if self._latest_block[0] == key:  # most readers are at the same place
+        if self._latest_block[0] == key:  # most readers are at the same position
             return self._latest_block[1:]
         parts = []
         oldest = max(1, self.last - self._capacity + 1)
@@ -204,7 +209,7 @@ _OUTCOMES: dict[str, State] = {"done": "done", "drained": "stopped", "halted": "
 
 
 class HostedRun:
-    """See the module. ``ended`` is called in the event loop when the run is over, however it ended."""
+    """A run that this server executes. `ended` is called in the event loop when the run is over, however it ended."""
 
     def __init__(self, launch: Launch, ended: Callable[[HostedRun], None]) -> None:
         self.id = launch.folder.path.name
@@ -229,7 +234,7 @@ class HostedRun:
         return not self._task.done()
 
     def record(self) -> RunRecord:
-        """The run as clients see it."""
+        """Return the run as clients see it."""
         manifest, progress = self._launch.folder.manifest, self.progress
         return RunRecord(
             id=self.id,
@@ -252,8 +257,9 @@ class HostedRun:
         return self.live.report_so_far()
 
     async def stop(self) -> None:
-        """Begin to end the run: calls under way are answered and recorded. One whose models are still being opened
-        ends at once.
+        """Begin to end the run: calls in flight are answered and recorded.
+
+        A run whose models are still being opened ends at once.
         """
         if not self.under_way:
             return
@@ -264,7 +270,7 @@ class HostedRun:
             self.live.interrupt()
 
     async def end(self, grace: float) -> None:
-        """Stop, and wait for the end; after ``grace`` seconds calls under way are given up. It can be resumed."""
+        """Stop and wait for the end; abandon calls in flight after `grace` seconds. The run can be resumed."""
         await self.stop()
         _, waiting = await asyncio.wait([self._task], timeout=grace)
         if waiting:
@@ -278,7 +284,7 @@ class HostedRun:
             self._state = "failed" if outcome is None else _OUTCOMES.get(outcome.how, "failed")
             if outcome is not None and outcome.error is not None:
                 self._error = str(outcome.error)
-        except asyncio.CancelledError:  # it was abandoned
+        except asyncio.CancelledError:  # the run was abandoned
             self._state = "stopped"
         except VivaError as error:
             self._state, self._error = "failed", str(error)
@@ -297,14 +303,19 @@ class HostedRun:
         self.events.hear(event)
 
 
-_BAD_NAME_ERRORS = (OSError, ValueError, RuntimeError)  # what names raise that are none of a file
+_BAD_NAME_ERRORS = (OSError, ValueError, RuntimeError)  # raised for names that are no file name
 _KEPT_ENDED_RUNS = 16  # ended runs whose latest events can still be read
 
 
 class RunHost:
-    """See the module. ``folder`` is made if it is not there; ``served`` are full model names by served names.
+    """All runs of one folder, and those that this server executes.
 
-    :raises ConfigurationError: the folder cannot be made.
+    Args:
+        folder: Folder of the runs, created if it does not exist.
+        served: Full model names by served name.
+
+    Raises:
+        ConfigurationError: The folder cannot be created.
     """
 
     def __init__(self, folder: Path, served: Mapping[str, str]) -> None:
@@ -319,17 +330,17 @@ class RunHost:
         self._closing = False
 
     def ids(self) -> Iterator[str]:
-        """The runs there are, in order."""
+        """Return the ids of all runs, in order."""
         for name in sorted(os.listdir(self.folder)):
             if self._path(name) is not None:
                 yield name
 
     def hosted(self, id_: str) -> HostedRun | None:
-        """The run that this server carries, or has carried lately."""
+        """Return the run if this server runs it, or did so recently."""
         return self._hosted.get(id_)
 
     def open(self, id_: str) -> RunFolder:
-        """The folder of a run."""
+        """Open the folder of a run."""
         path = self._path(id_)
         if path is None:
             raise Problem(404, f"no run {id_[:120]!r} here")
@@ -352,7 +363,7 @@ class RunHost:
             return self._host(await asyncio.to_thread(self._launch, request, path))
 
     def _launch(self, request: RunRequest, path: Path) -> Launch:
-        """A run about to begin. Runs in a thread: what a client names may be much, and its data large."""
+        """Prepare a run. Runs in a thread: the request and its data may be large."""
         try:
             models = self._allowed.models(request.models)
             self._allowed.settings(request.settings, {role.setting for role in get_scenario(request.scenario).roles})
@@ -366,9 +377,10 @@ class RunHost:
             raise Problem(409, f"the run cannot begin: {error}") from None
 
     async def resume(self, id_: str, *, retry_failed: bool) -> HostedRun:
-        """Go on with a run that is not under way.
+        """Resume a run that is not running.
 
-        :raises Problem: there is none, it is under way, or it cannot go on.
+        Raises:
+            Problem: There is no such run, it is running, or it cannot be resumed.
         """
         self._refuse_while_closing()
         self.open(id_)
@@ -388,7 +400,7 @@ class RunHost:
 
     @contextmanager
     def _reserved(self, id_: str) -> Iterator[None]:
-        """Keep an id while its run is being made, which others go on beside."""
+        """Reserve an id while its run is being prepared concurrently."""
         if id_ in self._making:
             raise Problem(409, f"a run '{id_}' is about to begin; ask again", field="id")
         ready = self._making[id_] = asyncio.Event()
@@ -408,14 +420,15 @@ class RunHost:
         return hosted.record()
 
     async def record(self, id_: str) -> RunRecord:
-        """A run and how far it has come.
+        """Return a run and its progress.
 
-        :raises Problem: there is none.
+        Raises:
+            Problem: There is no such run.
         """
         hosted = self._hosted.get(id_)
         if hosted is not None and (
             hosted.under_way or self._path(id_) is None
-        ):  # nothing is left of one that never began
+        ):  # a run that never began leaves nothing
             return hosted.record()
         recorded = await asyncio.to_thread(_record_of_folder, self.open(id_))
         if hosted is None:
@@ -434,9 +447,9 @@ class RunHost:
         return await asyncio.to_thread(lambda: recorded_results(folder).report())
 
     async def close(self, grace: float) -> None:
-        """Stop all runs, each within ``grace`` seconds; they can be resumed."""
+        """Stop all runs, each within `grace` seconds; they can be resumed."""
         self._closing = True
-        for ready in list(self._making.values()):  # one that is about to begin is stopped, too
+        for ready in list(self._making.values()):  # a run that is about to begin is stopped too
             await ready.wait()
         await asyncio.gather(*(run.end(grace) for run in list(self._hosted.values()) if run.under_way))
 
@@ -471,7 +484,7 @@ class RunHost:
 
 
 def is_locked_elsewhere(path: Path) -> bool:
-    """Whether a process holds the lock of this run."""
+    """Return True if another process holds the lock of this run."""
     try:
         descriptor = os.open(path / "lock", os.O_RDONLY | os.O_NONBLOCK)
     except OSError:
@@ -486,7 +499,7 @@ def is_locked_elsewhere(path: Path) -> bool:
 
 
 def _record_of_folder(folder: RunFolder) -> RunRecord:
-    """A run as its folder has it."""
+    """Return the record of a run from its folder."""
     manifest, ended, failed, total = folder.manifest, 0, 0, None
     if folder.begun:
         with History(folder.journal) as history:
@@ -495,7 +508,7 @@ def _record_of_folder(folder: RunFolder) -> RunRecord:
     try:
         total = planned_conversations(folder)
     except (VivaError, KeyError, TypeError, ValueError):
-        pass  # its scenario is not installed here, or it was recorded by another version
+        pass  # the scenario is not installed, or another version recorded the run
     state: State = "done" if total is not None and ended >= total else "stopped"
     return RunRecord(
         id=folder.path.name,

@@ -15,7 +15,7 @@ def _to_whole(value: Any) -> Any:
 
 
 Name = Annotated[str, StringConstraints(max_length=2_000)]
-# To JSON 7.0 is a whole number, too.
+# In JSON, 7.0 is an integer too.
 WholeNumber = Annotated[int, BeforeValidator(_to_whole)]
 
 
@@ -30,14 +30,14 @@ class NoQuery(BaseModel):
 
 
 class RunsQuery(NoQuery):
-    """Which runs are listed."""
+    """Selection of runs to list."""
 
     after: str = Field(default="", max_length=100, description="List runs whose ids come after this one.")
     limit: int = Field(default=100, ge=1, le=1000, description="At most so many.")
 
 
 class TranscriptsQuery(NoQuery):
-    """Which transcripts are read."""
+    """Selection of transcripts."""
 
     after: int = Field(default=-1, ge=-1, lt=2**63, description="Those of conversations with larger numbers than this.")
     limit: int = Field(default=20, ge=1, le=200, description="At most so many.")
@@ -45,7 +45,7 @@ class TranscriptsQuery(NoQuery):
 
 
 class TranscriptQuery(NoQuery):
-    """How a transcript is read."""
+    """Format of a transcript."""
 
     prompts: bool = Field(default=True, description="With what each model was sent for each answer.")
 
@@ -72,13 +72,13 @@ class RunRequest(_Strict):
 
 
 class ResumeRequest(_Strict):
-    """How a run goes on."""
+    """How to resume a run."""
 
     retry_failed: bool = Field(default=False, description="Hold failed conversations once more.")
 
 
 class StopRequest(_Strict):
-    """How a run is stopped. Calls under way are answered and recorded; the run can be resumed."""
+    """How to stop a run. Calls in flight are answered and recorded; the run can be resumed."""
 
 
 class RunSummary(BaseModel):
@@ -98,10 +98,10 @@ class RunList(BaseModel):
 
 
 class RunRecord(RunSummary):
-    """A run and how far it has come.
+    """A run and its progress.
 
-    ``state``: ``stopped`` runs can be resumed, ``failed`` ones where their error allows; ``elsewhere`` is carried by
-    another process.
+    `state`: `stopped` runs can be resumed, and so can `failed` ones if their error allows it; `elsewhere` means that
+    the run is running in another process.
     """
 
     state: State
@@ -126,7 +126,7 @@ class SpeechRecord(BaseModel):
 
 
 class TranscriptRecord(BaseModel):
-    """A conversation as it was held."""
+    """A conversation as it was recorded."""
 
     number: int
     key: str
@@ -151,7 +151,7 @@ class RoleRecord(BaseModel):
 
 
 class ScenarioRecord(BaseModel):
-    """What can be run."""
+    """A scenario that can be run."""
 
     name: str
     summary: str
@@ -166,8 +166,9 @@ class ScenarioList(BaseModel):
 
 
 class EventRecord(BaseModel):
-    """A server-sent event: ``State`` first, the run's own events (see the Python API), ``Gap`` where some are lost, and
-    ``End``.
+    """A server-sent event: `State` first, then the run's own events (see the Python API) and `End`.
+
+    `Gap` stands for events that were lost.
     """
 
     event: str = Field(description="The kind of event.")
@@ -176,7 +177,7 @@ class EventRecord(BaseModel):
 
 
 class ReportRecord(RootModel[dict[str, Any]]):
-    """A run's report; its fields are the scenario's own."""
+    """A run's report; its fields depend on the scenario."""
 
 
 class DocumentRecord(RootModel[dict[str, Any]]):

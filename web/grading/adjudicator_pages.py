@@ -1,4 +1,4 @@
-"""Pages of an adjudicator: answers in dispute, their grades side by side without names, a decision with its reason."""
+"""Pages of an adjudicator: disputed answers, their anonymous grades side by side, and the decision with its reason."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ ROLES: tuple[GraderRole, ...] = ("adjudicator", "admin")
 
 @dataclass(slots=True, frozen=True)
 class BlindGrade:
-    """A grade without its grader's name, and the comment."""
+    """A grade and its comment without the grader's name."""
 
     value: float
     comment: ModelText | None
@@ -32,9 +32,9 @@ class BlindGrade:
 
 @dataclass(slots=True, frozen=True)
 class DisputeList:
-    """The disputes that are this adjudicator's to decide, and counts of the others.
+    """Disputes for this adjudicator, and counts of the others.
 
-    ``own``: how many are of questions that they grade themselves.
+    `own` counts disputes over questions that the adjudicator also grades.
     """
 
     to_decide: list[DisputedAnswer]
@@ -46,7 +46,7 @@ class DisputeList:
 
 @dataclass(slots=True, frozen=True)
 class DisputeView:
-    """One answer in dispute: its grades in an order that tells nothing, its decision, its neighbours."""
+    """One disputed answer: its grades in an uninformative order, its decision, its neighbours."""
 
     question: Question
     position: int
@@ -59,7 +59,7 @@ class DisputeView:
 
 
 class AdjudicatorPages:
-    """The pages of whoever decides disputes."""
+    """The pages of adjudicators."""
 
     def __init__(self, site: Site) -> None:
         self._site = site
@@ -126,7 +126,7 @@ class AdjudicatorPages:
 
 
 def list_disputes(store: GradeStore, grader: Grader) -> DisputeList:
-    """What is there to decide: first the answers that everybody has graded who was asked to."""
+    """List the disputes, those first that every assigned grader has graded."""
     disputes = read_disputes(store, read_criteria(store.meta("about")))
     own = {seat.question for seat in assignments_of(store, grader)}
     mine = [dispute for dispute in disputes.disputed if dispute.question not in own]
@@ -139,9 +139,10 @@ def list_disputes(store: GradeStore, grader: Grader) -> DisputeList:
 
 
 def read_dispute(store: GradeStore, grader: Grader, number: int, position: int) -> DisputeView:
-    """One answer in dispute.
+    """Return one disputed answer.
 
-    :raises Refusal: it is none, or of a question that this adjudicator grades.
+    Raises:
+        Refusal: The answer is not in dispute, or this adjudicator grades its question.
     """
     docket = list_disputes(store, grader)
     listed = [*docket.to_decide, *docket.decided]
@@ -153,7 +154,7 @@ def read_dispute(store: GradeStore, grader: Grader, number: int, position: int) 
     question = store.question(number)
     grades = [dispute for dispute in store.grades(question=number) if dispute.answer == here.answer]
     valid = [dispute for dispute in grades if dispute.value is not None and not dispute.invalid]
-    # In another order for each answer, so that nobody can be followed from one to the next.
+    # Shuffled for each answer, so that no grader can be followed from one to the next.
     seed = store.meta("seed")
     valid.sort(key=lambda dispute: seeds.uniform(seed, "voices", dispute.answer, dispute.grader))
     voices = [BlindGrade(dispute.value, render_model_text(dispute.comment) if dispute.comment.strip() else None)

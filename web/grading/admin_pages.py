@@ -1,6 +1,4 @@
-"""Pages of an admin: graders and their progress, new links, invalidated grades with their reasons, and the audit
-log.
-"""
+"""Pages of an admin: graders and their progress, links, invalidated grades and the audit log."""
 
 from __future__ import annotations
 
@@ -32,7 +30,7 @@ _LINKS = "select number, token is not null, expires from graders"
 
 @dataclass(slots=True, frozen=True)
 class GraderRow:
-    """A grader in the table. ``last``: when they graded last. ``linked``: a link of theirs is good."""
+    """A grader in the table. `last` is the time of the latest grade; `linked`: a link is valid."""
 
     grader: Grader
     standing: Progress
@@ -44,7 +42,7 @@ class GraderRow:
 
 @dataclass(slots=True, frozen=True)
 class Overview:
-    """What the first page shows."""
+    """Content of the admin's first page."""
 
     me: Grader
     rows: list[GraderRow]
@@ -57,7 +55,7 @@ class Overview:
 
 @dataclass(slots=True, frozen=True)
 class GradeRow:
-    """A grade of one answer, with its grader's name."""
+    """A grade of one answer, with the grader's name."""
 
     position: int
     grader: Grader
@@ -67,11 +65,11 @@ class GradeRow:
 
 
 class AdminPages:
-    """The pages of whoever manages graders."""
+    """The pages of admins."""
 
     def __init__(self, site: Site) -> None:
         self._site = site
-        self._new_links: dict[str, tuple[str, str, str]] = {}  # by a name that is used once: holder, grader, token
+        self._new_links: dict[str, tuple[str, str, str]] = {}  # by one-time name: holder, grader, token
 
     def routes(self) -> list[web.RouteDef]:
         base = r"/g/{holder:\d{1,9}}/admin"
@@ -178,7 +176,7 @@ class AdminPages:
 
 
 def read_overview(store: GradeStore, admin: Grader) -> Overview:
-    """Who grades, how far they are, and what was done."""
+    """Return the graders, their progress, and the audit log."""
     activity = {row[0]: (row[1], row[2]) for row in store.connection.execute(_ACTIVITY)}
     links = {row[0]: (bool(row[1]), row[2]) for row in store.connection.execute(_LINKS)}
     rows = []
@@ -202,7 +200,7 @@ def read_overview(store: GradeStore, admin: Grader) -> Overview:
 
 
 def describe_log(store: GradeStore) -> list[tuple[float, str, str]]:
-    """The last deeds, the newest first, with names of graders for their numbers and places of answers for their ids."""
+    """Return the latest audit events, newest first, with graders' names and answers' positions instead of ids."""
     names = {str(grader.number): grader.name for grader in store.graders()}
 
     def position_of(match: re.Match[str]) -> str:
@@ -222,7 +220,7 @@ def _replace_number(match: re.Match[str], names: dict[str, str]) -> str:
 
 
 def list_grades(store: GradeStore, question: Question) -> list[GradeRow]:
-    """The grades of a question by position, with names."""
+    """Return the grades of a question by position, with names."""
     graders = {grader.number: grader for grader in store.graders()}
     positions = {answer.id: answer.position for answer in question.answers}
     rows = [
@@ -234,7 +232,7 @@ def list_grades(store: GradeStore, question: Question) -> list[GradeRow]:
 
 
 def format_age(seconds: float) -> str:
-    """How long ago something was, in words."""
+    """Format the time since an event."""
     for unit, size in (("day", 86400), ("hour", 3600), ("minute", 60)):
         if seconds >= size:
             count = int(seconds // size)
@@ -243,7 +241,7 @@ def format_age(seconds: float) -> str:
 
 
 def _invalidation_reason(fields: Form) -> str:
-    """Why something counts no more; empty where it is to count again."""
+    """Return the reason for an invalidation, empty if the grade is to count again."""
     reason = " ".join(str(fields.get("reason", "")).split())
     if "again" in fields:
         return ""

@@ -1,4 +1,4 @@
-"""Pages of a grader: one question at a time, the list of their own questions, and the endpoint of the page's script."""
+"""Pages of a grader: one question at a time, the list of their questions, and the endpoint of the page's script."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from ..problems import Refusal
 from .question_form import MAX_COMMENT, excerpt, question_seal, read_form, read_json, record_submissions
 from .site import Site, seen_questions
 
-_MAX_OPEN = 5  # questions that a grader may have begun and put off
+_MAX_OPEN = 5  # questions that a grader may have opened and put off
 _OWN_QUESTIONS = """
 select q.number, q.record, count(g.value), count(a.id) from seats s join questions q on q.number = s.question
 join answers a on a.question = q.number left join grades g on g.answer = a.id and g.grader = ?
@@ -28,7 +28,7 @@ _HOME_PAGES = {"grader": "next", "adjudicator": "disputes", "admin": "admin"}
 
 @dataclass(slots=True, frozen=True)
 class OwnGrade:
-    """A grader's own grade of an answer as it stands."""
+    """A grader's own current grade of an answer."""
 
     value: float | None = None
     comment: str = ""
@@ -36,7 +36,7 @@ class OwnGrade:
 
 @dataclass(slots=True, frozen=True)
 class QuestionView:
-    """A question in front of a grader: the grades by position, its neighbours among their own, how far they are."""
+    """A question as its grader sees it: own grades by position, neighbouring questions, progress."""
 
     grader: Grader
     question: Question
@@ -49,7 +49,7 @@ class QuestionView:
 
 @dataclass(slots=True, frozen=True)
 class QuestionRow:
-    """One of a grader's own questions in the list of them."""
+    """A question in the list of a grader's own questions."""
 
     number: int
     excerpt: str
@@ -58,7 +58,7 @@ class QuestionRow:
 
 
 class GraderPages:
-    """The pages of whoever grades."""
+    """The pages of graders."""
 
     def __init__(self, site: Site) -> None:
         self._site = site
@@ -100,7 +100,7 @@ class GraderPages:
         )
 
     async def _save(self, request: web.Request) -> web.Response:
-        """A form without a script: all of a question at once."""
+        """Save a form sent without a script: all answers of a question at once."""
         number = int(request.match_info["number"])
         fields = await self._site.form(request)
         submissions = read_form(fields, number)
@@ -114,7 +114,7 @@ class GraderPages:
         return see_other(f"../next?after={number}" if "next" in fields else str(number))
 
     async def _grades(self, request: web.Request) -> web.Response:
-        """What the page's script sends: some grades at once, each answered for itself."""
+        """Save the grades sent by the page's script; each gets its own reply."""
         self._site.session(request)
         form, submissions = read_json(await request.read())
         self._site.check_form(request, form)
@@ -141,7 +141,7 @@ class GraderPages:
 
 
 def next_question(store: GradeStore, grader: Grader, after: int | None) -> int | None:
-    """The question to go on with behind this one: the next of one's own, else a new one, else one that was put off."""
+    """Return the question after this one: the grader's next, else a new one, else one that was put off."""
     without = seen_questions(store, grader)
     if after is None:
         seat = next_assignment(store, grader, excluded=without)
@@ -157,9 +157,10 @@ def next_question(store: GradeStore, grader: Grader, after: int | None) -> int |
 
 
 def read_question_view(store: GradeStore, grader: Grader, number: int) -> QuestionView:
-    """A question as it lies before a grader.
+    """Return a question as its grader sees it.
 
-    :raises Refusal: it is not theirs.
+    Raises:
+        Refusal: The question is not assigned to this grader.
     """
     numbers = [seat.question for seat in assignments_of(store, grader)]
     if number not in numbers:
@@ -184,7 +185,7 @@ def read_question_view(store: GradeStore, grader: Grader, number: int) -> Questi
 
 
 def list_own_questions(store: GradeStore, grader: Grader) -> list[QuestionRow]:
-    """A grader's own questions in the order in which they came."""
+    """Return a grader's own questions in the order of their assignment."""
     rows = store.connection.execute(_OWN_QUESTIONS, (grader.number, grader.number))
     return [QuestionRow(number, excerpt(orjson.loads(record)["text"]), graded, answers)
             for number, record, graded, answers in rows]  # fmt: skip

@@ -1,7 +1,7 @@
-"""One question as a form: what a grader sees of it, and the grades and comments that come back.
+"""One question as a form: what a grader sees, and the grades and comments that come back.
 
-Texts are shown as safe HTML, answers by blind position, labels with their keys. Submissions come from a form or as a
-script's JSON; each is recorded once.
+Texts are shown as safe HTML, answers by blind position, labels with their keys. Submissions come from a form or as JSON
+from the page's script; each is recorded once.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ from ..sessions import Sessions
 
 _CACHE_SIZE = 256  # rendered questions
 _EXCERPT_LENGTH = 120  # characters of a question in a list
-_FOLDED_TURNS = 3  # turns before the question; more are folded
+_FOLDED_TURNS = 3  # earlier turns shown; if there are more they are folded
 
 
 @dataclass(slots=True, frozen=True)
 class ShownLabel:
-    """A grade that may be given; ``key`` gives it, empty where there are more grades than digits."""
+    """A label to choose; `key` selects it (empty if there are more labels than digits)."""
 
     value: float
     name: str
@@ -41,7 +41,7 @@ class ShownLabel:
 
 @dataclass(slots=True, frozen=True)
 class ShownTurn:
-    """Who said something, and what."""
+    """One turn: its speaker and text."""
 
     role: str
     text: ModelText
@@ -57,7 +57,7 @@ class ShownAnswer:
 
 @dataclass(slots=True, frozen=True)
 class ShownQuestion:
-    """A page's content; it is the same for everybody."""
+    """Content of a page, the same for every grader."""
 
     number: int
     dimension: tuple[str, ...]
@@ -71,13 +71,13 @@ class ShownQuestion:
 
 
 class QuestionRenderer:
-    """Questions as they are shown, the last ones kept: making HTML of long answers takes a while."""
+    """Cache of rendered questions: making HTML of long answers takes a while."""
 
     def __init__(self) -> None:
         self._known: OrderedDict[tuple[int, bool], ShownQuestion] = OrderedDict()
 
     async def render(self, question: Question, *, plain: bool = False) -> ShownQuestion:
-        """This question; ``plain``: all texts as they were written. Longer work is done beside the event loop."""
+        """Render a question, off the event loop if it is long. `plain`: show all texts as they were written."""
         key = question.number, plain
         rendered = self._known.get(key)
         if rendered is None:
@@ -91,7 +91,7 @@ class QuestionRenderer:
 
 
 def render_question(question: Question, *, plain: bool = False) -> ShownQuestion:
-    """What is shown of a question."""
+    """Render a question."""
     return ShownQuestion(
         question.number,
         tuple(part for part in question.dimension.split("/") if part),
@@ -106,7 +106,7 @@ def render_question(question: Question, *, plain: bool = False) -> ShownQuestion
 
 
 def render_labels(labels: Sequence[Label]) -> tuple[ShownLabel, ...]:
-    """The labels with their keys: the digit that a grade is, else the digits from 1 on in order."""
+    """Assign keys to the labels: the digit in a numeric label, else 1, 2, 3 … in order."""
     digits = [f"{label.value:g}" for label in labels]
     if not all(len(digit) == 1 for digit in digits):
         digits = [str(position) if position < 10 else "" for position in range(1, len(labels) + 1)]
@@ -121,20 +121,20 @@ def _render_turns(turns: Sequence[Turn], plain: bool) -> tuple[ShownTurn, ...]:
 
 
 def excerpt(text: str) -> str:
-    """The beginning of a text on one line, for lists."""
+    """Return the beginning of a text on one line, for lists."""
     line = " ".join(text[: 4 * _EXCERPT_LENGTH].split())
     return line[:_EXCERPT_LENGTH] + "…" if len(line) > _EXCERPT_LENGTH else line
 
 
 MAX_COMMENT = 4_000  # characters
-MAX_BYTES = 400_000  # of what is sent at once: some tens of grades with long comments
+MAX_BYTES = 400_000  # of one request: some tens of grades with long comments
 _MAX_SUBMISSIONS = 100
 _MAX_NAME = 60
 
 
 @dataclass(slots=True, frozen=True)
 class Submission:
-    """A grade of the answer at a position. ``seal`` is what the page was given with the question."""
+    """A grade of the answer at a position. `seal` came with the question's page."""
 
     name: str
     question: int
@@ -145,12 +145,12 @@ class Submission:
 
 
 def question_seal(sessions: Sessions, grader: int, question: int) -> str:
-    """What a page is given with a question, to show that this grader was asked to grade it."""
+    """Return a seal that proves that this grader was given the question."""
     return sessions.seal(f"{grader} {question}")
 
 
 def read_json(data: bytes) -> tuple[str, list[Submission]]:
-    """The form token and the submissions that a page's script sends."""
+    """Parse the form token and the submissions that the page's script sends."""
     try:
         body = orjson.loads(strip_surrogate_escapes(data.decode()))
         items = [_parse_submission(item) for item in body["items"][: _MAX_SUBMISSIONS + 1]]
@@ -178,9 +178,10 @@ def _parse_submission(item: Mapping[str, Any]) -> Submission:
 
 
 def read_form(fields: Mapping[str, Any], question: int) -> list[Submission]:
-    """What a form without a script changes: it holds all answers, and what stood there when it was made.
+    """Return the changes that a form without a script makes: it has all answers, and their earlier values.
 
-    :raises Refusal: a field is not of that form.
+    Raises:
+        Refusal: A field is malformed.
     """
     name = str(fields.get("name", ""))
     if not 0 < len(name) <= _MAX_NAME - 10:
@@ -214,8 +215,9 @@ def _normalize_newlines(text: object) -> str:
 def record_submission(store: GradeStore, sessions: Sessions, grader: Grader, submission: Submission) -> None:
     """Record a submission of this grader.
 
-    :raises Refusal: the question is not this grader's, there is no answer at that position, or the value is not one of
-        its labels.
+    Raises:
+        Refusal: The question is not assigned to this grader, there is no answer at that position, or the value is not
+            one of its labels.
     """
     row = store.connection.execute(
         "select id from answers where question = ? and position = ?", (submission.question, submission.position)
@@ -239,7 +241,7 @@ def record_submission(store: GradeStore, sessions: Sessions, grader: Grader, sub
 def record_submissions(
     store: GradeStore, sessions: Sessions, grader: Grader, submissions: list[Submission]
 ) -> dict[str, dict[str, str]]:
-    """Record submissions, each for itself: by name, empty where it is recorded, else why it is not."""
+    """Record submissions independently; return an error for each by name, empty if it is recorded."""
     outcomes: dict[str, dict[str, str]] = {}
     for submission in submissions:
         try:

@@ -1,4 +1,4 @@
-"""Server of a folder's grading pages (``viva grade serve``): the page a secret link opens, the routes, the lock."""
+"""Server of a folder's grading pages (`viva grade serve`): secret links, routes, the lock."""
 
 from __future__ import annotations
 
@@ -90,16 +90,16 @@ _ASSETS = ("people.css", "mark.svg", "grading.css", "grading.js", "queue.js", "d
 def serve(
     folder: Path, server: PageServer, announce: Callable[[str, list[NewLink]], None], *, expires: str = "never"
 ) -> None:
-    """Serve until Ctrl-C or SIGTERM. ``announce`` gets the address and the links that were made for whoever had none.
+    """Serve until Ctrl-C or SIGTERM.
 
     Args:
         folder: The grading folder.
         server: Where the pages are served.
-        announce: Called as soon as the pages can be opened.
-        expires: For how long links are good that are made at the start (``7d``, ``never``).
+        announce: Called as soon as the pages can be opened, with the address and any new links.
+        expires: How long links created at the start stay valid (`7d`, `never`).
 
     Raises:
-        ConfigurationError: It is no grading folder, another process serves it, or nobody can listen there.
+        ConfigurationError: The folder is no grading folder, another process serves it, or the port is not available.
     """
     access = server.access()
     with _open_store(folder) as store, serving_lock(folder):
@@ -108,7 +108,7 @@ def serve(
 
         def ready(address: str) -> None:
             url = server.public_address(address)
-            # The worker has not begun yet: until then the store is ours.
+            # The worker has not started yet: until then the store is ours.
             store.set_meta(ADDRESS_KEY, url)
             announce(url, make_missing_links(store, url, expires))
             site.worker.start()
@@ -118,7 +118,7 @@ def serve(
 
 
 def grading_application(site: Site, access: PageAccess) -> web.Application:
-    """Make the application; the folder's thread ends with it, and is begun by whoever listens."""
+    """Make the application; the folder's thread starts when it listens and ends with it."""
     every = (LinkPages(site), GraderPages(site), AdjudicatorPages(site), AdminPages(site))
     routes = [route for pages in every for route in pages.routes()]
     app = page_application(site.templates, access, routes, _ASSETS, most_bytes=MAX_BYTES)
@@ -135,7 +135,8 @@ def grading_application(site: Site, access: PageAccess) -> web.Application:
 def serving_lock(folder: Path) -> Iterator[None]:
     """Keep other processes from serving this folder while entered.
 
-    :raises ConfigurationError: one does, or the folder cannot be written.
+    Raises:
+        ConfigurationError: Another process serves it, or the folder is not writable.
     """
     file = folder / LOCK_FILE
     try:

@@ -41,7 +41,7 @@ class _Job:
 
 
 class StoreWorker:
-    """Runs jobs on a store in a thread of its own; the store is the worker's from ``start`` to the end of ``close``."""
+    """Runs jobs on a store in its own thread. The worker owns the store from `start` to the end of `close`."""
 
     def __init__(self, store: GradeStore) -> None:
         self._store = store
@@ -51,23 +51,23 @@ class StoreWorker:
         self.commits = 0
 
     def start(self) -> None:
-        """Begin; called in the event loop. Jobs that came before have waited."""
+        """Start the thread; called in the event loop. Earlier jobs have been queued."""
         self._loop = asyncio.get_running_loop()
         self._thread.start()
 
     async def close(self) -> None:
-        """Finish the jobs that wait, and close the store."""
+        """Finish the waiting jobs and close the store."""
         if self._loop is not None:
             self._waiting.put(None)
             await asyncio.to_thread(self._thread.join)
         self._store.close()
 
     async def change(self, work: Callable[[GradeStore], T]) -> T:
-        """What the job gives, once all that it changed is committed."""
+        """Run a job that changes the store; return its result once everything is committed."""
         return await self._put(work, changes=True)
 
     async def read(self, work: Callable[[GradeStore], T]) -> T:
-        """What a job gives that changes nothing."""
+        """Run a job that changes nothing; return its result."""
         return await self._put(work, changes=False)
 
     async def _put(self, work: Callable[[GradeStore], T], *, changes: bool) -> T:
@@ -134,7 +134,7 @@ def _write_refusal(error: sqlite3.Error) -> Refusal:
 
 def _resolve_jobs(jobs: list[_Job]) -> None:
     for job in jobs:
-        if job.future.done():  # the client has gone
+        if job.future.done():  # the client has disconnected
             continue
         if job.error is not None:
             job.future.set_exception(job.error)
@@ -148,21 +148,21 @@ ADMIN_NAME = "admin"
 
 @dataclass(slots=True, frozen=True)
 class NewLink:
-    """A link that was made now. It is kept nowhere."""
+    """A link that was just created. Its token is not stored."""
 
     grader: Grader
     url: str
 
 
 def make_link(store: GradeStore, grader: Grader, address: str, expires: str) -> NewLink:
-    """A new link; an earlier one opens nothing any more. ``expires``: a duration such as ``7d``, or ``never``."""
+    """Create a link, which replaces an earlier one. `expires` is a duration such as `7d`, or `never`."""
     token, digest = new_token()
     store.set_token(grader.number, digest, parse_expiry(expires, store.clock()))
     return NewLink(grader, f"{address}/link/{token}")
 
 
 def make_missing_links(store: GradeStore, address: str, expires: str) -> list[NewLink]:
-    """Links for all people who have none and are not retired; an admin is added where there is none."""
+    """Create links for all active graders who have none; add an admin if there is none."""
     with store.batch():
         graders = store.graders()
         if not any(grader.role == "admin" for grader in graders):
@@ -182,12 +182,12 @@ def make_missing_links(store: GradeStore, address: str, expires: str) -> list[Ne
 Form = MultiDictProxy[Any]
 TEMPLATES = Path(__file__).with_name("templates")
 ALL_ROLES: tuple[GraderRole, ...] = ("grader", "adjudicator", "admin")
-_SEEN_KEY = "seen"  # meta: of which questions a holder has seen others' grades
+_SEEN_KEY = "seen"  # meta: questions for which a holder has seen the grades of others
 _REOPEN_HINT = "Please open your own link once more."
 
 
 class Site:
-    """The parts of the pages of one folder. ``secure``: whether people reach the pages over https."""
+    """Shared parts of the pages of one folder. `secure`: users reach the pages over https."""
 
     def __init__(self, worker: StoreWorker, sessions: Sessions, title: str, *, secure: bool = False) -> None:
         self.worker, self.sessions, self.title, self.secure = worker, sessions, title, secure
@@ -195,11 +195,11 @@ class Site:
         self.questions = QuestionRenderer()
 
     def session(self, request: web.Request) -> Session:
-        """The session of a request at its own holder's path."""
+        """Return the session of a request under its holder's path."""
         session: Session | None = request.get("session") or self.sessions.read(request)
         if session is None or session.holder != request.match_info["holder"]:
             raise Refusal(401, "Not signed in", _REOPEN_HINT, code="session")
-        request["session"] = session  # it is asked for several times, and signatures take a while
+        request["session"] = session  # cached: handlers ask several times, and checking signatures takes a while
         return session
 
     async def ask(
@@ -211,7 +211,7 @@ class Site:
         changes: bool = False,
         paused: bool = False,
     ) -> T:
-        """What a job gives that is done for whoever asks. ``paused``: it is done for paused graders too."""
+        """Run a job for the sender of a request; return its result. `paused`: also for paused graders."""
         session = self.session(request)
 
         def job(store: GradeStore) -> T:
@@ -220,19 +220,23 @@ class Site:
         return await (self.worker.change(job) if changes else self.worker.read(job))
 
     async def form(self, request: web.Request) -> Form:
-        """The fields of a form that was sent from a page of this session."""
-        self.session(request)  # whoever has none is refused before the body is read
+        """Return the fields of a form that was sent from a page of this session."""
+        self.session(request)  # refuse requests without a session before reading the body
         fields = await read_form(request)
         self.check_form(request, fields.get("form"))
         return fields
 
     def check_form(self, request: web.Request, token: object) -> None:
-        """:raises Refusal: this is not the form token of the request's session."""
+        """Check a form token.
+
+        Raises:
+            Refusal: The token does not belong to the request's session.
+        """
         if not self.sessions.is_of_form(self.session(request), token):
             raise Refusal(403, "An old page", "This page is of an earlier visit; reload it and try again.", code="form")
 
     def page(self, request: web.Request, template: str, /, *, status: int = 200, **values: Any) -> web.Response:
-        """A template as a page of whoever asks."""
+        """Render a template as a page for the sender of the request."""
         session = self.session(request)
         text = render(
             self.templates,
@@ -247,9 +251,10 @@ class Site:
 
 
 def require_grader(store: GradeStore, session: Session, roles: Collection[GraderRole], *, paused: bool) -> Grader:
-    """The grader of a session.
+    """Return the grader of a session.
 
-    :raises Refusal: the link is replaced or expired, the grader is retired or paused, or has another role.
+    Raises:
+        Refusal: The link was replaced or expired, the grader is retired or paused, or has another role.
     """
     record = store.by_token(session.link)
     if record is None or str(record[0].number) != session.holder:
@@ -267,7 +272,11 @@ def require_grader(store: GradeStore, session: Session, roles: Collection[Grader
 
 
 def check_link(store: GradeStore, grader: Grader, expires: float | None) -> None:
-    """:raises Refusal: the link has expired, or its grader is retired."""
+    """Check that a link is still valid.
+
+    Raises:
+        Refusal: The link has expired, or its grader is retired.
+    """
     if expires is not None and store.clock() >= expires:
         raise Refusal(
             410, "An expired link", "This link has expired. What you graded is kept; ask for a new link.",
@@ -281,12 +290,12 @@ def check_link(store: GradeStore, grader: Grader, expires: float | None) -> None
 
 
 def seen_questions(store: GradeStore, grader: Grader) -> set[int]:
-    """The questions of which this holder has seen others' grades, so that they are not for them to grade."""
+    """Return the questions for which this holder has seen the grades of others and which they must not grade."""
     return set((store.meta(_SEEN_KEY) or {}).get(str(grader.number), ()))
 
 
 def record_seen(store: GradeStore, grader: Grader, question: int) -> None:
-    """Record that this holder sees others' grades of a question."""
+    """Record that this holder sees the grades of others for a question."""
     visits = store.meta(_SEEN_KEY) or {}
     mine = visits.setdefault(str(grader.number), [])
     if question not in mine:

@@ -1,7 +1,7 @@
-"""Endpoints under ``/v1``: chat and plain completions, whole or streamed, and the list of models.
+"""Endpoints under `/v1`: chat and plain completions, whole or streamed, and the list of models.
 
-Each choice is a request to the backend like any other, so requests of all clients and of all runs are batched
-together. When a client goes away its handler is cancelled, which cancels its requests and frees their lanes.
+Each choice is an ordinary backend request, so requests of all clients and all runs are batched together. When a client
+disconnects its handler is cancelled, which cancels its requests and frees their lanes.
 """
 
 from __future__ import annotations
@@ -32,10 +32,9 @@ _FINISHES = ("stop", "length", "tool_calls", "content_filter")
 
 
 class AnswerWriter:
-    """Writes the answer to one question. ``chat``: as a chat completion, else as a plain one.
+    """Writes the answer to one question, as a chat completion (`chat`) or a plain one.
 
-    A chunk of text is put together from parts that are the same for all chunks of a choice: this is the work that each
-    token costs.
+    A text chunk is assembled from parts that are the same for all chunks of a choice: this is the cost per token.
     """
 
     def __init__(self, model: str, fingerprint: str, *, chat: bool) -> None:
@@ -52,7 +51,7 @@ class AnswerWriter:
         self._around: dict[int, tuple[bytes, bytes]] = {}
 
     def answer(self, completions: Sequence[Completion], prompts: Sequence[int], *, logprobs: bool) -> bytes:
-        """The answer with all of its choices. ``prompts``: of each choice's prompt the tokens that count in usage."""
+        """Return the answer with all of its choices. `prompts`: prompt tokens of each choice, for usage."""
         choices = []
         for index, completion in enumerate(completions):
             choice: dict[str, Any] = {"index": index}
@@ -66,7 +65,7 @@ class AnswerWriter:
         return orjson.dumps(self._head | {"choices": choices, "usage": usage(completions, prompts)})
 
     def opening(self, index: int) -> bytes:
-        """The chunk that begins a choice; plain completions have none."""
+        """Return the first chunk of a choice; plain completions have none."""
         return self._delta(index, {"role": "assistant", "content": ""}) if self._chat else b""
 
     def text(self, index: int, piece: str) -> bytes:
@@ -79,7 +78,7 @@ class AnswerWriter:
         return before + orjson.dumps(piece) + after
 
     def closing(self, index: int, completion: Completion, *, logprobs: bool) -> bytes:
-        """The chunks that end a choice: thoughts, calls, log-probabilities of all tokens, and why it ended."""
+        """Return the last chunks of a choice: reasoning, calls, log-probabilities, and the finish reason."""
         chunks = []
         if self._chat and completion.thoughts:
             chunks.append(self._delta(index, {"reasoning_content": completion.thoughts}))
@@ -95,7 +94,7 @@ class AnswerWriter:
         return b"".join(chunks)
 
     def usage(self, completions: Sequence[Completion], prompts: Sequence[int]) -> bytes:
-        """The last chunk of a stream that tells usage."""
+        """Return the last chunk of a stream, which reports usage."""
         return _DATA + orjson.dumps(self._chunk_head | {"choices": [], "usage": usage(completions, prompts)}) + _END
 
     def _delta(self, index: int, delta: dict[str, Any]) -> bytes:
@@ -106,7 +105,7 @@ class AnswerWriter:
 
 
 def usage(completions: Sequence[Completion], prompts: Sequence[int]) -> dict[str, int]:
-    """Tokens in OpenAI's form; a prompt that several choices share counts once."""
+    """Return token usage in OpenAI's format; a prompt shared by several choices counts once."""
     prompted, completed = sum(prompts), sum(completion.completion_tokens for completion in completions)
     return {"prompt_tokens": prompted, "completion_tokens": completed, "total_tokens": prompted + completed}
 
@@ -154,13 +153,13 @@ def _token(text: str, logprob: float) -> dict[str, Any]:
 
 
 class OpenAIEndpoints:
-    """The handlers. ``most_tokens``: of an answer to a client that sets no bound."""
+    """The handlers. `most_tokens`: tokens of an answer if the client sets no limit."""
 
     def __init__(self, models: ServedModels, most_tokens: int) -> None:
         self._models, self._most_tokens = models, most_tokens
 
     def routes(self) -> list[web.RouteDef]:
-        """What is served."""
+        """Return the routes."""
         return [
             web.post("/v1/chat/completions", self.chat),
             web.post("/v1/completions", self.text),
@@ -194,7 +193,7 @@ class OpenAIEndpoints:
 
 
 class _Stream:
-    """One streamed answer. Text that comes while the client's socket is full is sent together, when there is room."""
+    """One streamed answer. Text that arrives while the client's socket is full is sent together later."""
 
     def __init__(self, question: CompletionRequest, writer: AnswerWriter, *, chat: bool) -> None:
         self._question, self._writer, self._chat = question, writer, chat
@@ -202,7 +201,7 @@ class _Stream:
         self._news = asyncio.Event()
 
     async def run(self, request: web.Request) -> web.StreamResponse:
-        """Answer. Headers are sent with the first text, so that an error before it has a status of its own."""
+        """Answer. Headers are sent with the first text, so that an earlier error keeps its own status."""
         asks = [partial(self._choice, choice) for choice in self._question.choices]
         answers = asyncio.create_task(gather(asks, abandon=True))
         answers.add_done_callback(lambda _: self._news.set())
@@ -219,7 +218,7 @@ class _Stream:
                         await response.prepare(request)
                     await response.write(data)
                 elif answers.done() and not response.prepared:
-                    answers.result()  # raises: an answer without an error has at least its end to send
+                    answers.result()  # raises; without an error there would be at least an end to send
             await response.write(self._ending(answers))
             await response.write_eof()
         finally:
@@ -254,7 +253,7 @@ class _Stream:
         choice.request.on_text = AnswerStream(say).feed if self._chat else say
         choice.request.on_restart = restart
         completion = await _generate(self._question, choice, chat=self._chat)
-        # The end may have been held back as the possible beginning of a mark, and not every backend streams.
+        # The end may have been held back as the possible start of a stop sequence, and not every backend streams.
         begun = "".join(pieces)
         if not pieces or (len(completion.text) > len(begun) and completion.text.startswith(begun)):
             say(completion.text[len(begun) :])
@@ -280,7 +279,7 @@ async def _generate(question: CompletionRequest, choice: Choice, *, chat: bool) 
 
 
 def _prompt_tokens(question: CompletionRequest, completions: Sequence[Completion]) -> list[int]:
-    """The tokens of each choice's prompt; 0 for one that an earlier choice has, too."""
+    """Return the prompt tokens of each choice; 0 if an earlier choice has the same prompt."""
     identities: set[str | None] = set()
     counts = []
     for choice, completion in zip(question.choices, completions, strict=True):

@@ -1,8 +1,8 @@
 """Requests in OpenAI's format as pydantic models, and their conversion to the engine's requests.
 
-A field that would change the answer and cannot be obeyed is refused by name, never ignored; ``IGNORED`` are
-those that change nothing. The first choice has the client's own seed, so its answer is that of the engine for
-the same messages, sampling and seed.
+A field that would change the answer and is not supported is refused by name, never ignored; `IGNORED` fields change
+nothing. The first choice uses the client's own seed, so its answer equals the engine's for the same messages, sampling
+and seed.
 """
 
 from __future__ import annotations
@@ -25,16 +25,16 @@ from viva.engine.tools import Toolbox, ToolCall
 from ..problems import Problem
 from .served_models import ServedModel
 
-# Fields of OpenAI's that do not change what a model answers.
+# OpenAI fields that do not affect a model's answer.
 IGNORED = frozenset({"user", "metadata", "store", "service_tier", "safety_identifier", "prompt_cache_retention"})
 MOST_CHOICES = 128
 _MOST_MESSAGES = 1_024  # templates render a conversation once for each of its answers
-_MOST_PARTS = 1_024  # of a message: parts of its content, or calls
+_MOST_PARTS = 1_024  # of a message: content parts or calls
 _MOST_TOOLS = 512
 _MOST_STOP_TEXTS = 16
 _MOST_PROMPTS = 128
 
-# Of a list that is wrong the first mistake is told (``fail_fast``): to find them all takes seconds.
+# Only the first error of a list is reported (`fail_fast`): finding all takes seconds.
 Stop = Annotated[str, StringConstraints(max_length=1_000)]
 
 
@@ -50,7 +50,7 @@ class CalledFunction(_Form):
 
 
 class MessageCall(_Form):
-    """A call in a message of the assistant's."""
+    """A call in an assistant message."""
 
     id: str = ""
     type: Literal["function"] = "function"
@@ -69,7 +69,7 @@ class ChatMessage(_Form):
     @field_validator("content", mode="before")
     @classmethod
     def _of_text(cls, content: Any) -> Any:
-        """Parts of any type that has text are joined; any other is refused by its type."""
+        """Join content parts that have text; refuse other types by name."""
         if not isinstance(content, list):
             return content
         if len(content) > _MOST_PARTS:
@@ -95,7 +95,7 @@ def _text_of_part(part: Any) -> str:
 
 
 class StreamOptions(_Form):
-    """What a stream tells besides text."""
+    """Options of a stream."""
 
     include_usage: bool = False
 
@@ -108,7 +108,7 @@ class NamedSchema(_Form):
 
 
 class ResponseFormat(_Form):
-    """The form of the answer. ``schema`` beside ``json_object`` is the dialect of llama.cpp's servers."""
+    """The format of the answer. `schema` beside `json_object` is the dialect of llama.cpp's servers."""
 
     type: Literal["text", "json_object", "json_schema"]
     json_schema: NamedSchema | None = None
@@ -129,7 +129,7 @@ class NamedChoice(_Form):
 
 
 class SamplingForm(_Form):
-    """What chat and plain completions have in common."""
+    """Fields that chat and plain completions share."""
 
     model: str
     temperature: float | None = Field(default=None, ge=0, le=2)
@@ -144,13 +144,17 @@ class SamplingForm(_Form):
     seed: int | None = Field(default=None, ge=-(2**63), lt=2**63)
     logit_bias: dict[str, Any] | None = None
     prompt_cache_key: str | None = Field(default=None, max_length=512)
-    # Not OpenAI's, but taken by all local servers.
+    # Not in OpenAI's API, but accepted by all local servers.
     top_k: int | None = Field(default=None, ge=0, lt=2**31)
     min_p: float | None = Field(default=None, ge=0, le=1)
     repeat_penalty: float | None = Field(default=None, ge=0.01, le=100)
 
     def refuse_unknown(self) -> None:
-        """:raises Problem: a field is given that cannot be obeyed."""
+        """Check that no field is set that is not supported.
+
+        Raises:
+            Problem: A field is set that is not supported.
+        """
         if self.logit_bias:
             raise Problem(400, "logit_bias is not supported", field="logit_bias")
         for name, value in (self.model_extra or {}).items():
@@ -160,7 +164,7 @@ class SamplingForm(_Form):
 
 
 class ChatForm(SamplingForm):
-    """The body of ``POST /v1/chat/completions``."""
+    """The body of `POST /v1/chat/completions`."""
 
     messages: list[ChatMessage] = Field(fail_fast=True, min_length=1, max_length=_MOST_MESSAGES)
     max_completion_tokens: int | None = Field(default=None, ge=1, lt=2**31)
@@ -173,7 +177,7 @@ class ChatForm(SamplingForm):
 
 
 class TextForm(SamplingForm):
-    """The body of ``POST /v1/completions``."""
+    """The body of `POST /v1/completions`."""
 
     prompt: str | Annotated[list[str], Field(fail_fast=True, max_length=_MOST_PROMPTS)]
     logprobs: int | None = Field(default=None, ge=0, le=20)
@@ -182,7 +186,11 @@ class TextForm(SamplingForm):
     best_of: int | None = None
 
     def refuse_unknown(self) -> None:
-        """:raises Problem: a field is given that cannot be obeyed."""
+        """Check that no field is set that is not supported.
+
+        Raises:
+            Problem: A field is set that is not supported.
+        """
         super().refuse_unknown()
         if self.echo:
             raise Problem(
@@ -196,12 +204,12 @@ class TextForm(SamplingForm):
 
 ANY_OBJECT: Mapping[str, Any] = {"type": "object", "additionalProperties": True}
 _LONGEST_SCHEMA = 1_000_000
-_DEFAULT_TEXT_TOKENS = 16  # OpenAI's default of plain completions
+_DEFAULT_TEXT_TOKENS = 16  # OpenAI's default for plain completions
 
 
 @dataclass(slots=True)
 class Choice:
-    """One answer that is asked for: its index, and what the engine is asked. ``view``: its messages, of a chat."""
+    """One requested answer: its index and the engine's request. `view`: its messages, for a chat."""
 
     index: int
     request: Request
@@ -211,8 +219,9 @@ class Choice:
 
 @dataclass(slots=True)
 class CompletionRequest:
-    """What a client asks: one choice or several, and how they are to be told. ``beginning``: one choice at a time is
-    begun, so that the preparation of many does not fill one turn of the event loop.
+    """A client's request: one or more choices, and the format of the answer.
+
+    Choices begin one at a time (`beginning`), so that preparing many does not fill one turn of the event loop.
     """
 
     model: ServedModel
@@ -225,7 +234,7 @@ class CompletionRequest:
 
 @dataclass(slots=True)
 class ChatParts:
-    """A chat request, read: what is made of it without the model, which takes a while where there is much of it."""
+    """A parsed chat request: everything that needs no model and takes a while for long requests."""
 
     form: ChatForm
     messages: list[Message]
@@ -234,7 +243,7 @@ class ChatParts:
 
 
 def chat_parts(form: ChatForm, most_tokens: int) -> ChatParts:
-    """The parts of a chat completion. ``most_tokens``: of an answer, where the client sets no bound."""
+    """Parse a chat completion. `most_tokens`: tokens of an answer if the client sets no limit."""
     form.refuse_unknown()
     tools = _toolbox(form)
     top_logprobs = form.top_logprobs or 0 if form.logprobs else None
@@ -246,9 +255,10 @@ def chat_parts(form: ChatForm, most_tokens: int) -> ChatParts:
 
 
 def chat_request(parts: ChatParts, model: ServedModel) -> CompletionRequest:
-    """The question of a chat completion.
+    """Return the engine's requests for a chat completion.
 
-    :raises Problem: it cannot be asked.
+    Raises:
+        Problem: The model cannot answer the request.
     """
     form, sampling, tools = parts.form, parts.sampling, parts.tools
     name = form.prompt_cache_key
@@ -278,9 +288,10 @@ def chat_request(parts: ChatParts, model: ServedModel) -> CompletionRequest:
 
 
 def text_request(form: TextForm, model: ServedModel) -> CompletionRequest:
-    """The question of plain completions: choices of the first prompt, then those of the next.
+    """Return the engine's requests for plain completions: choices of the first prompt, then of the next.
 
-    :raises Problem: it cannot be asked, or the model has only a chat template.
+    Raises:
+        Problem: The model cannot answer the request, or has only a chat template.
     """
     form.refuse_unknown()
     if not model.backend.continues_text:
@@ -314,7 +325,7 @@ def _completion_request(
 
 
 def _seeds(seed: int | None, count: int) -> list[int]:
-    """One seed a choice: the client's own, or a random one, then those that follow from it."""
+    """Return one seed for each choice: the client's own or a random one, then seeds derived from it."""
     first = secrets.randbelow(2**31 - 1) + 1 if seed is None else seed
     return [first, *(seeds.derive("choice", first, index) for index in range(1, count))]
 
@@ -351,7 +362,7 @@ def _schema(response_format: ResponseFormat | None) -> Mapping[str, Any] | None:
 
 
 def _check_size(value: Any, field: str) -> None:
-    """Check how much text there is in tools or a schema, which are written, hashed and compiled before the answer."""
+    """Check the size of tools or a schema, which are rendered, hashed and compiled before the answer."""
     size, waiting = 0, [value]
     while waiting:
         item = waiting.pop()
@@ -389,7 +400,7 @@ def _toolbox(form: ChatForm) -> Toolbox | None:
 
 
 def _messages(chat: Sequence[ChatMessage]) -> list[Message]:
-    """The engine's messages; a tool's result gets the name of the function that it answers."""
+    """Convert to the engine's messages; a tool's result gets the name of the function it answers."""
     names: dict[str, str] = {}
     messages = []
     for index, message in enumerate(chat):

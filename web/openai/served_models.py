@@ -1,8 +1,8 @@
-"""Models that the server answers for: opened once, known by short names, shared by clients and by runs.
+"""Models that the server answers for: opened once, known by short names, shared by clients and runs.
 
-A client may name its conversation (OpenAI's ``prompt_cache_key``). A reply that comes back in the next request
-is text; in a named conversation its tokens are known, as they are within a run, so that the next answer is the
-one that a run would get. Without a name nothing is kept, and an answer depends on its request alone.
+A client may name its conversation (OpenAI's `prompt_cache_key`). A reply that comes back in the next request is text;
+in a named conversation its tokens are known, as they are within a run, so that the next answer is the one that a run
+would get. Without a name nothing is kept, and an answer depends on its request alone.
 """
 
 from __future__ import annotations
@@ -27,18 +27,18 @@ _MOST_REPLIES = 200  # of one conversation
 
 
 class NamedConversations:
-    """The named conversations of one model; of many the latest used are kept."""
+    """The named conversations of one model; only the most recently used are kept."""
 
     def __init__(self, model: str, backend: Backend) -> None:
         self._model, self._backend = model, backend
         self._replies: OrderedDict[str, OrderedDict[bytes, Pieces]] = OrderedDict()
 
     def affinity(self, name: str) -> str:
-        """What the backend knows the conversation by."""
+        """Return the backend's affinity key of a conversation."""
         return f"served {self._model} {name}"
 
     def view(self, name: str | None, messages: list[Message]) -> View:
-        """The messages as a view, with the tokens of the replies that are remembered."""
+        """Return the messages as a view, with the tokens of remembered replies."""
         replies = {} if name is None else self._touched(name)
         view = View()
         for message in messages:
@@ -74,8 +74,13 @@ class NamedConversations:
 
 @dataclass(slots=True)
 class ServedModel:
-    """A model under its served ``name``; ``text`` is its full name. ``fingerprint`` stands for everything that an
-    answer depends on besides the request: the model's name with its options, its file, and this program's version.
+    """A served model.
+
+    Attributes:
+        name: Served name.
+        text: Full name.
+        fingerprint: Hash of everything an answer depends on besides the request: the full name with options, the model
+            file, and our version.
     """
 
     name: str
@@ -96,7 +101,7 @@ class ServedModels:
         return iter(self._models.values())
 
     def get(self, name: str) -> ServedModel:
-        """The model of this name."""
+        """Return the model of this name."""
         model = self._models.get(name)
         if model is None:
             labels = ", ".join(self._models) or "none; start it with --model"
@@ -106,12 +111,12 @@ class ServedModels:
 
     @property
     def texts(self) -> Mapping[str, str]:
-        """The full names by served names."""
+        """The full names by served name."""
         return {name: model.text for name, model in self._models.items()}
 
 
 def served_names(texts: Iterable[str]) -> dict[str, str]:
-    """Full model names by the names under which they are served: the label, of a local file its stem."""
+    """Return full model names by served name: the label, or the stem of a local file."""
     names: dict[str, str] = {}
     for text in texts:
         spec = ModelSpec.parse(text)

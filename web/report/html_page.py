@@ -1,6 +1,6 @@
-"""Report pages as one HTML file that needs nothing else: no network, no font, no script for its content.
+"""Report pages as self-contained HTML: no network, no font, and content that needs no script.
 
-Drawings become part of the page: SVG whose colours follow the page's, with ids that clash with no other's.
+Drawings become part of the page: SVG that follows the page's colours, with ids that are unique on the page.
 """
 
 from __future__ import annotations
@@ -31,10 +31,14 @@ _VARIABLES = {light: f"var(--{name})" for name, (light, _) in plot_style.COLOURS
 
 
 def inline_svg(svg: str, prefix: str, label: str) -> Markup:
-    """The drawing as an element of an HTML page, as wide as its place.
+    """Return the drawing as an element of an HTML page, as wide as its container.
 
-    ``prefix`` goes before its ids and must be another for each drawing of the page; ``label`` tells what it shows to
-    those who do not see it. Coordinates are rounded to hundredths of a point.
+    Coordinates are rounded to hundredths of a point.
+
+    Args:
+        svg: The drawing.
+        prefix: Prefix of its ids; must be unique on the page.
+        label: Description for screen readers.
     """
     ElementTree.register_namespace("", _SVG[1:-1])
     root = ElementTree.fromstring(svg)
@@ -61,7 +65,7 @@ def inline_svg(svg: str, prefix: str, label: str) -> Markup:
     for name in ("width", "height", "version"):
         root.attrib.pop(name, None)
     root.attrib.update({"role": "img", "aria-label": label})
-    # Elements made by a parser and written by a serialiser: whatever a name holds is text.
+    # The elements come from a parser and go through a serializer, so names cannot become markup.
     return Markup(escape_controls(ElementTree.tostring(root, encoding="unicode")))
 
 
@@ -85,7 +89,7 @@ _TEMPLATES = Path(__file__).with_name("templates")
 
 
 def write_html(report: dict[str, Any], file: Path) -> None:
-    """Write the report of a study (``Study.report()``) as a page. The same study gives the same bytes."""
+    """Write the report of a study (`Study.report()`) as a page. The same study gives the same bytes."""
     write_page(study_page(report), file)
 
 
@@ -97,7 +101,7 @@ def write_page(page: Page, file: Path) -> None:
 
 
 def page_html(page: Page) -> str:
-    """The page as text."""
+    """Render the page."""
     from jinja2 import Environment, FileSystemLoader, StrictUndefined
     from markupsafe import Markup
 
@@ -123,6 +127,6 @@ def page_html(page: Page) -> str:
         colours=COLOURS,
         css=Markup((_TEMPLATES / "page.css").read_text(encoding="utf-8")),
         script=Markup(script),
-        # Should a name ever get through as markup, the browser still runs and loads nothing but this very script.
+        # Should a name ever become markup, the browser still runs and loads nothing but this very script.
         script_hash=base64.b64encode(hashlib.sha256(script.encode()).digest()).decode(),
     )

@@ -1,1 +1,1 @@
-"""Pages of rooms: people see what is asked of them, and answer it in the place of a model."""
+"""Pages of rooms, where people answer in place of a model."""

@@ -20,16 +20,16 @@ from .schema_form import SchemaForm
 
 TEMPLATES = Path(__file__).with_name("templates")
 ASSETS = ("people.css", "mark.svg", "room.js", "room.css")
-_WORDS_A_TOKEN = 0.75  # of English; what a person is told is a hint
-_MIN_WORDS = 50  # a hint is rounded down to as many
-_RECENT = 20  # of answered requests in the list
-_EMPTY_SCHEMA = {"type": "object", "properties": {}}  # the arguments of a function that says nothing of them
+_WORDS_A_TOKEN = 0.75  # for English; the word count shown is a hint
+_MIN_WORDS = 50  # hints are rounded down to multiples of this
+_RECENT = 20  # answered requests in the list
+_EMPTY_SCHEMA = {"type": "object", "properties": {}}  # for functions without a parameter schema
 _UNIT_SECONDS = (("day", 86400.0), ("h", 3600.0), ("min", 60.0))
 
 
 @dataclass(slots=True, frozen=True)
 class Reader:
-    """Who reads a page: their name, which may be empty, and the token of their forms."""
+    """The reader of a page: their name, which may be empty, and the token of their forms."""
 
     name: str = ""
     token: str = ""
@@ -37,7 +37,7 @@ class Reader:
 
 @dataclass(slots=True, frozen=True)
 class RejectedForm:
-    """A form that was sent and not taken: what stood in it, and what is wrong by field."""
+    """A form that was not accepted: its fields, and the errors by field."""
 
     values: Mapping[str, str] = field(default_factory=dict)
     errors: Mapping[str, str] = field(default_factory=dict)
@@ -59,17 +59,17 @@ def room_templates() -> Environment:
 
 
 class RoomPages:
-    """The pages of one room, under ``/NAME/``."""
+    """The pages of one room, under `/NAME/`."""
 
     def __init__(self, room: AnswerQueue, name: str, templates: Environment) -> None:
         self.room, self.name, self._templates = room, name, templates
 
     def entrance(self, name: str, action: str, token: str = "") -> str:
-        """What a link opens: the person's name is asked for here, and sent to ``action``."""
+        """Render the page behind a link, which asks for the person's name and sends it to `action`."""
         return self._render("entrance.html", Reader(name, token), action=action)
 
     def listed(self, reader: Reader, now: float) -> str:
-        """All that waits, oldest first, and what was answered lately."""
+        """Render the list: all waiting requests, oldest first, and the latest answers."""
         waiting, fingerprint = self.waiting(now)
         return self._render(
             "room.html",
@@ -81,7 +81,7 @@ class RoomPages:
         )
 
     def waiting(self, now: float) -> tuple[str, str]:
-        """The live part of the list, and what tells it from another one."""
+        """Render the live part of the list; return it with a fingerprint of its content."""
         listed, attended = self.room.standings("waiting"), self.room.attended
         state = [attended, [[request.name, request.asked_at, request.deadline] for request in listed]]
         fingerprint = blake2b(orjson.dumps(state), digest_size=8).hexdigest()
@@ -89,7 +89,7 @@ class RoomPages:
         return html, fingerprint
 
     def request(self, name: str, reader: Reader, now: float, filled: RejectedForm | None = None) -> str | None:
-        """A request and the form of its answer, or the answer that was given; None where there is none."""
+        """Render a request with its answer form, or with the answer; None if there is no such request."""
         record = self.room.request(name)
         if record is None:
             return None
@@ -110,7 +110,7 @@ class RoomPages:
         )
 
     def state(self, name: str, reader: Reader) -> dict[str, Any] | None:
-        """What a page of a request has to know while it is open; None where there is no such request."""
+        """Return the state that an open page of a request polls; None if there is no such request."""
         record = self.room.standing(name)
         if record is None:
             return None
@@ -130,14 +130,14 @@ class RoomPages:
 
 
 def next_request(waiting: list[QueueStatus], last: QueueStatus) -> str | None:
-    """What the same role is asked next in the same conversation, if it waits already."""
+    """Return the next waiting request to the same role in the same conversation, if there is one."""
     later = [request for request in waiting if request.number > last.number and request.name != last.name
              and (request.conversation, request.role) == (last.conversation, last.role)]  # fmt: skip
     return later[0].name if later else None
 
 
 def callable_functions(question: PendingQuestion) -> list[CallableFunction]:
-    """The functions that may be called in place of an answer."""
+    """Return the functions that may be called instead of answering."""
     functions = [tool["function"] for tool in question.tools]
     return [
         CallableFunction(
@@ -152,7 +152,7 @@ def callable_functions(question: PendingQuestion) -> list[CallableFunction]:
 def read_answer(
     question: PendingQuestion, fields: Mapping[str, str]
 ) -> tuple[str, list[tuple[str, str]], dict[str, str]]:
-    """What a form says: text, calls, and what is wrong by the names of fields."""
+    """Parse a form; return its text, its calls, and errors by field name."""
     calls = callable_functions(question)
     chosen = fields.get("way", "" if question.required else "text") if calls else "text"
     if chosen != "text":
@@ -171,13 +171,13 @@ def read_answer(
 
 
 def estimate_words(tokens: int) -> int:
-    """About how many words an answer of so many tokens has, rounded down; small figures as they are."""
+    """Estimate the words of an answer from its tokens, rounded down unless small."""
     words = int(tokens * _WORDS_A_TOKEN)
     return words if words < _MIN_WORDS else words // _MIN_WORDS * _MIN_WORDS
 
 
 def format_wait(seconds: float) -> str:
-    """``2 days``, ``5 h``, ``12 min`` or ``< 1 min``."""
+    """Format a wait as `2 days`, `5 h`, `12 min` or `< 1 min`."""
     for unit, size in _UNIT_SECONDS:
         if seconds >= size:
             count = int(seconds // size)
@@ -186,7 +186,7 @@ def format_wait(seconds: float) -> str:
 
 
 def json_lines(text: str) -> list[tuple[str, str]]:
-    """A JSON object as (name, value) lines, as a person reads it; empty where the text is none."""
+    """Return a JSON object as readable (name, value) lines; empty if the text is no JSON object."""
     try:
         value = orjson.loads(text.encode("utf-8", "replace"))
     except orjson.JSONDecodeError:
@@ -197,7 +197,7 @@ def json_lines(text: str) -> list[tuple[str, str]]:
 
 
 def _format_value(value: Any) -> str:
-    """A value on one line; an object's texts stand behind its numbers."""
+    """Format a value on one line; in an object, numbers come before texts."""
     if isinstance(value, dict):
         return " · ".join(
             filter(None, map(_format_value, sorted(value.values(), key=lambda text: isinstance(text, str))))

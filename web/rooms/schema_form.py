@@ -1,4 +1,4 @@
-"""A form for a JSON schema: its fields, how each is filled in, and the JSON text they make."""
+"""A form for a JSON schema: its fields, how each is filled in, and the resulting JSON text."""
 
 from __future__ import annotations
 
@@ -14,19 +14,21 @@ from viva.engine.json_data import find_schema_violations, strip_surrogates
 
 FieldKind = Literal["choice", "list", "line", "text", "number", "json"]
 Schema = Mapping[str, Any]
-_MAX_BUTTONS = 11  # choices that stand beside each other; more are a list
-_MAX_INTEGER = 2**63  # JSON with larger whole numbers is read differently by different programs
-_MAX_LINE = 60  # characters that fit a line; longer texts get an area
+_MAX_BUTTONS = 11  # choices shown as buttons; more become a list
+_MAX_INTEGER = 2**63  # larger integers in JSON are not read alike by all programs
+_MAX_LINE = 60  # characters that fit on a line; longer texts get a text area
 
 
 class InvalidField(Exception):
-    """What is in a field cannot be its value; the text says why."""
+    """The content of a field is not valid; the message says why."""
 
 
 @dataclass(slots=True, frozen=True)
 class FormField:
-    """One value of the answer. ``path`` leads to it (empty: it is the whole answer); ``choices`` are (value as JSON, as
-    shown). What is left blank is left out, or null where that is allowed, unless the value is ``required``.
+    """One value of the answer.
+
+    `path` leads to it (empty if it is the whole answer); `choices` are (value as JSON, displayed text). A blank field
+    is left out, or null if that is allowed, unless the value is `required`.
     """
 
     path: tuple[str, ...]
@@ -44,14 +46,15 @@ class FormField:
 
     @property
     def longest(self) -> int | None:
-        """The most characters of a text; None if there is no bound."""
+        """The maximum number of characters of a text; None if there is no limit."""
         bound = self.schema.get("maxLength")
         return bound if isinstance(bound, int) and self.kind in ("line", "text") else None
 
     def value(self, text: str | None) -> Any:
-        """The value of what is in the field; ``...`` if it is left out.
+        """Parse the content of the field; return `...` if it is left out.
 
-        :raises Wrong: it cannot be one.
+        Raises:
+            InvalidField: The content is not valid.
         """
         if self.kind in ("line", "text"):
             return self._text(text or "")
@@ -90,9 +93,7 @@ class FormField:
 
 @dataclass(slots=True, frozen=True)
 class FieldGroup:
-    """Fields of one object within the answer, which stands under ``name`` there; without a label those of the answer
-    itself.
-    """
+    """Fields of one object within the answer, called `name` there; without a label, of the answer itself."""
 
     label: str
     fields: tuple[FormField, ...]
@@ -101,7 +102,7 @@ class FieldGroup:
 
 
 def field_groups(schema: Schema) -> list[FieldGroup]:
-    """The fields of a schema's answers, in its order."""
+    """Return the fields of a schema's answers, in its order."""
     root = _ResolvedSchema(schema, schema)
     if not root.is_object:
         return [FieldGroup("", (_make_field((), "Answer", root, required=True),))]
@@ -123,7 +124,7 @@ def field_groups(schema: Schema) -> list[FieldGroup]:
 
 
 class _ResolvedSchema:
-    """A part of a schema with its references followed, and null taken out of what it may be."""
+    """Part of a schema with its references resolved and null removed from its types."""
 
     def __init__(self, part: Any, root: Schema) -> None:
         self._root = root
@@ -133,14 +134,14 @@ class _ResolvedSchema:
 
     @property
     def is_object(self) -> bool:
-        """Whether it is an object of which all fields are known."""
+        """True if it is an object whose fields are all known."""
         properties = self.schema.get("properties")
         combined = self.schema.keys() & {"anyOf", "oneOf", "allOf", "patternProperties", "if", "$ref"}
         open_ = self.schema.get("additionalProperties") not in (None, False)
         return isinstance(properties, Mapping) and not combined and not open_
 
     def properties(self) -> Iterator[tuple[str, _ResolvedSchema, bool]]:
-        """The fields of an object: name, schema, whether they must be there."""
+        """Iterate over the fields of an object: name, schema, and whether they are required."""
         required = self.schema.get("required", ())
         for name, part in self.schema["properties"].items():
             yield name, _ResolvedSchema(part, self._root), name in required
@@ -160,7 +161,7 @@ class _ResolvedSchema:
         return part, False
 
     def _followed(self, part: Any) -> Schema:
-        for _ in range(8):  # a chain of references that is longer has no end
+        for _ in range(8):  # a longer chain of references is circular
             reference = part.get("$ref") if isinstance(part, Mapping) else None
             if not isinstance(reference, str) or not reference.startswith("#/"):
                 break
@@ -225,7 +226,7 @@ def _display_value(value: Any) -> str:
 
 
 def _label_from_name(name: str) -> str:
-    """``stop_reason`` as a person writes it: Stop reason."""
+    """Return a label for a name: `stop_reason` becomes Stop reason."""
     words = " ".join(name.replace("_", " ").split())
     return words[:1].upper() + words[1:] if words else name
 
@@ -240,11 +241,11 @@ def _bounds_message(low: float, high: float) -> str:
     return f"from {low:g} to {high:g}"
 
 
-WHOLE_ANSWER = "value"  # the name under which errors of the whole answer stand
+WHOLE_ANSWER = "value"  # the name for errors of the whole answer
 
 
 class SchemaForm:
-    """The form of a schema. ``prefix`` stands before the names of its fields, where a page has several forms."""
+    """The form of a schema. `prefix` precedes the names of its fields, for pages with several forms."""
 
     def __init__(self, schema: Schema, prefix: str = "") -> None:
         self._schema, self._prefix = schema, prefix
@@ -254,13 +255,14 @@ class SchemaForm:
         return self._prefix + field.name
 
     def read(self, fields: Mapping[str, str]) -> tuple[str, dict[str, str]]:
-        """The answer as JSON text, fields in the schema's order, and what is wrong by the names of fields; where
-        anything is, the text is empty.
+        """Return the answer as JSON text, fields in the schema's order, and the errors by field name.
+
+        The text is empty if there are errors.
         """
         errors: dict[str, str] = {}
         answer: Any = {}
         for group in self.groups:
-            if group.label:  # an object that must be there is there, empty or not
+            if group.label:  # a required object is present even if it is empty
                 answer[group.name] = {}
             for field in group.fields:
                 try:
@@ -276,7 +278,7 @@ class SchemaForm:
         return ("" if errors else orjson.dumps(answer).decode()), errors
 
     def _broken_rules(self, answer: Any) -> dict[str, str]:
-        """What the schema says against the answer, at the fields that it says it of."""
+        """Return the schema's errors for an answer, by field."""
         fields = {field.path: field for group in self.groups for field in group.fields}
         problems: dict[str, str] = {}
         for path, message in _schema_errors(self._schema, answer):
@@ -288,7 +290,7 @@ class SchemaForm:
 
 
 def _schema_errors(schema: Schema, value: Any) -> list[tuple[tuple[str, ...], str]]:
-    """What a JSON schema says against a value, as (path, message)."""
+    """Validate a value against a JSON schema; return its errors as (path, message)."""
     try:
         errors = find_schema_violations(schema, value)
     except ConfigurationError:

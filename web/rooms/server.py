@@ -1,4 +1,4 @@
-"""Server of rooms, where people answer in place of a model: access by secret link, pages, live updates, answers."""
+"""Server of rooms, where people answer in place of a model: secret links, pages, live updates, answers."""
 
 from __future__ import annotations
 
@@ -30,10 +30,10 @@ _MAX_NAME = 80  # characters
 
 
 class RoomAccess:
-    """The link and the sessions of one room, whose pages stand below ``path``."""
+    """The link and the sessions of one room, whose pages are below `path`."""
 
     def __init__(self, folder: Path, path: str, *, secure: bool = False) -> None:
-        """``secure``: people come over https, so the cookie is sent over that alone."""
+        """Read or create the room's link. `secure`: users connect over https, so the cookie is sent over https only."""
         secret = read_or_make_secret(folder / SECRET_FILE)
         digest = hmac.digest(secret, b"viva room link", hashlib.sha256)
         self.token = base64.urlsafe_b64encode(digest).rstrip(b"=").decode()
@@ -42,22 +42,26 @@ class RoomAccess:
         self._sessions = Sessions(secret, purpose="room")
 
     def check_link(self, token: str) -> None:
-        """:raises Refusal: it is no token of this room."""
+        """Check the token of a link.
+
+        Raises:
+            Refusal: The token is not the one of this room.
+        """
         if not hmac.compare_digest(hash_token(token).encode(), self._link.encode()):
             raise Refusal(403, "This link opens nothing", "Please ask for the link of the room once more.", code="link")
 
     def start(self, response: web.StreamResponse, name: str) -> None:
-        """Give the browser a session of this room, for somebody of this name."""
+        """Give the browser a session of this room under this name."""
         name = strip_surrogates(" ".join(name.split())[:_MAX_NAME])
         self._sessions.start(response, name, self._link, path=self._path, expires=None, secure=self._secure)
 
     def session_of(self, request: web.Request) -> Session | None:
-        """The session of a request, if it has one of this room's link."""
+        """Return the session of a request if it belongs to this room's link."""
         session = self._sessions.read(request)
         return session if session is not None and session.link == self._link else None
 
     def session(self, request: web.Request) -> Session:
-        """The session of a request."""
+        """Return the session of a request."""
         session = self.session_of(request)
         if session is None:
             raise Refusal(
@@ -69,11 +73,15 @@ class RoomAccess:
         return session
 
     def form_token(self, session: Session) -> str:
-        """What each form of the session carries."""
+        """Return the token that each form of the session carries."""
         return self._sessions.form_token(session)
 
     def require_form(self, session: Session, seal: object) -> None:
-        """:raises Refusal: the form is none of this session's pages."""
+        """Check the token of a form.
+
+        Raises:
+            Refusal: The form does not come from a page of this session.
+        """
         if not self._sessions.is_of_form(session, seal):
             raise Refusal(
                 403, "Please try again", "The page was older than your session. Send it once more.", code="form"
@@ -92,12 +100,12 @@ class _ServedRoom:
 
 
 class RoomsApplication:
-    """The pages of one or several rooms, as a web application."""
+    """The pages of one or more rooms, as a web application."""
 
     def __init__(self, folders: Iterable[Path], server: PageServer) -> None:
-        """Open the rooms, making those that are not there yet."""
+        """Open the rooms, creating those that do not exist."""
         self._access, self._templates = server.access(), room_templates()
-        # One thread has all rooms: questions are short, and one may write while others wait for the disk.
+        # One thread serves all rooms: queries are short, and one may write while others wait for the disk.
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="viva-room-pages")
         self._served: dict[str, _ServedRoom] = {}
         for folder in dict.fromkeys(folder.resolve() for folder in folders):
@@ -109,11 +117,11 @@ class RoomsApplication:
 
     @property
     def links(self) -> dict[str, str]:
-        """The path of each room's secret link, by the room's folder."""
+        """The path of each room's secret link, by folder."""
         return {str(room.pages.room.folder): f"/{name}/open/{room.entry.token}" for name, room in self._served.items()}
 
     def application(self) -> web.Application:
-        """The application; it closes the rooms when it ends."""
+        """Return the application, which closes the rooms when it ends."""
         routes = [
             web.get("/{room}/open/{token}", self._look),
             web.post("/{room}/open/{token}", self._open),
@@ -138,7 +146,7 @@ class RoomsApplication:
     # -- entering -------------------------------------------------------------------------------------------------
 
     async def _look(self, request: web.Request) -> web.StreamResponse:
-        """The link itself; looking at it, as programs for messages do, begins nothing."""
+        """Show the page behind a link. It starts no session, so link previews have no effect."""
         room, token = self._room(request), request.match_info["token"]
         room.entry.check_link(token)
         session = room.entry.session_of(request)
@@ -171,7 +179,7 @@ class RoomsApplication:
         return html_response(await self._in_thread(lambda: room.pages.listed(reader, time.time())))
 
     async def _waiting(self, request: web.Request) -> web.StreamResponse:
-        """The live part of the list; without a body where the page has it already."""
+        """Return the live part of the list, without a body if the page already has it."""
         room, _ = self._inside(request)
         html, fingerprint = await self._in_thread(lambda: room.pages.waiting(time.time()))
         if request.query.get("seen") == fingerprint:
@@ -213,7 +221,7 @@ class RoomsApplication:
             return await self._question_page(request, RejectedForm(form, errors))
         return see_other(request.path)
 
-    # -- what handlers share --------------------------------------------------------------------------------------
+    # -- shared by handlers ----------------------------------------------------------------------------------------
 
     def _room(self, request: web.Request) -> _ServedRoom:
         room = self._served.get(request.match_info["room"])
@@ -233,7 +241,7 @@ class RoomsApplication:
 def _submit_answer(
     room: AnswerQueue, name: str, submission: str, form: Mapping[str, str], reader: str
 ) -> tuple[str | None, dict[str, str]]:
-    """What became of a form: the room's receipt, or what is wrong with it."""
+    """Submit a form; return the room's receipt, or the errors."""
     record = room.request(name)
     if record is None:
         raise _no_such_question()
@@ -246,7 +254,7 @@ def _no_such_question() -> Refusal:
 
 
 def _unique_name(folder: Path, names: Iterable[str]) -> str:
-    """A room's name in addresses: its folder's, told from those of others."""
+    """Return a room's name for addresses: its folder's name, made unique."""
     name = re.sub(r"[^\w-]+", "-", folder.name, flags=re.ASCII).strip("-") or "room"
     name = f"{name}-room" if name == "asset" else name
     candidate, number = name, 1
@@ -263,7 +271,7 @@ async def _read_form(request: web.Request) -> dict[str, str]:
 
 
 def serve(folders: Sequence[Path], server: PageServer, announce: Callable[[Mapping[str, str]], None]) -> None:
-    """Serve until Ctrl-C or SIGTERM. ``announce`` gets each room's secret link, by its folder."""
+    """Serve until Ctrl-C or SIGTERM. `announce` gets each room's secret link, by folder."""
     rooms = RoomsApplication(folders, server)
 
     def ready(address: str) -> None:

@@ -1,1 +1,1 @@
-"""The viewer: runs, sweeps and folders of them as pages, live or as files."""
+"""The viewer: runs, sweeps and folders of them as pages, live or exported to files."""

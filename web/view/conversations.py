@@ -1,7 +1,7 @@
 """Conversations prepared for a page: turns with figures of their calls, and each message of their prompts once.
 
-Prompts grow by a turn at a time, so a page with every prompt in full would hold most texts many times: a turn
-has the numbers of its messages, and the page has the messages.
+Prompts grow by one turn at a time, so a page with every prompt in full would repeat most texts: turns have message
+numbers, and the page has the messages.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ from viva.scenarios.rendering import RecordedConversation, RenderedConversation,
 from viva.scoring.aggregates import failure_reason
 
 _OPEN_RUNS = 16
-LONG_TEXT = 6_000  # characters of a text that are shown at once
+LONG_TEXT = 6_000  # characters of a text shown at first
 
 
 @dataclass(slots=True)
 class PageTurn:
-    """A turn and the figures of its call; ``prompt`` has the numbers of the messages that the model was sent."""
+    """A turn and the figures of its call. `prompt` has the numbers of the messages that the model was sent."""
 
     anchor: str
     rendered: RenderedTurn
@@ -44,7 +44,7 @@ class PageTurn:
 
     @property
     def head(self) -> str:
-        """The text, or as much of a long one as is shown at once."""
+        """The text, or the first part of a long one."""
         return self.rendered.text if len(self.rendered.text) <= LONG_TEXT + 500 else self.rendered.text[:LONG_TEXT]
 
     @property
@@ -54,8 +54,9 @@ class PageTurn:
 
 @dataclass(slots=True)
 class PageConversation:
-    """A whole conversation. ``messages`` are role and text; ``problem`` says why some prompts are not known,
-    ``failure`` why it failed.
+    """A whole conversation.
+
+    `messages` are role and text; `problem` says why some prompts are unknown, `failure` why the conversation failed.
     """
 
     turns: list[PageTurn]
@@ -69,16 +70,14 @@ class PageConversation:
 
 @dataclass(slots=True)
 class TurnPair:
-    """Two turns side by side, either None where the other conversation has none like it; ``same``: they say the
-    same.
-    """
+    """Two turns side by side; one is None if the other conversation has no counterpart."""
 
     left: PageTurn | None
     right: PageTurn | None
 
     @property
     def same(self) -> bool:
-        """Whether both say the same, so that it is shown once."""
+        """True if both have the same text, so that it is shown once."""
         if self.left is None or self.right is None:
             return False
         first, second = self.left.rendered, self.right.rendered
@@ -94,15 +93,16 @@ class _OpenRun:
 
 
 class ConversationReader:
-    """The recorded conversations of runs, held again for pages. Used by one thread, outside of an event loop."""
+    """Recorded conversations of runs, replayed for pages. Used by one thread, outside an event loop."""
 
     def __init__(self) -> None:
         self._runs: OrderedDict[Path, _OpenRun] = OrderedDict()
 
     def read(self, path: Path, number: int) -> PageConversation:
-        """A conversation of the run in a folder.
+        """Read a conversation of the run in a folder.
 
-        :raises VivaError: the run cannot be read.
+        Raises:
+            VivaError: The run cannot be read.
         """
         run = self._opened(path)
         history, folder = run.history, run.folder
@@ -129,7 +129,7 @@ class ConversationReader:
             self._runs.popitem()[1].history.close()
 
     def _opened(self, path: Path) -> _OpenRun:
-        """A run; opened again where another one lies there by now."""
+        """Return an open run; reopen it if the folder holds another one now."""
         files = _file_identity(path)
         opened = self._runs.get(path)
         if opened is not None and opened.files != files:
@@ -146,7 +146,7 @@ class ConversationReader:
 
 
 def _file_identity(path: Path) -> tuple[int, ...]:
-    """What tells the files of a run from those of another one in its place."""
+    """Return a key that changes if another run replaces this one."""
     identity = []
     for name in ("manifest.json", "journal.sqlite"):
         try:
@@ -157,15 +157,15 @@ def _file_identity(path: Path) -> tuple[int, ...]:
 
 
 def _render(folder: RunFolder, recorded: RecordedConversation) -> tuple[RenderedConversation, str | None]:
-    """In the words of its scenario; plainly where that is not known here, or does not know this record."""
+    """Render with its scenario; plainly if the scenario is unknown here or does not accept the record."""
     try:
         return scenario_of_manifest(folder.manifest).render_conversation(recorded), None
-    except Exception as error:  # of a system that is not installed, or whose records had another form
+    except Exception as error:  # the scenario is not installed, or its records had another form
         return render_plain(recorded, ()), f"its scenario cannot show it: {type(error).__name__}: {error}"
 
 
 def page_turns(rendered: RenderedConversation) -> PageConversation:
-    """The turns numbered, with the messages of their prompts."""
+    """Assign numbers to the turns and collect the messages of their prompts."""
     messages: dict[tuple[str, str], int] = {}
     turns = []
     for number, turn in enumerate(rendered.turns, 1):
@@ -183,7 +183,7 @@ def page_turns(rendered: RenderedConversation) -> PageConversation:
 
 
 def _sent_messages(call: Exchange) -> Iterator[tuple[str, str]]:
-    """What a model was sent, as (kind, text)."""
+    """Iterate over the messages of a request as (kind, text)."""
     if call.reading is not None:
         yield "text", call.reading.shared + call.reading.context
         for text in call.reading.continuations:
@@ -200,8 +200,10 @@ def _json(value: Any) -> str:
 
 
 def pair_turns(left: PageConversation, right: PageConversation) -> list[TurnPair]:
-    """The turns of two conversations beside one another: those of one speaker in one round are a pair, any other stands
-    alone, in the order of the rounds; what belongs to no round comes before or behind them.
+    """Pair the turns of two conversations by speaker and round.
+
+    Turns without a counterpart stand alone, in the order of the rounds; turns outside any round come before or after
+    them.
     """
     first, second = ([(turn.rendered.round, turn.rendered.speaker) for turn in side.turns] for side in (left, right))
     pairs = []

@@ -1,6 +1,6 @@
-"""Export of the viewer's pages as files that open from a disk or any web server (``viva view --export``).
+"""Export of the viewer's pages as files that open from a disk or any web server (`viva view --export`).
 
-Lists are filtered in the browser, over an index that is one JavaScript file: a page from a disk may load no
+Lists are filtered in the browser over an index in one JavaScript file, since a page opened from a disk may load no
 other data.
 """
 
@@ -19,15 +19,16 @@ from .pages import TEMPLATES, PageContext, Pages, conversation_file
 from .queries import Filter, IndexReader, ListedConversation
 from .runs import check_root, study_folders
 
-_MARK_FILE = "viva-export.json"  # in the folder of an export, so that a later one may take its place
+_MARK_FILE = "viva-export.json"  # marks the folder of an export, so that a later one may replace it
 _ASSETS = ("view.js", "export.js", "compare.js")
 _MARK_TEXT = b'{"made by": "viva view --export"}\n'
 
 
 def export_pages(root: Path, out: Path, *, index: Path | None = None) -> int:
-    """Write the pages of the runs below ``root``; how many conversations they show.
+    """Write the pages of the runs below `root`; return how many conversations they show.
 
-    :raises ConfigurationError: there is nothing to look at, ``out`` holds something else, or cannot be written.
+    Raises:
+        ConfigurationError: There are no runs, or `out` holds something else or cannot be written.
     """
     check_root(root)
     _check_out(root, out)
@@ -73,7 +74,7 @@ def _write(pages: Pages, reader: IndexReader, root: Path, out: Path) -> int:
 
 
 def _conversation_record(conversation: ListedConversation, reader: IndexReader) -> bytes:
-    """A conversation as ``export.js`` takes it."""
+    """Return a conversation in the format of `export.js`."""
     return orjson.dumps(
         {
             "file": conversation_file(conversation),

@@ -1,7 +1,7 @@
-"""Findings and report over all runs of a folder, computed in a process of their own: pages never wait.
+"""Findings and report over all runs of a folder, computed in a separate process so that pages never wait.
 
-``python -m viva.web.view.findings [--gently] [--page FILE] FOLDER…`` prints the findings as JSON. While a run
-goes on it is started again, after a pause of many times what it took.
+`python -m viva.web.view.findings [--gently] [--page FILE] FOLDER…` prints the findings as JSON. While a run is in
+progress they are recomputed after a pause of many times the time they took.
 """
 
 from __future__ import annotations
@@ -24,15 +24,16 @@ from viva.scenarios.contract import Findings, RankedCandidate
 from .queries import CandidateFigures, RunFigures
 from .runs import find_runs, is_running, study_folders
 
-_PAUSE_FACTOR = 20  # times as long as the last answer took, before another one is computed
+_PAUSE_FACTOR = 20  # pause before the next computation, in durations of the last one
 _LEAST_PAUSE = 3.0
-_GENTLY, _NICE = "--gently", 14  # while a run goes on: the processor is the run's
+_GENTLY, _NICE = "--gently", 14  # niceness while a run is in progress, which needs the processor
 
 
 @dataclass(slots=True)
 class StudyAnswer:
-    """The findings of a study: ``found`` are those of each system as plain data. ``problem`` says why there are none;
-    ``ended`` counts the conversations that had ended when they were read.
+    """The findings of a study.
+
+    `problem` says why there are none; `ended` counts the conversations that had ended by then.
     """
 
     findings: list[dict[str, Any]] = field(default_factory=list)
@@ -42,7 +43,7 @@ class StudyAnswer:
 
 
 def study_answer(folders: list[Path], page: Path | None = None) -> StudyAnswer:
-    """The findings of the runs in these folders; the whole report is written to ``page``, if that is given."""
+    """Compute the findings of the runs in these folders; write the whole report to `page`, if given."""
     from viva.reports.studies.study import Study, study_findings
 
     try:
@@ -58,9 +59,9 @@ def study_answer(folders: list[Path], page: Path | None = None) -> StudyAnswer:
 
 
 def mean_scores_so_far(runs: list[RunFigures]) -> list[dict[str, Any]]:
-    """Return the mean scores of each dataset's candidates by the same judge, the best first, in the form of findings.
+    """Return the mean scores of each dataset's candidates by the same judge, best first, in the form of findings.
 
-    They are means of what the index has: how sure they are, and who is ahead, is for the study to say.
+    They come from the index; standard errors and significance come from the study.
     """
     groups: dict[tuple[str, str], dict[tuple[str, str], dict[str, CandidateFigures]]] = {}
     for run in runs:
@@ -85,9 +86,9 @@ def mean_scores_so_far(runs: list[RunFigures]) -> list[dict[str, Any]]:
 
 
 class AnswerUpdater:
-    """Keeps the answer to a folder's runs up to date.
+    """Keeps the findings of a folder's runs up to date.
 
-    ``busy``: it is being computed; ``on_answer`` is called when there is a new one; ``page`` is the file of the report.
+    `busy`: they are being computed; `on_answer` is called when they change; `page` is the file of the report.
     """
 
     def __init__(self, root: Path, page: Path, on_answer: Callable[[], None] = lambda: None) -> None:
@@ -101,12 +102,12 @@ class AnswerUpdater:
         self._task: asyncio.Task[None] | None = None
 
     def want(self) -> None:
-        """Have the answer computed where a journal has changed since, unless that was done just now."""
+        """Request new findings if a journal has changed, unless they were just computed."""
         if time.monotonic() >= self._next and (self._task is None or self._task.done()):
             self._task = asyncio.get_running_loop().create_task(self._compute())
 
     async def report(self) -> str:
-        """Make the whole report at ``page``, unless it is that of the runs as they are; why it cannot be, else ""."""
+        """Write the report to `page` if it is out of date; return the reason if it cannot be written, else ""."""
         async with self._reporting:
             state = await asyncio.to_thread(self._journals)
             if state == self._reported and self.page.exists():
@@ -140,7 +141,7 @@ class AnswerUpdater:
         folders = await asyncio.to_thread(study_folders, self._root)
         if await asyncio.to_thread(lambda: any(is_running(path) for _, path in find_runs(self._root))):
             more = (_GENTLY, *more)
-        # -P: no module of the folder in which the viewer was started is imported.
+        # -P: do not import modules from the folder in which the viewer was started.
         command = [sys.executable, "-P", "-m", __name__, *more, *map(str, folders)]
         process = await asyncio.create_subprocess_exec(
             *command, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE

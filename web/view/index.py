@@ -1,11 +1,10 @@
 """Index of the viewer: a database of all conversations with full-text search, updated from the journals.
 
-It is made from the journals and can be made again: one that is of another version, or damaged, is thrown away.
-It lies in a cache folder of the user's, never in a run's. The runs are other processes: nothing is asked of
-them, and journals are only read, in short transactions.
+It can always be rebuilt from the journals, so a damaged one or one of another version is deleted. It is in the user's
+cache folder, never in a run's. Journals are only read, in short transactions, since runs are other processes.
 
-SQLite's ``unicode61`` knows no word borders in Chinese, Japanese and Korean: letters of these scripts are
-separated, in texts and in queries alike, so that a run of them is found as a phrase.
+SQLite's `unicode61` knows no word boundaries in Chinese, Japanese and Korean: characters of these scripts are
+separated, in texts and in queries alike, so that a sequence of them is found as a phrase.
 """
 
 from __future__ import annotations
@@ -37,20 +36,21 @@ from viva.sweeps.recorded_sweep import planned_conversations
 
 from .runs import find_runs, is_running
 
-LONGEST_TEXT = 200_000  # characters of one text that can be searched
+LONGEST_TEXT = 200_000  # searchable characters of one text
 _UNSPACED_SCRIPTS = re.compile("([\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uac00-\ud7af\uf900-\ufaff])")
 _QUERY_PARTS = re.compile(r'"([^"]*)"|(\S+)')
 _WORD = re.compile(r"\w")
 
 
 def to_index_text(text: str) -> str:
-    """A text as it goes into the index."""
+    """Prepare a text for the index."""
     return _UNSPACED_SCRIPTS.sub(r" \1 ", text[:LONGEST_TEXT].encode("utf-8", "replace").decode())
 
 
 def fts_query(typed: str) -> str | None:
-    """The FTS5 question for what was typed: all words must be there, those between quotation marks as a phrase; the
-    last word may be the beginning of one. None where no word was typed.
+    """Return the FTS5 query for typed words, or None if there are none.
+
+    All words must occur, quoted ones as a phrase; the last word may be a prefix.
     """
     parts = [(quoted or word, bool(quoted)) for quoted, word in _QUERY_PARTS.findall(typed)]
     parts = [(text, quoted) for text, quoted in parts if _WORD.search(text)]
@@ -63,13 +63,13 @@ def fts_query(typed: str) -> str | None:
 
 
 def excerpt_pattern(typed: str) -> re.Pattern[str] | None:
-    """Where the words of a question stand in a text, roughly: for excerpts."""
+    """Return a pattern that roughly matches the words of a query in a text, for excerpts."""
     words = [quoted or word for quoted, word in _QUERY_PARTS.findall(typed) if _WORD.search(quoted or word)]
     return re.compile("|".join(re.escape(word) for word in words), re.IGNORECASE) if words else None
 
 
 def strings_in(record: Any) -> Iterator[str]:
-    """All texts in plain data."""
+    """Iterate over all strings in plain data."""
     if isinstance(record, str):
         yield record
     elif isinstance(record, dict):
@@ -82,9 +82,9 @@ def strings_in(record: Any) -> Iterator[str]:
 
 _VERSION = "2"
 OPEN, FINISHED, FAILED = 0, 1, 2  # states of a conversation
-_CHUNK = 500  # numbers in one question
-_SLOTS = 16  # bits of a text's row that number the rows of one conversation
-_TEXT_SEPARATOR = " \ue000 "  # a word of no text, so that no phrase goes from one text to the next
+_CHUNK = 500  # numbers in one query
+_SLOTS = 16  # bits of a text's row id that number the rows of one conversation
+_TEXT_SEPARATOR = " \ue000 "  # occurs in no text, so that no phrase spans two texts
 _LAST_TEXT = (1 << _SLOTS) - 1
 _SCHEMA = (
     """
@@ -120,7 +120,7 @@ insert into texts (texts, rank) values ('hashsize', 16000000);
 
 @dataclass(slots=True)
 class IndexedRun:
-    """A run in the index: its row, and how far its journal was read."""
+    """A run in the index: its row, and how far its journal has been read."""
 
     id: int
     name: str
@@ -130,7 +130,7 @@ class IndexedRun:
 
 @dataclass(slots=True)
 class CallTotals:
-    """Some calls of one conversation, added up; ``retries`` counts tries beyond the first, ``at`` is the latest."""
+    """Totals of some calls of one conversation. `retries` counts attempts after the first; `at` is the latest time."""
 
     count: int = 0
     prompt_tokens: int = 0
@@ -142,9 +142,9 @@ class CallTotals:
 
 
 def index_file(root: Path, folder: Path | None = None) -> Path:
-    """Where the index of a viewed folder lies: in ``folder``, else in the user's cache.
+    """Return the index file of a viewed folder: in `folder`, else in the user's cache.
 
-    Where nothing can be written in the cache, in a new temporary folder.
+    Uses a new temporary folder if the cache is not writable.
     """
     name = f"{hashlib.blake2b(os.fsencode(root.resolve()), digest_size=12).hexdigest()}.sqlite"
     if folder is None:
@@ -162,12 +162,12 @@ def index_file(root: Path, folder: Path | None = None) -> Path:
 
 
 def open_index(file: Path) -> sqlite3.Connection:
-    """Open the index for writing, made anew where it is none of this version."""
+    """Open the index for writing; create it if it does not exist or has another version."""
     if file.exists() and not _is_usable(file):
         _remove(file)
     connection = sqlite3.connect(file, isolation_level=None, timeout=30)
     connection.execute("pragma journal_mode = wal")
-    connection.execute("pragma synchronous = off")  # it can be made again
+    connection.execute("pragma synchronous = off")  # the index can be rebuilt
     connection.execute("pragma cache_size = -32000")
     if not connection.execute("select 1 from sqlite_master where name = 'meta'").fetchone():
         connection.executescript(f"begin immediate; {_SCHEMA} commit;")
@@ -193,7 +193,7 @@ def _remove(file: Path) -> None:
 
 
 class IndexWriter:
-    """The writing half, used by one thread. ``version`` counts what readers could see change."""
+    """The writer, used by one thread. `version` counts the changes visible to readers."""
 
     def __init__(self, file: Path) -> None:
         self._connection = open_index(file)
@@ -206,7 +206,7 @@ class IndexWriter:
         self._connection.execute("begin immediate")
 
     def commit(self, *, texts: bool = False) -> int:
-        """End the change; the new version. ``texts``: what is found by words has changed too."""
+        """Commit the change; return the new version. `texts`: search results have changed too."""
         self.version += 1
         self._connection.execute("update meta set value = ? where name = 'version'", (str(self.version),))
         if texts:
@@ -219,7 +219,7 @@ class IndexWriter:
             self._connection.execute("rollback")
 
     def run(self, name: str, identity: str, facts: dict[str, Any]) -> IndexedRun:
-        """The row of a run; one that is another run by now begins anew. ``facts`` are further columns."""
+        """Return the row of a run, reset if it is another run now. `facts` are further columns."""
         row = self._connection.execute(
             "select id, identity, last_number, last_row from runs where name = ?", (name,)
         ).fetchone()
@@ -235,18 +235,18 @@ class IndexWriter:
         return IndexedRun(row[0], name, row[2], row[3])
 
     def names(self) -> dict[str, int]:
-        """All runs that the index has."""
+        """Return all runs in the index."""
         return dict(self._connection.execute("select name, id from runs").fetchall())
 
     def forget(self, run: int) -> None:
-        """Leave a run out. Its texts stay behind, of no conversation."""
+        """Remove a run. Its texts remain, without a conversation."""
         conversations = "select id from conversations where run = ?"
         self._connection.execute(f"delete from aspects where conversation in ({conversations})", (run,))
         self._connection.execute("delete from conversations where run = ?", (run,))
         self._connection.execute("delete from runs where id = ?", (run,))
 
     def set_state(self, run: IndexedRun, running: bool) -> bool:
-        """Record whether a run goes on; True where that is news."""
+        """Record whether a run is in progress; return True if that has changed."""
         state = "running" if running else "ended"
         cursor = self._connection.execute(
             "update runs set state = ? where id = ? and state != ?", (state, run.id, state)
@@ -254,7 +254,7 @@ class IndexWriter:
         return cursor.rowcount > 0
 
     def start(self, run: IndexedRun, number: int, key: str, candidate: str, item: str, text: str) -> None:
-        """Take up a conversation that was admitted."""
+        """Add a conversation that was admitted."""
         cursor = self._connection.execute(
             "insert or ignore into conversations (run, number, key, candidate, item) values (?, ?, ?, ?, ?)",
             (run.id, number, _plain(key), _plain(candidate), _plain(item)),
@@ -263,7 +263,7 @@ class IndexWriter:
             self._add_text(cursor.lastrowid, 0, [key, text])
 
     def called(self, run: IndexedRun, number: int, calls: CallTotals) -> None:
-        """Add some calls of a conversation."""
+        """Add calls to a conversation."""
         figures = (calls.count, calls.prompt_tokens, calls.completion_tokens, calls.seconds, calls.retries, calls.at)
         row = self._connection.execute(
             "update conversations set calls = calls + ?, prompt_tokens = prompt_tokens + ?,"
@@ -275,7 +275,7 @@ class IndexWriter:
             self._add_text(conversation, min(so_far, _LAST_TEXT - 1), calls.texts)
 
     def end(self, run: IndexedRun, number: int, summary: ResultSummary, checksum: int) -> None:
-        """A conversation finished."""
+        """Record that a conversation has finished."""
         row = self._ended(run, number, FINISHED, summary.score, summary.end, "", "", summary.unscored, checksum)
         for conversation in row:
             self._connection.execute("delete from aspects where conversation = ?", (conversation,))
@@ -285,7 +285,7 @@ class IndexWriter:
             )
 
     def fail(self, run: IndexedRun, number: int, error: str, reason: str, checksum: int) -> None:
-        """A conversation failed; ``error`` is the type, ``reason`` a line about it."""
+        """Record that a conversation has failed. `error` is the type, `reason` a line about it."""
         for conversation in self._ended(run, number, FAILED, None, "failed", error, reason, 0, checksum):
             self._add_text(conversation, _LAST_TEXT, [reason])
 
@@ -301,21 +301,21 @@ class IndexWriter:
         ]
 
     def reached(self, run: IndexedRun, last_number: int, last_row: int) -> None:
-        """How far the journal was read."""
+        """Record how far the journal has been read."""
         run.last_number, run.last_row = last_number, last_row
         self._connection.execute(
             "update runs set last_number = ?, last_row = ? where id = ?", (last_number, last_row, run.id)
         )
 
     def unended(self, run: IndexedRun) -> list[int]:
-        """The numbers of the conversations that have not ended."""
+        """Return the numbers of the conversations that have not ended."""
         rows = self._connection.execute(
             "select number from conversations where run = ? and state = ?", (run.id, OPEN)
         ).fetchall()
         return [number for (number,) in rows]
 
     def checksums(self, run: IndexedRun, numbers: Sequence[int] | None = None) -> dict[int, int]:
-        """The checksums of the ends that were taken up, of all conversations or of those with these numbers."""
+        """Return the checksums of recorded ends, of all conversations or of those with these numbers."""
         query = "select number, checksum from conversations where run = ? and state != ?"
         if numbers is None:
             return dict(self._connection.execute(query, (run.id, OPEN)).fetchall())
@@ -339,7 +339,7 @@ class IndexWriter:
 
 
 def conversations_with_texts() -> str:
-    """The part of a question that gives the conversations in which the words of its one parameter stand."""
+    """Return the subquery for conversations that contain the words of its one parameter."""
     return f"select distinct rowid >> {_SLOTS} from texts where texts match ?"
 
 
@@ -348,7 +348,7 @@ def _plain(text: str) -> str:
 
 
 def run_identity(manifest: dict[str, Any], journal: Path) -> str:
-    """What tells a run from another one that may come to lie in its folder."""
+    """Return a key that distinguishes a run from a later one in the same folder."""
     digest = hashlib.blake2b(orjson.dumps(manifest, default=str), digest_size=12).hexdigest()
     try:
         return f"{digest}/{os.stat(journal).st_ino}"
@@ -356,19 +356,19 @@ def run_identity(manifest: dict[str, Any], journal: Path) -> str:
         return digest
 
 
-_ROW_BATCH = 4_000  # rows of one look
+_ROW_BATCH = 4_000  # rows per read
 _IDLE_SECONDS = 0.4
-_REST_FACTOR = 4  # times as long as a look took, before the next one, while a run goes on: the processor is the run's
-_SEARCH_SECONDS = 5.0  # between looks for new runs
+_REST_FACTOR = 4  # pause between reads, in durations of the last read, while a run needs the processor
+_SEARCH_SECONDS = 5.0  # between searches for new runs
 _OPEN_JOURNALS = 16
-_MOST_PROBLEMS = 100  # that are told of
+_MOST_PROBLEMS = 100  # problems reported
 _log = logging.getLogger("viva")
 OnChange = Callable[[int, list[tuple[str, int]]], None]
 
 
 @dataclass(slots=True)
 class _FollowedRun:
-    """A run that is followed. ``summary`` makes a line of a result, None where its scenario is not known here."""
+    """A followed run. `summary` summarizes a result, or is None if its scenario is unknown here."""
 
     folder: RunFolder
     row: IndexedRun
@@ -383,8 +383,9 @@ class _FollowedRun:
 
 
 class Indexer:
-    """Keeps an index up to date until it is stopped. ``on_change`` is called, in the thread, with the version and some
-    of the conversations that changed, as run and number.
+    """Keeps an index up to date until it is stopped.
+
+    `on_change` is called, in the thread, with the version and some of the changed conversations, as run and number.
     """
 
     def __init__(self, root: Path, file: Path, on_change: OnChange | None = None) -> None:
@@ -397,7 +398,7 @@ class Indexer:
         self.problem = ""
 
     def start(self) -> None:
-        """Begin, in the thread."""
+        """Start the thread."""
         self._thread.start()
 
     def stop(self) -> None:
@@ -405,7 +406,7 @@ class Indexer:
         self._thread.join()
 
     def catch_up(self) -> None:
-        """Read everything there is, in the caller's thread."""
+        """Read everything available, in the caller's thread."""
         writer = IndexWriter(self._file)
         try:
             self._find(writer)
@@ -431,7 +432,7 @@ class Indexer:
                         self._find(writer)
                         searched = began
                     busy = self._look(writer)
-                except Exception as error:  # a damaged folder is no reason to stop looking at the others
+                except Exception as error:  # one damaged folder must not hide the others
                     writer.rollback()
                     self._say(f"{type(error).__name__}: {error}")
                     busy = False
@@ -453,7 +454,7 @@ class Indexer:
     # -- finding runs ---------------------------------------------------------------------------------------------
 
     def _find(self, writer: IndexWriter) -> None:
-        """Take up runs that are new, and leave out those that are gone."""
+        """Add new runs, and remove those that no longer exist."""
         paths = {path: (position, name) for position, (name, path) in enumerate(find_runs(self._root))}
         removed = self._followed.keys() - paths.keys()
         new = [path for path in paths if path not in self._followed]
@@ -494,7 +495,7 @@ class Indexer:
             judge = judge_role(scenario.roles_of(settings))
             if judge is not None and isinstance(manifest["models"].get(judge.name), str):
                 facts["judge"] = next(iter(model_labels([manifest["models"][judge.name]])))
-        except Exception as error:  # of a scenario that is not installed, or that another version recorded
+        except Exception as error:  # the scenario is not installed, or another version recorded the run
             facts["problem"] = f"its scenario cannot be used here: {error}"[:300]
         row = writer.run(name, run_identity(manifest, folder.journal), facts | {"planned": planned})
         return _FollowedRun(folder, row, labels, summary, planned)
@@ -502,14 +503,14 @@ class Indexer:
     # -- reading --------------------------------------------------------------------------------------------------
 
     def _look(self, writer: IndexWriter) -> bool:
-        """One look at each journal that has changed; whether there was anything new."""
+        """Read each journal that has changed; return True if there was anything new."""
         busy = False
         for run in list(self._followed.values()):
             if self._stop.is_set():
                 return False
             state = journal_state(run.folder.journal)
             if run.state and state[:1] != run.state[:1]:
-                self._followed.pop(run.folder.path, None)  # another run lies there by now, or none: the next look
+                self._followed.pop(run.folder.path, None)  # another run is there now, or none: the next search
                 if run.tail is not None:  # for runs finds out
                     run.tail.close()
                 continue
@@ -530,7 +531,7 @@ class Indexer:
         return busy
 
     def _read(self, writer: IndexWriter, run: _FollowedRun) -> bool:
-        """Take in what was added to a journal; whether there may be more."""
+        """Index what was added to a journal; return True if there may be more."""
         if run.tail is None:
             self._make_room()
             run.tail = JournalTail(run.folder.journal)
@@ -563,7 +564,7 @@ class Indexer:
         return added.more
 
     def _changed_ends(self, writer: IndexWriter, run: _FollowedRun) -> Iterator[int]:
-        """Conversations that ended otherwise since the index was written, such as failed ones that were tried again."""
+        """Iterate over conversations whose end has changed since the index was written, such as retried ones."""
         assert run.tail is not None
         checksums = writer.checksums(run.row)
         if checksums:
@@ -597,11 +598,11 @@ class Indexer:
             return ResultSummary()
         try:
             return run.summary(result)
-        except Exception:  # of a result that another version recorded in another form
+        except Exception:  # another version recorded the result in another form
             return ResultSummary(end="of another version")
 
     def _finish_run(self, writer: IndexWriter, run: _FollowedRun) -> None:
-        """A journal that has not changed: the run may have ended."""
+        """Update a run whose journal has not changed: it may have ended."""
         if time.monotonic() - run.used > 1:
             run.used = time.monotonic()
             run.running = is_running(run.folder.path)
@@ -615,7 +616,7 @@ class Indexer:
             writer.rollback()
 
     def _make_room(self) -> None:
-        """Close the journal that was read longest ago where many are open."""
+        """Close the least recently read journal if many are open."""
         opened = sorted((run for run in self._followed.values() if run.tail is not None), key=lambda run: run.used)
         for run in opened[: max(0, len(opened) - _OPEN_JOURNALS + 1)]:
             assert run.tail is not None
@@ -623,7 +624,7 @@ class Indexer:
             run.tail = None
 
     def _say(self, problem: str) -> None:
-        """Tell of a problem once."""
+        """Report a problem once."""
         if problem not in self._said and len(self._said) < _MOST_PROBLEMS:
             self._said.add(problem)
             _log.warning("viva view: %s", problem)

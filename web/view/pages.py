@@ -1,7 +1,7 @@
-"""HTML pages of the viewer: gathers what a page shows from index and journals, and fills the templates.
+"""HTML pages of the viewer: collects the data of a page from index and journals, and fills the templates.
 
-Used by one thread, outside of an event loop. Model text is only ever put into a page as text. Links lead to
-addresses on a server, or to files beside one another in an export.
+Used by one thread, outside an event loop. Model text is always escaped. Links lead to addresses on a server, or to
+neighbouring files in an export.
 """
 
 from __future__ import annotations
@@ -41,8 +41,9 @@ _PLACES = {
 
 
 class Links:
-    """Where pages are: on a server (``live``), or in files below one folder, where ``depth`` is how many folders the
-    linking page lies below it.
+    """Addresses of pages: on a server (`live`), or as files below one folder.
+
+    `depth` is how many folders the linking page lies below that folder.
     """
 
     def __init__(self, depth: int | None = None) -> None:
@@ -50,7 +51,7 @@ class Links:
         self._up = "../" * (depth or 0)
 
     def to(self, page: str, query: str = "") -> str:
-        """Return the address of a page, with this query."""
+        """Return the address of a page with this query."""
         served, file = _PLACES[page]
         return (served if self.live else f"{self._up}{file}") + (f"?{query}" if query else "")
 
@@ -59,23 +60,23 @@ class Links:
         return self.to("asset") + name
 
     def conversation(self, conversation: ListedConversation, query: str = "", anchor: str = "") -> str:
-        """Return the address of a conversation; ``query`` is for servers only."""
+        """Return the address of a conversation; `query` is for servers only."""
         path = f"/c/{conversation.path}" if self.live else f"{self._up}{quote(conversation_file(conversation))}"
         return path + (f"?{query}" if query and self.live else "") + (f"#{anchor}" if anchor else "")
 
     def compare(self, first: ListedConversation, second: ListedConversation) -> str:
-        """Return the address where two conversations stand side by side."""
+        """Return the address that shows two conversations side by side."""
         names = [f"{each.run}/{each.number}" if self.live else conversation_file(each) for each in (first, second)]
         return self.to("compare", urlencode(dict(zip("ab", names, strict=True))))
 
 
 def conversation_file(conversation: ListedConversation) -> str:
-    """The file of a conversation in an export."""
+    """Return the file of a conversation in an export."""
     return f"c/{run_folder_name(conversation.run)}/{conversation.number}.html"
 
 
 def run_folder_name(run: str) -> str:
-    """A run's name as the name of a folder, another one for each run."""
+    """Return a unique folder name for a run's name."""
     plain = _UNSAFE.sub("-", run).strip(".-")[:60] or "run"
     if plain == run:
         return plain
@@ -83,27 +84,27 @@ def run_folder_name(run: str) -> str:
 
 
 def filter_query(filter: Filter, position: int | None = None) -> str:  # noqa: A002
-    """A filter as the query of a conversation's address, with the conversation's place in the list."""
+    """Return a filter as the query of a conversation's address, with the conversation's position in the list."""
     query = filter.query()
     return query if position is None else "&".join(part for part in (query, f"at={position}") if part)
 
 
 TEMPLATES = Path(__file__).with_name("templates")
-_EXCERPT = 90  # characters on either side of a found word
+_EXCERPT = 90  # characters on either side of a match
 _RUNS_SHOWN = 400
 _STATE_WORDS = {0: "going on", 1: "finished", 2: "failed"}
 
 
 @dataclass(slots=True)
 class PageContext:
-    """What a page is made with besides its links."""
+    """Data of a page besides its links."""
 
     answer: StudyAnswer | None = None
     busy: bool = False
 
 
 class Pages:
-    """The pages of the runs below ``root``. ``latest`` gives the number of the last event that was told."""
+    """The pages of the runs below `root`. `latest` returns the number of the last event sent."""
 
     def __init__(
         self, root: Path, reader: IndexReader, *, served: bool = True, latest: Callable[[], int] = lambda: 0
@@ -118,7 +119,7 @@ class Pages:
         self.reader.close()
 
     def overview(self, context: PageContext) -> str:
-        """The answer first, then the candidates, the runs, and why conversations failed."""
+        """Render the verdict, then the candidates, the runs, and the reasons for failures."""
         latest = self._latest()  # before anything is read
         return self._render("overview.html", 0, latest=latest, **self._overview(context))
 
@@ -126,7 +127,7 @@ class Pages:
         return self._render("overview_part.html", 0, **self._overview(context))
 
     def conversations(self, filter: Filter) -> str:  # noqa: A002
-        """One page of the list of conversations."""
+        """Render one page of the list of conversations."""
         latest = self._latest()
         count, listed = self.reader.count(filter), self.reader.listed(filter)
         pattern = excerpt_pattern(filter.q)
@@ -150,7 +151,7 @@ class Pages:
 
     def conversation(self, run: str, number: int, filter: Filter | None = None, at: int | None = None,  # noqa: A002
                      depth: int = 0) -> str:  # fmt: skip
-        """A conversation. ``at`` is its place in the list that ``filter`` gives, which its neighbours come from."""
+        """Render a conversation. `at` is its position in the filtered list, from which its neighbours follow."""
         latest = self._latest()
         listed = self._listed(run, number)
         page = self.conversations_read.read(self._path(run), number)
@@ -172,7 +173,7 @@ class Pages:
         )
 
     def compare(self, left: tuple[str, int], right: tuple[str, int]) -> str:
-        """Two conversations side by side."""
+        """Render two conversations side by side."""
         first, second = self._listed(*left), self._listed(*right)
         pages = [self.conversations_read.read(self._path(run), number) for run, number in (left, right)]
         return self._render(
@@ -186,7 +187,7 @@ class Pages:
         )
 
     def comparing(self) -> str:
-        """The page of an export that shows two of its pages side by side, as its address names them."""
+        """Render the page of an export that shows the two pages in its address side by side."""
         return self._render("comparing.html", 0)
 
     def problem(self, title: str, text: str) -> str:
@@ -195,7 +196,7 @@ class Pages:
     def style(self) -> str:
         return self._environment.get_template("view.css").render(colours=COLOURS)
 
-    # -- gathering ------------------------------------------------------------------------------------------------
+    # -- data -----------------------------------------------------------------------------------------------------
 
     def _overview(self, context: PageContext) -> dict[str, Any]:
         runs = self.reader.runs()
@@ -228,7 +229,7 @@ class Pages:
         }
 
     def _neighbours(self, conversation: ListedConversation, filter: Filter, at: int | None) -> tuple[Any, Any]:  # noqa: A002
-        """The conversations before and after, each with its place in the list."""
+        """Return the previous and next conversations, each with its position in the list."""
         pairs: list[tuple[ListedConversation | None, int | None]]
         if at is not None:
             pairs = [(self.reader.at(filter, position), position) for position in (at - 1, at + 1)]
@@ -241,7 +242,7 @@ class Pages:
         return before, after
 
     def _excerpt(self, conversation: ListedConversation, pattern: re.Pattern[str]) -> str:
-        """Some words around what was looked for, where an answer holds it."""
+        """Return some words around the first match in an answer."""
         for text in self.conversations_read.texts(self._path(conversation.run), conversation.number):
             if (match := pattern.search(text)) is not None:
                 start, end = max(0, match.start() - _EXCERPT), min(len(text), match.end() + _EXCERPT)
@@ -256,7 +257,7 @@ class Pages:
         return conversation
 
     def _path(self, run: str) -> Path:
-        """The folder of a run; only those that were found below the root are ever opened."""
+        """Return the folder of a run; only runs found below the root are ever opened."""
         if run not in self._paths:
             self._paths = dict(find_runs(self._root))
         if run not in self._paths:
@@ -283,7 +284,7 @@ def viewer_templates() -> Environment:
 
 
 def mark_class(level: float | None) -> Markup:
-    """The class of a mark: three grades are enough to see at a glance."""
+    """Return the class of a mark; three levels are enough at a glance."""
     if level is None:
         return Markup("plain")
     return Markup("low" if level < 0.34 else "middling" if level < 0.67 else "high")
@@ -296,7 +297,7 @@ def format_duration(value: float) -> str:
 
 
 def _totals(runs: list[RunFigures]) -> dict[str, Any]:
-    """Each candidate's figures over all runs."""
+    """Return each candidate's figures over all runs."""
     totals: dict[str, Any] = {}
     for run in runs:
         for name, figures in run.candidates.items():
@@ -305,7 +306,7 @@ def _totals(runs: list[RunFigures]) -> dict[str, Any]:
 
 
 def _scale(standings: list[dict[str, Any]]) -> tuple[float, float]:
-    """The ends of the axis on which figures are drawn: 0 to 100 where all fit there."""
+    """Return the ends of the axis for figures: 0 to 100 if all fit."""
     values = [
         standing[name] for standing in standings for name in ("value", "low", "high") if standing[name] is not None
     ]

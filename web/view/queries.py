@@ -1,4 +1,4 @@
-"""Queries of the viewer's pages: filters as page addresses say them, lists of conversations, figures by candidate."""
+"""Queries of the viewer's pages: filters in page addresses, lists of conversations, figures by candidate."""
 
 from __future__ import annotations
 
@@ -31,8 +31,9 @@ SORTS = {
 
 @dataclass(frozen=True, slots=True)
 class Filter:
-    """A choice of conversations; an empty field chooses nothing. ``low`` and ``high`` bound the score, or that of the
-    ``aspect`` where one is named; ``q`` are words of the text.
+    """A filter of conversations; an empty field filters nothing.
+
+    `low` and `high` limit the score, or that of the `aspect` if one is given; `q` are words of the text.
     """
 
     run: str = ""
@@ -51,9 +52,10 @@ class Filter:
 
     @classmethod
     def from_query(cls, query: Mapping[str, str]) -> Filter:
-        """The filter of an address.
+        """Parse the filter of an address.
 
-        :raises ConfigurationError: a value is not one that its field takes.
+        Raises:
+            ConfigurationError: A value is not valid for its field.
         """
         values: dict[str, Any] = {}
         for column in fields(cls):
@@ -64,7 +66,7 @@ class Filter:
         return cls(**values)
 
     def query(self, **changes: Any) -> str:
-        """The filter as the query of an address, with some fields changed; the first page where others are."""
+        """Return the filter as the query of an address, with some fields changed; other changes reset the page."""
         changed = replace(self, **({"page": 1} | changes))
         pairs = [(field.name, getattr(changed, field.name)) for field in fields(changed)]
         parameters = [
@@ -74,7 +76,7 @@ class Filter:
 
     @property
     def chosen(self) -> list[tuple[str, str]]:
-        """The fields that choose, with their values, for a reader."""
+        """The active fields with their values, for display."""
         pairs = [(field.name, getattr(self, field.name)) for field in fields(self)]
         skipped = ("page", "sort")
         return [
@@ -85,11 +87,11 @@ class Filter:
 
     @property
     def question(self) -> str | None:
-        """The words as a question to the index of texts."""
+        """The words as a full-text query."""
         return fts_query(self.q) if self.q else None
 
     def condition(self, hits: str | None) -> tuple[str, list[Any]]:
-        """What follows ``where``, and its parameters. ``hits``: the table of the conversations that hold the words."""
+        """Return the SQL condition and its parameters. `hits`: table of the conversations with the words."""
         parts, values = ["1"], []
         for name in ("candidate", "end", "error"):
             if value := getattr(self, name):
@@ -114,7 +116,7 @@ class Filter:
 
     @property
     def score(self) -> str:
-        """The column of the figure that is shown and sorted by."""
+        """The column of the figure to show and sort by."""
         return "a.value" if self.aspect else "c.score"
 
     @property
@@ -123,7 +125,7 @@ class Filter:
 
     @property
     def tables(self) -> tuple[str, list[Any]]:
-        """What follows ``from``, and its parameters."""
+        """The SQL tables and their parameters."""
         if not self.aspect:
             return "conversations c", []
         return "conversations c join aspects a on a.conversation = c.id and a.name = ?", [self.aspect]
@@ -148,8 +150,8 @@ def _parse_field(name: str, text: str) -> Any:
     return text
 
 
-_CACHED_ANSWERS = 64  # answers that are kept until the index changes
-_CACHED_HITS = 4  # tables of conversations that hold some words
+_CACHED_ANSWERS = 64  # answers cached until the index changes
+_CACHED_HITS = 4  # cached tables of search results
 _COLUMNS = (
     "c.id, r.name, c.number, c.key, c.candidate, c.item, r.dataset, c.state, c.score, c.end, c.error, c.reason,"
     " c.unscored, c.calls, c.prompt_tokens, c.completion_tokens, c.seconds, c.retries, r.scenario, r.judge, r.seed,"
@@ -159,7 +161,7 @@ _COLUMNS = (
 
 @dataclass(slots=True)
 class ListedConversation:
-    """A conversation as lists show it; the fields are the columns of the index."""
+    """A conversation in a list; the fields are the columns of the index."""
 
     id: int
     run: str
@@ -188,13 +190,13 @@ class ListedConversation:
 
     @property
     def path(self) -> str:
-        """The conversation's place in addresses: its run and its number."""
+        """The conversation in addresses: its run and its number."""
         return f"{quote(self.run)}/{self.number}"
 
 
 @dataclass(slots=True)
 class CandidateFigures:
-    """A candidate's conversations of one run or of several, counted. ``mean`` is of the scores, None of none."""
+    """Counts of a candidate's conversations in one or more runs. `mean` is of the scores, None if there are none."""
 
     name: str
     total: int = 0
@@ -212,14 +214,14 @@ class CandidateFigures:
         return self.sum / self.scored if self.scored else None
 
     def add(self, figures: CandidateFigures) -> None:
-        """Take in the figures of another run."""
+        """Add the figures of another run."""
         for count in fields(self)[1:]:
             setattr(self, count.name, getattr(self, count.name) + getattr(figures, count.name))
 
 
 @dataclass(slots=True)
 class RunFigures:
-    """A run: what it is, and its conversations counted. ``planned`` None: not known; ``digest`` is its dataset's."""
+    """A run and counts of its conversations. `planned` is None if unknown; `digest` is its dataset's."""
 
     name: str
     scenario: str
@@ -246,7 +248,7 @@ class RunFigures:
 
 @dataclass(slots=True)
 class FilterChoices:
-    """What a list can be filtered by: values with how many conversations have them, the most frequent first."""
+    """Values to filter a list by, with the number of conversations, most frequent first."""
 
     runs: list[str]
     candidates: list[tuple[str, int]]
@@ -257,7 +259,7 @@ class FilterChoices:
 
 
 class IndexReader:
-    """The reading half of an index. Answers are kept until the index changes."""
+    """The reader of an index. Answers are cached until the index changes."""
 
     def __init__(self, file: Path) -> None:
         self._connection = sqlite3.connect(
@@ -274,19 +276,19 @@ class IndexReader:
 
     @property
     def version(self) -> int:
-        """What counts changes of the index."""
+        """The index's change counter."""
         return self._number("version")
 
     def listed(self, filter: Filter) -> list[ListedConversation]:  # noqa: A002
-        """One page of conversations."""
+        """Return one page of conversations."""
         return self._page(filter, PAGE_SIZE, (filter.page - 1) * PAGE_SIZE)
 
     def at(self, filter: Filter, position: int) -> ListedConversation | None:  # noqa: A002
-        """The conversation at a place, from 0, of a whole list."""
+        """Return the conversation at a position, from 0, of a whole list."""
         return next(iter(self._page(filter, 1, position)), None) if position >= 0 else None
 
     def count(self, filter: Filter) -> int:  # noqa: A002
-        """How many conversations a list has."""
+        """Return the length of a list."""
 
         def ask() -> int:
             tables, values = filter.tables
@@ -297,7 +299,7 @@ class IndexReader:
         return int(self._keep(("count", filter.query(sort="")), ask))
 
     def conversation(self, run: str, number: int) -> ListedConversation | None:
-        """A conversation by its run's name and its number."""
+        """Return a conversation by its run's name and its number."""
         rows = self._connection.execute(
             f"select {_COLUMNS} from conversations c join runs r on r.id = c.run where r.name = ? and c.number = ?",
             (run, number),
@@ -305,7 +307,7 @@ class IndexReader:
         return ListedConversation(*rows[0]) if rows else None
 
     def every(self) -> Iterator[ListedConversation]:
-        """All conversations, in order, read as they are taken."""
+        """Iterate over all conversations, in order, reading lazily."""
         last = (-1, -1)
         while True:
             rows = self._connection.execute(
@@ -327,7 +329,7 @@ class IndexReader:
         )
 
     def beside(self, conversation: ListedConversation, limit: int = 60) -> list[ListedConversation]:
-        """Other conversations on the same task of the same dataset: other candidates, seeds, judges."""
+        """Return other conversations on the same task of the same dataset: other candidates, seeds, judges."""
         rows = self._connection.execute(
             f"select {_COLUMNS} from conversations c join runs r on r.id = c.run"
             " where c.item = ? and r.dataset = ? and r.scenario = ? and c.id != ?"
@@ -340,7 +342,7 @@ class IndexReader:
         return list(self._keep("runs", self._runs))
 
     def choices(self) -> FilterChoices:
-        """What a list can be filtered by."""
+        """Return the values to filter a list by."""
 
         def ask() -> FilterChoices:
             runs = self.runs()
@@ -357,12 +359,12 @@ class IndexReader:
         choices: FilterChoices = self._keep("choices", ask)
         return choices
 
-    # -- asking ---------------------------------------------------------------------------------------------------
+    # -- SQL ------------------------------------------------------------------------------------------------------
 
     def _page(self, filter: Filter, limit: int, offset: int) -> list[ListedConversation]:  # noqa: A002
         tables, values = filter.tables
         condition, more = filter.condition(self._hits_of(filter))
-        # What is sorted, and passed over, is narrow: an id and the key of the order.
+        # Sorted and skipped rows are narrow: an id and the sort key.
         inner = f"select c.id, {filter.score} as shown from {tables} where {condition} order by {filter.order}"
         places = self._connection.execute(f"{inner} limit ? offset ?", (*values, *more, limit, offset)).fetchall()
         marks = ",".join("?" * len(places))
@@ -376,7 +378,7 @@ class IndexReader:
         return [conversations[id] for id, _ in places]  # noqa: A001
 
     def _hits_of(self, filter: Filter) -> str | None:  # noqa: A002
-        """The table of the conversations that hold the words of a filter, made where there is none."""
+        """Return the table of the conversations that contain the words of a filter, creating it if needed."""
         question = filter.question
         if question is None:
             return None
@@ -436,7 +438,7 @@ class IndexReader:
         return int(self._connection.execute("select value from meta where name = ?", (name,)).fetchone()[0])
 
 
-# The next name behind each one is looked up in the index of the table: as many steps as there are names.
+# Each step looks up the next name in the index of the table: as many steps as there are names.
 _DISTINCT_ASPECTS = """
 with recursive names(name) as (
     select min(name) from aspects

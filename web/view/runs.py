@@ -1,4 +1,4 @@
-"""Run discovery below a folder (runs, cells of sweeps, folders of both), and which runs are running."""
+"""Run discovery below a folder (runs, cells of sweeps, folders of both), and which runs are in progress."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ from viva.engine.errors import ConfigurationError
 from viva.sweeps.recorded_sweep import read_sweep
 from viva.sweeps.sweep_folder import is_sweep
 
-_MOST_LEVELS = 6  # folders below the one that is named
-_MOST_RUNS = 5_000  # folders that are looked into
+_MOST_LEVELS = 6  # folders below the given one
+_MOST_RUNS = 5_000  # folders to search
 _RECENT_SECONDS = 20.0
 _LOCKS = Path("/proc/locks")
 
 
 def find_runs(root: Path) -> Iterator[tuple[str, Path]]:
-    """The runs below a folder, each with a name: its path from there, or the folder's own name where that is the run.
+    """Iterate over the runs below a folder, each with its relative path as a name.
 
-    The cells of a sweep come in its order, other runs by their paths.
+    A run given directly has its folder's name. The cells of a sweep come in its order, other runs by their paths.
     """
     if _is_run(root):
         yield root.resolve().name or "run", root
@@ -37,7 +37,7 @@ def find_runs(root: Path) -> Iterator[tuple[str, Path]]:
 
 
 def study_folders(root: Path) -> list[Path]:
-    """What a report over a folder is asked for: sweeps, and runs that are no cells of one."""
+    """Return the folders of a report over a folder: sweeps, and runs that are no cells of one."""
     if _is_run(root) or is_sweep(root):
         return [root]
     folders: dict[Path, None] = {}
@@ -48,7 +48,7 @@ def study_folders(root: Path) -> list[Path]:
 
 
 def check_root(root: Path) -> None:
-    """See that there is something to look at."""
+    """Check that the folder contains runs."""
     if not root.is_dir():
         raise ConfigurationError(
             f"{root}: no such folder; name the folder of a run, of a sweep, or one that holds some"
@@ -58,8 +58,9 @@ def check_root(root: Path) -> None:
 
 
 def is_running(folder: Path) -> bool:
-    """Whether a process is at a run: it holds the lock. Where the system does not list its locks, a journal that was
-    written to a moment ago stands for that.
+    """Return True if a process holds the lock of a run.
+
+    If the system does not list its locks, a recently written journal counts instead.
     """
     if not _locks_are_listed():
         return _is_recent(folder)
@@ -71,7 +72,7 @@ def is_running(folder: Path) -> bool:
 
 @cache
 def _locks_are_listed() -> bool:
-    """Whether a lock that this process takes is listed; in some containers none is."""
+    """Return True if the system lists a lock that this process takes; some containers list none."""
     try:
         with tempfile.TemporaryFile() as file:
             fcntl.flock(file, fcntl.LOCK_EX)

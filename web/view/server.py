@@ -1,7 +1,7 @@
-"""HTTP server of the viewer (``viva view``): pages, and updates as server-sent events.
+"""HTTP server of the viewer (`viva view`): pages, and updates as server-sent events.
 
-It only answers GET and HEAD. The last ``_KEPT_EVENTS`` events are kept for all readers together; one that comes
-back later (``Last-Event-ID``) is told to reload its page.
+It only answers GET and HEAD. The last `_KEPT_EVENTS` events are kept for all readers together; a reader that reconnects
+later (`Last-Event-ID`) is told to reload its page.
 """
 
 from __future__ import annotations
@@ -37,12 +37,13 @@ _log = logging.getLogger("viva")
 _KEPT_EVENTS = 128  # events
 _MOST_NAMED = 100  # conversations that one event names
 _TICK_SECONDS = 1.0  # between events
-_PATIENCE_SECONDS = 30.0  # for a reader that takes nothing
+_PATIENCE_SECONDS = 30.0  # for a reader that receives nothing
 
 
 class LiveUpdates(Broadcast):
-    """Gathers changes and tells its readers, every ``tick`` seconds at most. ``overview`` makes the overview's live
-    part; ``on_news`` is called, in the event loop, when readers are told something.
+    """Collects changes and sends them to its readers, at most every `tick` seconds.
+
+    `overview` renders the overview's live part; `on_news` is called, in the event loop, when readers get an event.
     """
 
     def __init__(self, tick: float = _TICK_SECONDS) -> None:
@@ -50,9 +51,9 @@ class LiveUpdates(Broadcast):
         self._tick = tick
         self.overview: Callable[[], str] | None = None
         self.on_news: Callable[[], None] = lambda: None
-        # Number of the event before, own number, for all pages, for the overview.
+        # Number of the event before, own number, data for all pages, data for the overview.
         self._events: deque[tuple[int, int, bytes, bytes]] = deque(maxlen=_KEPT_EVENTS)
-        self.latest = 0  # the number of the last event
+        self.latest = 0  # number of the last event
         self._changed: dict[tuple[str, int], None] = {}
         self._many = False
         self._version: int | None = None
@@ -61,25 +62,25 @@ class LiveUpdates(Broadcast):
         self._loop: asyncio.AbstractEventLoop | None = None
 
     def start(self, version: int) -> None:
-        """Begin to tell, in this event loop; ``version`` is that of the index now."""
+        """Begin to send events in this event loop; `version` is the current version of the index."""
         self._loop = asyncio.get_running_loop()
         self.latest = version
         self._task = self._loop.create_task(self._tell())
 
     async def stop(self) -> None:
-        """Send every reader away."""
+        """Disconnect all readers."""
         self.close()
         if self._task is not None:
             self._task.cancel()
             await asyncio.wait([self._task])
 
     def changed(self, version: int, conversations: list[tuple[str, int]]) -> None:
-        """Take in a change; may be called by any thread."""
+        """Record a change; may be called from any thread."""
         if self._loop is not None and not self._loop.is_closed():
             self._loop.call_soon_threadsafe(self._note, version, conversations)
 
     def touch(self) -> None:
-        """Tell the overview anew though the index is the same: an answer has come. In the event loop alone."""
+        """Send the overview again: there are new findings, though no new index. Call it in the event loop."""
         self._note(self.latest, [])
 
     def _note(self, version: int, conversations: list[tuple[str, int]]) -> None:
@@ -108,11 +109,11 @@ class LiveUpdates(Broadcast):
                 )
                 self._events.append((before, self.latest, plain, with_overview))
             else:
-                self._events.clear()  # one that comes back loads its page anew
+                self._events.clear()  # a returning reader reloads its page
             self.wake()
 
     def _overview(self) -> str:
-        """Make the overview's live part; where it cannot be made now, nothing, and the page stays as it is."""
+        """Render the overview's live part; return "" if that fails, and the page stays as it is."""
         try:
             return "" if self.overview is None else self.overview()
         except Exception:
@@ -120,10 +121,10 @@ class LiveUpdates(Broadcast):
             return ""
 
     async def serve(self, request: web.Request) -> web.StreamResponse:
-        """Answer one reader until it goes."""
+        """Answer one reader until it disconnects."""
         response = web.StreamResponse(headers={"Content-Type": EVENT_STREAM})
         is_overview = request.query.get("page") == "overview"
-        # A page says itself up to which event it knows all: something may have come before it asked for events.
+        # The page says which event it is current to: something may have happened before it asked for events.
         last_id = request.headers.get("Last-Event-ID") or request.query.get("since", "")
         latest = int(last_id) if last_id.isascii() and last_id.isdigit() and len(last_id) < 18 else self.latest
         try:
@@ -139,13 +140,13 @@ class LiveUpdates(Broadcast):
         return response
 
     def _since(self, latest: int, is_overview: bool) -> tuple[bytes, int]:
-        """Return the events behind one, and the number of the last of them."""
+        """Return the events after one, and the number of the last of them."""
         if latest == self.latest:
             return b"", latest
         events = [event for event in self._events if event[1] > latest]
-        if not events or events[0][0] > latest:  # forgotten, or told by a server before this one
+        if not events or events[0][0] > latest:  # no longer kept, or sent by an earlier server
             return server_sent_event({"reset": True}, str(self.latest)), self.latest
-        # Each holds all of the overview: the latest will do.
+        # Each has the whole overview, so the latest is enough.
         last = events[-1][3] if is_overview else events[-1][2]
         return b"".join([*(event[2] for event in events[:-1]), last]), events[-1][1]
 
@@ -163,7 +164,7 @@ class Viewer:
         self.root, self.server = root, server
         self.file = index_file(root, index)
         self.live = LiveUpdates()
-        # One thread has the index and the journals: questions are short, and memory stays that of one.
+        # One thread uses the index and the journals: queries are short, and memory stays that of one.
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="viva-view-pages")
         self._pages: Pages | None = None
         self.indexer = Indexer(root, self.file, self.live.changed)
@@ -249,10 +250,10 @@ class Viewer:
             return web.Response(status=503, text="viva view: too many readers\n")
         return await self.live.serve(request)
 
-    # -- what pages are made with ---------------------------------------------------------------------------------
+    # -- page data ------------------------------------------------------------------------------------------------
 
     def _overview_part(self) -> str:
-        """Make the overview's live part in the pages' thread; called in another one."""
+        """Render the overview's live part in the pages' thread; called from another thread."""
         return self._thread.submit(lambda: self._ready().overview_part(self._page_context())).result()
 
     def _page_context(self) -> PageContext:
@@ -266,7 +267,7 @@ class Viewer:
         return html_response(await self._in_thread(lambda: make(self._ready())))
 
     async def _indexed_page(self, make: Callable[[Pages], str]) -> web.Response:
-        """Make a page; what is not in the index is looked for again once the index has caught up after the start."""
+        """Render a page; if it is not found at startup, wait for the index to catch up and try again."""
         try:
             return await self._page(make)
         except Refusal:
@@ -286,12 +287,12 @@ def _parse_conversation(text: str, name: str) -> tuple[str, int]:
     return run, int(number)
 
 
-_NICE = 5  # a run on the same machine comes first
-_CATCH_UP_SECONDS = 10.0  # a link that is opened as the viewer starts waits for so long
+_NICE = 5  # below the priority of a run on the same machine
+_CATCH_UP_SECONDS = 10.0  # how long a link opened at startup waits
 
 
 def serve(root: Path, server: PageServer, *, index: Path | None = None) -> None:
-    """Serve until Ctrl-C or SIGTERM; the address is told on stderr."""
+    """Serve until Ctrl-C or SIGTERM; print the address on stderr."""
 
     async def main() -> None:
         os.nice(_NICE)
