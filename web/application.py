@@ -106,8 +106,7 @@ async def listening(
         except (OSError, OverflowError) as error:
             reason = getattr(error, "strerror", None) or error
             raise ConfigurationError(
-                f"--host {host} --port {port}: cannot listen there: {reason}; name another port, or --port 0 for a "
-                "free one"
+                f"--host {host} --port {port}: cannot listen: {reason}; use another port, or --port 0 for a free one"
             ) from None
         name, bound = runner.addresses[0][:2]
         yield f"http://[{name}]:{bound}" if ":" in name else f"http://{name}:{bound}"
@@ -174,8 +173,8 @@ class ServerOptions:
         """
         if not is_loopback(self.host) and not self.access.tokens:
             raise ConfigurationError(
-                f"--host {self.host}: other machines can reach this, so clients must be asked for a token: name a "
-                f"--token-file, or set {TOKENS_VARIABLE}"
+                f"--host {self.host}: other machines can reach this server, so clients need a token: "
+                f"pass --token-file, or set {TOKENS_VARIABLE}"
             )
 
 

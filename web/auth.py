@@ -70,9 +70,8 @@ def read_tokens(file: Path | None) -> Tokens:
             continue
         if not _HASHED.fullmatch(token) and len(token) < _SHORTEST_TOKEN:
             raise ConfigurationError(
-                f"{TOKENS_VARIABLE}: a token has {len(token)} characters and could be guessed: give at least "
-                f"{_SHORTEST_TOKEN}, or "
-                "make one with `viva serve --token-file FILE --new-token NAME`"
+                f"{TOKENS_VARIABLE}: a token has {len(token)} characters and could be guessed: use at least "
+                f"{_SHORTEST_TOKEN}, or create one with `viva serve --token-file FILE --new-token NAME`"
             )
         hashes.append(token if _HASHED.fullmatch(token) else hash_token(token))
     return Tokens(hashes)
@@ -83,7 +82,7 @@ def add_token(file: Path, name: str) -> str:
     if not re.fullmatch(r"[\w.-]{1,64}", name, re.ASCII):
         raise ConfigurationError(f"--new-token {name!r}: expected a name of letters, digits, '.', '_' and '-'")
     if file.exists() and any(line.split()[:1] == [name] for line in _token_lines(file)):
-        raise ConfigurationError(f"{file}: has a token called {name} already; take its line out, or use another name")
+        raise ConfigurationError(f"{file}: already has a token called {name}; remove its line, or use another name")
     token = secrets.token_urlsafe(32)
     try:
         descriptor = os.open(file, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
@@ -102,7 +101,7 @@ def _hashes_in(file: Path) -> list[str]:
             continue
         if len(words) != 2 or not _HASHED.fullmatch(words[1]):
             raise ConfigurationError(
-                f"{file}:{number}: expected NAME sha256:… (a token's hash, not the token); make such a line with "
+                f"{file}:{number}: expected NAME sha256:… (a token's hash, not the token); create such a line with "
                 "`viva serve --token-file FILE --new-token NAME`"
             )
         hashes.append(words[1])
@@ -113,7 +112,7 @@ def _token_lines(file: Path) -> list[str]:
     try:
         return file.read_text(encoding="utf-8").splitlines()
     except FileNotFoundError:
-        message = "there is no such file; make it with `viva serve --token-file FILE --new-token NAME`"
+        message = "no such file; create it with `viva serve --token-file FILE --new-token NAME`"
         raise ConfigurationError(f"{file}: {message}") from None
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigurationError(f"{file}: the tokens cannot be read: {error}") from None
@@ -186,9 +185,11 @@ class Access:
         origin = request.headers.get(hdrs.ORIGIN)
         if origin is not None:
             if origin not in self.origins and not _is_own_origin(origin, host):
-                raise Problem(403, f"pages of {origin} may not ask this server; allow them with --allow-origin")
+                raise Problem(
+                    403, f"pages of {origin} may not send requests to this server; allow them with --allow-origin"
+                )
         elif request.headers.get("Sec-Fetch-Site") == "cross-site":
-            raise Problem(403, "another site's page may not ask this server")
+            raise Problem(403, "pages of another site may not send requests to this server")
 
     def _check_token(self, request: web.Request) -> None:
         scheme, _, token = request.headers.get(hdrs.AUTHORIZATION, "").partition(" ")
@@ -202,7 +203,7 @@ class Access:
 
     def _check_body(self, request: web.Request) -> None:
         if request.headers.get(hdrs.CONTENT_ENCODING, "identity").lower() != "identity":
-            raise Problem(415, f"expected a body as it is, found the header {hdrs.CONTENT_ENCODING}: send it unpacked")
+            raise Problem(415, f"{hdrs.CONTENT_ENCODING} is not supported: send the body uncompressed")
         if request.content_type not in self.body_types:
             content_type = request.headers.get(hdrs.CONTENT_TYPE, "none")
             raise Problem(
@@ -227,17 +228,17 @@ class PageAccess(Access):
 
     def _check_origin(self, request: web.Request, host: str) -> None:
         if request.method not in self.methods:
-            raise Refusal(405, "Not here", "Pages can be read, and forms can be sent.")
+            raise Refusal(405, "Not allowed", "Use GET for pages and POST for forms.")
         origin, site = request.headers.get(hdrs.ORIGIN, "null"), request.headers.get("Sec-Fetch-Site", "none")
         foreign = (origin != "null" and not _is_own_origin(origin, host)) or site not in ("same-origin", "none")
         if foreign and request.method == "POST":
-            raise Refusal(403, "Not from here", "A page of another site cannot send this form.")
+            raise Refusal(403, "Not allowed", "A page of another site may not send this form.")
         if foreign and request.headers.get("Sec-Fetch-Dest", "document") != "document":
-            raise Refusal(403, "Not from here", "A page of another site can link to this page, but not load it.")
+            raise Refusal(403, "Not allowed", "A page of another site may link to this page, but not load it.")
 
     def _check_body(self, request: web.Request) -> None:
         if (request.charset or "utf-8").lower() != "utf-8":  # others may fail to decode, or produce lone surrogates
-            raise Refusal(415, "Not UTF-8", "A form in UTF-8 is expected.")
+            raise Refusal(415, "Not UTF-8", "Please send the form in UTF-8.")
         Access._check_body(self, request)
 
 

@@ -41,7 +41,7 @@ async def convert_body(request: web.Request, make: Callable[[bytes], T]) -> T:
     try:
         data = await request.read()
     except web.HTTPRequestEntityTooLarge as error:
-        raise Problem(413, f"the body has more bytes than are taken here ({error.text})") from None
+        raise Problem(413, f"the body is too large ({error.text})") from None
     if len(data) <= _SMALL_BODY:
         return make(data)
     return await run_off_loop(lambda: make(data))
@@ -109,6 +109,6 @@ def check_value_count(data: bytes, status: int) -> None:
         outside = b"".join(parts[inside::2])
         count += sum(outside.count(sign) for sign in _SEPARATORS)
         if count > MOST_VALUES:
-            raise Problem(status, f"the body holds more than {MOST_VALUES:,} values; send less at once")
+            raise Problem(status, f"the body has more than {MOST_VALUES:,} values; split it into several requests")
         inside = (inside + len(parts) - 1) % 2
         start = end

@@ -51,7 +51,7 @@ def render_model_text(text: str, *, plain: bool = False) -> ModelText:
         note = f"{length:,} characters, shown as plain text."
     tokens = [] if plain or length > PLAIN_LENGTH else _make_parser().parse(source)
     if any(token.level >= _MAX_DEPTH - 1 for token in tokens):
-        tokens, note = [], "Nested too deeply for a layout, so shown as plain text."
+        tokens, note = [], "Nested too deeply for Markdown, so shown as plain text."
     return ModelText(_sanitize(tokens) if tokens else _escape(source), length > FOLD_LENGTH, note)
 
 

@@ -101,7 +101,7 @@ async def read_form(request: web.Request) -> MultiDictProxy[Any]:
     try:
         return await request.post()
     except UnicodeDecodeError:
-        raise Refusal(415, "Not UTF-8", "A form in UTF-8 is expected.") from None
+        raise Refusal(415, "Not UTF-8", "Please send the form in UTF-8.") from None
 
 
 def page_application(

@@ -39,8 +39,8 @@ class ProblemRecord(BaseModel):
     type: str = Field(default="about:blank", description="A URI for the kind of problem.")
     title: str = Field(description="The kind of problem in words.")
     status: int = Field(description="The HTTP status.", ge=400, le=599)
-    detail: str = Field(description="What was found, and what to do.")
-    field: str | None = Field(default=None, description="The field at fault, as a path with dots.")
+    detail: str = Field(description="What went wrong, and what to do.")
+    field: str | None = Field(default=None, description="Dotted path of the field at fault.")
 
 
 class Problem(Exception):
@@ -98,16 +98,16 @@ def refusal_of(error: Exception) -> Problem:
         case Problem():
             return error
         case web.HTTPRequestEntityTooLarge():
-            return Refusal(413, "Too long", "That is more text than is taken here; please shorten it.", code="too-long")
+            return Refusal(413, "Too long", "The text is too long; please shorten it.", code="too-long")
         case web.HTTPNotFound():
-            return Refusal(404, "Not here", "There is no such page.")
+            return Refusal(404, "Not found", "There is no such page.")
         case web.HTTPException():
-            return Refusal(error.status, HTTPStatus(error.status).phrase, "This cannot be done here.")
+            return Refusal(error.status, HTTPStatus(error.status).phrase, "This is not possible here.")
         case ConfigurationError():
-            return Refusal(400, "This cannot be done", str(error))
-    _log.error("a request failed in the server itself", exc_info=error)
-    message = str(error) if isinstance(error, VivaError) else "Please try again; the server's log says what happened."
-    return Refusal(500, "A fault of the server", message)
+            return Refusal(400, "Not possible", str(error))
+    _log.error("internal error while handling a request", exc_info=error)
+    message = str(error) if isinstance(error, VivaError) else "Please try again; the server's log has the details."
+    return Refusal(500, "Server error", message)
 
 
 def problem_of(error: Exception) -> Problem:
@@ -118,15 +118,15 @@ def problem_of(error: Exception) -> Problem:
         case ValidationError():
             return invalid(error)
         case web.HTTPNotFound():
-            return Problem(404, "there is no such path; GET /api/v1/openapi.json lists those of runs, and models are "
-                                "asked under /v1 (GET /v1/models)")  # fmt: skip
+            return Problem(404, "no such path; GET /api/v1/openapi.json describes the API of runs, and "
+                                "GET /v1/models lists the models")  # fmt: skip
         case web.HTTPException():
             headers = {"Allow": error.headers["Allow"]} if "Allow" in error.headers else {}
             return Problem(error.status, error.text or error.reason, headers=headers)
         case ContextTooLong():
             return Problem(400, str(error), field="messages", code="context_length_exceeded")
         case Unauthorized():
-            return Problem(502, f"{error} (the key of this server's own model)")
+            return Problem(502, f"{error} (this server's own key for the model)")
         case NotPermitted():
             return Problem(403, str(error))
         case Rejected() | ConfigurationError():
@@ -140,8 +140,8 @@ def problem_of(error: Exception) -> Problem:
             return Problem(502 if isinstance(error, MalformedOutput) else 503, str(error))
         case JournalError() | VivaError():
             return Problem(500, str(error))
-    _log.error("a request failed in the server itself", exc_info=error)
-    return Problem(500, f"a fault of the server itself: {type(error).__name__}; its log says where")
+    _log.error("internal error while handling a request", exc_info=error)
+    return Problem(500, f"internal server error: {type(error).__name__}; see the server's log")
 
 
 def invalid(error: ValidationError, prefix: str = "") -> Problem:

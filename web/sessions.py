@@ -64,11 +64,11 @@ def read_or_make_secret(file: Path) -> bytes:
             file.chmod(0o600)
         secret = file.read_bytes()
     except OSError as error:
-        raise ConfigurationError(f"{file}: the pages' secret cannot be read or made: {error.strerror}") from None
+        raise ConfigurationError(f"{file}: cannot read or create the pages' secret: {error.strerror}") from None
     if len(secret) != _SECRET_BYTES:
         raise ConfigurationError(
-            f"{file}: expected a secret of {_SECRET_BYTES} bytes, found {len(secret)}; delete the file, and everybody "
-            "opens their link once more"
+            f"{file}: expected a secret of {_SECRET_BYTES} bytes, found {len(secret)}; delete the file; everybody then "
+            "opens their link again"
         )
     return secret
 

@@ -232,7 +232,7 @@ def test_without_matplotlib_there_is_a_page_that_says_so(study: Study, tmp_path:
 
 def test_a_place_that_cannot_be_written_is_named(study: Study, tmp_path: Path) -> None:
     empty = study | {"pooled": [], "cells": [], "correlations": {}}
-    with pytest.raises(ConfigurationError, match=r"none/report\.html: the page cannot be written"):
+    with pytest.raises(ConfigurationError, match=r"none/report\.html: cannot write the page"):
         write_html(empty, tmp_path / "none" / "report.html")
 
 

@@ -66,7 +66,7 @@ def test_an_interview_that_somebody_sits_outlives_server_run_and_connection(brow
         pages = processes.enter_context(sitting(room))
         page = enter(browser, pages, "Ada Lovelace")
         page.until("document.querySelector('.row a')")
-        assert "1 question waits" in page.evaluate("document.querySelector('h1').textContent")
+        assert "1 question to answer" in page.evaluate("document.querySelector('h1').textContent")
         page.leave("document.querySelector('.row a').click()")
         assert page.evaluate("document.querySelector('.instructions').open"), "who comes first reads the instructions"
         write(page, TYPED[0])
@@ -90,7 +90,7 @@ def test_an_interview_that_somebody_sits_outlives_server_run_and_connection(brow
         page.leave("location.reload()")
         assert page.evaluate("document.querySelector('[name=text]').value") == TYPED[2]
         page.evaluate("document.querySelector('#send').click()")
-        page.until("document.querySelector('#after .said').textContent.startsWith('Your answer has arrived')")
+        page.until("document.querySelector('#after .said').textContent.startsWith('Your answer was received')")
         code, _, said = ended(resumed)
         assert code == 0, said
     with History(out / "journal.sqlite") as history:

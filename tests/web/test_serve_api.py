@@ -202,7 +202,7 @@ def test_an_empty_body_is_an_object_without_fields(served: Any) -> None:
     status, _, answer = served.server.ask(
         "POST", "/api/v1/runs/nothing/resume", b"", {"Content-Type": "application/json"}
     )
-    assert (status, answer["detail"]) == (404, "no run 'nothing' here")
+    assert (status, answer["detail"]) == (404, "no run 'nothing' on this server")
 
 
 _HTML = {"Content-Type": "application/x-www-form-urlencoded"}
@@ -278,7 +278,7 @@ def test_tokens_are_kept_as_hashes_and_asked_of_strangers(tmp_path: Path) -> Non
     assert kept.startswith("laptop sha256:")
     assert token not in kept
     assert (tmp_path / "tokens").stat().st_mode & 0o077 == 0
-    with pytest.raises(ConfigurationError, match="called laptop already"):
+    with pytest.raises(ConfigurationError, match="already has a token called laptop"):
         add_token(tmp_path / "tokens", "laptop")
     for host in ("0.0.0.0", "::", "192.0.2.1", "somewhere.example"):
         with pytest.raises(ConfigurationError, match="--token-file"):
@@ -286,7 +286,7 @@ def test_tokens_are_kept_as_hashes_and_asked_of_strangers(tmp_path: Path) -> Non
     (tmp_path / "plain").write_text(f"laptop {token}\n")
     with pytest.raises(ConfigurationError, match="plain:1: expected NAME sha256:"):
         read_tokens(tmp_path / "plain")
-    with pytest.raises(ConfigurationError, match="none: there is no such file; make it with `viva serve"):
+    with pytest.raises(ConfigurationError, match="none: no such file; create it with `viva serve"):
         read_tokens(tmp_path / "none")
     with serving(tmp_path, "--token-file", "tokens", "--allow-origin", "http://mine.example") as server:
         assert server.ask("GET", "/api/v1/runs")[0] == 401

@@ -227,7 +227,7 @@ def test_what_cannot_be_obeyed_is_refused_by_name(client: openai.OpenAI) -> None
     with pytest.raises(openai.BadRequestError, match="leave it out"):
         client.chat.completions.create(**asked, extra_body={"mirostat": 2})
     picture = [{"type": "image_url", "image_url": {"url": "data:,"}}]
-    with pytest.raises(openai.BadRequestError, match="only text is taken, found a part of type 'image_url'"):
+    with pytest.raises(openai.BadRequestError, match="only text is supported, found a part of type 'image_url'"):
         client.chat.completions.create(**asked | {"messages": [{"role": "user", "content": picture}]})
     with pytest.raises(openai.BadRequestError) as long:
         client.chat.completions.create(**asked | {"messages": [{"role": "user", "content": "x" * 5000}]}, stream=True)
@@ -240,7 +240,7 @@ def test_line_22_a_part_of_any_type_that_has_text_is_text_in_requests_too() -> N
     parts = [{"type": "input_text", "text": "Why "}, {"type": "output_text", "text": "B"}, "?", {"text": ""}]
     assert ChatMessage.model_validate({"role": "user", "content": parts}).text == "Why B?"
     for part in ({"type": "thinking", "text": "A?"}, {"type": "refusal", "refusal": "No."}, {}, 5, None):
-        with pytest.raises(ValueError, match="only text is taken, found a part of type"):
+        with pytest.raises(ValueError, match="only text is supported, found a part of type"):
             ChatMessage.model_validate({"role": "user", "content": [part]})
 
 

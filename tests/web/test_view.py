@@ -164,7 +164,7 @@ def test_tools_are_calls_with_results(browser: Browser, site: str) -> None:
     assert "by letter" in _texts(page, ".turn.compared .mark")[0]
     for place in ("tools/1", "dialogs/0", "probe/0", "kieval/1"):
         text = browser.open(f"{site}/c/{place}", 1000).evaluate("document.querySelector('main').textContent")
-        assert "Not all prompts are known" not in text, place
+        assert "Some prompts are unknown" not in text, place
 
 
 @pytest.mark.parametrize("place", ["/c/hostile/0", "/c/hostile/1", "/conversations?run=hostile", "/",
@@ -208,7 +208,7 @@ def test_a_run_is_watched_while_it_goes_on(browser: Browser, tmp_path: Path) -> 
         with viewer(tmp_path / "run", tmp_path / "index") as site:
             page = browser.open(f"{site}/", 800)
             page.until("document.querySelector('#ended').textContent === '2'")
-            page.until("document.querySelector('.state').textContent.includes('going on')")
+            page.until("document.querySelector('.state').textContent.includes('in progress')")
             for number in range(7):
                 run.stdin.write(f"{number}\n")
             page.until("document.querySelector('#ended').textContent === '9'")

@@ -129,7 +129,7 @@ def test_an_export_takes_no_folder_of_something_else(tmp_path: Path) -> None:
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine" / "file").write_text("")
     for place in (tmp_path / "mine", tmp_path / "run"):
-        with pytest.raises(ConfigurationError, match="name another folder"):
+        with pytest.raises(ConfigurationError, match="choose another"):
             export_pages(tmp_path / "run", place, index=tmp_path / "index")
 
 

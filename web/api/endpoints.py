@@ -145,7 +145,7 @@ def _operation_schema(operation: Operation, *, with_tokens: bool) -> dict[str, A
     for status in sorted(refusals):
         answers[str(status)] = {"description": "Refused.", "content": problem}
     if operation.streams:
-        answers["204"] = {"description": "The run has ended, and all of it was told."}
+        answers["204"] = {"description": "The run has ended, and the client has all of its events."}
     schema_of_operation: dict[str, Any] = {
         "operationId": operation.handle.__name__,
         "summary": operation.summary,
@@ -195,12 +195,12 @@ class Api:
         run, busy = "/runs/{run}", (409,)
         return [
             Operation("GET", "/openapi.json", "This document.", self.openapi, schemas.DocumentRecord),
-            Operation("GET", "/scenarios", "What can be run.", self.list_scenarios, schemas.ScenarioList),
-            Operation("GET", "/runs", "The runs.", self.list_runs, schemas.RunList, query=schemas.RunsQuery),
+            Operation("GET", "/scenarios", "List scenarios.", self.list_scenarios, schemas.ScenarioList),
+            Operation("GET", "/runs", "List runs.", self.list_runs, schemas.RunList, query=schemas.RunsQuery),
             Operation(
                 "POST",
                 "/runs",
-                "Begin a run.",
+                "Start a run.",
                 self.create_run,
                 schemas.RunRecord,
                 201,
@@ -208,7 +208,7 @@ class Api:
                 refusals=(409, 503),
                 leads_to=("get_run", "get_report", "list_transcripts"),
             ),
-            Operation("GET", run, "A run and how far it has come.", self.get_run, schemas.RunRecord, refusals=busy),
+            Operation("GET", run, "Get a run and its progress.", self.get_run, schemas.RunRecord, refusals=busy),
             Operation(
                 "POST",
                 f"{run}/stop",
@@ -222,7 +222,7 @@ class Api:
             Operation(
                 "POST",
                 f"{run}/resume",
-                "Go on with a run that was stopped.",
+                "Resume a stopped run.",
                 self.resume_run,
                 schemas.RunRecord,
                 202,
@@ -232,17 +232,17 @@ class Api:
             Operation(
                 "GET",
                 f"{run}/events",
-                "Watch a run: its events as server-sent events, until it ends.",
+                "Stream the events of a run as server-sent events until it ends.",
                 self.watch_run,
                 schemas.EventRecord,
                 refusals=busy,
                 streams=True,
-                headers={"Last-Event-ID": "Go on behind this event."},
+                headers={"Last-Event-ID": "Continue after this event."},
             ),
             Operation(
                 "GET",
                 f"{run}/transcripts",
-                "Transcripts, page by page.",
+                "List transcripts.",
                 self.list_transcripts,
                 schemas.TranscriptPage,
                 query=schemas.TranscriptsQuery,
@@ -251,14 +251,14 @@ class Api:
             Operation(
                 "GET",
                 f"{run}/transcripts/{{number}}",
-                "One conversation's transcript.",
+                "Get one conversation's transcript.",
                 self.get_transcript,
                 schemas.TranscriptRecord,
                 query=schemas.TranscriptQuery,
                 refusals=busy,
             ),
             Operation(
-                "GET", f"{run}/report", "The report so far.", self.get_report, schemas.ReportRecord, refusals=busy
+                "GET", f"{run}/report", "Get the report so far.", self.get_report, schemas.ReportRecord, refusals=busy
             ),
         ]
 

@@ -72,13 +72,13 @@ class RequestChecker:
             if name in roles:
                 raise Problem(422, f"{field}: is a role; name its models under models.{name}", field=field)
             if name == "python_tools":
-                raise Problem(403, f"{field}: is code, and a client may name none", field=field)
+                raise Problem(403, f"{field}: clients may not name Python code", field=field)
         kinds = {*KINDS, *load_entry_points(ENTRY_POINT_GROUP)}
         budget = _MOST_CHARACTERS
         for count, (field, text) in enumerate(_iterate_texts(settings, "settings"), 1):
             budget -= len(text)
             if count > _MOST_TEXTS or budget < 0:
-                limit = f"{_MOST_TEXTS:,} texts of {_MOST_CHARACTERS:,} characters together"
+                limit = f"{_MOST_TEXTS:,} texts with {_MOST_CHARACTERS:,} characters in total"
                 raise Problem(422, f"settings: expected at most {limit}", field="settings")
             if text.partition(":")[0] in kinds:
                 self._model(text, field)
@@ -93,13 +93,13 @@ class RequestChecker:
         served = ", ".join(self._served) or "none"
         try:
             if "\0" in text:
-                raise ConfigurationError("the name of no model: it holds the character NUL")
+                raise ConfigurationError("not a model name: it contains a NUL character")
             permissions().check_model(text)
             spec = ModelSpec.parse(text)
         except NotPermitted as error:
-            raise Problem(403, f"{field}: {error}; served here: {served}", field=field) from None
+            raise Problem(403, f"{field}: {error}; served models: {served}", field=field) from None
         except ConfigurationError as error:
-            raise Problem(409, f"{field}: {error}; served here: {served}") from None
+            raise Problem(409, f"{field}: {error}; served models: {served}") from None
         if spec.kind == "replay":
             _check_path(spec.where, field)
         for value in spec.options.values():
@@ -289,7 +289,7 @@ class HostedRun:
         except VivaError as error:
             self._state, self._error = "failed", str(error)
         except Exception as error:
-            _log.exception("run %s ended by a fault", self.id)
+            _log.exception("run %s failed with an internal error", self.id)
             self._state, self._error = "failed", f"{type(error).__name__}: {error}"
         finally:
             self.events.close()
@@ -322,7 +322,7 @@ class RunHost:
         try:
             folder.mkdir(parents=True, exist_ok=True)
         except OSError as error:
-            raise ConfigurationError(f"--runs {folder}: cannot make the folder: {error.strerror}") from None
+            raise ConfigurationError(f"--runs {folder}: cannot create the folder: {error.strerror}") from None
         self.folder = folder.resolve()
         self._allowed = RequestChecker(served)
         self._hosted: OrderedDict[str, HostedRun] = OrderedDict()
@@ -343,7 +343,7 @@ class RunHost:
         """Open the folder of a run."""
         path = self._path(id_)
         if path is None:
-            raise Problem(404, f"no run {id_[:120]!r} here")
+            raise Problem(404, f"no run {id_[:120]!r} on this server")
         try:
             return RunFolder.open(path)
         except ConfigurationError as error:
@@ -355,7 +355,7 @@ class RunHost:
         if request.scenario not in load_entry_points(GROUP):
             raise Problem(
                 409,
-                f"scenario: no scenario {request.scenario!r} here; known: {', '.join(load_entry_points(GROUP))}",
+                f"scenario: unknown scenario {request.scenario!r}; known: {', '.join(load_entry_points(GROUP))}",
                 field="scenario",
             )
         path = self._free_path(request)
@@ -372,9 +372,9 @@ class RunHost:
             )
             return launch.prepare()
         except NotPermitted as error:
-            raise Problem(403, f"the run cannot begin: {error}") from None
+            raise Problem(403, f"cannot start the run: {error}") from None
         except (VivaError, *_BAD_NAME_ERRORS) as error:
-            raise Problem(409, f"the run cannot begin: {error}") from None
+            raise Problem(409, f"cannot start the run: {error}") from None
 
     async def resume(self, id_: str, *, retry_failed: bool) -> HostedRun:
         """Resume a run that is not running.
@@ -386,23 +386,23 @@ class RunHost:
         self.open(id_)
         hosted = self._hosted.get(id_)
         if hosted is not None and hosted.under_way:
-            raise Problem(409, f"run {id_} is under way")
+            raise Problem(409, f"run {id_} is already running")
         if is_locked_elsewhere(self.folder / id_):
-            raise Problem(409, f"run {id_} is carried by another process")
+            raise Problem(409, f"run {id_} is running in another process")
         with self._reserved(id_):
             try:
                 launch = await asyncio.to_thread(resumed_run, self.folder / id_, retry_failed=retry_failed)
             except NotPermitted as error:
-                raise Problem(403, f"run {id_} cannot go on: {error}") from None
+                raise Problem(403, f"cannot resume run {id_}: {error}") from None
             except (VivaError, *_BAD_NAME_ERRORS) as error:
-                raise Problem(409, f"run {id_} cannot go on: {error}") from None
+                raise Problem(409, f"cannot resume run {id_}: {error}") from None
             return self._host(launch)
 
     @contextmanager
     def _reserved(self, id_: str) -> Iterator[None]:
         """Reserve an id while its run is being prepared concurrently."""
         if id_ in self._making:
-            raise Problem(409, f"a run '{id_}' is about to begin; ask again", field="id")
+            raise Problem(409, f"a run '{id_}' is about to start; try again", field="id")
         ready = self._making[id_] = asyncio.Event()
         try:
             yield
@@ -415,7 +415,7 @@ class RunHost:
         self.open(id_)
         hosted = self._hosted.get(id_)
         if hosted is None or not hosted.under_way:
-            raise Problem(409, f"run {id_} is not under way here")
+            raise Problem(409, f"run {id_} is not running on this server")
         await hosted.stop()
         return hosted.record()
 
@@ -469,7 +469,7 @@ class RunHost:
             return fresh_folder(request.scenario, self.folder, self._making)
         path = self.folder / request.id
         if os.path.lexists(path):
-            raise Problem(409, f"a run '{path.name}' is here already; give another id, or resume that one", field="id")
+            raise Problem(409, f"run '{path.name}' already exists; use another id, or resume that run", field="id")
         return path
 
     def _refuse_while_closing(self) -> None:

@@ -33,21 +33,21 @@ class RunsQuery(NoQuery):
     """Selection of runs to list."""
 
     after: str = Field(default="", max_length=100, description="List runs whose ids come after this one.")
-    limit: int = Field(default=100, ge=1, le=1000, description="At most so many.")
+    limit: int = Field(default=100, ge=1, le=1000, description="Maximum number of runs.")
 
 
 class TranscriptsQuery(NoQuery):
     """Selection of transcripts."""
 
-    after: int = Field(default=-1, ge=-1, lt=2**63, description="Those of conversations with larger numbers than this.")
-    limit: int = Field(default=20, ge=1, le=200, description="At most so many.")
-    prompts: bool = Field(default=False, description="With what each model was sent for each answer.")
+    after: int = Field(default=-1, ge=-1, lt=2**63, description="List conversations with numbers above this one.")
+    limit: int = Field(default=20, ge=1, le=200, description="Maximum number of transcripts.")
+    prompts: bool = Field(default=False, description="Include the prompt of each answer.")
 
 
 class TranscriptQuery(NoQuery):
     """Format of a transcript."""
 
-    prompts: bool = Field(default=True, description="With what each model was sent for each answer.")
+    prompts: bool = Field(default=True, description="Include the prompt of each answer.")
 
 
 class RunRequest(_Strict):
@@ -56,25 +56,25 @@ class RunRequest(_Strict):
     scenario: str = Field(max_length=100, description="The name of a registered scenario (see /scenarios).")
     models: dict[Name, Name | Annotated[list[Name], Field(fail_fast=True, max_length=200)]] = Field(
         max_length=100,
-        description="By role a model, or several for the role whose models are compared: a name under which this "
-        "server serves one, or kind:where#name?option=value.",
+        description="Model by role; a list for the role whose models are compared. A model is the name of one that "
+        "this server serves, or kind:where#name?option=value.",
     )
     settings: dict[Name, JsonValue] = Field(
         default={}, max_length=500, description="The scenario's other settings, by name."
     )
     tasks: Annotated[list[JsonValue], Field(fail_fast=True, max_length=20_000)] | None = Field(
-        default=None, description="What the conversations are about, for scenarios that take tasks directly."
+        default=None, description="Tasks of the conversations, for scenarios that accept tasks directly."
     )
-    seed: WholeNumber = Field(
-        default=7, ge=-(2**63), lt=2**63, description="Every random choice of the run derives from it."
+    seed: WholeNumber = Field(default=7, ge=-(2**63), lt=2**63, description="Seed of all random choices of the run.")
+    id: str | None = Field(
+        default=None, pattern=RUN_ID, description="The run's id; made from scenario and time if absent."
     )
-    id: str | None = Field(default=None, pattern=RUN_ID, description="The run's id; from scenario and time if absent.")
 
 
 class ResumeRequest(_Strict):
     """How to resume a run."""
 
-    retry_failed: bool = Field(default=False, description="Hold failed conversations once more.")
+    retry_failed: bool = Field(default=False, description="Repeat failed conversations.")
 
 
 class StopRequest(_Strict):
@@ -87,14 +87,14 @@ class RunSummary(BaseModel):
     id: str
     scenario: str
     seed: int
-    hosted: bool = Field(description="Whether this server carries it now.")
+    hosted: bool = Field(description="True if this server is running it now.")
 
 
 class RunList(BaseModel):
     """Runs in the order of their ids."""
 
     runs: list[RunSummary]
-    next: str | None = Field(description="``after`` for the next page; null on the last one.")
+    next: str | None = Field(description="`after` for the next page; null on the last one.")
 
 
 class RunRecord(RunSummary):
@@ -105,15 +105,15 @@ class RunRecord(RunSummary):
     """
 
     state: State
-    models: dict[str, Any] = Field(description="By role the model, or models by label.")
-    total: int | None = Field(description="Conversations to be held; null where that is not known.")
-    finished: int = Field(description="Conversations that have ended without an error.")
+    models: dict[str, Any] = Field(description="Model by role, or models by label for the compared role.")
+    total: int | None = Field(description="Number of conversations in the run; null if unknown.")
+    finished: int = Field(description="Conversations that ended without an error.")
     failed: int
     in_flight: int
-    calls: int = Field(description="Model calls that this server has made for it; so for tokens and cost.")
+    calls: int = Field(description="Model calls that this server has made for the run; `tokens` and `cost` are theirs.")
     tokens: int
     cost: float
-    error: str | None = Field(description="What ended a failed run.")
+    error: str | None = Field(description="The error that ended a failed run.")
 
 
 class SpeechRecord(BaseModel):
@@ -121,8 +121,8 @@ class SpeechRecord(BaseModel):
 
     party: str
     text: str
-    prompt: Any = Field(default=None, description="What the model was sent for it, where asked for and known.")
-    branch: str = Field(default="", description="Path of the branch that it belongs to, if any.")
+    prompt: Any = Field(default=None, description="The prompt of this entry, if requested and known.")
+    branch: str = Field(default="", description="Path of its branch, if any.")
 
 
 class TranscriptRecord(BaseModel):
@@ -132,22 +132,22 @@ class TranscriptRecord(BaseModel):
     key: str
     state: Literal["finished", "failed", "unfinished"]
     speeches: list[SpeechRecord]
-    result: Any = Field(description="What the scenario recorded, or the error of a failed conversation.")
-    problem: str | None = Field(description="Why some prompts are not known.")
+    result: Any = Field(description="The recorded result, or the error of a failed conversation.")
+    problem: str | None = Field(description="Why some prompts are unknown.")
 
 
 class TranscriptPage(BaseModel):
     """Transcripts in the order of the run."""
 
     transcripts: list[TranscriptRecord]
-    next: int | None = Field(description="``after`` for the next page; null on the last one.")
+    next: int | None = Field(description="`after` for the next page; null on the last one.")
 
 
 class RoleRecord(BaseModel):
     """A role that models play."""
 
     name: str
-    many: bool = Field(description="Whether several models are compared in it.")
+    many: bool = Field(description="True if several models are compared in this role.")
 
 
 class ScenarioRecord(BaseModel):
@@ -156,7 +156,7 @@ class ScenarioRecord(BaseModel):
     name: str
     summary: str
     roles: list[RoleRecord]
-    settings: dict[str, Any] = Field(description="The JSON schema of its settings, roles among them.")
+    settings: dict[str, Any] = Field(description="JSON schema of its settings, including roles.")
 
 
 class ScenarioList(BaseModel):
@@ -172,7 +172,7 @@ class EventRecord(BaseModel):
     """
 
     event: str = Field(description="The kind of event.")
-    id: str = Field(default="", description="What Last-Event-ID names to go on behind it.")
+    id: str = Field(default="", description="Value of Last-Event-ID to continue after this event.")
     data: str = Field(description="The event as JSON.")
 
 

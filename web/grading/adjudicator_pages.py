@@ -108,7 +108,7 @@ class AdjudicatorPages:
         if not reason:
             raise Refusal(400, "No reason", "A decision needs a reason; go back and write one.")
         if len(reason) > MAX_COMMENT:
-            raise Refusal(413, "Too long", f"A reason has {MAX_COMMENT:,} characters at most.")
+            raise Refusal(413, "Too long", f"A reason can have at most {MAX_COMMENT:,} characters.")
 
         def decide(store: GradeStore, grader: Grader) -> DisputedAnswer | None:
             case = read_dispute(store, grader, number, position)

@@ -96,7 +96,7 @@ class AdminPages:
         if not name or len(name) > _MAX_NAME:
             raise Refusal(400, "No name", f"A grader needs a name of at most {_MAX_NAME} characters.")
         if role not in get_args(GraderRole):
-            raise Refusal(400, "No role", "A grader is a grader, an adjudicator or an admin.")
+            raise Refusal(400, "No role", "The role must be grader, adjudicator or admin.")
         token, digest = new_token()
 
         def add(store: GradeStore, admin: Grader) -> None:
@@ -117,14 +117,14 @@ class AdminPages:
         def manage(store: GradeStore, admin: Grader) -> str:
             grader = next((record for record in store.graders() if record.number == number), None)
             if grader is None:
-                raise Refusal(404, "No such grader", "There is no grader of this number.")
+                raise Refusal(404, "No such grader", "There is no grader with this number.")
             if action == "link":
                 expires = parse_expiry(str(fields.get("expires", "never")), store.clock())
                 store.set_token(number, digest, expires)
                 store.log(admin.name, f"grader {number}: new link")
             elif action in _STATES:
                 if number == admin.number and action != "resume":
-                    raise Refusal(400, "Yourself", "Nobody can pause or retire themselves; another admin can.")
+                    raise Refusal(400, "Yourself", "You cannot pause or retire yourself; ask another admin.")
                 store.set_state(number, _STATES[action], admin.name)
             else:
                 raise Refusal(400, "Unknown", "Graders can be paused, resumed and retired, and get new links.")

@@ -165,7 +165,7 @@ def read_question_view(store: GradeStore, grader: Grader, number: int) -> Questi
     numbers = [seat.question for seat in assignments_of(store, grader)]
     if number not in numbers:
         raise Refusal(
-            404, "Not one of yours", "This question is not one of yours, or counts no more.", code="not-yours"
+            404, "Not assigned to you", "This question is not assigned to you, or no longer counts.", code="not-yours"
         )
     index = numbers.index(number)
     question = store.question(number)

@@ -158,7 +158,7 @@ def read_json(data: bytes) -> tuple[str, list[Submission]]:
             raise ValueError
         return str(body["form"]), items
     except (orjson.JSONDecodeError, KeyError, TypeError, ValueError, AttributeError):
-        raise Refusal(400, "Not a grade", "What was sent is no list of grades.", code="form") from None
+        raise Refusal(400, "Not a grade", "This is no valid list of grades.", code="form") from None
 
 
 def _parse_submission(item: Mapping[str, Any]) -> Submission:
@@ -185,7 +185,7 @@ def read_form(fields: Mapping[str, Any], question: int) -> list[Submission]:
     """
     name = str(fields.get("name", ""))
     if not 0 < len(name) <= _MAX_NAME - 10:
-        raise Refusal(400, "Not a grade", "What was sent is no grade.", code="form")
+        raise Refusal(400, "Not a grade", "The form has no valid grade.", code="form")
     submissions = []
     for field in fields:
         kind, _, position = field.partition("-")
@@ -197,11 +197,11 @@ def read_form(fields: Mapping[str, Any], question: int) -> list[Submission]:
         ):
             continue
         if len(comment) > MAX_COMMENT:
-            raise Refusal(413, "Too long", f"A comment has {MAX_COMMENT:,} characters at most.", code="too-long")
+            raise Refusal(413, "Too long", f"A comment can have at most {MAX_COMMENT:,} characters.", code="too-long")
         try:
             number = float(value) if value else None
         except ValueError:
-            raise Refusal(400, "Not a grade", "What was sent is no grade.", code="form") from None
+            raise Refusal(400, "Not a grade", "The form has no valid grade.", code="form") from None
         submissions.append(
             Submission(f"{name}.{position}", question, int(position), number, comment, str(fields.get("seal", "")))
         )
@@ -226,7 +226,7 @@ def record_submission(store: GradeStore, sessions: Sessions, grader: Grader, sub
         "select 1 from seats where question = ? and grader = ?", (submission.question, grader.number)
     ).fetchone()
     if row is None or not (has_seat or sessions.unsealed(submission.seal) == f"{grader.number} {submission.question}"):
-        raise Refusal(403, "Not yours", "This question is not one of yours.", code="not-yours")
+        raise Refusal(403, "Not assigned to you", "This question is not assigned to you.", code="not-yours")
     if not has_seat:
         reopen_assignment(store, grader, submission.question)
     try:
@@ -234,7 +234,7 @@ def record_submission(store: GradeStore, sessions: Sessions, grader: Grader, sub
             grader.number, row[0], submission.value, submission.comment, submission=f"{grader.number} {submission.name}"
         )
     except ConfigurationError as error:
-        raise Refusal(400, "Not a grade", f"This cannot be a grade: {error}.", code="value") from None
+        raise Refusal(400, "Not a grade", f"Not a valid grade: {error}.", code="value") from None
     record_finished(store, grader, submission.question)
 
 

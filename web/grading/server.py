@@ -51,7 +51,7 @@ class LinkPages:
         ]
 
     async def _root(self, request: web.Request) -> web.Response:
-        raise Refusal(200, self._site.title, "Everybody who grades here has a link of their own. Please open yours.")
+        raise Refusal(200, self._site.title, "Every grader has a personal link. Please open yours.")
 
     async def _look(self, request: web.Request) -> web.Response:
         opened = await self._opened_link(request)
@@ -73,7 +73,7 @@ class LinkPages:
             opened = store.by_token(link)
             if opened is None:
                 raise Refusal(
-                    404, "This link opens nothing", "It may have been replaced by a newer one, or be incomplete: copy "
+                    404, "This link does not work", "It may have been replaced by a newer one, or be incomplete: copy "
                     "the whole of it, or ask for a new one.",
                 )  # fmt: skip
             grader, expires = opened
@@ -147,7 +147,7 @@ def serving_lock(folder: Path) -> Iterator[None]:
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            raise ConfigurationError(f"{folder}: another process serves this folder; end that one first") from None
+            raise ConfigurationError(f"{folder}: another process is serving this folder; stop it first") from None
         yield
     finally:
         os.close(descriptor)

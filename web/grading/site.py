@@ -128,7 +128,7 @@ class StoreWorker:
 def _write_refusal(error: sqlite3.Error) -> Refusal:
     _log.error("the grading folder cannot be used: %s", error)
     return Refusal(
-        503, "Not saved", "The server cannot write the grades at the moment; please try again soon.", code="unwritable"
+        503, "Not saved", "The server cannot save grades at the moment; please try again soon.", code="unwritable"
     )
 
 
@@ -183,7 +183,7 @@ Form = MultiDictProxy[Any]
 TEMPLATES = Path(__file__).with_name("templates")
 ALL_ROLES: tuple[GraderRole, ...] = ("grader", "adjudicator", "admin")
 _SEEN_KEY = "seen"  # meta: questions for which a holder has seen the grades of others
-_REOPEN_HINT = "Please open your own link once more."
+_REOPEN_HINT = "Please open your link again."
 
 
 class Site:
@@ -233,7 +233,12 @@ class Site:
             Refusal: The token does not belong to the request's session.
         """
         if not self.sessions.is_of_form(self.session(request), token):
-            raise Refusal(403, "An old page", "This page is of an earlier visit; reload it and try again.", code="form")
+            raise Refusal(
+                403,
+                "Page out of date",
+                "This page belongs to an earlier session; reload it and try again.",
+                code="form",
+            )
 
     def page(self, request: web.Request, template: str, /, *, status: int = 200, **values: Any) -> web.Response:
         """Render a template as a page for the sender of the request."""
@@ -258,14 +263,16 @@ def require_grader(store: GradeStore, session: Session, roles: Collection[Grader
     """
     record = store.by_token(session.link)
     if record is None or str(record[0].number) != session.holder:
-        raise Refusal(403, "A newer link", "Your link was replaced by a newer one; open that one.", code="replaced")
+        raise Refusal(
+            403, "Link replaced", "Your link was replaced by a newer one; please open that one.", code="replaced"
+        )
     grader, expires = record
     check_link(store, grader, expires)
     if grader.role not in roles:
-        raise Refusal(403, "Not for you", "This page is for others.", code="role")
+        raise Refusal(403, "Not for you", "Your role has no access to this page.", code="role")
     if grader.state == "paused" and not paused:
         raise Refusal(
-            403, "Paused", "You are paused at the moment. What you graded is kept, and your questions wait for you.",
+            403, "Paused", "You are paused at the moment. Your grades are saved, and your questions are kept for you.",
             code="paused",
         )  # fmt: skip
     return grader
@@ -279,12 +286,12 @@ def check_link(store: GradeStore, grader: Grader, expires: float | None) -> None
     """
     if expires is not None and store.clock() >= expires:
         raise Refusal(
-            410, "An expired link", "This link has expired. What you graded is kept; ask for a new link.",
+            410, "Link expired", "This link has expired. Your grades are saved; please ask for a new link.",
             code="expired",
         )  # fmt: skip
     if grader.state == "retired":
         raise Refusal(
-            403, "No longer a grader", "Your part in this grading has ended. What you graded is kept. Thank you!",
+            403, "No longer a grader", "Your part in this grading has ended. Your grades are saved. Thank you!",
             code="retired",
         )  # fmt: skip
 

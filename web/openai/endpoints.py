@@ -248,7 +248,7 @@ class _Stream:
 
         def restart() -> None:
             if pieces:
-                raise Unavailable("the answer broke off after its beginning was sent", model=self._question.model.name)
+                raise Unavailable("the answer failed after its first part was sent", model=self._question.model.name)
 
         choice.request.on_text = AnswerStream(say).feed if self._chat else say
         choice.request.on_restart = restart

@@ -90,7 +90,7 @@ def _text_of_part(part: Any) -> str:
         text = ""
     if not text and fields.get("text") != "":
         kind = fields.get("type")
-        raise ValueError(f"only text is taken, found a part of type {kind!r:.40}")
+        raise ValueError(f"only text is supported, found a part of type {kind!r:.40}")
     return text
 
 
@@ -194,7 +194,9 @@ class TextForm(SamplingForm):
         super().refuse_unknown()
         if self.echo:
             raise Problem(
-                400, "echo is not supported: texts are not read here; name the file itself (llama:FILE)", field="echo"
+                400,
+                "echo is not supported: this server does not score texts; use the model file itself (llama:FILE)",
+                field="echo",
             )
         if self.suffix:
             raise Problem(400, "suffix is not supported", field="suffix")
@@ -295,7 +297,7 @@ def text_request(form: TextForm, model: ServedModel) -> CompletionRequest:
     """
     form.refuse_unknown()
     if not model.backend.continues_text:
-        raise Problem(400, f"{model.name} continues no plain text; use /v1/chat/completions", field="model")
+        raise Problem(400, f"{model.name} does not support plain completions; use /v1/chat/completions", field="model")
     prompts = [form.prompt] if isinstance(form.prompt, str) else form.prompt
     if not prompts:
         raise Problem(400, "prompt: the list is empty", field="prompt")
@@ -303,7 +305,7 @@ def text_request(form: TextForm, model: ServedModel) -> CompletionRequest:
     choices: list[Choice] = []
     count = len(prompts) * (form.n or 1)
     if count > MOST_CHOICES:
-        raise Problem(400, f"n: expected at most {MOST_CHOICES} choices of all prompts, found {count:,}", field="n")
+        raise Problem(400, f"n: expected at most {MOST_CHOICES} choices over all prompts, found {count:,}", field="n")
     for prompt in prompts:
         prompt_digest = hashlib.blake2b(
             prompt.encode("utf-8", "surrogatepass")
@@ -408,13 +410,15 @@ def _messages(chat: Sequence[ChatMessage]) -> list[Message]:
             ToolCall(call.id, call.function.name, call.function.arguments) for call in message.tool_calls or ()
         )
         if calls and message.role != "assistant":
-            raise Problem(400, f"messages.{index}.tool_calls: only the assistant calls", field=f"messages.{index}")
+            raise Problem(
+                400, f"messages.{index}.tool_calls: only assistant messages can have calls", field=f"messages.{index}"
+            )
         names |= {call.id: call.name for call in calls}
         if message.role == "tool":
             id_ = message.tool_call_id
             if not id_:
                 field = f"messages.{index}.tool_call_id"
-                raise Problem(400, f"{field} is missing: which call does it answer?", field=field)
+                raise Problem(400, f"{field} is missing: name the call that this message answers", field=field)
             messages.append(Message("tool", message.text, call_id=id_, name=message.name or names.get(id_, "")))
         else:
             party = "system" if message.role == "developer" else message.role

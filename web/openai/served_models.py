@@ -104,9 +104,11 @@ class ServedModels:
         """Return the model of this name."""
         model = self._models.get(name)
         if model is None:
-            labels = ", ".join(self._models) or "none; start it with --model"
+            labels = ", ".join(self._models) or "none; start the server with --model"
             label = name[:100]
-            raise Problem(404, f"no model '{label}' here; served: {labels}", field="model", code="model_not_found")
+            raise Problem(
+                404, f"model '{label}' is not served; served models: {labels}", field="model", code="model_not_found"
+            )
         return model
 
     @property
@@ -123,7 +125,7 @@ def served_names(texts: Iterable[str]) -> dict[str, str]:
         plain = spec.take("label") is None and not spec.fragment and "/" in spec.where and spec.kind != "openai"
         name = Path(spec.where).stem if plain else spec.label
         if name in names:
-            raise ConfigurationError(f"--model '{text}': '{name}' is served already; add ?label=NAME")
+            raise ConfigurationError(f"--model '{text}': '{name}' is already served; add ?label=NAME")
         names[name] = text
     return names
 

@@ -97,7 +97,7 @@ def write_page(page: Page, file: Path) -> None:
     try:
         write_atomically(file, page_html(page).encode("utf-8", "replace"))
     except OSError as error:
-        raise ConfigurationError(f"{file}: the page cannot be written: {error.strerror}; name another file") from None
+        raise ConfigurationError(f"{file}: cannot write the page: {error.strerror}; choose another file") from None
 
 
 def page_html(page: Page) -> str:

@@ -162,7 +162,7 @@ def read_answer(
         arguments, errors = calls[number].form.read(fields)
         return "", [] if errors else [(calls[number].name, arguments)], errors
     if question.required and calls:
-        return "", [], {"way": "a function must be called here"}
+        return "", [], {"way": "please call one of the functions"}
     if question.schema is not None:
         text, errors = SchemaForm(question.schema).read(fields)
         return text, [], errors

@@ -294,13 +294,13 @@ def _schema_errors(schema: Schema, value: Any) -> list[tuple[tuple[str, ...], st
     try:
         errors = find_schema_violations(schema, value)
     except ConfigurationError:
-        return [((), "the schema itself cannot be used; please tell whoever runs this")]
+        return [((), "the schema itself is invalid; please tell the person who started the run")]
     return [(tuple(map(str, error.path)), _error_sentence(error)) for error in errors]
 
 
 def _error_sentence(error: Any) -> str:
     message = str(error.message)
-    return message if len(message) <= 200 else f"breaks the rule '{error.validator}'"
+    return message if len(message) <= 200 else f"violates the rule '{error.validator}'"
 
 
 def _set_at_path(answer: dict[str, Any], path: tuple[str, ...], value: Any) -> None:

@@ -48,7 +48,7 @@ class RoomAccess:
             Refusal: The token is not the one of this room.
         """
         if not hmac.compare_digest(hash_token(token).encode(), self._link.encode()):
-            raise Refusal(403, "This link opens nothing", "Please ask for the link of the room once more.", code="link")
+            raise Refusal(403, "This link does not work", "Please ask for the room's link again.", code="link")
 
     def start(self, response: web.StreamResponse, name: str) -> None:
         """Give the browser a session of this room under this name."""
@@ -67,7 +67,7 @@ class RoomAccess:
             raise Refusal(
                 403,
                 "Please open your link",
-                "These pages are for people who have the room's link. What you have written is kept in this browser.",
+                "These pages are for people who have the room's link. Your text is kept in this browser.",
                 code="session",
             )
         return session
@@ -84,7 +84,7 @@ class RoomAccess:
         """
         if not self._sessions.is_of_form(session, seal):
             raise Refusal(
-                403, "Please try again", "The page was older than your session. Send it once more.", code="form"
+                403, "Please try again", "The page was older than your session. Please send it again.", code="form"
             )
 
 
@@ -210,7 +210,7 @@ class RoomsApplication:
         room.entry.require_form(session, form.get("token"))
         submission = form.get("submission", "")
         if not _SUBMISSION_ID.fullmatch(submission):
-            raise Refusal(400, "Not a form of this page", "Please load the page again; what you wrote is kept.")
+            raise Refusal(400, "Not a form of this page", "Please reload the page; your text is kept.")
         name = request.match_info["name"]
         receipt, errors = await self._in_thread(
             lambda: _submit_answer(room.pages.room, name, submission, form, session.holder)
@@ -250,7 +250,7 @@ def _submit_answer(
 
 
 def _no_such_question() -> Refusal:
-    return Refusal(404, "Not here", "There is no such question in this room.", code="missing")
+    return Refusal(404, "Not found", "There is no such question in this room.", code="missing")
 
 
 def _unique_name(folder: Path, names: Iterable[str]) -> str:
@@ -266,7 +266,7 @@ def _unique_name(folder: Path, names: Iterable[str]) -> str:
 
 async def _read_form(request: web.Request) -> dict[str, str]:
     if request.content_type != FORM:
-        raise Refusal(415, "Not a form", "A form is expected.")
+        raise Refusal(415, "Not a form", "Please send a form.")
     return {name: value for name, value in (await read_form(request)).items() if isinstance(value, str)}
 
 

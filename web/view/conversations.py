@@ -161,7 +161,7 @@ def _render(folder: RunFolder, recorded: RecordedConversation) -> tuple[Rendered
     try:
         return scenario_of_manifest(folder.manifest).render_conversation(recorded), None
     except Exception as error:  # the scenario is not installed, or its records had another form
-        return render_plain(recorded, ()), f"its scenario cannot show it: {type(error).__name__}: {error}"
+        return render_plain(recorded, ()), f"its scenario cannot display it: {type(error).__name__}: {error}"
 
 
 def page_turns(rendered: RenderedConversation) -> PageConversation:

@@ -55,7 +55,7 @@ def _write(pages: Pages, reader: IndexReader, root: Path, out: Path) -> int:
     (assets / "view.css").write_text(pages.style(), encoding="utf-8")
     answer = study_answer(study_folders(root), out / "report.html")
     if answer.problem:
-        _write_file(out / "report.html", pages.problem("The report cannot be made", answer.problem))
+        _write_file(out / "report.html", pages.problem("Cannot create the report", answer.problem))
     _write_file(out / "index.html", pages.overview(PageContext(answer)))
     _write_file(out / "conversations.html", pages.conversations(Filter()))
     _write_file(out / "compare.html", pages.comparing())
@@ -103,8 +103,10 @@ def _write_file(file: Path, html: str) -> None:
 
 def _check_out(root: Path, out: Path) -> None:
     if out.exists() and not out.is_dir():
-        raise ConfigurationError(f"--export {out}: not a folder; name another place")
+        raise ConfigurationError(f"--export {out}: not a folder; choose another folder")
     if out.exists() and not (out / _MARK_FILE).exists() and any(out.iterdir()):
-        raise ConfigurationError(f"--export {out}: holds something else than an earlier export; name another folder")
+        raise ConfigurationError(
+            f"--export {out}: contains something other than an earlier export; choose another folder"
+        )
     if (out / "manifest.json").exists() or out.resolve() == root.resolve():
-        raise ConfigurationError(f"--export {out}: a run lies there; name another folder")
+        raise ConfigurationError(f"--export {out}: the folder of a run; choose another folder")

@@ -155,7 +155,7 @@ class AnswerUpdater:
         if process.returncode == 0:
             return StudyAnswer(**orjson.loads(out))
         lines = err.decode("utf-8", "replace").strip().splitlines()
-        return StudyAnswer(problem=f"the report cannot be made: {lines[-1] if lines else process.returncode}")
+        return StudyAnswer(problem=f"cannot create the report: {lines[-1] if lines else process.returncode}")
 
 
 def main(arguments: list[str]) -> None:

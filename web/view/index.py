@@ -496,7 +496,7 @@ class Indexer:
             if judge is not None and isinstance(manifest["models"].get(judge.name), str):
                 facts["judge"] = next(iter(model_labels([manifest["models"][judge.name]])))
         except Exception as error:  # the scenario is not installed, or another version recorded the run
-            facts["problem"] = f"its scenario cannot be used here: {error}"[:300]
+            facts["problem"] = f"its scenario is not available: {error}"[:300]
         row = writer.run(name, run_identity(manifest, folder.journal), facts | {"planned": planned})
         return _FollowedRun(folder, row, labels, summary, planned)
 
@@ -599,7 +599,7 @@ class Indexer:
         try:
             return run.summary(result)
         except Exception:  # another version recorded the result in another form
-            return ResultSummary(end="of another version")
+            return ResultSummary(end="from another version")
 
     def _finish_run(self, writer: IndexWriter, run: _FollowedRun) -> None:
         """Update a run whose journal has not changed: it may have ended."""

@@ -253,7 +253,7 @@ class Pages:
     def _listed(self, run: str, number: int) -> ListedConversation:
         conversation = self.reader.conversation(run, number)
         if conversation is None:
-            raise Refusal(404, "Not here", f"no conversation {number} in the run '{run}'")
+            raise Refusal(404, "Not found", f"no conversation {number} in the run '{run}'")
         return conversation
 
     def _path(self, run: str) -> Path:
@@ -261,7 +261,7 @@ class Pages:
         if run not in self._paths:
             self._paths = dict(find_runs(self._root))
         if run not in self._paths:
-            raise Refusal(404, "Not here", f"the run '{run}' is not there any more")
+            raise Refusal(404, "Not found", f"the run '{run}' no longer exists")
         return self._paths[run]
 
     def _render(self, template: str, depth: int, **values: Any) -> str:

@@ -19,12 +19,12 @@ PAGE_SIZE = 50  # conversations on one page
 _LONGEST_FIELD = 300  # characters of one value
 STATES = {"finished": 1, "failed": 2, "open": 0}
 SORTS = {
-    "": ("in order", "c.run, c.number"),
+    "": ("run order", "c.run, c.number"),
     "low": ("lowest score", "{score} is null, {score}, c.id"),
     "high": ("highest score", "{score} desc, c.id"),
     "latest": ("latest first", "c.at desc, c.id desc"),
     "tokens": ("most tokens", "c.prompt_tokens + c.completion_tokens desc, c.id"),
-    "slow": ("most seconds", "c.seconds desc, c.id"),
+    "slow": ("slowest", "c.seconds desc, c.id"),
     "retries": ("most retries", "c.retries desc, c.id"),
 }
 

@@ -51,10 +51,10 @@ def check_root(root: Path) -> None:
     """Check that the folder contains runs."""
     if not root.is_dir():
         raise ConfigurationError(
-            f"{root}: no such folder; name the folder of a run, of a sweep, or one that holds some"
+            f"{root}: no such folder; give the folder of a run or sweep, or one that contains some"
         )
     if not is_sweep(root) and next(find_runs(root), None) is None:
-        raise ConfigurationError(f"{root}: no run in it (a run's folder holds manifest.json); name another folder")
+        raise ConfigurationError(f"{root}: no run in this folder (a run has a manifest.json); give another folder")
 
 
 def is_running(folder: Path) -> bool:

@@ -117,7 +117,7 @@ class LiveUpdates(Broadcast):
         try:
             return "" if self.overview is None else self.overview()
         except Exception:
-            _log.warning("viva view: the overview cannot be made", exc_info=True)
+            _log.warning("viva view: cannot render the overview", exc_info=True)
             return ""
 
     async def serve(self, request: web.Request) -> web.StreamResponse:
@@ -237,7 +237,7 @@ class Viewer:
     async def _report(self, request: web.Request) -> web.StreamResponse:
         problem = await self.answering.report()
         if problem:
-            raise Refusal(500, "The report cannot be made", problem)
+            raise Refusal(500, "Cannot create the report", problem)
         response = html_response(await asyncio.to_thread(self.answering.page.read_text, "utf-8"))
         # The report carries its own policy, stricter than this server's but for its own script and style.
         response.headers["Content-Security-Policy"] = "frame-ancestors 'none'; base-uri 'none'; form-action 'none'"
@@ -300,6 +300,6 @@ def serve(root: Path, server: PageServer, *, index: Path | None = None) -> None:
         await serve_until_signal(site, announce)
 
     def announce(address: str) -> None:
-        print(f"viva view: {address}/  (Ctrl-C ends it)", file=sys.stderr, flush=True)
+        print(f"viva view: {address}/  (stop with Ctrl-C)", file=sys.stderr, flush=True)
 
     asyncio.run(main())

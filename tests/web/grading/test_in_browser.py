@@ -320,7 +320,7 @@ def test_a_page_of_another_site_can_do_nothing(
                       ".catch(() => { window.read = 'not read' }); 0")  # fmt: skip
         assert page.until("window.read") == "not read"
         page.leave("document.querySelector('form').submit()")
-        assert "A page of another site cannot send this form" in _text(page, "main")
+        assert "A page of another site may not send this form" in _text(page, "main")
         framed = browser.open(f"http://{host}:{port}/", 800)
         framed.evaluate(f"document.body.innerHTML = '<iframe src=\"{site.url}/g/1/mine\"></iframe>'; 0")
         framed.until("document.querySelector('iframe').contentDocument === null")

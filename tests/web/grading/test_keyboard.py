@@ -107,7 +107,7 @@ def _grade_without_a_connection(page: Page, server: _Server, draw: random.Random
             page.until("document.querySelector('#saved').textContent === 'Waiting for connection: 7'")
             before = _number(page)
             page.press("ArrowRight")
-            page.until("document.querySelector('#told').textContent.startsWith('The connection is away.')")
+            page.until("document.querySelector('#told').textContent.startsWith('No connection.')")
             server.again()
             page.until(f"document.querySelector('#page').dataset.question !== '{before}'")
         else:

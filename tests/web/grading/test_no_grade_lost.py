@@ -199,7 +199,7 @@ def test_a_form_that_is_sent_again_changes_nothing(site: GradingSite, folder: Pa
 
 
 def test_one_process_serves_a_folder(site: GradingSite, folder: Path, tmp_path: Path) -> None:
-    with pytest.raises(AssertionError, match="another process serves this folder"), grading_site(folder):
+    with pytest.raises(AssertionError, match="another process is serving this folder"), grading_site(folder):
         pass
     with pytest.raises(AssertionError, match="not a grading folder"), grading_site(tmp_path / "none"):
         pass

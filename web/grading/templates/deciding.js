@@ -1,4 +1,4 @@
-// An adjudicator's page: digits choose the grade, then the reason is written; arrows lead to other answers.
+// An adjudicator's page: digits choose the grade and focus the reason; arrows go to other answers.
 "use strict";
 (() => {
   document.documentElement.classList.add("scripted");

@@ -1,10 +1,10 @@
-// A grader's page: keys, grades that are saved as they are given, and questions that follow without loading a page.
+// A grader's page: keys, grades saved immediately, and the next question without a page load.
 "use strict";
 (() => {
   document.documentElement.classList.add("scripted");
   const MOST_UNDO = 200;
-  const COMMENT_PAUSE = 500; // milliseconds without a letter
-  const given = new Map(); // "question/position": the grade and comment as they stand
+  const COMMENT_PAUSE = 500; // milliseconds without typing
+  const given = new Map(); // "question/position": the current grade and comment
   const pages = new Map(); // question: its page, while this one is open
   const followers = new Map(); // question: the one after it
   const newly = new Set(); // questions finished since the server counted
@@ -17,7 +17,7 @@
   const graded = (place) => given.get(keyOf(place)).value !== null;
   const complete = () => answers.length > 0 && answers.every((answer, place) => graded(place));
 
-  // -- what is shown -------------------------------------------------------------------------------------------
+  // -- display -------------------------------------------------------------------------------------------------
 
   function arrive() {
     page = one("#page");
@@ -91,14 +91,14 @@
       away: `Waiting for connection: ${waiting}`,
       refused: waiting ? `Not sent: ${waiting}` : "Saved",
     }[state];
-    if (text) tell(`${text}${waiting ? ` ${waiting} of your grades wait in this browser.` : ""}`);
+    if (text) tell(`${text}${waiting ? ` ${waiting} of your grades are kept in this browser.` : ""}`);
     if (state === "saved") {
       if (counted !== null) { finished = counted; newly.clear(); count(); }
       if (wanted !== null) { const path = wanted; wanted = null; tell(""); go(path); }
     }
   }
 
-  // -- what is given -------------------------------------------------------------------------------------------
+  // -- grades --------------------------------------------------------------------------------------------------
 
   function change(place, after, { remember = true } = {}) {
     const key = keyOf(place);
@@ -164,15 +164,15 @@
     return undefined;
   }
 
-  // -- from question to question -------------------------------------------------------------------------------
+  // -- navigation ----------------------------------------------------------------------------------------------
 
   const following = () => (followers.has(question) ? `q/${followers.get(question)}` : `next?after=${question}`);
 
-  // A page's text and address, from what is at hand or from the server. Throws where the connection is away.
+  // Return a page's text and address, cached or from the server. Throws without a connection.
   async function fetched(path) {
     const number = /^q\/(\d+)$/.exec(path)?.[1];
     if (pages.has(number)) return { text: pages.get(number), url: document.body.dataset.base + path };
-    if (submissions.waiting().length) await submissions.send(); // what comes next depends on what is finished
+    if (submissions.waiting().length) await submissions.send(); // the next question depends on what is finished
     const answer = await fetch(document.body.dataset.base + path, { headers: { Accept: "text/html" }, signal: AbortSignal.timeout(15000) });
     if (answer.status >= 500) throw new Error(String(answer.status));
     const text = await answer.text();
@@ -191,7 +191,7 @@
       got = await fetched(path);
     } catch {
       wanted = path;
-      tell("The connection is away. What you graded is kept here; the question comes when it is back.");
+      tell("No connection. Your grades are kept in this browser; the question loads when the connection is back.");
       submissions.send();
       if (!submissions.waiting().length) setTimeout(() => { if (wanted === path) { wanted = null; go(path); } }, 1000);
       return false;
@@ -210,7 +210,7 @@
     return true;
   }
 
-  // The next question is fetched while this one is graded, so that it is there at once, and without a connection too.
+  // Prefetch the next question, so that it shows at once, even without a connection.
   function lookAhead() {
     if (fetching === question) return;
     const from = question;
@@ -239,7 +239,7 @@
     if (act(event)) event.preventDefault();
   }
 
-  // Whether a key did something.
+  // Return true if a key had an effect.
   function act(event) {
     const digit = /^(?:Digit|Numpad)(\d)$/.exec(event.code)?.[1];
     const grades = all("input[data-key]", answers[current]);
@@ -261,7 +261,7 @@
     }
   }
 
-  // An answer longer than the window is read to its end before the next one comes.
+  // Scroll through an answer taller than the window before going to the next one.
   function scrolled(way) {
     const box = answers[current].getBoundingClientRect();
     const top = one(".top").offsetHeight;
@@ -271,7 +271,7 @@
     return true;
   }
 
-  // -- the beginning -------------------------------------------------------------------------------------------
+  // -- start ---------------------------------------------------------------------------------------------------
 
   function begin() {
     const { store, base, form } = document.body.dataset;

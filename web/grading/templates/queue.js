@@ -1,5 +1,5 @@
-// Grades on their way to the server. Each is in the browser's storage from the moment it is given until the server has
-// said that it is recorded; under its own name, so that being sent twice changes nothing.
+// Queue of unsent grades. Each stays in the browser's storage until the server confirms it, under a unique name, so that
+// sending it twice changes nothing.
 "use strict";
 
 class Submissions {
@@ -9,12 +9,12 @@ class Submissions {
     this.base = base;
     this.form = form;
     this.changed = changed;
-    this.memory = new Map(); // what storage would not take
+    this.memory = new Map(); // for entries that storage rejects
     this.sending = null;
     this.pause = 0;
     this.timer = 0;
     this.count = 0;
-    this.again = false; // something came while the rest was sent
+    this.again = false; // entries arrived while sending
     this.most = 20;
     addEventListener("online", () => this.send());
     addEventListener("beforeunload", (event) => { if (this.memory.size) event.preventDefault(); });
@@ -54,7 +54,7 @@ class Submissions {
     this.changed({ state, waiting: this.waiting().length, text, finished });
   }
 
-  // Send all that waits; done when it is recorded, or cannot be sent now.
+  // Send the queue; resolves when it is recorded or cannot be sent now.
   send() {
     this.again = this.sending !== null;
     this.sending ??= this.sendAll().finally(() => {
@@ -84,7 +84,7 @@ class Submissions {
     }
   }
 
-  // The server's answer; null where it will take nothing, and asking again would not help.
+  // Return the server's answer; null if it refuses for good.
   async post(batch, again = true) {
     const answer = await fetch(`${this.base}grades`, {
       method: "POST",
@@ -114,7 +114,7 @@ class Submissions {
     return null;
   }
 
-  // The link was opened once more, elsewhere: a page of the new session has the token that is taken now.
+  // The link was opened again elsewhere: a page of the new session has the valid token.
   async renew() {
     const answer = await fetch(`${this.base}done`);
     if (!answer.ok) return false;

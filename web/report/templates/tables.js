@@ -1,6 +1,5 @@
 "use strict";
-// Headings of tables become buttons that sort by their column, and tables that are wider than the page say so; without
-// script the tables are as complete.
+// Make table headings sort by their column, and mark tables that are wider than the page. Tables are complete without it.
 for (const table of document.querySelectorAll("table.sortable")) {
   const body = table.tBodies[0];
   if (body.rows.length < 3) continue;

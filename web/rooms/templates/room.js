@@ -1,5 +1,5 @@
 "use strict";
-// News, drafts that outlive a reload and a lost connection, and sending. Without it pages can be read and forms sent.
+// Live updates, drafts that survive a reload or a lost connection, and sending. Pages and forms also work without it.
 const page = document.body.dataset;
 const LOOK = 2000, LOOK_HIDDEN = 10000, LOOK_EAGER = 400, EAGER_FOR = 30000, FIRST_WAIT = 500, LONGEST_WAIT = 8000, PATIENCE = 20000;
 const KEPT_DAYS = 90, PREFIX = "viva-room ";
@@ -19,7 +19,7 @@ async function ask(address, form) {
 
 function connected(yes) { $("#net").hidden = yes; }
 
-// Calls look again and again: less often while nobody sees the page, more often for a while after an answer.
+// Call `look` repeatedly: less often while the page is hidden, more often for a while after an answer.
 let eagerUntil = 0;
 async function watching(look) {
   for (;;) {
@@ -138,7 +138,7 @@ function keepRequest() {
   const save = (sending = false) => {
     try {
       store?.setItem(key, JSON.stringify({ values: values(form), sending, at: Date.now() }));
-    } catch { say("This browser cannot keep a draft.", true); }
+    } catch { say("This browser cannot save drafts.", true); }
   };
   const forget = () => { try { store?.removeItem(key); } catch { /* as above */ } };
 
@@ -167,11 +167,11 @@ function keepRequest() {
     state.now = "answered";
     try { sessionStorage.setItem(key, "sent"); } catch { /* as above */ }
     if (receipt === "late") {
-      tell("Somebody else was faster: the first answer counts. Yours is kept beside it.");
+      tell("Somebody else answered first, and the first answer counts. Yours is stored as well.");
     } else {
       const own = values(form);
       if (own.text && (own.way ?? "text") === "text") addTurn(own.text);
-      tell("Your answer has arrived. Waiting for what comes next", true);
+      tell("Your answer was received. Waiting for the next question", true);
     }
     form.hidden = true;
     after.scrollIntoView({ block: "nearest" });
@@ -192,9 +192,9 @@ function keepRequest() {
 
   function ended() {
     const own = state.now === "withdrawn"
-      ? "This question was withdrawn: nobody waits for the answer any more."
-      : "The time for this question is over, and the run went on without it.";
-    tell(`${own} If it is asked again, what you have written is still here.`);
+      ? "This question was withdrawn: an answer is no longer needed."
+      : "The time for this question is over, and the run continued without an answer.";
+    tell(`${own} If it is asked again, your text is still here.`);
     form.hidden = true;
   }
 
@@ -220,7 +220,7 @@ function keepRequest() {
       if (answer === null || answer.status >= 500) {
         say(answer === null
           ? "No connection. Your answer is kept in this browser, and sent as soon as the connection is back."
-          : "The server cannot take it at the moment. Your answer is kept, and sent again.", true);
+          : "The server cannot accept your answer at the moment. It is kept and will be sent again.", true);
         await Promise.race([pause(wait), new Promise((back) => addEventListener("online", back, { once: true }))]);
         continue;
       }
@@ -234,7 +234,7 @@ function keepRequest() {
       release();
       save();
       if (answer.status === 422) show(answer.data.errors);
-      else say(`${answer.data.title ?? "This was not taken"}. ${answer.data.text ?? ""}`, true);
+      else say(`${answer.data.title ?? "Not accepted"}. ${answer.data.text ?? ""}`, true);
       return;
     }
   }
@@ -244,19 +244,19 @@ function keepRequest() {
     if (status !== 200 || state.busy) return;
     if (form) form.elements.token.value = data.token;
     const link = after.querySelector(".others");
-    link.textContent = data.others ? `${data.others} other ${data.others === 1 ? "question waits" : "questions wait"}` : "All questions";
+    link.textContent = data.others ? `${data.others} other ${data.others === 1 ? "question" : "questions"}` : "All questions";
     if (state.now !== data.state && form && !state.sent) {
       state.now = data.state;
       if (data.state === "waiting") { form.hidden = false; after.hidden = true; release(); }
       else if (data.state === "answered") {
         $("#send").disabled = true;
-        tell(`${data.who || "Somebody"} has answered this question. What you have written stays above, should you want to copy it.`);
+        tell(`${data.who || "Somebody"} has answered this question. Your text stays above if you want to copy it.`);
       } else ended();
     }
     if (data.state !== "answered") return;
     if (data.next && state.sent) location.replace(`${page.base}/q/${data.next}`);
-    else if (data.next) { link.href = `${page.base}/q/${data.next}`; link.textContent = "The conversation goes on: next question"; }
-    else if (state.sent && !data.attended) tell("Your answer has arrived. No run is asking at the moment: it is used as soon as the run goes on.");
+    else if (data.next) { link.href = `${page.base}/q/${data.next}`; link.textContent = "Next question in this conversation"; }
+    else if (state.sent && !data.attended) tell("Your answer was received. No run is asking questions at the moment; it is used when the run is resumed.");
   }
 
   if (form) {
@@ -279,7 +279,7 @@ function keepRequest() {
     countWords();
     const field = $("[name=text]");
     if (state.now === "waiting" && field && matchMedia("(pointer: fine)").matches) field.focus({ preventScroll: true });
-    if ($(".talk[data-later] > .turn")) { // who has read the beginning before goes on at the end
+    if ($(".talk[data-later] > .turn")) { // returning readers continue at the end
       [...document.querySelectorAll(".talk > .turn")].at(-1).scrollIntoView({ block: "start" });
     }
     if (draft?.sending && state.now !== "answered") send();

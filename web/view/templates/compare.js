@@ -1,5 +1,5 @@
 "use strict";
-// Two pages of an export side by side: ?a=FILE&b=FILE. Only pages of conversations are ever shown.
+// Two pages of an export side by side: ?a=FILE&b=FILE. Only conversation pages are allowed.
 const asked = new URLSearchParams(location.search);
 for (const name of ["a", "b"]) {
   const file = asked.get(name) ?? "";

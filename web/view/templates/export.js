@@ -1,5 +1,5 @@
 "use strict";
-// The list of conversations in an export: filtered, ordered and paged here, over asset/data.js.
+// The list of conversations in an export: filters, sorts and pages asset/data.js.
 const SIZE = 50;
 const all = window.vivaConversations ?? [];
 const form = document.getElementById("filters");
@@ -71,7 +71,7 @@ function row(one, filter) {
     element("span", "figure", value === null ? "–" : value.toFixed(1)),
     element("span", "name", one.candidate),
     element("span", "item", one.item),
-    element("span", "end", one.state === 0 ? "going on" : one.end),
+    element("span", "end", one.state === 0 ? "in progress" : one.end),
     element("span", "cost", one.retries ? `${cost} · ${one.retries} retries` : cost),
   );
   if (one.reason) link.append(element("span", "reason", one.reason));
@@ -105,7 +105,7 @@ function show() {
   list.replaceChildren(count, rows, paging);
   const query = chosen();
   if (page > 1) query.set("page", page);
-  try { history.replaceState(null, "", `?${query}`); } catch { /* a browser that keeps addresses of files as they are */ }
+  try { history.replaceState(null, "", `?${query}`); } catch { /* some browsers do not change file addresses */ }
 }
 
 take(new URLSearchParams(location.search));

@@ -1,9 +1,9 @@
 "use strict";
-// Keys, light and dark, prompts, and news. Pages are whole without it, but for prompts and news.
+// Keys, themes, prompts and live updates. Without it pages lack only prompts and live updates.
 const root = document.documentElement;
 root.classList.add("scripted");
 let store = null;
-try { store = window.localStorage; } catch { /* a browser that keeps nothing */ }
+try { store = window.localStorage; } catch { /* storage is disabled */ }
 const theme = store?.getItem("viva-theme");
 if (theme === "light" || theme === "dark") root.dataset.theme = theme;
 
@@ -13,7 +13,7 @@ function switchTheme() {
   try { store?.setItem("viva-theme", root.dataset.theme); } catch { /* as above */ }
 }
 
-// -- prompts: a turn has the numbers of its messages, the page has each message once ---------------------------------
+// -- prompts: a turn has message numbers, the page has each message once ---------------------------------------------
 
 function fillPrompt(prompt) {
   if (prompt.dataset.filled) return;
@@ -84,7 +84,7 @@ document.addEventListener("keydown", (event) => {
   KEYS[event.key]();
 });
 
-// -- news ------------------------------------------------------------------------------------------------------------
+// -- live updates ----------------------------------------------------------------------------------------------------
 
 async function refresh(id) {
   const answer = await fetch(location.pathname + location.search);
@@ -93,7 +93,7 @@ async function refresh(id) {
   const [now, then] = [page.getElementById(id), document.getElementById(id)];
   if (!now || !then) return;
   const open = [...then.querySelectorAll(".turn")].filter((turn) => turn.querySelector("details[open]")).length;
-  if (open || then.contains(document.activeElement)) return; // somebody reads in it: it comes with the next news
+  if (open || then.contains(document.activeElement)) return; // in use: update later
   then.replaceChildren(...now.childNodes);
 }
 
@@ -123,7 +123,7 @@ function listen() {
       else if (news.reset || part === "list" || news.many || news.changed?.includes(place)) soon();
     };
   };
-  // A browser has few connections to one server: pages that nobody sees give theirs back.
+  // Browsers limit connections per server, so hidden pages close theirs.
   document.addEventListener("visibilitychange", () => {
     if (document.hidden) { source?.close(); source = null; } else if (!source) { open(); soon(); }
   });
