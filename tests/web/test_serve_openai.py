@@ -211,7 +211,7 @@ def test_a_named_conversation_goes_as_in_a_run(
 
 def test_what_cannot_be_obeyed_is_refused_by_name(client: openai.OpenAI) -> None:
     asked: dict[str, Any] = {"model": "tiny", "messages": ASKED, "max_tokens": 4}
-    with pytest.raises(openai.NotFoundError, match="served: tiny, sim") as unknown:
+    with pytest.raises(openai.NotFoundError, match="served models: tiny, sim") as unknown:
         client.chat.completions.create(**asked | {"model": "other"})
     assert unknown.value.code == "model_not_found"
     refused: list[tuple[str, Any]] = [
