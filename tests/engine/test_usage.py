@@ -286,7 +286,7 @@ def test_cached_prompt_tokens_have_their_own_price_everywhere(replanned: StartCh
     assert "cached tokens" in table
     assert f"{used['cost']:.2f}" in table
     seen = observe_runs([(RunFolder.open(out), SimilarityKey("kieval", "", model, ""), roles)])
-    steps = [step for step in seen.talks["kieval", "", "", ""][0].steps if step.role == "candidate"]
+    steps = [step for step in seen.traces["kieval", "", "", ""][0].steps if step.role == "candidate"]
     priced = price_of(model)
     assert priced is not None
     assert priced.cost(steps[0].prompt, steps[0].completion, steps[0].cached) == pytest.approx(each)
