@@ -1,12 +1,12 @@
-"""Models of Anthropic's Messages API: ``anthropic:MODEL`` or ``anthropic:URL#MODEL``.
+"""Models of Anthropic's Messages API: `anthropic:MODEL` or `anthropic:URL#MODEL`.
 
-Options: ``key_env`` (default ANTHROPIC_API_KEY if the model is named without a URL, none for a URL), those of
-``EndpointOptions``, and ``json`` (``schema`` or ``prompt``) as for ``openai``; ``thinking`` (``on``, ``off``,
-``adaptive`` or a budget in tokens), ``effort``, ``cache=on``.
+Options: `key_env` (default: ANTHROPIC_API_KEY for a model without a URL, none for a URL), those of `EndpointOptions`,
+`json` (`schema` or `prompt`) as for `openai`, `thinking` (`on`, `off`, `adaptive` or a budget in tokens), `effort`,
+`cache=on`.
 
-The API refuses a schema with bounds of numbers and texts, and objects that are open: objects are closed here,
-and a bound is written into the description. An error is ``{"type": "error", "error": {"type", "message"}}``, as
-an answer or as an event of a stream; a stream that breaks off is an error.
+The API refuses schemas with bounds on numbers and texts, and open objects. We therefore close objects and write bounds
+into the description. Errors have the form `{"type": "error", "error": {"type", "message"}}`, as an answer or as a
+stream event. A truncated stream is an error.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ from .endpoint_errors import Dialect
 from .sse import JsonRecordStream, RecordAssembly
 
 _SCHEMA_KEYWORDS = frozenset(["$ref", "type", "enum", "const", "title", "required"])
-_SCHEMA_LISTS = {"anyOf": "anyOf", "oneOf": "anyOf", "allOf": "allOf"}  # of alternatives, under the name that is known
+_SCHEMA_LISTS = {"anyOf": "anyOf", "oneOf": "anyOf", "allOf": "allOf"}  # keyword: the one that the API accepts
 _SCHEMA_MAPPINGS = ("properties", "$defs", "definitions")
 _SCHEMA_FORMATS = frozenset(
     ["date-time", "time", "date", "duration", "email", "hostname", "uri", "ipv4", "ipv6", "uuid"]
@@ -55,7 +55,7 @@ _SCHEMA_FORMATS = frozenset(
 
 
 def to_supported_schema(schema: Any) -> Any:
-    """The schema with what the API does not know written out as words."""
+    """Return the schema with unsupported keywords rewritten as text in descriptions."""
     if not isinstance(schema, Mapping):
         return schema
     supported: dict[str, Any] = {}
@@ -88,7 +88,7 @@ class MessagesErrors(Dialect):
     """Errors as the Messages API words them."""
 
     def retry_after(self, error: Mapping[str, Any], headers: Mapping[str, str]) -> float | None:
-        """``retry-after``; without it the time at which the limits that are used up are whole again."""
+        """Return `retry-after`, or the time until all exhausted limits are reset."""
         retry_after = super().retry_after(error, headers)
         if retry_after is not None:
             return retry_after
@@ -121,7 +121,7 @@ def _tool_fields(tools: Toolbox) -> dict[str, Any]:
 
 
 def _shorten_turn(turn: dict[str, Any]) -> dict[str, Any]:
-    """A turn of one text in the short form."""
+    """Return a turn in the short form if it consists of one text."""
     content: Sequence[dict[str, Any]] = turn["content"]
     return turn | {"content": content[0]["text"]} if len(content) == 1 and content[0]["type"] == "text" else turn
 
@@ -138,7 +138,7 @@ def _content_blocks(message: Message, ids: _CallIds) -> list[dict[str, Any]]:
 
 
 class _CallIds:
-    """Identifiers of calls as the API takes them: letters, digits, ``_`` and ``-``, and each once in a request."""
+    """Call ids in the form that the API accepts: letters, digits, `_` and `-`, unique within a request."""
 
     def __init__(self) -> None:
         self._times: dict[str, int] = {}
@@ -152,20 +152,20 @@ class _CallIds:
         return unique
 
     def result(self, call_id: str) -> str:
-        """The call that a result answers: the last of that name."""
+        """Return the id of the latest call with this original id."""
         known = self._last.get(call_id)
         return known[-1] if known else _NOT_IN_CALL_ID.sub("_", call_id)
 
 
 _THOUGHT_BLOCKS = ("thinking", "redacted_thinking")
-# Blocks that the API documents and that say nothing of the answer: tools that it runs itself and their results, files,
-# summaries of what was left out of the context, a change of the model.
+# Documented blocks that carry no part of the answer: server-side tools and their results, files, summaries of dropped
+# context, and model changes.
 _IGNORED_BLOCKS = frozenset(("server_tool_use", "mcp_tool_use", "container_upload", "compaction", "fallback"))
 _RESULT_SUFFIX = "_tool_result"
 
 
 def _blocks_to_return(blocks: list[Any]) -> list[Any] | None:
-    """The blocks as they can be sent back; None if the arguments of a call were cut off."""
+    """Return the blocks to send back, or None if a call's arguments were truncated."""
     try:
         return [block | {"input": orjson.loads(block["input"])} if isinstance(block.get("input"), str) else block
                 for block in blocks]  # fmt: skip
@@ -173,7 +173,7 @@ def _blocks_to_return(blocks: list[Any]) -> list[Any] | None:
         return None
 
 
-# What a piece adds to which field of its block.
+# Delta type: the field of the block that it extends.
 _DELTA_FIELDS = {
     "text_delta": ("text", "text"),
     "thinking_delta": ("thinking", "thinking"),
@@ -182,7 +182,7 @@ _DELTA_FIELDS = {
 
 
 class _MessageAssembly(RecordAssembly):
-    """A message as far as its events have come."""
+    """A message assembled from stream events."""
 
     def __init__(self) -> None:
         self._message: dict[str, Any] = {}
@@ -191,17 +191,17 @@ class _MessageAssembly(RecordAssembly):
 
     @property
     def is_whole(self) -> bool:
-        """Return True if all has come: gateways may leave out the event that ends a message."""
+        """Return True if the message is complete. Gateways may omit the event that ends it."""
         return bool(self._message) and (self.has_ended or self._message.get("stop_reason") is not None)
 
     def take(self, record: dict[str, Any]) -> str:
-        """Take an event; unknown types are left out, as the API's versioning asks."""
+        """Add an event. Unknown types are ignored, as the API's versioning policy requires."""
         kind = record["type"]
         if kind == "content_block_delta":
             return self._delta(record["index"], record["delta"])
         if kind == "content_block_start":
             return self._start(record["index"], record["content_block"])
-        if kind == "message":  # sent whole, though a stream was asked for
+        if kind == "message":  # a complete message, although a stream was requested
             content = record["content"]
             if isinstance(content, str):
                 content = [{"type": "text", "text": content}]
@@ -245,7 +245,7 @@ class _MessageAssembly(RecordAssembly):
         return self._message | {"content": [self._blocks[index] for index in sorted(self._blocks)]}
 
 
-_VERSION = "2023-06-01"  # of the API, as the header anthropic-version names it
+_VERSION = "2023-06-01"  # value of the header anthropic-version
 _SERVICE = ProviderApi(
     kind="anthropic",
     url="https://api.anthropic.com",
@@ -255,9 +255,9 @@ _SERVICE = ProviderApi(
     calls="(/v1)?/(messages|models)",
 )
 _NEXT_FORM = {"schema": PROMPT_ONLY}
-_MIN_THINKING_BUDGET = 1024  # tokens, as the API demands
+_MIN_THINKING_BUDGET = 1024  # tokens; the API's minimum
 _EFFORTS = ("low", "medium", "high", "xhigh", "max")
-# What a sampling may ask for and the API does not know, with the value that asks for nothing.
+# Sampling settings that the API lacks, with their neutral values.
 _UNSUPPORTED_SAMPLING = {
     "min_p": 0.0,
     "repeat_penalty": 1.0,
@@ -277,10 +277,12 @@ _ADVICE = {
 
 
 class AnthropicBackend(EndpointBackend):
-    """See the module.
+    """Backend for the Messages API.
 
-    :param thinking: ``""`` for the model's default, ``off``, ``adaptive``, or a budget in tokens as text.
-    :param effort: as the API names it, or nothing. :param cache: whether prompts are cached by the API.
+    Args:
+        thinking: "" for the model's default, `off`, `adaptive`, or a token budget as text.
+        effort: The API's name for it, or "".
+        cache: Let the API cache prompts.
     """
 
     form = "a message of the Messages API"
@@ -332,10 +334,10 @@ class AnthropicBackend(EndpointBackend):
             body["thinking"] = {"type": "disabled"}
         elif self._thinking == "adaptive":
             body["thinking"] = {"type": "adaptive", "display": "summarized"}
-        elif thinks and signed:  # with a budget the API wants each turn that called tools to begin with its thoughts
+        elif thinks and signed:  # with a budget, each turn that called tools must begin with its thinking blocks
             body["thinking"] = {"type": "enabled", "budget_tokens": int(self._thinking)}
-            body["max_tokens"] += int(self._thinking)  # which counts towards it
-        if self._asking.sampling and not thinks:  # thinking takes none of these
+            body["max_tokens"] += int(self._thinking)  # thinking counts towards max_tokens
+        if self._asking.sampling and not thinks:  # these settings are not allowed with thinking
             body["temperature"] = sampling.temperature
             if sampling.top_p < 1.0:
                 body["top_p"] = sampling.top_p
@@ -357,7 +359,7 @@ class AnthropicBackend(EndpointBackend):
         return body
 
     def _turns(self, request: Request) -> tuple[str, list[dict[str, Any]], bool]:
-        """Return instructions, turns, and whether each turn since the user spoke has the thoughts to be sent."""
+        """Return instructions, turns, and True if all turns since the user spoke have their thinking blocks."""
         ids = _CallIds()
         signed = True
 
@@ -410,7 +412,7 @@ class AnthropicBackend(EndpointBackend):
 
 
 def build(spec: ModelSpec, clock: Clock) -> Backend:
-    """Build a model of the Messages API from its name."""
+    """Build a Messages API model from its name."""
     return AnthropicBackend(
         clock,
         resolve_endpoint(spec, _SERVICE),

@@ -1,8 +1,8 @@
-"""The backend interface, and how a model is named: ``kind:where[?option=value]``.
+"""The backend interface, and model names: `kind:where[?option=value]`.
 
-A backend answers requests. Limits, retries and fault injection are wrappers with the same face, so they stack.
-Also the rate-limit headers that endpoints send: those of OpenAI and its followers (``x-ratelimit-…``, a
-duration), of Anthropic (``anthropic-ratelimit-…``, a time) and of the IETF's draft (``ratelimit-…``, seconds).
+Limits, retries and fault injection are wrappers with the same interface, so they can be stacked. This module also
+parses rate-limit headers: OpenAI's (`x-ratelimit-…`, a duration), Anthropic's (`anthropic-ratelimit-…`, a time) and
+those of the IETF draft (`ratelimit-…`, seconds).
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _HEADER_NAMES = (
 
 @dataclass(slots=True, frozen=True)
 class RateLimitHeaders:
-    """``remaining`` of ``what`` (requests or tokens) would be taken now; in ``seconds`` all are there again."""
+    """Remaining quota of `what` (requests or tokens); the full quota is available again after `seconds`."""
 
     what: str
     remaining: float
@@ -45,7 +45,7 @@ OnRateLimit = Callable[[RateLimitHeaders], None]
 
 
 def parse_rate_limit_headers(headers: Mapping[str, str]) -> Iterator[RateLimitHeaders]:
-    """Yield what the headers of an answer say; what cannot be read is left out."""
+    """Yield the limits found in the headers of an answer; unreadable values are skipped."""
     for key, remaining, reset in _HEADER_NAMES:
         count = headers.get(remaining)
         if count is None:
@@ -63,20 +63,20 @@ EventSink = Callable[[Event], None]
 
 
 class Backend(ABC):
-    """One model behind one face. Use ``async with``; ``check`` before the first conversation.
+    """One model. Use it with `async with`, and call `check` before the first conversation.
 
-    ``label`` is the short name in tables and errors; prices are per million tokens, and ``price_cached``, of those of
-    the prompt that came from a cache, is ``price_in`` where it is None. Where ``reads_one`` is set, a
-    reading handed to ``read`` has one continuation (the wrapper that counts requests sees to it). Only backends with
-    ``continues_text`` take requests with a ``prompt``.
+    `label` is the short name in tables and errors. Prices are per million tokens; `price_cached` applies to cached
+    prompt tokens and defaults to `price_in`. If `reads_one` is set, a reading passed to `read` has exactly one
+    continuation (the wrapper that counts requests ensures this). Only backends with `continues_text` accept requests
+    with a `prompt`.
     """
 
     label: str = "model"
-    replays: bool = False  # gives recorded answers back unchanged
-    reads_one: bool = False  # a reading of several continuations takes several requests
-    fallible: bool = False  # calls can fail for passing reasons: they are tried again
-    nearby: bool = True  # on this machine, or of no endpoint at all: it queues the calls that it cannot take at once
-    continues_text: bool = False  # answers ``Request.prompt``: text without a chat template
+    replays: bool = False  # returns recorded answers unchanged
+    reads_one: bool = False  # a reading with several continuations takes several requests
+    fallible: bool = False  # calls can fail temporarily and are retried
+    nearby: bool = True  # runs on this machine or needs no endpoint: it queues calls beyond its capacity itself
+    continues_text: bool = False  # accepts `Request.prompt`: text without a chat template
     price_in: float = 0.0
     price_out: float = 0.0
     price_cached: float | None = None
@@ -85,28 +85,29 @@ class Backend(ABC):
     async def generate(self, request: Request) -> Completion:
         """Answer one request.
 
-        Calls ``request.on_text`` with pieces of text as they come, if it is set and the backend streams; whatever
-        that raises ends the call at once. Cancelling this coroutine frees the backend's capacity at once.
+        A streaming backend calls `request.on_text`, if set, with each piece of text; an exception raised there ends the
+        call at once. Cancelling this coroutine frees the backend's capacity at once.
 
-        :raises BackendError: with the type that says whether trying again can help.
+        Raises:
+            BackendError: The type says whether a retry can help.
         """
 
     async def read(self, reading: Reading) -> Completion:
-        """Say how likely each continuation is: ``likelihoods`` of an otherwise empty completion, in their order."""
+        """Return the likelihood of each continuation, in order, as `likelihoods` of an otherwise empty completion."""
         raise ConfigurationError(f"{self.label}: this kind of model gives no log-probabilities of a given text")
 
     def ended(self, affinity: str) -> None:
-        """A conversation has ended (``Request.affinity``): what is kept for it can be freed."""
+        """Free what is stored for a conversation (`Request.affinity`) that has ended."""
 
     def interrupted(self, affinity: str) -> None:
-        """Free what is kept for a conversation in this process. Unlike an ended one, it may go on in a resumed run."""
+        """Free what this process stores for a conversation. Unlike after `ended`, a resumed run may continue it."""
         self.ended(affinity)
 
     async def check(self) -> None:
-        """Find out within seconds whether the model can be reached at all; raise the BackendError that says why not."""
+        """Check within seconds that the model is reachable; raise the matching BackendError if it is not."""
 
     def hear_allowance(self, hear: OnRateLimit) -> None:
-        """Tell what the endpoint says that it still takes, where it says so."""
+        """Register a callback for the endpoint's rate-limit headers."""
 
     async def __aenter__(self) -> Backend:
         return self
@@ -115,25 +116,25 @@ class Backend(ABC):
         return None
 
     def cost(self, prompt_tokens: int, completion_tokens: int, cached_tokens: int = 0) -> float:
-        """Return what a call of this size costs, in the unit of the prices; cached tokens are some of the prompt's."""
+        """Return the cost of a call, in the unit of the prices. Cached tokens are part of the prompt tokens."""
         cost = prompt_tokens * self.price_in + completion_tokens * self.price_out
         if cached_tokens and self.price_cached is not None:
             cost += cached_tokens * (self.price_cached - self.price_in)
         return cost / 1e6
 
     def statistics(self) -> dict[str, Any]:
-        """Counters of interest to a person; empty where there are none."""
+        """Return counters for display; empty if there are none."""
         return {}
 
 
-# Names of files may hold blanks and semicolons, so there only a kind of ours counts as the next model.
+# File names may contain blanks and semicolons, so there only one of our own kinds starts another model.
 _SEVERAL_MODELS = re.compile(r",\s*\w+:|[;|\s]\s*(?:openai|anthropic|gemini|llama|simulated|oracle|replay|human|pool):")
-_KINDS_WITHOUT_COMMA = ("openai", "anthropic", "gemini", "simulated")  # kinds whose names are no paths of files
-MAX_WHOLE_OPTION = 2**31 - 1  # of whole numbers: more than anything counts, and what llama.cpp takes
+_KINDS_WITHOUT_COMMA = ("openai", "anthropic", "gemini", "simulated")  # kinds whose names are not file paths
+MAX_WHOLE_OPTION = 2**31 - 1  # of integer options: more than needed, and the most that llama.cpp accepts
 
 
 def _parse_options(query: str, text: str) -> dict[str, str]:
-    """Return the options of a model's name ``text``, each of which may be given once."""
+    """Return the options in the model name `text`; each may be given only once."""
     options = parse_qsl(query, keep_blank_values=True)
     for name, times in Counter(name for name, _ in options).items():
         if times > 1:
@@ -143,7 +144,7 @@ def _parse_options(query: str, text: str) -> dict[str, str]:
 
 @dataclass(slots=True)
 class ModelSpec:
-    """A parsed model name. ``options`` not asked for by the backend are errors (see ``finish``)."""
+    """A parsed model name. Options that the backend does not read are errors (see `finish`)."""
 
     text: str
     kind: str
@@ -154,7 +155,7 @@ class ModelSpec:
 
     @classmethod
     def parse(cls, text: str) -> ModelSpec:
-        """Read ``kind:where[#fragment][?option=value&…]``, which may hold no credential."""
+        """Parse `kind:where[#fragment][?option=value&…]`. Names must not contain credentials."""
         refuse_credentials(text)
         inline = find_inline_mapping(text)
         if inline is not None:
@@ -176,12 +177,12 @@ class ModelSpec:
         return cls(text, kind, location, fragment, _parse_options(query, text))
 
     def take(self, name: str, default: str | None = None) -> str | None:
-        """The option's text, or ``default``."""
+        """Return the option's text, or `default`."""
         self._used.add(name)
         return self.options.get(name, default)
 
     def number(self, name: str, default: float, low: float = 0.0, high: float = float("inf"), unit: str = "") -> float:
-        """The option as a number within bounds; ``unit`` says what of."""
+        """Return the option as a number within bounds; `unit` is used in the error message."""
         text = self.take(name)
         if text is None:
             return default
@@ -198,7 +199,7 @@ class ModelSpec:
         return value
 
     def whole(self, name: str, default: int | None = None, low: int = 1, high: int = MAX_WHOLE_OPTION) -> int | None:
-        """The option as a whole number within bounds."""
+        """Return the option as an integer within bounds."""
         if name not in self.options:
             self._used.add(name)
             return default
@@ -208,20 +209,20 @@ class ModelSpec:
         return int(value)
 
     def one_of(self, name: str, known: Sequence[str], default: str = "") -> str:
-        """The option as one of few values, or ``default``."""
+        """Return the option if it is one of the known values, or `default` if it is not given."""
         value = self.take(name)
         if value is not None and value not in known:
             raise ConfigurationError(f"model '{self.text}': {name}={value}: expected one of {', '.join(known)}")
         return default if value is None else value
 
     def group(self, name: str) -> dict[str, str]:
-        """Return the options ``name.KEY`` by their keys."""
+        """Return the options `name.KEY` as a mapping from KEY to value."""
         options = {key: value for key, value in self.options.items() if key.startswith(f"{name}.")}
         self._used |= {f"{name}.KEY", *options}
         return {key.removeprefix(f"{name}."): value for key, value in options.items()}
 
     def finish(self) -> None:
-        """:raises ConfigurationError: an option was given that this kind does not know."""
+        """Raise ConfigurationError if an option was given that this kind does not know."""
         unknown = sorted(self.options.keys() - self._used)
         if unknown:
             of_url = "; a parameter of the endpoint's own URL is query.KEY=" if "query.KEY" in self._used else ""
@@ -232,6 +233,6 @@ class ModelSpec:
 
     @property
     def label(self) -> str:
-        """``label=`` if given, else the fragment or the place; the kind where the place is a JSON object."""
+        """Label: the option `label=`, else the fragment, the location, or, for a JSON object, the kind."""
         address = "" if self.where.startswith("{") else self.where
         return self.take("label") or self.fragment or address or self.kind

@@ -1,7 +1,7 @@
-"""One endpoint over HTTP: sending a request, and reading an answer of any size, compressed or broken.
+"""One HTTP endpoint: send a request and read an answer of any size, compressed or broken.
 
-Every error that leaves here is one of ours, without the key, and holds on to nothing of the exchange: the
-garbage collector runs seldom during a run.
+Every error raised here is one of our own types, without the key and without references to the exchange, because garbage
+collection is rare during a run.
 """
 
 from __future__ import annotations
@@ -29,20 +29,20 @@ from .redaction import Redactor
 T = TypeVar("T")
 
 BYTE_ORDER_MARK = "\ufeff".encode()
-_STEP = 1 << 18  # bytes unpacked at once
-_LONGEST_PACKING = 20  # characters of a name that are shown; not cut, for half of a key would not be recognised
-_LONGEST_ERROR = 1 << 16  # bytes read of an answer that is none
+_STEP = 1 << 18  # bytes decompressed at once
+_LONGEST_PACKING = 20  # longest encoding name quoted; longer ones are not cut, because half a key could not be redacted
+_LONGEST_ERROR = 1 << 16  # bytes read of an error answer
 _HEADERS = {"Content-Type": "application/json", "User-Agent": "viva", "Accept-Encoding": "gzip, deflate"}
 _NOT_PACKED = ("", "identity", "none", "chunked", "aws-chunked", "utf-8", "utf8", "7bit", "8bit", "binary")
 _SUCCESS_STATUSES = (200, 201, 203)  # some frameworks answer every POST with 201
 _MOST_REDIRECTS = 3
 _REDIRECTS = (301, 302, 303, 307, 308)
 _KEPT_METHOD = (307, 308)
-_MOST_STALE = 3  # kept connections in a row that the server had closed
+_MOST_STALE = 3  # successive reused connections that the server had already closed
 
 
 class AnswerBody:
-    """What comes behind the head of an answer, unpacked, a piece at a time, and never more than ``longest`` bytes."""
+    """An answer's body, decompressed piece by piece, of at most `longest` bytes."""
 
     def __init__(self, response: aiohttp.ClientResponse, longest: int, label: str) -> None:
         self.headers = response.headers
@@ -53,20 +53,20 @@ class AnswerBody:
         self._packing = ",".join(encoding for encoding in encodings if encoding not in _NOT_PACKED)
         self._unpack: Any = None
         self._rest = b""
-        self._more = False  # the unpacker holds back what went beyond a step
+        self._more = False  # the decompressor has more output from the last input
         self.bytes = 0
 
     @property
     def is_stream(self) -> bool:
-        """Return True if it says that it is a stream of events: some gateways stream though nobody asked for one."""
+        """Return True if this is an event stream. Some gateways stream without being asked."""
         return self.headers.get("Content-Type", "").lower().startswith("text/event-stream")
 
     async def piece(self) -> bytes:
-        """Return the next bytes, none at the end; raise if they are too many, broken off or badly packed."""
+        """Return the next bytes, b"" at the end. Raise if the body is too large, truncated or wrongly encoded."""
         while True:
             if self._rest or self._more:
                 data, self._rest = self._rest, b""
-                await asyncio.sleep(0)  # much may come out of little: others want their turn
+                await asyncio.sleep(0)  # little input may expand a lot: let other tasks run
             else:
                 data = await self._content.readany()
                 if not data:
@@ -83,16 +83,16 @@ class AnswerBody:
                 return piece
 
     async def read_all(self) -> bytes:
-        """All of it, without the byte order mark that some put before it."""
+        """Return the whole body without the byte order mark that some endpoints send."""
         pieces = [await self.piece()]
         if self._unpack is None and self._content.at_eof():
-            return pieces[0].removeprefix(BYTE_ORDER_MARK)  # nearly always
+            return pieces[0].removeprefix(BYTE_ORDER_MARK)  # the usual case
         while piece := await self.piece():
             pieces.append(piece)
         return b"".join(pieces).removeprefix(BYTE_ORDER_MARK)
 
     async def head(self, longest: int = _LONGEST_ERROR) -> bytes:
-        """The beginning, for an error: what comes of it may be cut or broken."""
+        """Return the beginning of the body for an error message; it may be truncated or broken."""
         self._longest = sys.maxsize
         pieces, count = [], 0
         try:
@@ -109,8 +109,8 @@ class AnswerBody:
         elif self._unpack.eof:
             if self._packing == "deflate" or not data.startswith(b"\x1f"):
                 self._more = False
-                return b""  # zeros to fill up, or whatever else some put behind the end
-            self._unpack = self._unpacker(data)  # gzip may be several one after another
+                return b""  # padding that some servers append
+            self._unpack = self._unpacker(data)  # gzip data may have several members
         try:
             piece: bytes = self._unpack.decompress(data, _STEP)
         except zlib.error as error:
@@ -122,18 +122,18 @@ class AnswerBody:
     def _unpacker(self, data: bytes) -> Any:
         if self._packing in ("gzip", "x-gzip"):
             return zlib.decompressobj(16 + zlib.MAX_WBITS)
-        if self._packing == "deflate":  # with or without a head, endpoints disagree
+        if self._packing == "deflate":  # endpoints disagree on whether it has a zlib header
             return zlib.decompressobj(zlib.MAX_WBITS if data[0] & 0x0F == 8 else -zlib.MAX_WBITS)
         named = f"'{self._packing}'" if len(self._packing) <= _LONGEST_PACKING else "nobody knows what"
         raise Unavailable(f"the answer is packed as {named}, which was not asked for", model=self._label)
 
 
-# Whether the exchange of this task got a connection that was kept from an earlier one.
+# True if this task's exchange reused an earlier connection.
 _REUSED: ContextVar[bool] = ContextVar("reused")
 
 
 class _Connector(aiohttp.TCPConnector):
-    """Tells an exchange that its connection is new; a trace would tell as much, and cost each request more."""
+    """A connector that reports new connections; cheaper per request than a trace."""
 
     async def _create_connection(self, *arguments: Any, **options: Any) -> Any:
         _REUSED.set(False)
@@ -143,11 +143,15 @@ class _Connector(aiohttp.TCPConnector):
 class Endpoint:
     """An endpoint's HTTP session.
 
-    :param base_url: stands for the endpoint in errors; nothing secret. :param headers: sent with each request; what is
-        secret of them is known to ``redact``. :param timeout: seconds for one attempt; at most 10 of them to connect.
-    :param longest: the most bytes of an answer, unpacked. :param key_advice: what to do about a refused key.
-    :param dialect: how the endpoint words its errors. :param repeatable: a request that may have arrived does no harm
-        when it arrives once more. :param query: parameters that stand in each URL, encoded.
+    Args:
+        base_url: Names the endpoint in errors; contains no secret.
+        headers: Sent with each request; `redact` knows the secrets in them.
+        timeout: Seconds for one attempt, at most 10 of them to connect.
+        longest: Maximum size of an answer in bytes, decompressed.
+        key_advice: What to do about a refused key.
+        dialect: How the endpoint words its errors.
+        repeatable: A request may safely arrive twice.
+        query: Encoded parameters added to each URL.
     """
 
     def __init__(
@@ -171,51 +175,51 @@ class Endpoint:
         self._timeout = aiohttp.ClientTimeout(total=timeout, sock_connect=min(10.0, timeout))
         self._session: aiohttp.ClientSession | None = None
         self._proxies: Proxies | None = None
-        self._allowed = permissions().endpoints  # None where any may be asked
+        self._allowed = permissions().endpoints  # None: any endpoint is allowed
         self._refused = ""
         self._gate = ConnectionGate(base_url)
         self.hear_allowance: OnRateLimit | None = None
 
     async def open(self) -> None:
-        """Make the session."""
-        # limit=0: the pool's default of 100 connections would silently cap concurrency; the gate bounds them.
+        """Create the session."""
+        # limit=0: the pool's default of 100 connections would silently cap concurrency, which the gate already limits.
         tls = trusted_certificates() if self.base_url[:5].lower() == "https" else None
         guarded = None if self._allowed is None else self._guarded_socket
         connector = _Connector(
             limit=0, ttl_dns_cache=300, keepalive_timeout=60, ssl=tls or True, socket_factory=guarded
         )
         proxies = Proxies()
-        # A proxy would look the name up itself: an endpoint that a client has named is asked directly.
+        # A proxy would resolve the name itself, so endpoints named by a client are called directly.
         self._proxies = proxies if proxies and self._allowed is None else None
         self._session = aiohttp.ClientSession(
             connector=connector,
-            headers=self._headers if self._proxies is None else None,  # a proxy would be sent them, keys too
+            headers=self._headers if self._proxies is None else None,  # a proxy would receive them, including keys
             timeout=self._timeout,
             auto_decompress=False,
-            cookie_jar=aiohttp.DummyCookieJar(),  # kept cookies would go with every later request, and grow
+            cookie_jar=aiohttp.DummyCookieJar(),  # stored cookies would go with every later request, and grow
         )
         self._gate.open()
 
     def _guarded_socket(self, address: Any) -> socket.socket:
-        """Return a socket for a resolved address, the very one that is then connected to, if clients may ask there."""
+        """Return a socket for this resolved address, the one then connected to, if clients may call it."""
         family, kind, protocol, _, peer = address
         assert self._allowed is not None
         try:
             self._allowed.check_address(peer[0], self.base_url)
         except NotPermitted as error:
             self._refused = str(error)
-            raise PermissionError(str(error)) from None  # which the connector expects; another address may do
+            raise PermissionError(str(error)) from None  # expected by the connector, which tries the next address
         return socket.socket(family, kind, protocol)
 
     async def close(self) -> None:
-        """Close it."""
+        """Close the session."""
         if self._session is not None:
             self._gate.close()
             await self._session.close()
 
     @property
     def connections(self) -> int:
-        """How many connections there may be at once."""
+        """Maximum number of concurrent connections."""
         return self._gate.limit
 
     async def ask(
@@ -229,9 +233,10 @@ class Endpoint:
         method: str | None = None,
         headers: Mapping[str, str] | None = None,
     ) -> T:
-        """Post ``data`` (None: get), or send it by another ``method``; hand what is accepted to ``receive``.
+        """Send `data` by POST (None: GET) or by `method`, and pass an accepted answer to `receive`.
 
-        :raises BackendError: the typed error for whatever came instead.
+        Raises:
+            BackendError: Any other answer or failure, as a typed error.
         """
         if self._query:
             url = f"{url}{'&' if '?' in url else '?'}{self._query}"
@@ -241,30 +246,30 @@ class Endpoint:
                     label, url, method or ("GET" if data is None else "POST"), data, receive, accept, headers
                 )
         except BackendError as error:
-            # What quotes the endpoint is redacted where it is quoted, before it is cut; this is for what is not.
+            # Messages that quote the endpoint are redacted before they are cut; this covers the others.
             error.args = (self.redact(str(error)),)
             drop_traceback(
                 error
-            )  # a call that pauses before its next try keeps the error, and its frames the whole answer
+            )  # a call that waits for its retry holds the error, and its frames would hold the whole answer
             error.__cause__ = error.__context__ = None
             failure = error
-        except (TimeoutError, aiohttp.ClientError, OSError, UnicodeError) as error:  # UnicodeError: no host is named so
+        except (TimeoutError, aiohttp.ClientError, OSError, UnicodeError) as error:  # UnicodeError: no valid host name
             proxy = None if self._proxies is None else self._proxies.for_url(url)
             failure = transport_error(label, self._error_url(url), error, self.redact, proxy)
             if self._refused:
                 failure = Rejected(f"{self._error_url(url)}: {self._refused}", model=label)
             drop_traceback(error)
         try:
-            raise failure  # not in the handler: an error keeps nothing of what led to it
+            raise failure  # outside the handler, so that the error does not reference its cause
         finally:
             del failure
 
     def error(self, label: str, status: int, body: bytes, headers: Mapping[str, str] | None = None) -> BackendError:
-        """Return the typed error for an answer other than 200, or one that a stream reports with such a status."""
+        """Return the typed error for an unsuccessful answer, or for an error in a stream with such a status."""
         return error_from_response(label, status, body, headers or {}, self.redact, self._key_advice, self._dialect)
 
     def _error_url(self, url: str) -> str:
-        """What stands for a URL in errors."""
+        """Return the text that names this URL in errors."""
         return self.base_url if url.startswith(self.base_url) else self.redact(url.partition("?")[0])
 
     async def _exchange(
@@ -277,7 +282,7 @@ class Endpoint:
         accept: Callable[[int], bool],
         headers: Mapping[str, str] | None,
     ) -> T:
-        """As ``ask``, with the errors as they come."""
+        """Send one request as in `ask`, raising untyped errors."""
         session = self._session
         if session is None:
             raise ConfigurationError(f"{label}: the backend is used outside its `async with`")
@@ -306,9 +311,9 @@ class Endpoint:
                     )
                 hops += 1
             except (aiohttp.ServerDisconnectedError, aiohttp.ClientOSError) as error:
-                # Some servers close a connection that they said they keep (llama-server does behind each stream): what
-                # was sent on it met nobody, and goes out on another one at once. Without an error number nothing was
-                # written; else the server might have read it and died of it, which few others survive.
+                # Some servers close a connection that they said they would keep (llama-server does after each stream).
+                # A request sent on it reached nobody and is sent again at once on another connection. Without an errno
+                # nothing was written; with one the server might have read the request and crashed on it.
                 stale += 1
                 written = not isinstance(error, aiohttp.ClientOSError) or error.errno is not None
                 if not _REUSED.get() or answered or stale > _MOST_STALE or (written and not self._repeatable):
@@ -317,7 +322,7 @@ class Endpoint:
     def _through_proxy(
         self, proxy: Proxy | None, url: str, headers: Mapping[str, str] | None
     ) -> tuple[Mapping[str, str], dict[str, Any]]:
-        """Return a request's headers where there are proxies, and how aiohttp is told of this one."""
+        """Return a request's headers if proxies are in use, and aiohttp's arguments for this proxy."""
         whole = self._headers.copy()
         whole.update(headers or {})
         if proxy is None:
@@ -338,7 +343,7 @@ def _redirect_target(
     *,
     last: bool,
 ) -> str:
-    """Return where to ask instead; raise ``Redirected`` rather than send key or prompt elsewhere unasked."""
+    """Return the redirect's target; raise `Redirected` if following it would send key or prompt elsewhere unasked."""
     try:
         target = response.url.join(URL(response.headers["Location"]))
         same = target.origin() == response.url.origin() and (allowed is None or allowed.has(str(target)))

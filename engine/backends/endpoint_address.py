@@ -1,7 +1,7 @@
-"""From a model's name to the endpoint that serves it: URL, model, key, extra headers and query parameters.
+"""Resolve a model name to its endpoint: URL, model, key, extra headers and query parameters.
 
-Shared by all kinds of provider: ``kind:MODEL`` is a model of the provider's public API, ``kind:URL#MODEL`` one
-of any other endpoint that speaks like it. No message shows a key.
+All providers share this: `kind:MODEL` is a model of the provider's public API, `kind:URL#MODEL` a model of any other
+endpoint with the same API. No message contains a key.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from .http_application_mapping import fill_from_environment
 from .model_name import has_url_credentials
 from .redaction import is_usable_key
 
-# host:port, localhost, or a path that ends as endpoints' paths do; models' names are none of these.
+# host:port, localhost, or a path that ends like an endpoint's; model names look different.
 _LOOKS_LIKE_URL = re.compile(
     r"//|[\w.-]+:\d+(/|$)|localhost(/|$)|\d+(\.\d+){3}(/|$)|[\w.-]+\.[a-z]+/(.*/)?(v\d+|completions|messages)/?$",
     re.IGNORECASE,
@@ -34,11 +34,15 @@ _OWN_HEADERS = ("accept-encoding", "connection", "content-length", "content-type
 class ProviderApi:
     """A provider's public API.
 
-    :param kind: the kind of its models' names. :param url: its address. :param url_variable: the environment variable
-        that may hold another one. :param key_variable: the one that usually holds the key. :param example: a model.
-    :param path: how the URL of an endpoint ends, for advice. :param unnamed: the model of a URL that names none; empty
-        where it must name one. :param calls: how the URLs of single calls end, which are named in place of the
-        endpoint's own: what ends so is cut.
+    Args:
+        kind: The kind in model names.
+        url: The API's address.
+        url_variable: Environment variable that may override the address.
+        key_variable: Environment variable that usually holds the key.
+        example: An example model name.
+        path: How an endpoint's URL ends, for advice.
+        unnamed: Model to use if a URL names none; "" if it must name one.
+        calls: URL endings of single calls. If a URL ends with one, it is cut off.
     """
 
     kind: str
@@ -51,7 +55,7 @@ class ProviderApi:
     calls: str = ""
 
     def base_of(self, url: str) -> str:
-        """The endpoint's own URL, from one that may be that of a single call."""
+        """Return the endpoint's base URL, given that URL or the URL of a single call."""
         return (
             re.sub(rf"({self.calls})/*$", "", url, flags=re.IGNORECASE).rstrip("/") if self.calls else url.rstrip("/")
         )
@@ -59,8 +63,10 @@ class ProviderApi:
 
 @dataclass(slots=True, frozen=True)
 class EndpointAddress:
-    """Where a model is served. ``key`` is None where none is sent; no message shows it. ``headers`` and ``query`` (of
-    the URL, encoded) are sent with each request; ``secrets`` are the values in them that came from the environment.
+    """Address of a model.
+
+    `key` is None if no key is sent; no message contains it. `headers` and `query` (encoded) are sent with each request;
+    `secrets` are the values in them that come from the environment.
     """
 
     base_url: str
@@ -76,7 +82,7 @@ _keyless: ContextVar[bool] = ContextVar("keyless", default=False)
 
 @contextmanager
 def without_keys() -> Iterator[None]:
-    """Have models of endpoints made without their keys: they can be looked at, and answer nothing."""
+    """Build endpoint models without their keys: they can be inspected, but cannot answer."""
     token = _keyless.set(True)
     try:
         yield
@@ -85,7 +91,7 @@ def without_keys() -> Iterator[None]:
 
 
 def resolve_endpoint(spec: ModelSpec, service: ProviderApi) -> EndpointAddress:
-    """Return the place that a model's name means, with the options ``key_env``, ``header.KEY`` and ``query.KEY``."""
+    """Return the address of a model, using the options `key_env`, `header.KEY` and `query.KEY`."""
     base_url, model, usual = _split_name(spec, service)
     variable = spec.take("key_env", usual)
     key = (permissions().variable(variable) or "").strip() or None if variable else None
@@ -117,7 +123,7 @@ def _check_header(spec: ModelSpec, name: str, value: str, secrets: list[str]) ->
 
 
 def _expand_variables(spec: ModelSpec, option: str, value: str, secrets: list[str]) -> str:
-    """Return an option's value with ``$NAME`` and ``${NAME}`` read from the environment, which are kept as secrets."""
+    """Replace `$NAME` and `${NAME}` in an option's value from the environment; add these values to `secrets`."""
     if _keyless.get():
         return value
     filled, values = fill_from_environment(_REFERENCE.sub(r"${\1}", value), option, f"model '{spec.text}'")
@@ -126,7 +132,7 @@ def _expand_variables(spec: ModelSpec, option: str, value: str, secrets: list[st
 
 
 def _split_name(spec: ModelSpec, service: ProviderApi) -> tuple[str, str, str | None]:
-    """URL, model, and the variable that usually holds the key for it."""
+    """Return the URL, the model, and the environment variable that usually holds its key."""
     kind = service.kind
     if "#" in spec.text.partition("?")[2]:
         raise ConfigurationError(
@@ -137,7 +143,7 @@ def _split_name(spec: ModelSpec, service: ProviderApi) -> tuple[str, str, str | 
         model = spec.fragment or service.unnamed
         if not model:
             raise ConfigurationError(f"model '{spec.text}': name the model behind the URL: {kind}:{spec.where}#name")
-        # A key for one place is never sent to another: a URL's key is named with it, or there is none.
+        # A key for one endpoint is never sent to another: a URL has only the key that `key_env` names.
         return spec.where, model, None
     if _LOOKS_LIKE_URL.match(spec.where):
         raise ConfigurationError(
@@ -154,7 +160,7 @@ def _split_name(spec: ModelSpec, service: ProviderApi) -> tuple[str, str, str | 
 
 
 def _check_variable(base_url: str, service: ProviderApi) -> None:
-    """What is looked at in names when they are parsed, of a URL that none was seen to."""
+    """Refuse credentials in a URL from an environment variable, as parsing does for URLs in model names."""
     if has_url_credentials(base_url) or "?" in base_url or "#" in base_url:
         raise ConfigurationError(
             f"{service.url_variable} must not hold a password, nor anything behind '?' or '#': it stands in messages "

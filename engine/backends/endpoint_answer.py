@@ -1,9 +1,8 @@
-"""Reading an endpoint's answer: JSON, token usage, text, thoughts, refusals, finish reasons, calls, logprobs.
+"""Parse an endpoint's answer: JSON, token usage, text, thoughts, refusals, finish reasons, calls, logprobs.
 
-Providers agree on little. JSON comes with numbers that JSON does not know (NaN, Infinity) and with texts cut
-within a character; a count that is negative, fractional or beyond any context would end the run in its journal,
-so it is replaced by an estimate; a part of an unknown type without text is an error, because its content would
-be lost in silence.
+Providers agree on little. JSON may contain invalid numbers (NaN, Infinity) and text cut within a character. A negative,
+fractional or impossibly large count would end the run in its journal, so it is replaced by an estimate. A part of
+unknown type without text is an error, because its content would be lost silently.
 """
 
 from __future__ import annotations
@@ -22,34 +21,33 @@ from ..messages import Completion, Request
 from ..tools import ToolCall, argument_text
 from .redaction import Redactor
 
-MOST_VALUES = 2_000_000  # in one JSON text; 90 bytes and 0.4 µs each, while the event loop stands still
-# At the end of a text: the first half of a pair; the first bytes of a character, as ``surrogateescape`` writes them.
+MOST_VALUES = 2_000_000  # per JSON text; each takes 90 bytes and 0.4 µs, during which the event loop is blocked
+# At the end of a text: a high surrogate, or the first bytes of a character as `surrogateescape` represents them.
 _BEGUN_PAIR = re.compile("[\ud800-\udbff]\\Z")
 _BEGUN_BYTES = re.compile("(?:[\udcc2-\udcdf]|[\udce0-\udcef][\udc80-\udcbf]?|[\udcf0-\udcf4][\udc80-\udcbf]{0,2})\\Z")
 _BYTES = re.compile("[\udc80-\udcff]+")
-_LONGEST_WHOLE = 19  # characters of numbers that are kept as whole ones; orjson makes longer ones floats, too
+_LONGEST_WHOLE = 19  # digits of numbers kept as int; orjson turns longer ones into floats, too
 
 
 def require_text(value: Any) -> str:
-    """Return a value that must be a text, or raise TypeError."""
+    """Return the value if it is a string, else raise TypeError."""
     if not isinstance(value, str):
         raise TypeError(f"found {type(value).__name__} in the place of a text")
     return value
 
 
 class SurrogateJoiner:
-    """Parts of characters at the ends of a stream's texts, each joined with its rest where the next text of its place
-    begins with it. What has no rest becomes U+FFFD; a part at the end of all is left out.
+    """Joiner of characters cut at the end of a streamed text with the next text at the same path.
 
-    A part is a half of a surrogate pair, or some bytes of UTF-8. Texts are of one place if they stand at the same path,
-    where an object is known by its ``index`` rather than by where it stands in a list.
+    Fragments are surrogates or single bytes of UTF-8. A fragment that is not continued becomes U+FFFD; one at the end
+    of the stream is dropped. In a path, an object is identified by its `index` rather than by its position in a list.
     """
 
     def __init__(self) -> None:
         self.held: dict[tuple[Any, ...], str] = {}
 
     def joined(self, value: Any, *, in_bytes: bool = False, path: tuple[Any, ...] = ()) -> Any:
-        """Return the value with texts that UTF-8 can hold; ``in_bytes``: it was decoded with ``surrogateescape``."""
+        """Return the value with valid UTF-8 texts; `in_bytes` means it was decoded with `surrogateescape`."""
         if isinstance(value, str):
             return self._text(value, path, in_bytes) if value else value
         if isinstance(value, dict):
@@ -84,12 +82,15 @@ class SurrogateJoiner:
 
 
 def parse_json(data: bytes, label: str, halves: SurrogateJoiner | None = None) -> Any:
-    """The value that ``data`` spells. Numbers that JSON does not know come as floats, infinite or none; a half of a
-    surrogate pair as U+FFFD, but in a stream it waits in ``halves`` for the other.
+    """Parse JSON leniently.
 
-    :raises orjson.JSONDecodeError: it is no JSON otherwise.
-    :raises AnswerTooLarge: it may hold more than ``MOST_VALUES`` lists, objects and entries of them (commas and
-        brackets within texts count, too: counting is all that is cheap).
+    Invalid numbers become infinite floats or NaN. Lone surrogates become U+FFFD, except that in a stream the first of a
+    pair waits in `halves` for the second.
+
+    Raises:
+        orjson.JSONDecodeError: The data is not JSON otherwise.
+        AnswerTooLarge: The data may contain more than `MOST_VALUES` lists, objects and entries. Commas and brackets
+            inside strings count, too, because only counting is cheap.
     """
     if len(data) > MOST_VALUES and sum(map(data.count, (b",", b"[", b"{"))) > MOST_VALUES:
         raise AnswerTooLarge(f"the answer holds more than {MOST_VALUES:,} values", model=label)
@@ -113,7 +114,7 @@ def parse_json(data: bytes, label: str, halves: SurrogateJoiner | None = None) -
         )
         if halves is not None:
             value = halves.joined(value, in_bytes=in_bytes)
-        orjson.dumps(value)  # nesting beyond what is ever meant
+        orjson.dumps(value)  # refuse absurdly deep nesting
         return value
     except (ValueError, TypeError, RecursionError):
         pass
@@ -127,12 +128,12 @@ def _parse_whole_number(digits: str) -> int | float:
     return int(digits) if len(digits) <= _LONGEST_WHOLE else float(digits)
 
 
-# Far beyond any context; sums of as many as a run can have stay within 64 bits.
+# Far beyond any context, yet the sum over a run fits into 64 bits.
 _MOST_TOKENS = 1_000_000_000
 _LONGEST_QUOTE = 40
 _CHARACTERS_PER_TOKEN = 4
-# Where endpoints say how much of a prompt came from their cache, as a field of a field or alone: OpenAI and most
-# others; Anthropic and gateways to it; DeepSeek; Moonshot; the Responses API.
+# Where endpoints report cached prompt tokens, as nested or plain fields: OpenAI and most others; Anthropic and its
+# gateways; DeepSeek; Moonshot; the Responses API.
 _CACHED_FIELDS = (
     ("prompt_tokens_details", "cached_tokens"),
     ("", "cache_read_input_tokens"),
@@ -156,8 +157,9 @@ _NONE_FURTHER = frozenset(("prompt_tokens", "completion_tokens", "total_tokens")
 
 
 class ReportedUsage(NamedTuple):
-    """Tokens of the prompt and of the answer, 0 where they are unknown; ``note`` quotes a count that is of no use.
-    ``cached`` are those of the prompt that the endpoint read from its cache.
+    """Token counts of the prompt and the answer, 0 if unknown.
+
+    `cached` are the prompt tokens read from the endpoint's cache. `note` quotes an unusable count.
     """
 
     prompt: int
@@ -166,7 +168,7 @@ class ReportedUsage(NamedTuple):
     cached: int = 0
 
     def completion_with(self, text: str, finish: str = "stop", **more: Any) -> Completion:
-        """Return a completion with these counts; ``more`` are further fields of it."""
+        """Return a completion with these counts; `more` are further fields."""
         return Completion(
             text,
             finish,
@@ -179,11 +181,11 @@ class ReportedUsage(NamedTuple):
 
 
 def parse_usage(usage: Any, redact: Redactor) -> ReportedUsage:
-    """Return the counts of an answer's ``usage``, as they are billed. Missing ones are unknown; so are unusable ones,
-    which are noted, without the key.
+    """Return the billed counts of an answer's `usage`.
 
-    Some endpoints count thoughts outside of ``completion_tokens``, or cached tokens outside of the prompt's: what the
-    total has beyond the two belongs to one of them.
+    Missing and unusable counts are unknown; unusable ones are noted, without the key. Some endpoints count thoughts
+    outside `completion_tokens`, or cached tokens outside `prompt_tokens`: the excess of the total over the two is
+    attributed to one of them.
     """
     if not usage:
         return ReportedUsage(0, 0)
@@ -192,14 +194,14 @@ def parse_usage(usage: Any, redact: Redactor) -> ReportedUsage:
     notes: list[str] = []
 
     def count(places: Sequence[tuple[str, str]]) -> int:
-        """The largest of the counts at these places, 0 where there is none; unusable ones are noted."""
+        """Return the largest of the counts at these paths, 0 if there is none; note unusable ones."""
         largest = 0
         for field, name in places:
             inner = usage.get(field) if field else usage
             value = inner.get(name) if isinstance(inner, dict) else None
             if isinstance(value, float) and value.is_integer():
                 value = int(value)
-            if type(value) is int and 0 <= value <= _MOST_TOKENS:  # nearly always
+            if type(value) is int and 0 <= value <= _MOST_TOKENS:  # the usual case
                 largest = max(largest, value)
             elif value is not None:
                 notes.append(f"{field}{'.' if field else ''}{name}: {_quote_count(value, redact)}")
@@ -209,7 +211,7 @@ def parse_usage(usage: Any, redact: Redactor) -> ReportedUsage:
     cached = written = thought = 0
     if not usage.keys() <= _NONE_FURTHER:
         cached, written, thought = count(_CACHED_FIELDS), count(_CACHE_WRITE_FIELDS), count(_THOUGHT_TOKEN_FIELDS)
-    if not prompt and not completion and "input_tokens" in usage:  # as the Messages API and the Responses API name them
+    if not prompt and not completion and "input_tokens" in usage:  # the names of the Messages API and the Responses API
         prompt, completion = count(_INPUT_FIELDS), count(_OUTPUT_FIELDS)
         if "input_tokens_details" not in usage:
             prompt += written + cached
@@ -229,14 +231,14 @@ def parse_usage(usage: Any, redact: Redactor) -> ReportedUsage:
 
 
 def merge_counts(known: Any, update: Any) -> Any:
-    """Add a stream's later counts, which are cumulative; a 0, which some endpoints fill in, replaces no count."""
+    """Merge a stream's later cumulative counts. A 0, which some endpoints fill in, replaces nothing."""
     if not isinstance(known, dict) or not isinstance(update, dict):
         return update or known
     return known | {name: count for name, count in update.items() if count or name not in known}
 
 
 def sum_counts(counts: Any, names: Sequence[str]) -> Any:
-    """Sum counts that are given apart; None if all are missing, the first unusable one for ``parse_usage`` to note."""
+    """Sum separate counts. Return None if all are missing, or the first unusable one for `parse_usage` to note."""
     total = None
     for name in names:
         value = counts.get(name)
@@ -255,7 +257,7 @@ def _quote_count(value: Any, redact: Redactor) -> str:
 
 
 def estimate_missing_counts(completion: Completion, request: Request) -> None:
-    """Estimate unknown counts, so that totals, budgets and rates go on to mean something."""
+    """Estimate unknown counts, so that totals, budgets and rates stay meaningful."""
     if not completion.prompt_tokens:
         completion.prompt_tokens = request.characters // _CHARACTERS_PER_TOKEN
         unknown = True
@@ -268,47 +270,47 @@ def estimate_missing_counts(completion: Completion, request: Request) -> None:
 
 
 _LONGEST_FINISH = 40
-_LONGEST_GIVEN = 10_000  # characters that are looked at
-# Why an answer ended, as endpoints spell it, in small letters alone.
+_LONGEST_GIVEN = 10_000  # characters that are examined
+# Finish reasons as endpoints spell them, letters only, in lower case.
 _MEANINGS = dict.fromkeys(
     ("stop", "endturn", "stopsequence", "stoptoken", "eos", "eostoken", "endofturn", "complete"), "stop"
 )
 _MEANINGS |= dict.fromkeys(("toolcalls", "toolcall", "tooluse", "functioncall"), "tool_calls")
 _CUT_REASON = re.compile(r"length|max.*tokens?|max.*output|tokens?limit|limit.*tokens?|context|truncated")
-# The endpoint gave up: what came is a part of an answer.
+# The endpoint gave up: the answer is incomplete.
 _FAILED_REASON = re.compile(
     r"(internal|network|server|generation|engine)?(error|failure)|abort(ed)?|cancel(l?ed)?|timeout|timedout"
     r"|insufficientsystemresources?"
 )
-# Types of parts that lose nothing where they have no text; ``is_refusal`` reads refusals.
+# Parts that may have no text; `is_refusal` handles refusals.
 _KNOWN_PART_TYPES = frozenset(("text", "output_text", "refusal", "reference", "tool_reference", "citation"))
-_TEXT_FIELDS = ("text", "content", "output_text")  # fields of parts
-_OTHER_FIELDS = ("audio", "images")  # of messages, in place of a content or beside it
+_TEXT_FIELDS = ("text", "content", "output_text")  # fields of a part
+_OTHER_FIELDS = ("audio", "images")  # fields of a message, instead of or beside its content
 _THOUGHT_FIELDS = ("reasoning_content", "reasoning", "thinking", "reasoning_details")
 _THOUGHT_PART_FIELDS = ("thinking", "reasoning", "reasoning_content", "text", "content", "summary")
 
 
 class PartWithoutText(TypeError):
-    """A part of the answer has no text, is of an unknown type, or tells of tools that the provider runs itself."""
+    """A part of the answer has no text, an unknown type, or reports tools that the provider runs itself."""
 
     def __init__(self, kind: object) -> None:
         super().__init__(f"the answer holds a part of type '{kind}', which has no text; ask for text alone")
 
 
 class GenerationFailed(ValueError):
-    """The endpoint could not go on: what there is of the answer is no answer."""
+    """The endpoint could not continue: what it sent is not an answer."""
 
 
-# What reading an answer of another form raises.
+# Exceptions from parsing an answer of an unexpected form.
 FORMAT_ERRORS = (orjson.JSONDecodeError, KeyError, IndexError, TypeError, AttributeError, ValueError)
 
 
 def answer_error(
     subject: str, label: str, redact: Redactor, data: bytes, error: Exception, kind: type[BackendError] = Unavailable
 ) -> BackendError:
-    """Return the error for an answer of another form: it says ``what`` and quotes ``data``, without the key.
+    """Return the error for an unexpected answer; it states the `subject` and quotes `data` without the key.
 
-    A proxy's page or half a body may pass, so by default the call is tried again; a part without text stays one.
+    A proxy's page or a truncated body may be temporary, so the call is retried by default. A part without text is not.
     """
     message = redact.cut(str(error), 200)
     if isinstance(error, PartWithoutText):
@@ -318,14 +320,14 @@ def answer_error(
 
 
 class ReadAnswer(NamedTuple):
-    """An answer, and its parts that the provider wants back with the results of tools (None: it wants none)."""
+    """A completion, and the parts that the provider wants back with tool results (None: none)."""
 
     completion: Completion
     returned: list[Any] | None = None
 
 
 def read_text(content: Any) -> str:
-    """Return the words of a message's ``content``: text, null, or a list of parts, of which those with text count."""
+    """Return the text of a message's `content`: a string, null, or a list of parts."""
     if isinstance(content, str):
         return content
     if content is None:
@@ -336,7 +338,7 @@ def read_text(content: Any) -> str:
 
 
 def part_text(part: Any) -> str:
-    """Return the words of one part of a content, none of a thought; raise PartWithoutText if it can have none."""
+    """Return the text of one content part, "" for a thought. Raise PartWithoutText if it cannot have any."""
     if isinstance(part, str):
         return part
     if not isinstance(part, dict):
@@ -358,15 +360,15 @@ def part_text(part: Any) -> str:
 
 
 def is_thought(kind: Any) -> bool:
-    """Whether a part of this type is of a model's thoughts."""
+    """Return True if a part of this type is a thought."""
     return isinstance(kind, str) and ("think" in kind or "reason" in kind)
 
 
 def read_thoughts(message: Mapping[str, Any]) -> str:
-    """A model's thoughts where the endpoint tells them apart from its words, else nothing."""
+    """Return the model's thoughts if the endpoint separates them from the text, else ""."""
     thoughts = next(filter(None, (_join_texts(message.get(name)) for name in _THOUGHT_FIELDS)), "")
     content = message.get("content")
-    if isinstance(content, list):  # some put them among the parts of the content
+    if isinstance(content, list):  # some endpoints put them into content parts
         parts = [part for part in content if isinstance(part, dict) and is_thought(part.get("type"))]
         thoughts += "".join(
             next(filter(None, (_join_texts(part.get(name)) for name in _THOUGHT_PART_FIELDS)), "") for part in parts
@@ -375,31 +377,32 @@ def read_thoughts(message: Mapping[str, Any]) -> str:
 
 
 def find_nontext_field(message: Mapping[str, Any]) -> str:
-    """The field of a message or a delta that holds a sound or pictures; empty where there is none."""
+    """Return the field of a message or delta that holds audio or images, "" if there is none."""
     return next((name for name in _OTHER_FIELDS if message.get(name)), "")
 
 
 def is_refusal(message: Mapping[str, Any]) -> bool:
-    """Whether a message or a delta holds words of refusal, as a field of its own or as a part of its content."""
+    """Return True if a message or delta contains a refusal, as a field or as a content part."""
     content = message.get("content")
     parts = content if isinstance(content, list) else ()
     return bool(message.get("refusal") or any(isinstance(part, dict) and part.get("refusal") for part in parts))
 
 
 def normalise_finish(finish: Any, tools: bool, silent_refusal: bool, clean: Callable[[str], str] = str) -> str:
-    """Why an answer ended, as the endpoint says it.
+    """Return a normalised finish reason.
 
-    An end by calls is ``stop`` where ``tools`` were offered, one at the token limit ``length``. ``silent_refusal``: the
-    model refused and said nothing else. Of words that nobody knows at most 40 characters are kept, and no colon, which
-    marks the engine's own; ``clean`` takes the key out of them before they are cut.
+    An end by calls is `stop` if `tools` were offered; an end at the token limit is `length`. `silent_refusal` means
+    that the model refused without any text. An unknown reason is cut to 40 characters and loses its colons, which mark
+    the engine's own reasons; `clean` first removes the key from it.
 
-    :raises GenerationFailed: it ended because the endpoint could not go on.
+    Raises:
+        GenerationFailed: The endpoint could not continue.
     """
     if silent_refusal:
         return "refusal"
-    if finish in ("stop", "length"):  # nearly always
+    if finish in ("stop", "length"):  # the usual case
         return str(finish)
-    if isinstance(finish, dict):  # as SGLang and others have it inside
+    if isinstance(finish, dict):  # SGLang and others nest the reason
         finish = finish.get("type")
     if not isinstance(finish, str):
         return "stop"
@@ -417,12 +420,12 @@ def normalise_finish(finish: Any, tools: bool, silent_refusal: bool, clean: Call
 
 
 def _reason_letters(finish: str) -> str:
-    """Return a reason in small letters alone, without the name of an enumeration before it."""
+    """Return a reason's letters in lower case, without an enumeration prefix."""
     return re.sub("[^a-z]", "", finish[:_LONGEST_FINISH].rpartition(".")[2].lower()).removeprefix("finishreason")
 
 
 def _join_texts(value: Any) -> str:
-    """A text, or the texts of parts, joined."""
+    """Return a text, or the joined texts of parts."""
     if isinstance(value, str):
         return value
     if value is None:
@@ -433,7 +436,7 @@ def _join_texts(value: Any) -> str:
 
 
 def redact_completion(completion: Completion, redact: Redactor) -> Completion:
-    """The same answer, with the key taken out of whatever the endpoint could write it into."""
+    """Return the completion with the key removed wherever the endpoint could have written it."""
     if not redact.key:
         return completion
     clean = redact.answer
@@ -445,7 +448,7 @@ def redact_completion(completion: Completion, redact: Redactor) -> Completion:
             ToolCall(clean(call.id), clean(call.name), clean(call.arguments)) for call in completion.calls
         ]
     if completion.logprobs:
-        # A key that is spread over tokens cannot be cut out of them: none are kept.
+        # A key spread over several tokens cannot be removed from them, so no tokens are kept.
         tokens = "".join(entry[0] for entry in completion.logprobs)
         others = [token for entry in completion.logprobs for token in entry[2]]
         if clean(tokens) != tokens or any(clean(token) != token for token in others):
@@ -454,7 +457,7 @@ def redact_completion(completion: Completion, redact: Redactor) -> Completion:
 
 
 def parse_call(entry: Any) -> tuple[str, str, str]:
-    """Id, name and arguments of a call; some endpoints send an object for arguments instead of text."""
+    """Return id, name and arguments of a call. Some endpoints send arguments as an object instead of text."""
     function = entry["function"]
     name = function["name"]
     if not isinstance(name, str):
@@ -463,7 +466,7 @@ def parse_call(entry: Any) -> tuple[str, str, str]:
 
 
 def parse_logprobs(entries: Sequence[Any]) -> list[list[Any]] | None:
-    """Return log-probabilities from fields ``logprobs`` of a choice or its chunks; None if of an unknown form."""
+    """Return the log-probabilities of a choice or its chunks; None if their form is unknown."""
     try:
         return [
             [

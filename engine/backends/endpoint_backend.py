@@ -1,9 +1,8 @@
-"""The skeleton of chat endpoint backends: session, key trust, check of the model's name, timed requests, fallbacks.
+"""Base class of chat endpoints: session, key trust, model name check, timed requests, fallbacks.
 
-A 401 or 403 means something else once other requests with the same key were answered (``KeyTrust``). A request
-form that an endpoint refuses (structured output, system messages) is replaced by the next simpler one
-(``FormFallback``). Opaque parts of an answer that a provider wants back with tool results are kept per
-conversation (``ProviderState``).
+A 401 or 403 means something else once other requests with the same key have succeeded (`KeyTrust`). If an endpoint
+refuses a request form (structured output, system messages), the next simpler one is used (`FormFallback`). Opaque parts
+of an answer that a provider wants back with tool results are stored per conversation (`ProviderState`).
 """
 
 from __future__ import annotations
@@ -47,7 +46,7 @@ from .sse import JsonRecordStream, RecordAssembly, error_in_answer, read_stream
 
 
 class KeyTrust:
-    """What is known of one endpoint's key. Enter ``call`` around each request."""
+    """Knowledge about one endpoint's key. Enter `call` around each request."""
 
     def __init__(self) -> None:
         self.proven = False
@@ -55,11 +54,11 @@ class KeyTrust:
         self._refused: list[asyncio.Future[None]] = []
 
     def call(self) -> _CallOutcome:
-        """Surround one request: a refused key is ``Unauthorized``, or ``Forbidden`` if others are answered."""
+        """Wrap one request: a refused key raises `Unauthorized`, or `Forbidden` if other requests succeed."""
         return _CallOutcome(self)
 
     async def _settle(self) -> None:
-        """Wait until one of the others is answered, or all that are under way are refused too."""
+        """Wait until a concurrent request succeeds, or all of them are refused too."""
         settled: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._refused.append(settled)
         self._look()
@@ -91,7 +90,7 @@ class _CallOutcome:
         trust = self._trust
         try:
             if error is None or (isinstance(error, Exception) and not isinstance(error, BackendError | RunStopping)):
-                trust.proven = True  # answered, though perhaps ended by whoever heard it
+                trust.proven = True  # the endpoint answered, even if the caller then ended the call
             elif isinstance(error, Unauthorized) and not trust.proven:
                 await trust._settle()
         finally:
@@ -110,7 +109,7 @@ _MOST_NAMES = 2_000
 
 
 def describe_unlisted_model(data: bytes, model: str, redact: Redactor) -> str:
-    """What to say of a model that is not in the endpoint's list; nothing if it is there or the list cannot be read."""
+    """Return a warning if the endpoint's list lacks the model; "" if it is listed or the list is unreadable."""
     names = _listed_names(data)
     if not names or any(name in (model, f"{model}:latest") for name in names):
         return ""
@@ -139,15 +138,15 @@ def _listed_names(data: bytes) -> list[str]:
 
 
 def _printable_name(name: str) -> str:
-    """Printable on a terminal, and not longer than a name is."""
+    """Return the name in printable characters, cut to a reasonable length."""
     return "".join(character if character.isprintable() else "?" for character in name)
 
 
-PROMPT_ONLY = "prompt"  # the form that asks for nothing: the prompt's own words must do
+PROMPT_ONLY = "prompt"  # the form without a request field: the prompt alone describes the output
 
 
-# How endpoints say that they take no system message; servers of chat templates report what a template raises as their
-# own fault. "must alternate" may be about other messages: then the refusal comes again.
+# How endpoints refuse system messages. Servers with chat templates report a template's error as their own fault. "must
+# alternate" may concern other messages; the refusal then comes again.
 _MENTIONS_SYSTEM = re.compile(
     r"\bsystem[ _-]?(role|message|prompt|instruction)|\b(role|message)s?\b[^.\n]{0,40}\bsystem\b"
     r"|developer instruction|roles? must alternate|\brole\b[^\n]{0,60}\buser\b[^\n]{0,20}\bassistant\b"
@@ -162,24 +161,24 @@ _REFUSAL_STATUSES = (400, 422, 500)
 
 
 class FormFallback:
-    """The ladder of one endpoint, and the step that it stands on.
+    """Request forms that one endpoint may accept, and the form currently in use.
 
-    ``after`` names for each form the one to try when it is refused; ``PROMPT_ONLY`` ends all of them.
-    ``takes_system`` is false once an endpoint that refused a system message took the same text as the user's.
+    `after` maps each form to the one to try if it is refused, ending with `PROMPT_ONLY`. `takes_system` becomes False
+    once an endpoint that refused a system message accepted the same text in the user message.
     """
 
     def __init__(self, first: str, after: Mapping[str, str]) -> None:
         self.chosen = first
         self.takes_system = True
         self._after = after
-        # Requests under way for which is being found out what is taken.
+        # Requests that are currently testing what the endpoint accepts.
         self._probing: dict[bytes, str] = {}
         self._without_system: set[bytes] = set()
 
     async def ask(
         self, request: Request, attempt: Callable[[Request, str], Awaitable[Completion]], label: str
     ) -> Completion:
-        """Make one attempt in the form that is known or next; raise FormRefused if that is refused."""
+        """Make one attempt in the current or next form; raise FormRefused if the form is refused."""
         structured = request.sampling.schema is not None
         form = self._probing.get(request.digest, self.chosen) if structured else PROMPT_ONLY
         sent = request
@@ -195,7 +194,7 @@ class FormFallback:
                 raise
             self._without_system.discard(request.digest)
             self._probing.pop(request.digest, None)
-            # 400/422 may mean that the endpoint does not know this form of answer: ask again with less.
+            # 400 or 422 may mean that the endpoint does not know this form: retry with a simpler one.
             if type(error) is not Rejected or error.status not in (400, 404, 422):
                 raise
             if form == PROMPT_ONLY or error.status == 404:
@@ -204,7 +203,7 @@ class FormFallback:
                 raise _add_tools_hint(error, request.tools) from error
             self._probing[request.digest] = self._after[form]
             raise FormRefused(f"refused structured output as '{form}'", model=label, status=error.status) from error
-        # Remembered: the next request does not pay for finding out.
+        # Remember it, so that later requests need not test again.
         if self._probing.pop(request.digest, None) is not None:
             self.chosen = form
         if request.digest in self._without_system:
@@ -222,7 +221,7 @@ def _has_system(request: Request) -> bool:
 
 
 def _refuses_system(error: BackendError) -> bool:
-    """Whether an endpoint may have refused a request for its system message."""
+    """Return True if an endpoint may have refused the system message."""
     message = str(error)
     return (
         type(error) in (Rejected, Unavailable)
@@ -233,7 +232,7 @@ def _refuses_system(error: BackendError) -> bool:
 
 
 def _add_tools_hint(error: Rejected, tools: Toolbox) -> Rejected:
-    """The same refusal, and what is most likely behind it."""
+    """Return the same error with the most likely cause added."""
     message = str(error).removeprefix(f"{error.model}: ")
     names = ", ".join(tools.names[:3]) + (", …" if len(tools.names) > 3 else "")
     return Rejected(
@@ -244,20 +243,20 @@ def _add_tools_hint(error: Rejected, tools: Toolbox) -> Rejected:
 
 
 class ProviderState:
-    """The parts of the answers of all conversations that are under way."""
+    """Opaque answer parts of all running conversations."""
 
     def __init__(self) -> None:
         self._kept: dict[str, dict[tuple[str, str, int], tuple[str, tuple[ToolCall, ...], list[Any]]]] = {}
 
     def keep(self, request: Request, completion: Completion, parts: list[Any] | None) -> None:
-        """Keep the parts of an answer with calls, which will be the next message of its conversation."""
+        """Store the parts of an answer with calls, which becomes the next message of its conversation."""
         conversation = request.affinity or request.conversation
         if parts and completion.calls and conversation:
             identity = (completion.text, tuple(completion.calls), parts)
             self._kept.setdefault(conversation, {})[request.branch, request.role, len(request.messages)] = identity
 
     def parts_of(self, request: Request, index: int) -> list[Any] | None:
-        """The parts of the answer that stands at ``index`` in a request's messages; None if it is not as it was."""
+        """Return the parts of the answer at `index` of a request's messages; None if that message has changed."""
         message: Message = request.messages[index]
         kept = self._kept.get(request.affinity or request.conversation, {}).get((request.branch, request.role, index))
         if kept is None or kept[0] != message.content or kept[1] != message.calls:
@@ -265,20 +264,20 @@ class ProviderState:
         return kept[2]
 
     def forget(self, conversation: str) -> None:
-        """A conversation has ended."""
+        """Drop the parts of an ended conversation."""
         self._kept.pop(conversation, None)
 
 
 T = TypeVar("T")
 
-_LONGEST_LIST = 8 << 20  # bytes read of an endpoint's list of models
+_LONGEST_LIST = 8 << 20  # bytes read of an endpoint's model list
 SAMPLING_ADVICE = (
     "add sampling=off to the model's name, which leaves temperature, top_p and the like out, or temperature=NUMBER, "
     "which sends that in place of the run's"
 )
-_OWN_FIELDS = ("messages", "contents", "model", "stream", "n")  # which the engine's reading of answers rests on
+_OWN_FIELDS = ("messages", "contents", "model", "stream", "n")  # the engine relies on them to parse answers
 _PYTHONS = {"True": "true", "False": "false", "None": "null"}
-# Words that refuse a setting, and the ways in which its name then stands in them.
+# Wording that refuses a setting, and how the setting's name appears in it.
 _REFUSES_SETTING = re.compile(
     r"unsupported|n[o']t (be )?(support|accept|allow|permit|available|compatible)"
     r"|unknown|unrecogni[sz]ed|unexpected|extra (inputs|fields)|deprecated|no longer|only (the default|be set|one of)"
@@ -293,16 +292,16 @@ _NAMES_SETTING = (
 
 
 class EndpointBackend(Backend):
-    """One model of one endpoint: how every provider's models are asked; what differs are attributes and hooks."""
+    """One model of one endpoint. Subclasses implement a provider's API by attributes and hooks."""
 
     fallible = True
-    form: str  # what an answer is, for messages
+    form: str  # name of an answer, for messages
     dialect = Dialect()
-    models_path = "/models"  # of the list of models
-    refusing_statuses: tuple[int, ...] = (401, 403)  # of the list of models, that tell of a wrong key
-    next_form: Mapping[str, str]  # of structured output, for each the one to try when it is refused
-    unsupported: Mapping[str, Any] = {}  # settings of a sampling that the API lacks, with the value that asks for none
-    api_name = ""  # as such refusals name it
+    models_path = "/models"  # path of the model list
+    refusing_statuses: tuple[int, ...] = (401, 403)  # statuses of the model list that mean a wrong key
+    next_form: Mapping[str, str]  # structured output: the form to try if one is refused
+    unsupported: Mapping[str, Any] = {}  # sampling settings that the API lacks, with their neutral values
+    api_name = ""  # the API's name in such errors
 
     def __init__(
         self,
@@ -329,37 +328,37 @@ class EndpointBackend(Backend):
         self._forms, self._returned = FormFallback(form, self.next_form), ProviderState()
 
     def _base_url(self, url: str) -> str:
-        """Return the URL that paths of calls begin with."""
+        """Return the base URL of calls."""
         return url
 
     @abstractmethod
     def _own_headers(self, address: EndpointAddress) -> dict[str, str]:
-        """Return the headers of each request, the key's among them."""
+        """Return the headers of each request, including the key."""
 
     @abstractmethod
     def _call_url(self, *, streaming: bool) -> str:
-        """Return where a request is sent to."""
+        """Return the URL that requests are sent to."""
 
     @abstractmethod
     def _body(self, request: Request, form: str, *, streaming: bool) -> dict[str, Any]:
-        """Return the body of a request; raise ConfigurationError if it asks for what the API does not have."""
+        """Return a request's body; raise ConfigurationError if it uses something that the API lacks."""
 
     @abstractmethod
     def _read(self, answer: Any, *, tools: bool) -> ReadAnswer:
-        """Read the record of an answer; raise ``FORMAT_ERRORS`` if it is none. ``tools``: some were offered."""
+        """Read an answer; raise one of `FORMAT_ERRORS` if it is not one. `tools`: tools were offered."""
 
     @abstractmethod
     def _assembly(self, records: JsonRecordStream) -> RecordAssembly:
-        """Return what puts a streamed answer together."""
+        """Return the assembly of a streamed answer."""
 
     @property
     def _advice(self) -> Mapping[str, str]:
-        """What helps where the endpoint refuses a setting, by the setting's name in requests."""
+        """Return advice for refused settings, by their names in requests."""
         return {}
 
     @property
     def _listed_name(self) -> str:
-        """This model's name in the endpoint's list of models."""
+        """Name of this model in the endpoint's model list."""
         return self.model
 
     def hear_allowance(self, hear: OnRateLimit) -> None:
@@ -373,12 +372,12 @@ class EndpointBackend(Backend):
         await self._endpoint.close()
 
     async def check(self) -> None:
-        """As the base says; warns (logger ``viva``) of a model's name that the endpoint does not list."""
+        """Check as in `Backend.check`; also warn (logger `viva`) if the endpoint does not list the model."""
 
         async def receive(body: AnswerBody) -> bytes:
             return await body.head(_LONGEST_LIST) if body.status == 200 else b""
 
-        # Many servers have no model list; any answer but a refusal of the key shows that they are there.
+        # Many servers have no model list; any answer but a refused key shows that they are reachable.
         url = self.base_url + self.models_path
         data = await self._endpoint.ask(self.label, url, None, receive, accept=self._is_there)
         warning = describe_unlisted_model(data, self._listed_name, self._redact)
@@ -392,7 +391,7 @@ class EndpointBackend(Backend):
         self._returned.forget(affinity)
 
     async def generate(self, request: Request) -> Completion:
-        """Make one HTTP request; raise FormRefused until a form of structured output is accepted."""
+        """Send one HTTP request; raise FormRefused until a form of structured output is accepted."""
         return await self._forms.ask(self._asking.settled(request), self._attempt, self.label)
 
     async def _attempt(self, request: Request, form: str) -> Completion:
@@ -420,7 +419,7 @@ class EndpointBackend(Backend):
             )
 
     async def _receive(self, answer: AnswerBody, on_text: Callable[[str], None] | None, *, tools: bool) -> ReadAnswer:
-        """Read an answer, whole or streamed. ``first_token`` is the clock's time of a stream's first text or call."""
+        """Read a whole or streamed answer. `first_token` is the clock's time of the first streamed text or call."""
         if on_text is None and not answer.is_stream:
             return await self._parse_whole(answer, lambda data: self._parse(data, tools=tools))
         records = JsonRecordStream(answer, self._endpoint, self.label)
@@ -445,7 +444,7 @@ class EndpointBackend(Backend):
     async def _ask(
         self, request: Request, url: str, data: bytes, receive: Callable[[AnswerBody], Awaitable[Completion]]
     ) -> Completion:
-        """Return the answer to one request, with its times, and estimates in the place of missing counts of tokens."""
+        """Return the answer with its timing; missing token counts are estimated."""
         began = self._clock.now()
         try:
             async with self._trust.call():
@@ -454,7 +453,7 @@ class EndpointBackend(Backend):
             if type(error) is not Rejected or (advice := self._refused_setting(str(error))) is None:
                 raise
             message = f"{str(error).removeprefix(f'{error.model}: ').rstrip('.')}; {advice}"
-            if self._trust.proven:  # others are answered with the same settings
+            if self._trust.proven:  # other requests succeed with the same settings
                 raise Rejected(message, model=error.model, status=error.status) from None
             raise SettingRefused(f"{self.label}: {message}; a resumed run keeps its names, so start anew") from None
         if completion.first_token is not None:
@@ -464,7 +463,7 @@ class EndpointBackend(Backend):
         return completion
 
     async def _parse_whole(self, answer: AnswerBody, parse: Callable[[bytes], T]) -> T:
-        """Parse a whole answer, or raise the error that the endpoint reported as if it were one."""
+        """Parse a whole answer, or raise the error that the endpoint sent in its place."""
         data = await answer.read_all()
         try:
             return parse(data)
@@ -478,7 +477,7 @@ class EndpointBackend(Backend):
         return {"json_mode": self._forms.chosen, "connections": self._endpoint.connections}
 
     def _refused_setting(self, text: str) -> str | None:
-        """Return what helps, where an endpoint's words are that it does not take one of our settings."""
+        """Return advice if the endpoint's message says that it refuses one of our settings."""
         if not _REFUSES_SETTING.search(text):
             return None
         for name, advice in self._advice.items():
@@ -488,7 +487,7 @@ class EndpointBackend(Backend):
 
 
 def discard_piece(text: str) -> None:
-    """Hear a piece of a stream that nobody asked for."""
+    """Ignore a piece of text that nobody requested."""
 
 
 def alternating_turns(
@@ -497,16 +496,16 @@ def alternating_turns(
     assistant: str,
     parts_of: Callable[[int, Message], list[dict[str, Any]]],
 ) -> tuple[str, list[dict[str, Any]]]:
-    """Return the instructions and turns of an API that takes instructions apart, and turns that alternate.
+    """Return instructions and turns for an API with separate instructions and alternating turns.
 
-    System messages are joined, wherever they stand; alone they are said by the user. Messages without parts are left
-    out.
+    System messages are joined, wherever they appear; without other messages they become the user's. Messages without
+    parts are skipped.
 
     Args:
-        messages: The request's.
-        field: The name of a turn's parts.
-        assistant: The name of the role of the model's turns.
-        parts_of: Returns the parts of a message, from its index (-1: none) and itself.
+        messages: The request's messages.
+        field: Name of a turn's parts.
+        assistant: Role name of the model's turns.
+        parts_of: Return the parts of a message, given its index (-1: none) and the message.
     """
     system = "\n\n".join(part.content for part in messages if part.role == "system")
     turns: list[dict[str, Any]] = []
@@ -524,10 +523,12 @@ def alternating_turns(
 
 @dataclass(slots=True, frozen=True)
 class EndpointOptions:
-    """What a model's name says of each of its requests.
+    """Settings in a model's name that apply to each of its requests.
 
-    :param sampling: whether temperature, top_p and the like are sent. :param settings: settings of the sampling in the
-        place of the run's. :param body: values to put into the body, by their paths in it; None takes a field out.
+    Args:
+        sampling: Send temperature, top_p and the like.
+        settings: Sampling settings that override the run's.
+        body: Values to put into the body, by path; None removes a field.
     """
 
     timeout: float = 120.0
@@ -538,7 +539,7 @@ class EndpointOptions:
 
     @classmethod
     def from_spec(cls, spec: ModelSpec) -> EndpointOptions:
-        """Read the options that all kinds of endpoints have."""
+        """Read the options that all kinds of endpoints share."""
         sampling = spec.one_of("sampling", ("on", "off")) != "off"
         settings: dict[str, Any] = {
             "temperature": spec.number("temperature", -1.0, 0.0, 2.0),
@@ -559,13 +560,13 @@ class EndpointOptions:
         )
 
     def settled(self, request: Request) -> Request:
-        """Return the request with this model's own settings. It stays the same call in the journal."""
+        """Return the request with this model's own settings; in the journal it remains the same call."""
         if not self.settings:
             return request
         return replace(request, sampling=replace(request.sampling, **self.settings))
 
     def body_of(self, body: dict[str, Any]) -> bytes:
-        """Return a request's body as it is sent, with what the model's name puts into it."""
+        """Return the encoded body, with the changes that the model's name specifies."""
         for path, value in self.body.items():
             _set_field(body, path, value)
         return orjson.dumps(body)
@@ -583,7 +584,7 @@ def _set_field(body: dict[str, Any], path: Sequence[str], value: Any) -> None:
 
 
 def _parse_body_value(spec: ModelSpec, name: str, text: str) -> Any:
-    """Return the value of an option ``body.KEY``: JSON, or a text that is not meant to be JSON."""
+    """Return the value of an option `body.KEY`: JSON, or a text that does not look like JSON."""
     option = f"model '{spec.text}': body.{name}"
     if name.partition(".")[0] in _OWN_FIELDS or "" in name.split("."):
         raise ConfigurationError(f"{option}: expected the name of a field other than {', '.join(_OWN_FIELDS)}")

@@ -1,4 +1,4 @@
-"""From an HTTP answer or a network failure to our error tree, and to the pause that a 429 asks for (Retry-After)."""
+"""Map HTTP answers and network failures to our error types, and read the pause that a 429 asks for."""
 
 from __future__ import annotations
 
@@ -28,10 +28,10 @@ from ..errors import (
 from .proxies import Proxy, proxy_failure
 from .redaction import Redactor
 
-# Besides 5xx: what stands behind the endpoint has failed (TGI, Bedrock), too early, broken off by it (Google).
+# Besides 5xx: a failure behind the endpoint (TGI, Bedrock), sent too early, cancelled by the server (Google).
 _PASSING = (424, 425, 499)
-_GATEWAY_STATUSES = (502, 503, 504)  # what stands before an endpoint says so where there is none behind it
-# Endpoints agree on neither status, code nor words for "the prompt is too long"; these are the ones in the field.
+_GATEWAY_STATUSES = (502, 503, 504)  # a gateway answers so if the endpoint behind it is down
+# Endpoints agree on no status, code or wording for "the prompt is too long"; these are in use.
 _CONTEXT_CODES = {
     "context_length_exceeded",
     "exceed_context_size_error",
@@ -49,9 +49,9 @@ _CONTEXT = re.compile(
     re.IGNORECASE,
 )
 _FLAGGED = re.compile(r"\b(input|prompt|request|content) (was|has been) flagged|requires moderation", re.I)
-# What one request asks for beyond a limit by the minute: no pause makes it fit.
+# A single request exceeds a limit per minute: no pause would help.
 _TOO_LARGE_AT_ONCE = re.compile(r"request too large for .* tokens per (min|day)", re.IGNORECASE | re.DOTALL)
-# Accounts that are answered no more until somebody pays, raises a limit or asks the provider.
+# The account is blocked until somebody pays, raises a limit or contacts the provider.
 _BLOCKED_CODES = {
     "access_terminated",
     "account_deactivated",
@@ -95,10 +95,10 @@ _BLOCKED = re.compile(
     r"|key limit exceeded|quota will be replenished|余额不足|欠费|请充值",
     re.IGNORECASE,
 )
-# Google says this of limits by the minute too, and which limit it is in the error's details.
+# Google words limits per minute in the same way; the error's details say which limit it is.
 _BLOCKED_ELSEWHERE = re.compile(r"exceeded your current quota|plan and billing details", re.IGNORECASE)
 _BY_MINUTE = re.compile(r"per (second|minute|hour)\b|\b[RT]PM\b", re.IGNORECASE)
-_LONGEST_NOTICE = 400  # characters: longer messages quote the request, whose words are not the endpoint's own
+_LONGEST_NOTICE = 400  # characters: longer messages quote the request, whose words are not the endpoint's
 _PAY = "; that does not pass soon: add credit, raise the limit or take another key, then resume the run (viva resume)"
 _LOGIN = "; a proxy wants another login: check user and password in http_proxy and https_proxy"
 # "Please try again in 7m12s", "retry after 56 seconds", "Quota will be replenished in 12:21:10"
@@ -110,16 +110,18 @@ _AFTER = re.compile(
 
 
 class Dialect:
-    """How an endpoint says what is wrong. The base knows what OpenAI-compatible endpoints have in common; a provider
-    that documents errors of its own overrides what it says differently.
+    """Error format of an endpoint.
+
+    The base class covers what OpenAI-compatible endpoints have in common; a provider with documented errors of its own
+    overrides it.
     """
 
     def kind(self, status: int, error: Mapping[str, Any], message: str) -> type[BackendError] | None:
-        """Return the type of a documented error; None if the status alone says it. ``message`` is without the key."""
+        """Return the type of a documented error; None if the status decides. `message` is already redacted."""
         return None
 
     def retry_after(self, error: Mapping[str, Any], headers: Mapping[str, str]) -> float | None:
-        """Return the seconds after which to ask again, from a header or the error's words; None if none are named."""
+        """Return the seconds to wait, from a header or the error's text; None if neither names any."""
         seconds = seconds_until(headers.get("Retry-After"), headers.get("Date"))
         return _pause_in_message(error.get("message")) if seconds is None else seconds
 
@@ -136,7 +138,7 @@ def error_from_response(
     key_advice: str,
     dialect: Dialect = _COMMON,
 ) -> BackendError:
-    """The typed error for an HTTP answer other than 200; ``key_advice`` says what to do about a refused key."""
+    """Return the typed error for an unsuccessful answer; `key_advice` says what to do about a refused key."""
     error, codes, message = _codes_and_message(body, redact)
     text = f"HTTP {status}: {message}"
     after = dialect.retry_after(error, headers)
@@ -150,14 +152,14 @@ def error_from_response(
         advice = _LOGIN if status == 407 else f"; {key_advice}"
         return Unauthorized(text + advice, model=label, status=status)
     if kind is Rejected and status >= 500:
-        status = 422  # what the endpoint reports as its own fault is the request's
+        status = 422  # the endpoint reports the request's fault as its own
     failure = kind(text, model=label, status=status, retry_after=after if kind.retryable else None)
     failure.absent = status in _GATEWAY_STATUSES
     return failure
 
 
 def _is_blocked(status: int, error: Mapping[str, Any], codes: set[str], message: str, after: float | None) -> bool:
-    """Return whether the account is answered no more, as far as an endpoint's status, codes and words say so."""
+    """Return True if status, codes and message say that the account is blocked."""
     if status == 402 or (status in _BLOCKED_STATUSES and codes & _BLOCKED_CODES):
         return True
     if status not in _BLOCKED_STATUSES or len(message) > _LONGEST_NOTICE:
@@ -165,12 +167,12 @@ def _is_blocked(status: int, error: Mapping[str, Any], codes: set[str], message:
     if codes & {"resource_exhausted"}:
         return _is_daily(error) or bool(_BLOCKED.search(message))
     if status == 429 and (after is not None or _BY_MINUTE.search(message) or codes & _PACED_CODES):
-        return False  # how long it lasts is known, or is short
+        return False  # the pause is known, or short
     return bool(_BLOCKED.search(message) or _BLOCKED_ELSEWHERE.search(message))
 
 
 def _is_daily(error: Mapping[str, Any]) -> bool:
-    """Return whether a quota of Google's that is used up is one by the day, or none at all."""
+    """Return True if an exhausted Google quota is a daily one, or zero."""
     for detail in error_details(error):
         for violation in detail.get("violations") or ():
             if isinstance(violation, dict) and (
@@ -181,13 +183,13 @@ def _is_daily(error: Mapping[str, Any]) -> bool:
 
 
 def error_details(error: Mapping[str, Any]) -> list[Mapping[str, Any]]:
-    """Return the records among an error's ``details``, as Google's APIs send them."""
+    """Return the records in an error's `details`, as Google's APIs send them."""
     details = error.get("details")
     return [detail for detail in details if isinstance(detail, dict)] if isinstance(details, list) else []
 
 
 def _common_type(status: int, codes: set[str], message: str) -> type[BackendError]:
-    """The type of an error as endpoints have them in common."""
+    """Return the error type by rules that endpoints have in common."""
     if status in (413, 429) and _TOO_LARGE_AT_ONCE.search(message):
         return Rejected
     if status in _CONTEXT_STATUSES and (codes & _CONTEXT_CODES or _CONTEXT.search(message)):
@@ -197,8 +199,8 @@ def _common_type(status: int, codes: set[str], message: str) -> type[BackendErro
     if status == 408:
         return TimedOut
     if status in _PASSING or status >= 500:
-        # llama-cpp-python's server reports a request it could not validate as its own fault, and so does llama.cpp's
-        # one with tools it was not started for; asking again is no use.
+        # llama-cpp-python's server reports invalid requests as its own fault, and llama.cpp's does so for tools that it
+        # was not started for; a retry is useless.
         return Rejected if "response_format" in message or "tools param" in message else Unavailable
     if status == 403 and _FLAGGED.search(message):
         return Forbidden
@@ -210,7 +212,7 @@ def _common_type(status: int, codes: set[str], message: str) -> type[BackendErro
 def transport_error(
     label: str, url: str, error: BaseException, redact: Redactor, proxy: Proxy | None = None
 ) -> BackendError:
-    """Return the typed error for a failure below HTTP: refused, reset, half a body, timed out; at a proxy, too."""
+    """Return the typed error for a failure below HTTP (refused, reset, truncated, timed out), also at a proxy."""
     if isinstance(error, asyncio.TimeoutError):
         late = TimedOut(f"{url}: no answer in time", model=label)
         late.absent = isinstance(error, aiohttp.ConnectionTimeoutError)
@@ -224,7 +226,7 @@ def transport_error(
     if isinstance(error, OSError) and error.errno in (errno.EMFILE, errno.ENFILE):
         return NoDescriptor(f"{text}; too many open files, raise the limit (ulimit -n)", model=label)
     advice = proxy_failure(error, proxy) if proxy is not None else ""
-    if isinstance(error, aiohttp.ClientHttpProxyError):  # the proxy was asked to connect, and did not
+    if isinstance(error, aiohttp.ClientHttpProxyError):  # the proxy was asked to connect and failed
         text = redact(f"{url}: HTTP {error.status}: {error.message}")[:500]
         if error.status < 500:
             return Unauthorized(text + (_LOGIN if error.status == 407 else advice), model=label, status=error.status)
@@ -234,7 +236,7 @@ def transport_error(
 
 
 def drop_traceback(error: BaseException) -> None:
-    """Let go of the frames that an error and what led to it hold, and with them of a stream that they hold."""
+    """Clear the tracebacks of an error and its causes, so that they do not keep a stream alive."""
     seen: list[BaseException] = []
     waiting: list[BaseException | None] = [error]
     while waiting:
@@ -246,13 +248,13 @@ def drop_traceback(error: BaseException) -> None:
 
 
 def _pause_in_message(message: Any) -> float | None:
-    """Return the seconds that an endpoint's words name as a pause ("Please try again in 7m12s")."""
+    """Return the seconds to wait that a message names ("Please try again in 7m12s")."""
     match = _AFTER.search(message[:_LONGEST_NOTICE]) if isinstance(message, str) else None
     return parse_duration(match[1]) if match is not None else None
 
 
 def _name_advice(error: BaseException, cause: BaseException) -> str:
-    """What to do about the mistakes that are made most often in a model's name."""
+    """Return advice on the most common mistakes in model names."""
     if isinstance(cause, ssl.SSLCertVerificationError):
         return "; if its certificate is your own authority's, name the authority's file in SSL_CERT_FILE"
     if isinstance(cause, ssl.SSLError):
@@ -267,12 +269,12 @@ def _name_advice(error: BaseException, cause: BaseException) -> str:
 
 
 def _codes_and_message(body: bytes, redact: Redactor) -> tuple[Mapping[str, Any], set[str], str]:
-    """Return an error of whatever shape, its codes in small letters and its message, without the key."""
+    """Return an error of any shape, its codes in lower case, and its redacted message."""
     try:
         answer: Any = orjson.loads(body)
     except orjson.JSONDecodeError:
         return {}, set(), redact.quote(body, 300).strip() or "(empty answer)"
-    if isinstance(answer, list) and len(answer) == 1:  # a stream of JSON values that ended before it began
+    if isinstance(answer, list) and len(answer) == 1:  # a JSON value stream that failed before it began
         answer = answer[0]
     error = answer.get("error", answer) if isinstance(answer, dict) else answer
     try:
@@ -288,12 +290,12 @@ def _codes_and_message(body: bytes, redact: Redactor) -> tuple[Mapping[str, Any]
         if isinstance(param, str) and param not in words:
             words = f"{words} (parameter '{param}')"
         return error, _codes(error), redact(words)[:500]
-    except (RecursionError, ValueError):  # nested too deep, or a number of too many digits
+    except (RecursionError, ValueError):  # nested too deeply, or a number with too many digits
         return {}, set(), redact.quote(body, 300)
 
 
 def _codes(error: Mapping[str, Any]) -> set[str]:
-    """Return what stands in an error in the place of a code, in whatever of the fields that are in use."""
+    """Return the codes of an error from all fields in use."""
     codes = [error.get(name) for name in ("code", "type", "status", "error_type", "error_code")]
     codes += [detail.get("reason") for detail in error_details(error)]
     details = error.get("details")

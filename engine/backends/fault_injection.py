@@ -1,8 +1,7 @@
-"""Fault injection: a wrapper around any backend that fails as endpoints fail, as a file says (``--chaos FILE``).
+"""Fault injection: a backend wrapper that fails the way endpoints do, as described in a file (`--chaos FILE`).
 
-What it does to a call depends on the seed, the call and its attempt alone, so a run with faults can be
-repeated. Passing faults leave a run's results as they are; garbage, cut or empty answers are what a judge's
-reader must bear.
+The faults of a call depend only on the seed, the call and its attempt, so a run with faults can be repeated. Temporary
+faults do not change a run's results; garbage, truncated or empty answers test the parsing of verdicts.
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ from .wrappers import BackendWrapper
 _GARBAGE = '{"score": �ÿ][,, \\u12 <|im_end|> 5 5 5 Ã©…'
 _FILLER = " and so on, and so forth,"
 _MEGABYTES = 10.0
-# Faults that are errors: type, status and words.
+# Faults that raise an error: type, status and message.
 _ERRORS: dict[str, tuple[type[BackendError], int | None, str]] = {
     "throttled": (Throttled, 429, "HTTP 429: chaos"),
     "unavailable": (Unavailable, 500, "HTTP 500: chaos"),
@@ -41,10 +40,10 @@ FaultKind = Literal[
 
 
 class Fault(BaseModel):
-    """What happens to a ``share`` of the calls between two times, in seconds since the model was opened.
+    """A fault for a `share` of the calls in a time window, in seconds since the model was opened.
 
-    ``models`` and ``roles`` name whose calls; none named means all. ``seconds`` is how long a slow call waits, a
-    timeout takes, or Retry-After names; ``megabytes`` is how much a long answer has.
+    `models` and `roles` restrict it; empty means all. `seconds` is how long a slow call waits, a timeout takes, or
+    Retry-After says; `megabytes` is the size of a long answer.
     """
 
     model_config = ConfigDict(extra="forbid")
@@ -60,7 +59,7 @@ class Fault(BaseModel):
 
 
 class FaultPlan(BaseModel):
-    """Faults in the order in which they are drawn; a call meets at most one."""
+    """Faults in the order in which they are tried; a call gets at most one."""
 
     model_config = ConfigDict(extra="forbid")
 
@@ -69,7 +68,7 @@ class FaultPlan(BaseModel):
 
 
 def read_fault_plan(path: Path) -> FaultPlan:
-    """Read the plan in a YAML file."""
+    """Read a plan from a YAML file."""
     try:
         return FaultPlan.model_validate(read_yaml(path))
     except ValidationError as error:
@@ -79,7 +78,7 @@ def read_fault_plan(path: Path) -> FaultPlan:
 
 
 class FaultInjector(BackendWrapper):
-    """A backend with faults."""
+    """A backend with injected faults."""
 
     def __init__(self, inner: Backend, plan: FaultPlan, clock: Clock) -> None:
         super().__init__(inner)
@@ -89,7 +88,7 @@ class FaultInjector(BackendWrapper):
         ]
         self._seed, self._clock = plan.seed, clock
         self._opened = clock.now()
-        self._tries: dict[bytes, int] = {}  # of calls that have not been answered yet
+        self._tries: dict[bytes, int] = {}  # of unanswered calls
         self._met: dict[str, int] = {}
 
     async def __aenter__(self) -> Backend:
@@ -129,7 +128,7 @@ class FaultInjector(BackendWrapper):
         return None
 
     async def _fail(self, fault: Fault) -> None:
-        """:raises BackendError: the fault is an error."""
+        """Raise BackendError if the fault is an error."""
         if fault.kind in ("slow", "timeout"):
             with cancellable_wait():
                 await self._clock.sleep(1.0 if fault.seconds is None else fault.seconds)

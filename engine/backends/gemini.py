@@ -1,12 +1,12 @@
-"""Models of Google's Gemini API: ``gemini:MODEL`` or ``gemini:URL#MODEL``.
+"""Models of Google's Gemini API: `gemini:MODEL` or `gemini:URL#MODEL`.
 
-Options: ``key_env`` (default GEMINI_API_KEY if the model is named without a URL, none for a URL), those of
-``EndpointOptions``, and ``json`` (``schema``, ``object`` or ``prompt``) as for ``openai``; ``thinking``
-(``on``, ``off``, ``auto``, ``minimal``, ``low``, ``medium``, ``high`` or a budget in tokens), ``filters=off``.
+Options: `key_env` (default: GEMINI_API_KEY for a model without a URL, none for a URL), those of `EndpointOptions`,
+`json` (`schema`, `object` or `prompt`) as for `openai`, `thinking` (`on`, `off`, `auto`, `minimal`, `low`, `medium`,
+`high` or a budget in tokens), `filters=off`.
 
-An error is ``{"error": {"code", "message", "status", "details"}}``, as an answer or within a stream; ``code``
-is the HTTP status. Each event of a stream is an answer with the parts that came since the last one; the last
-has a finish reason, and a stream without one is an error.
+Errors have the form `{"error": {"code", "message", "status", "details"}}`, as an answer or within a stream; `code` is
+the HTTP status. Each stream event is an answer with the new parts. The last one has a finish reason; a stream without
+it is an error.
 """
 
 from __future__ import annotations
@@ -54,23 +54,23 @@ class GeminiErrors(Dialect):
 
     def kind(self, status: int, error: Mapping[str, Any], message: str) -> type[BackendError] | None:
         if status == 400 and any(detail.get("reason") in _KEY_REASONS for detail in error_details(error)):
-            return Unauthorized  # a wrong key is reported as a wrong argument
+            return Unauthorized  # a wrong key is reported as an invalid argument
         return None
 
     def retry_after(self, error: Mapping[str, Any], headers: Mapping[str, str]) -> float | None:
-        """``retryDelay`` of the error's details, or the header ``Retry-After``; the longer of the two."""
+        """Return the longer of the error details' `retryDelay` and the header `Retry-After`."""
         delays = [detail.get("retryDelay") for detail in error_details(error)]
         waits = [super().retry_after(error, headers)]
         waits += [parse_duration(delay) for delay in delays if isinstance(delay, str)]
         return max((wait for wait in waits if wait is not None), default=None)
 
 
-_OWN_ID = re.compile(r"call-\d+")  # given by the engine where the API gave none
-# What a sampling may ask for and the API does not know, with the value that asks for nothing.
+_OWN_ID = re.compile(r"call-\d+")  # created by the engine if the API sends no id
+# Sampling settings that the API lacks, with their neutral values.
 _UNSUPPORTED_SAMPLING = {"min_p": 0.0, "repeat_penalty": 1.0}
 _MOST_STOPS = 5
-_MAX_SEED = 2**31 - 1  # seeds are whole numbers of 32 bits
-# From this generation on a call must come back with its signature; the API documents this one for calls without any.
+_MAX_SEED = 2**31 - 1  # seeds are 32-bit integers
+# From this generation on, a call must come back with its signature; the API documents this value for calls without one.
 _MODEL_VERSION = re.compile(r"gemini-(\d+)")
 _FIRST_SIGNED = 3
 _NO_SIGNATURE = "skip_thought_signature_validator"
@@ -102,7 +102,7 @@ def _message_parts(message: Message, names: dict[str, str], sign: bool) -> list[
     parts: list[dict[str, Any]] = [{"text": message.content}] if message.content else []
     for index, call in enumerate(message.calls):
         part: dict[str, Any] = {"functionCall": _with_id({"name": call.name, "args": call.as_object()}, call.id)}
-        if sign and index == 0:  # of calls side by side only the first is signed
+        if sign and index == 0:  # only the first of parallel calls is signed
             part["thoughtSignature"] = _NO_SIGNATURE
         parts.append(part)
     return parts
@@ -113,7 +113,7 @@ def _with_id(record: dict[str, Any], call_id: str) -> dict[str, Any]:
 
 
 def _tool_result(content: str) -> dict[str, Any]:
-    """A tool's result as the object that the API wants; anything else under the name that the API documents for it."""
+    """Return a tool's result as an object; any other value goes under the field that the API documents for it."""
     try:
         value = orjson.loads(content)
     except orjson.JSONDecodeError:
@@ -126,31 +126,31 @@ def _must_sign(model: str) -> bool:
     return match is not None and int(match[1]) >= _FIRST_SIGNED
 
 
-# Why an answer ended, in the engine's words; other reasons are kept in lower case.
+# Finish reasons in the engine's terms; others are kept in lower case.
 _FINISH_REASONS = dict.fromkeys(
     ("SAFETY", "RECITATION", "BLOCKLIST", "PROHIBITED_CONTENT", "SPII", "LANGUAGE", "IMAGE_SAFETY"), "content_filter"
 )
-_IGNORED_FIELDS = ("text", "thought", "thoughtSignature", "videoMetadata", "partMetadata")  # fields that are no content
-# Documented parts that tell of tools that the API runs itself, and say nothing of the answer.
+_IGNORED_FIELDS = ("text", "thought", "thoughtSignature", "videoMetadata", "partMetadata")  # fields without content
+# Documented parts about tools that the API runs itself; they carry no part of the answer.
 _SERVER_TOOL_FIELDS = ("executableCode", "codeExecutionResult", "toolCall", "toolResponse")
-# The first holds cached tokens already; thoughts are no part of the candidate's tokens.
+# The prompt count already includes cached tokens; the candidate count excludes thoughts.
 _PROMPT_COUNTS = ("promptTokenCount", "toolUsePromptTokenCount")
 _ANSWER_COUNTS = ("candidatesTokenCount", "thoughtsTokenCount")
 
 
 def _find_candidate(candidates: list[Any]) -> Any:
-    """Return the one that was asked for."""
+    """Return the requested candidate."""
     return next((candidate for candidate in candidates if not candidate.get("index")), candidates[0])
 
 
 def _is_blocked(answer: Any) -> bool:
-    """Return True if the prompt was refused: then there is no candidate."""
+    """Return True if the prompt was refused; there is then no candidate."""
     feedback = answer.get("promptFeedback")
     return isinstance(feedback, dict) and bool(feedback.get("blockReason"))
 
 
 def _usage_counts(usage: Any) -> Any:
-    """The API's counts of tokens under the names of ``parse_usage``."""
+    """Return the API's token counts under the names that `parse_usage` expects."""
     if not isinstance(usage, dict):
         return usage
     return {
@@ -162,7 +162,7 @@ def _usage_counts(usage: Any) -> Any:
 
 
 def _parse_logprobs(result: Any) -> list[list[Any]] | None:
-    """Return the log-probabilities of an answer, which is read in OpenAI's form."""
+    """Return the log-probabilities in OpenAI's form."""
     chosen = result.get("chosenCandidates") if isinstance(result, dict) else None
     if not chosen:
         return None
@@ -183,7 +183,7 @@ _LOGPROB_LISTS = ("chosenCandidates", "topCandidates")
 
 
 class _AnswerAssembly(RecordAssembly):
-    """An answer as far as its events have come."""
+    """An answer assembled from stream events."""
 
     def __init__(self) -> None:
         self._answer: dict[str, Any] = {}
@@ -192,14 +192,14 @@ class _AnswerAssembly(RecordAssembly):
 
     @property
     def is_whole(self) -> bool:
-        """Return True if the reason for the end has come; counts may follow."""
+        """Return True if the finish reason has arrived; counts may follow."""
         return self._has_finished
 
     def answer(self) -> dict[str, Any]:
         return self._answer
 
     def take(self, record: dict[str, Any]) -> str:
-        """Take an event; return the text that it adds to the answer."""
+        """Add an event; return the text that it adds to the answer."""
         if record.get("usageMetadata"):
             self._answer["usageMetadata"] = merge_counts(self._answer.get("usageMetadata"), record["usageMetadata"])
         if _is_blocked(record):
@@ -209,7 +209,7 @@ class _AnswerAssembly(RecordAssembly):
         if not candidates:
             return ""
         candidate = _find_candidate(candidates)
-        if candidate.get("index"):  # was not asked for
+        if candidate.get("index"):  # a candidate that was not requested
             return ""
         whole = self._answer.setdefault("candidates", [{"content": {"parts": self._parts}}])[0]
         parts = (candidate.get("content") or {}).get("parts") or []
@@ -226,7 +226,7 @@ class _AnswerAssembly(RecordAssembly):
         return text
 
 
-_API_VERSION = "v1beta"  # of the API, as its URLs name it
+_API_VERSION = "v1beta"  # as in the API's URLs
 _HAS_API_VERSION = re.compile(r"/v\d+\w*$")
 _SERVICE = ProviderApi(
     kind="gemini",
@@ -255,16 +255,17 @@ _ADVICE = {
 
 
 class GeminiBackend(EndpointBackend):
-    """See the module.
+    """Backend for the Gemini API.
 
-    :param thinking: ``""`` for the model's default, ``off``, ``auto``, one of ``LEVELS``, or a budget in tokens as
-        text. :param filters: whether the API's filters of content keep their thresholds.
+    Args:
+        thinking: "" for the model's default, `off`, `auto`, one of `LEVELS`, or a token budget as text.
+        filters: Keep the default thresholds of the API's content filters.
     """
 
     form = "an answer of the Gemini API"
     dialect = GeminiErrors()
     models_path = "/models?pageSize=1000"
-    refusing_statuses = (400, 401, 403)  # a wrong key is reported as a wrong argument
+    refusing_statuses = (400, 401, 403)  # a wrong key is reported as an invalid argument
     next_form = _NEXT_FORM
     api_name = "Gemini"
     unsupported = _UNSUPPORTED_SAMPLING
@@ -397,7 +398,7 @@ class GeminiBackend(EndpointBackend):
 
 
 def build(spec: ModelSpec, clock: Clock) -> Backend:
-    """Build a model of the Gemini API from its name."""
+    """Build a Gemini API model from its name."""
     return GeminiBackend(
         clock,
         resolve_endpoint(spec, _SERVICE),
@@ -409,7 +410,7 @@ def build(spec: ModelSpec, clock: Clock) -> Backend:
 
 
 def _parse_thinking(spec: ModelSpec) -> str:
-    effort = spec.one_of("effort", LEVELS)  # by another name
+    effort = spec.one_of("effort", LEVELS)  # alias of `thinking`
     option = spec.take("thinking", effort) or effort
     if option == "on":
         return "auto"

@@ -1,12 +1,12 @@
-"""``hf:FOLDER`` or ``hf:owner/name``: a model of transformers in this process, for models without a GGUF file.
+"""Transformers models in this process, for models without a GGUF file: `hf:FOLDER` or `hf:owner/name`.
 
-Options: ``device`` (a GPU if there is one), ``dtype`` (auto, float32, bfloat16, float16), ``batch`` (requests
-computed at once), ``ctx`` (tokens of prompt and answer), ``threads``, ``template`` (plain, chatml or a file),
-``revision`` (of a name on the hub).
+Options: `device` (default: a GPU if there is one), `dtype` (auto, float32, bfloat16, float16), `batch` (requests
+computed at once), `ctx` (tokens of prompt and answer), `threads`, `template` (plain, chatml or a file), `revision` (of
+a name on the hub).
 
-``torch`` and ``transformers`` (extra ``neural``) are imported when a model is first loaded; backends with
-identical options share it. No code that comes with a model runs: neither scripts of its own nor pickled
-weights. A special token that a message spells is escaped.
+`torch` and `transformers` (extra `neural`) are imported when a model is first loaded; backends with identical options
+share it. Code that comes with a model never runs, neither scripts nor pickled weights. Special tokens that a message
+spells out are escaped.
 """
 
 from __future__ import annotations
@@ -34,13 +34,15 @@ from .llama.tokenizer import opened_marker, prepend_marker
 
 EXTRA = "neural"
 DTYPES = ("auto", "float32", "bfloat16", "float16")
-_NO_LIMIT = 1_000_000  # tokenizers that know of no limit give a huge number
+_NO_LIMIT = 1_000_000  # tokenizers without a limit report a huge number
 
 
 @dataclass(slots=True, frozen=True)
 class LoadOptions:
-    """What tells one loaded model from another. ``place`` is a folder or a name on the hub; ``device`` empty for a GPU
-    where there is one; ``context`` 0 for the model's own; ``batch``: requests computed at once.
+    """Identity of a loaded model.
+
+    `source` is a folder or a name on the hub; an empty `device` means a GPU if there is one; `context` 0 means the
+    model's own; `batch` is the number of requests computed at once.
     """
 
     source: str
@@ -54,8 +56,10 @@ class LoadOptions:
 
 @dataclass(slots=True)
 class LoadedModel:
-    """A model on its device. ``context``: tokens of prompt and answer, 0 where no bound is known. ``ends``: the tokens
-    that end an answer; ``special``: the texts of all special tokens.
+    """A model on its device.
+
+    `context`: maximum tokens of prompt and answer, 0 if unknown. `ends`: tokens that end an answer. `special`: texts of
+    all special tokens.
     """
 
     torch: Any
@@ -68,7 +72,7 @@ class LoadedModel:
     special: tuple[str, ...]
 
     def decoded(self, tokens: list[int]) -> str:
-        """The text of tokens, without special ones."""
+        """Return the text of tokens without special ones."""
         text: str = self.tokenizer.decode(tokens, skip_special_tokens=True, clean_up_tokenization_spaces=False)
         return text
 
@@ -84,9 +88,10 @@ _shared_models: dict[LoadOptions, _SharedModel] = {}
 
 
 def acquire_model(options: LoadOptions) -> tuple[LoadedModel, BatchLoop]:
-    """The model and its thread, loaded at first use. Call ``release_model`` once for each call.
+    """Return the model and its thread, loading it on first use. Call `release_model` once per call.
 
-    :raises ConfigurationError: the packages are missing, or there is no such model, or it is none that generates text.
+    Raises:
+        ConfigurationError: The packages are missing, the model does not exist, or it does not generate text.
     """
     shared = _shared_models.get(options)
     if shared is None:
@@ -97,7 +102,7 @@ def acquire_model(options: LoadOptions) -> tuple[LoadedModel, BatchLoop]:
 
 
 def release_model(options: LoadOptions) -> None:
-    """One user less; the last one closes the model."""
+    """Release one use of a model; the last one closes it."""
     shared = _shared_models[options]
     shared.users -= 1
     if not shared.users:
@@ -106,8 +111,9 @@ def release_model(options: LoadOptions) -> None:
 
 
 def fingerprint(folder: Path) -> str | None:
-    """What tells a folder's model from another of the same name: its configuration, and the size and beginning of each
-    file of weights. None where there is no such folder.
+    """Return a hash that distinguishes models of the same name; None if there is no such folder.
+
+    It covers the configuration, and the size and beginning of each weights file.
     """
     try:
         digest = hashlib.sha256((folder / "config.json").read_bytes())
@@ -143,7 +149,7 @@ def _load_model(options: LoadOptions) -> LoadedModel:
             options.source, use_safetensors=True, **{named: dtype}, **arguments
         )
         network = network.to(device).eval()
-    except Exception as error:  # the packages raise whatever they meet
+    except Exception as error:  # the packages may raise anything
         message = " ".join(str(error).split())[:300] or type(error).__name__
         raise ConfigurationError(
             f"hf:{options.source}: cannot be loaded: {message} (expected a folder that save_pretrained has written, or "
@@ -153,7 +159,7 @@ def _load_model(options: LoadOptions) -> LoadedModel:
     ends = frozenset(ends if isinstance(ends, list) else [ends]) | {tokenizer.eos_token_id}
     pad = tokenizer.pad_token_id
     pad = pad if pad is not None else tokenizer.eos_token_id if tokenizer.eos_token_id is not None else 0
-    # How the model's makers would sample does not count: a run's settings do.
+    # The default sampling of the model's authors is ignored: the run's settings apply.
     network.generation_config = transformers.GenerationConfig(pad_token_id=pad)
     return LoadedModel(
         torch,
@@ -175,22 +181,24 @@ def _context_length(options: LoadOptions, tokenizer: Any, config: Any) -> int:
 
 
 def _special_texts(tokenizer: Any) -> tuple[str, ...]:
-    """The texts that the tokenizer takes for special tokens, the longest first."""
+    """Return the texts that the tokenizer treats as special tokens, longest first."""
     added = getattr(tokenizer, "added_tokens_decoder", {})
     names = {*map(str, tokenizer.all_special_tokens), *(str(token) for token in added.values() if token.special)}
     return tuple(sorted(names, key=lambda text: (-len(text), text)))
 
 
-_ZERO_WIDTH_SPACE = "\u200b"  # takes no room; stands within what would be a special token
-_TEMPLATE_DATE = datetime(2024, 1, 1)  # a prompt is the same on any day
+_ZERO_WIDTH_SPACE = "\u200b"  # invisible; breaks up the text of a special token
+_TEMPLATE_DATE = datetime(2024, 1, 1)  # a fixed date, so that prompts do not change from day to day
 
 
 def render_chat(model: LoadedModel, messages: Sequence[Message], template: str | None, label: str) -> str:
-    """The conversation as the chat template has it, up to where the answer begins. A system message that the template
-    refuses is put before the first user message.
+    """Render the conversation by the chat template, up to the beginning of the answer.
 
-    :raises ConfigurationError: calls of tools, which these models are not told. :raises Rejected: the template refuses
-        this sequence of roles.
+    A system message that the template refuses is put before the first user message.
+
+    Raises:
+        ConfigurationError: The conversation has tool calls, which these models do not support.
+        Rejected: The template refuses this sequence of roles.
     """
     if any(message.calls or message.role == "tool" for message in messages):
         raise ConfigurationError(f"{label}: models of kind hf take no tools; use a GGUF file (llama:) or an endpoint")
@@ -204,15 +212,16 @@ def render_chat(model: LoadedModel, messages: Sequence[Message], template: str |
 
 
 def tokenise(model: LoadedModel, text: str, *, opened: bool) -> list[int]:
-    """The tokens of a text; ``opened``: behind the tokens that open every text."""
+    """Return the tokens of a text; `opened` adds the tokens that open every text."""
     tokens: list[int] = model.tokenizer(text, add_special_tokens=opened)["input_ids"]
     return tokens
 
 
 def max_answer_tokens(model: LoadedModel, prompt: list[int], asked_for: int, label: str) -> int:
-    """How many tokens an answer may have.
+    """Return the maximum number of tokens of an answer.
 
-    :raises ContextTooLong: there is room for none.
+    Raises:
+        ContextTooLong: There is no room for an answer.
     """
     if not model.context:
         return asked_for
@@ -225,10 +234,14 @@ def max_answer_tokens(model: LoadedModel, prompt: list[int], asked_for: int, lab
 
 
 def tokenise_continuations(model: LoadedModel, reading: Reading, label: str) -> list[tuple[list[int], int]]:
-    """The tokens of each continuation behind its context, and how many of them are not asked about: those that end
-    before the continuation begins, and one at least, for nothing says how likely the first token of a text is.
+    """Return each continuation's tokens after its context, and how many leading tokens are not scored.
 
-    :raises Rejected: a continuation is empty. :raises ContextTooLong: a text does not fit.
+    Tokens that end before the continuation begins are not scored, nor is the first token of a text, which has no
+    likelihood.
+
+    Raises:
+        Rejected: A continuation is empty.
+        ContextTooLong: A text does not fit.
     """
     before = _escape_special(model, reading.shared + reading.context)
     tokenised = []
@@ -243,8 +256,8 @@ def tokenise_continuations(model: LoadedModel, reading: Reading, label: str) -> 
 
 
 def _tokens_with_context_length(model: LoadedModel, before: str, continuation: str) -> tuple[list[int], int]:
-    """A text's tokens, and how many of them end before ``continuation`` begins."""
-    if not model.tokenizer.is_fast:  # such cannot say where tokens stand
+    """Return a text's tokens, and how many of them end before `continuation` begins."""
+    if not model.tokenizer.is_fast:  # slow tokenizers cannot report token offsets
         context = tokenise(model, before, opened=True)
         return tokenise(model, before + continuation, opened=True), max(1, len(context))
     encoding = model.tokenizer(before + continuation, return_offsets_mapping=True)
@@ -262,7 +275,7 @@ def _render_template(model: LoadedModel, turns: list[dict[str, str]], template: 
 
 
 def _escape_special(model: LoadedModel, text: str) -> str:
-    """A content with nothing in it that the tokenizer would take for a special token."""
+    """Return the content with all special token texts escaped."""
     for special in model.special:
         if special in text:
             text = re.sub(re.escape(special), special[:1] + _ZERO_WIDTH_SPACE + special[1:], text)
@@ -270,7 +283,7 @@ def _escape_special(model: LoadedModel, text: str) -> str:
 
 
 class HfBackend(Backend):
-    """See the module. The model is loaded when the backend is entered."""
+    """A transformers model, loaded when the backend is entered."""
 
     continues_text = True
 
@@ -288,9 +301,10 @@ class HfBackend(Backend):
             release_model(self._options)
 
     async def generate(self, request: Request) -> Completion:
-        """As the base says. A schema is not enforced: the prompt's own words must do.
+        """Answer one request. A schema is not enforced: only the prompt describes it.
 
-        :raises ConfigurationError: the request offers tools.
+        Raises:
+            ConfigurationError: The request offers tools.
         """
         model, loop = self._loaded
         if request.tools is not None:
@@ -322,9 +336,11 @@ class HfBackend(Backend):
         )
 
     async def read(self, reading: Reading) -> Completion:
-        """As ``Backend.read``; all continuations of a reading are computed together.
+        """Compute the likelihoods of all continuations together.
 
-        :raises Rejected: a text is empty. :raises ContextTooLong: one does not fit.
+        Raises:
+            Rejected: A text is empty.
+            ContextTooLong: A text does not fit.
         """
         model, loop = self._loaded
         texts = tokenise_continuations(model, reading, self.label)
@@ -349,7 +365,7 @@ class HfBackend(Backend):
     async def _computed(
         self, loop: BatchLoop, work: HfGeneration | LikelihoodRequest, on_text: Callable[[str], None] | None
     ) -> float | None:
-        """Have a request computed, handing text on in this task. The clock's time of its first piece."""
+        """Compute a request, passing on its text in this task; return the clock's time of the first piece."""
         answer = ThreadAnswer(self._clock)
         work.on_done = answer.end
         if isinstance(work, HfGeneration) and on_text is not None:
@@ -364,9 +380,10 @@ class HfBackend(Backend):
 
 
 def build(spec: ModelSpec, clock: Clock) -> Backend:
-    """``hf:FOLDER?options`` or ``hf:owner/name?options``; loaded when the backend is entered.
+    """Build a model from `hf:FOLDER?options` or `hf:owner/name?options`; it is loaded when the backend is entered.
 
-    :raises ConfigurationError: an option is wrong.
+    Raises:
+        ConfigurationError: An option is invalid.
     """
     if not spec.where:
         raise ConfigurationError(

@@ -1,9 +1,8 @@
-"""Batches for a model of transformers: generation, log-probabilities of given texts, the thread for both.
+"""Batches for transformers models: generation, likelihoods of given texts, and their thread.
 
-One batch goes through transformers' own ``generate``, each row with its own sampling, seed and end: a logits
-processor chooses each row's token and a stopping criterion ends each row, so caches, positions and
-architectures are the package's matter. A batch is computed to its end before the next begins, first in, first
-out.
+A batch runs through transformers' own `generate`; each row has its own sampling, seed and end. A logits processor
+chooses each row's token and a stopping criterion ends it, so that caches, positions and architectures are left to the
+package. Batches are computed one after the other, first in, first out.
 """
 
 from __future__ import annotations
@@ -25,13 +24,15 @@ from .llama.sampler import SampledToken, SamplerSettings, sample_tokens
 if TYPE_CHECKING:
     from .hf import LoadedModel
 
-_REPLACEMENT_CHARACTER = "\ufffd"  # what part of a character is decoded to
+_REPLACEMENT_CHARACTER = "\ufffd"  # decoding of an incomplete character
 
 
 @dataclass(slots=True)
 class HfGeneration:
-    """``decode`` gives the text of tokens; ``on_text`` is told the pieces that no stop string can take back. ``error``
-    says why there is no answer.
+    """One answer while it is generated.
+
+    `decode` returns the text of tokens; `on_text` receives pieces that no stop string can retract. `error` says why
+    there is no answer.
     """
 
     prompt: list[int]
@@ -47,17 +48,17 @@ class HfGeneration:
     error: Exception | None = None
     cancelled: bool = False
     _rows: list[tuple[int, SampledToken]] = field(default_factory=list)
-    _before: int = 0  # tokens whose text the next ones are decoded behind, as neighbours change each other's
-    _decoded: int = 0  # tokens that the text has
-    _streamed: int = 0  # characters that ``on_text`` has
+    _before: int = 0  # tokens decoded again before the new ones, because neighbours change each other's text
+    _decoded: int = 0  # number of tokens whose text is complete
+    _streamed: int = 0  # number of characters that `on_text` has received
 
     @property
     def ended(self) -> bool:
-        """Whether nothing more is to be generated."""
+        """Return True if nothing more is to be generated."""
         return bool(self.finish) or self.cancelled or self.error is not None
 
     def take(self, token: SampledToken, *, is_end: bool) -> None:
-        """Take the next token; ``is_end``: it ends the answer and is no part of it."""
+        """Add the next token; `is_end` means that it ends the answer and is not part of it."""
         if is_end:
             self._end("stop")
             return
@@ -75,7 +76,7 @@ class HfGeneration:
 
     @property
     def logprobs(self) -> list[list[Any]] | None:
-        """A row for each token that is at least partly in the text, where they were asked for."""
+        """Return a row for each token at least partly in the text, if requested."""
         if self.settings.logprobs is None:
             return None
         return [
@@ -85,7 +86,7 @@ class HfGeneration:
         ]
 
     def _alternatives(self, sampled_token: SampledToken) -> dict[str, float]:
-        """The likeliest tokens by their texts; of several with the same text (parts of characters) the likeliest."""
+        """Map the best alternatives by text; of those with equal text (parts of characters) the likeliest counts."""
         return max_logprob_by_token((self.decode([token]), value) for token, value in sampled_token.top or ())
 
     def _decode(self, *, whole: bool) -> None:
@@ -96,7 +97,7 @@ class HfGeneration:
             self._before, self._decoded = self._decoded, len(self.tokens)
 
     def _stopped(self, before: int) -> bool:
-        """Return True if a stop string ends in the text since ``before``; the answer then ends in front of it."""
+        """Return True and cut the text if a stop string ends after `before`."""
         stop = find_stop(self.text, self.stops, len(self.text) - before)
         if stop is None:
             return False
@@ -118,13 +119,14 @@ class HfGeneration:
             self.on_text(piece)
 
 
-_MOST_LOGITS = 64_000_000  # computed at once: 256 MB as single floats
+_MOST_LOGITS = 64_000_000  # computed at once: 256 MB in single precision
 
 
 @dataclass(slots=True)
 class LikelihoodRequest:
-    """``texts``: the tokens of each, and how many of its first tokens are not asked about. ``results`` are in their
-    order.
+    """A likelihood request.
+
+    `texts`: the tokens of each text, and how many of its first tokens are not scored. `results` are in the same order.
     """
 
     texts: list[tuple[list[int], int]]
@@ -136,9 +138,11 @@ class LikelihoodRequest:
 
 
 def compute_likelihoods(model: LoadedModel, work: LikelihoodRequest, limit: int) -> None:
-    """Read all texts, at most ``most`` of them at once.
+    """Score all texts, at most `limit` at once.
 
-    :raises FloatingPointError: the logits are not finite. :raises Exception: whatever torch raises.
+    Raises:
+        FloatingPointError: The logits are not finite.
+        Exception: Anything that torch raises.
     """
     vocabulary = model.network.get_output_embeddings().weight.shape[0]
     longest = max(len(tokens) for tokens, _ in work.texts)
@@ -154,7 +158,7 @@ def _compute_batch(model: LoadedModel, texts: list[tuple[list[int], int]], momen
     longest = max(len(tokens) for tokens, _ in texts)
     batch = torch.full((len(texts), longest), model.pad)
     mask = torch.zeros_like(batch)
-    for row, (tokens, _) in enumerate(texts):  # filled up on the right: nothing before it sees that
+    for row, (tokens, _) in enumerate(texts):  # padded on the right, which earlier positions do not see
         batch[row, : len(tokens)] = torch.tensor(tokens)
         mask[row, : len(tokens)] = 1
     with torch.inference_mode():
@@ -163,7 +167,7 @@ def _compute_batch(model: LoadedModel, texts: list[tuple[list[int], int]], momen
 
 
 def _row_likelihood(torch: Any, logits: Any, tokens: list[int], skipped: int, moments: bool) -> Likelihood:
-    # The row of a token predicts the next one.
+    # Each token's row predicts the next token.
     rows = logits[skipped - 1 : len(tokens) - 1].double()
     targets = torch.tensor(tokens[skipped:], device=rows.device)
     logprobs = torch.log_softmax(rows, -1)
@@ -181,16 +185,18 @@ def _row_likelihood(torch: Any, logits: Any, tokens: list[int], skipped: int, mo
 
 
 def generate_batch(model: LoadedModel, answers: list[HfGeneration], is_closing: Callable[[], bool]) -> None:
-    """Generate all answers to their ends. What fails for one of them is its ``error``.
+    """Generate all answers to their ends. A failure of one answer is stored as its `error`.
 
-    :param is_closing: a function that says whether to stop at once.
-    :raises Exception: whatever torch or the architecture raises for the whole batch.
+    If `is_closing` returns True, stop at once.
+
+    Raises:
+        Exception: Anything that torch or the architecture raises for the whole batch.
     """
     torch = model.torch
     longest = max(len(generation.prompt) for generation in answers)
     tokens = torch.full((len(answers), longest), model.pad)
     mask = torch.zeros_like(tokens)
-    for row, generation in enumerate(answers):  # filled up on the left, so that all answers begin at one place
+    for row, generation in enumerate(answers):  # padded on the left, so that all answers begin at the same position
         tokens[row, longest - len(generation.prompt) :] = torch.tensor(generation.prompt)
         mask[row, longest - len(generation.prompt) :] = 1
 
@@ -217,24 +223,24 @@ def generate_batch(model: LoadedModel, answers: list[HfGeneration], is_closing: 
 
 
 def _next_token(generation: HfGeneration, logits: Any, model: LoadedModel) -> int:
-    """The next token of a row; of one that has ended anything."""
+    """Return the next token of a row; of an ended row any token."""
     if generation.ended:
         return model.pad
     try:
         [token] = sample_tokens(logits, [generation.settings], [len(generation.tokens)], [None])
         generation.take(token, is_end=token.token in model.ends)
-    except Exception as error:  # fails this request only
+    except Exception as error:  # fails only this request
         generation.error = Rejected(str(error), model="hf")
         return model.pad
     return token.token
 
 
-_STOP_SECONDS = 3.0  # for the thread to stop; it looks after each token
-_GATHER_SECONDS = 0.005  # in which conversations that answer one another come together
+_STOP_SECONDS = 3.0  # time for the thread to stop; it checks after each token
+_GATHER_SECONDS = 0.005  # time in which concurrent conversations join a batch
 
 
 class BatchLoop:
-    """Owns the thread. ``submit``, ``withdraw`` and ``cancel`` may be called from any other."""
+    """Owner of the inference thread. `submit`, `withdraw` and `cancel` are thread-safe."""
 
     def __init__(self, model: LoadedModel, limit: int) -> None:
         self._model, self._most = model, limit
@@ -246,9 +252,10 @@ class BatchLoop:
         self._thread.start()
 
     def submit(self, work: HfGeneration | LikelihoodRequest) -> None:
-        """Queue a request; its ``on_done`` is called on the thread when it has ended.
+        """Queue a request; its `on_done` is called on the thread when it has ended.
 
-        :raises Unavailable: the model is closed.
+        Raises:
+            Unavailable: The model is closed.
         """
         with self._wake:
             if self._closing:
@@ -257,7 +264,7 @@ class BatchLoop:
             self._wake.notify()
 
     def withdraw(self, work: HfGeneration | LikelihoodRequest) -> None:
-        """Fail a request with ``RunStopping``, unless it is being computed."""
+        """Fail a request with `RunStopping`, unless it is being computed."""
         with self._wake:
             if work not in self._waiting:
                 return
@@ -265,11 +272,11 @@ class BatchLoop:
         _finish_request(work, RunStopping())
 
     def cancel(self, work: HfGeneration | LikelihoodRequest) -> None:
-        """Nobody waits for it any more."""
+        """Cancel a request whose caller no longer waits."""
         work.cancelled = True
 
     def close(self) -> None:
-        """Stop the thread; what waits fails. A thread that does not stop within seconds is left behind."""
+        """Stop the thread and fail waiting requests. A thread that does not stop within seconds is abandoned."""
         with self._wake:
             self._closing = True
             self._wake.notify()
@@ -290,7 +297,7 @@ class BatchLoop:
                 self._compute(batch)
 
     def _take(self) -> list[HfGeneration | LikelihoodRequest]:
-        """The next requests: answers as many as the batch holds, or one reading."""
+        """Return the next requests: a batch of answers, or one reading."""
         batch: list[HfGeneration | LikelihoodRequest] = []
         while self._waiting and len(batch) < self._most:
             if self._waiting[0].cancelled:
@@ -311,7 +318,7 @@ class BatchLoop:
             else:
                 answers = [item for item in batch if isinstance(item, HfGeneration)]
                 generate_batch(self._model, answers, lambda: self._closing)
-        except Exception as raised:  # whatever torch and the architecture raise: nobody may wait for a dead thread
+        except Exception as raised:  # torch and architectures may raise anything: nobody may wait for a dead thread
             error = _rejection(raised, self._most)
         if self._closing:
             error = error or Unavailable("the model was closed", model="hf")

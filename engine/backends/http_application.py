@@ -1,10 +1,9 @@
-"""An HTTP application under test, described by a mapping: ``http:FILE.yaml`` or ``http:{…}`` (JSON).
+"""An HTTP application under test, described by a mapping: `http:FILE.yaml` or `http:{…}` (JSON).
 
-Option: ``answer_mb``, as for OpenAI-compatible endpoints. An application is sent what its mapping says: no
-sampling settings, no tools, no schema. A session's identifier follows from the conversation's key, branch and
-role alone, so a resumed run continues it. A failure that may pass (a page of HTML, half a body, half a stream)
-is ``Unavailable`` and retried; a path that leads nowhere is ``Rejected``. No message, log or record holds a
-header's value.
+Option: `answer_mb`, as for OpenAI-compatible endpoints. An application receives only what its mapping says: no sampling
+settings, tools or schema. A session's identifier depends only on the conversation's key, branch and role, so a resumed
+run continues it. Temporary failures (an HTML page, a truncated body or stream) raise `Unavailable` and are retried; a
+path that does not exist raises `Rejected`. No message, log or record contains a header's value.
 """
 
 from __future__ import annotations
@@ -60,18 +59,18 @@ from .sse import CallPieces, SseEvent, SseStream, StreamAssembly, is_keep_alive,
 
 
 class MissingInAnswer(Exception):
-    """Nothing stands at the path; the message says how far it leads, and what stands there. Becomes a BackendError."""
+    """No value at the path. The message says how far the path leads and what is there; it becomes a BackendError."""
 
 
 class AnswerPath:
-    """A path: ``reply.text``. A number is an index in a list (``-1`` is the last), and a key in an object."""
+    """A path such as `reply.text`. A number is a list index (`-1` is the last) or an object's key."""
 
     def __init__(self, text: str) -> None:
         self.text = text
         self._steps = text.split(".")
 
     def find(self, value: Any) -> Any:
-        """Return what stands at the path in ``value``, or raise MissingInAnswer."""
+        """Return the value at the path, or raise MissingInAnswer."""
         passed: list[str] = []
         for step in self._steps:
             try:
@@ -89,7 +88,7 @@ class AnswerPath:
 
 
 def describe_json(value: Any) -> str:
-    """What a value of JSON is, for a message: the keys of an object, the length of a list, the type of the rest."""
+    """Describe a JSON value for a message: an object's keys, a list's length, or the type."""
     if isinstance(value, dict):
         return f"has the keys {', '.join(map(str, value))}" if value else "is an empty object"
     if isinstance(value, list):
@@ -105,7 +104,7 @@ _USUAL_END = b"[DONE]"
 
 
 class AnswerReader:
-    """Reads the answers of one application. ``label`` names it in errors; ``redact`` knows its keys."""
+    """Reader of one application's answers. `label` names it in errors; `redact` knows its keys."""
 
     def __init__(self, application: Application, label: str, redact: Redactor, clock: Clock) -> None:
         self._stream, self._done = application.stream, application.done
@@ -114,7 +113,7 @@ class AnswerReader:
         self._label, self._redact, self._clock = label, redact, clock
 
     async def read(self, body: AnswerBody, on_text: Callable[[str], None] | None) -> Completion:
-        """Return the reply; pieces of a stream go to ``on_text``. ``first_token`` is the clock's time of the first."""
+        """Return the reply, passing stream pieces to `on_text`. `first_token` is the clock's time of the first."""
         if self._stream == "none":
             return redact_completion(await self._read_whole(body), self._redact)
         events = SseStream(body, self._label, named=self._stream == "sse", records=self.answer is not None)
@@ -132,7 +131,7 @@ class AnswerReader:
         return redact_completion(completion, self._redact)
 
     async def identifier(self, body: AnswerBody, path: str) -> str:
-        """Return the identifier of a session in the answer to the request that opens it."""
+        """Return the session identifier from the answer to the opening request."""
         try:
             value = AnswerPath(path).find(self.json(await body.read_all()))
         except MissingInAnswer as missing:
@@ -165,13 +164,13 @@ class AnswerReader:
         return usage.completion_with(text, calls=called)
 
     def ends(self, name: str, data: bytes) -> bool:
-        """Return True if an event is the end of the stream."""
+        """Return True if an event ends the stream."""
         if isinstance(self._done, str):
             return self._done in (name, data.decode("utf-8", "replace").strip())
         return self._stream == "sse" and data.strip() == _USUAL_END
 
     def ends_with(self, value: Any) -> bool:
-        """Return True if the value of an event is the last of the stream."""
+        """Return True if an event's value is the stream's last."""
         if not isinstance(self._done, dict) or not isinstance(value, dict):
             return False
         return all(name in value and value[name] == member for name, member in self._done.items())
@@ -233,14 +232,14 @@ def _path_or_none(text: str | None) -> AnswerPath | None:
 
 
 class _StreamedReply(StreamAssembly):
-    """A reply as far as the events of its stream have come."""
+    """A reply assembled from stream events."""
 
     def __init__(self, reader: AnswerReader) -> None:
         self._reader = reader
         self.pieces: list[str] = []
         self.calls, self.counts = CallPieces(), None
         self.has_text = False
-        self.missing: MissingInAnswer | None = None  # why an event holds no text
+        self.missing: MissingInAnswer | None = None  # why an event has no text
         self._halves = SurrogateJoiner()
         self._characters = getincrementaldecoder("utf-8")("replace")  # events may end within a character
 
@@ -283,7 +282,7 @@ _SESSION_NAMESPACE = uuid.UUID("6f1c0d1e-0f0b-5a53-9d3e-8f3a2f6f4c11")
 
 @dataclass(slots=True)
 class Session:
-    """One conversation's session. ``asked``: the application has heard of it."""
+    """Session of one conversation. `contacted`: the application has received a request of it."""
 
     id: str
     jar: aiohttp.CookieJar | None
@@ -292,55 +291,55 @@ class Session:
     lock: asyncio.Lock = field(default_factory=asyncio.Lock)
 
     def cookie_header(self, url: str) -> dict[str, str]:
-        """The header that sends the cookies kept for a URL; empty where there are none."""
+        """Return the header with the cookies stored for a URL; empty if there are none."""
         cookies = self.jar.filter_cookies(URL(url)) if self.jar is not None else {}
         text = "; ".join(f"{name}={cookie.coded_value}" for name, cookie in cookies.items())
         return {"Cookie": text} if text else {}
 
     def keep_cookies(self, body: AnswerBody) -> None:
-        """Keep the cookies of an answer, where cookies are kept."""
+        """Store the cookies of an answer, if enabled."""
         if self.jar is not None:
             self.jar.update_cookies(body.response.cookies, body.response.url)
 
 
 class Sessions:
-    """The sessions of the conversations under way. ``salt`` makes other identifiers; ``cookies``: keep them."""
+    """Sessions of the running conversations. `salt` changes all identifiers; `cookies`: store cookies."""
 
     def __init__(self, salt: str, *, cookies: bool) -> None:
         self._salt, self._cookies = salt, cookies
         self._open: dict[str, dict[str, Session]] = {}
 
     def for_request(self, request: Request) -> Session:
-        """The session of the conversation, branch and role that a request belongs to."""
+        """Return the session for a request's conversation, branch and role."""
         roles = self._open.setdefault(request.affinity, {})
         role = role_in_branch(request.branch, request.role)
         session = roles.get(role)
         if session is None:
-            jar = aiohttp.CookieJar(unsafe=True) if self._cookies else None  # unsafe: those of bare addresses, too
+            jar = aiohttp.CookieJar(unsafe=True) if self._cookies else None  # unsafe: accept IP addresses
             session = roles[role] = Session(self.identifier(request.conversation, role), jar)
         return session
 
     def identifier(self, conversation: str, role: str) -> str:
-        """A UUID that follows from the salt, the conversation's key and the role in its branch."""
+        """Return a UUID derived from the salt, the conversation's key and the role in its branch."""
         return str(uuid.uuid5(_SESSION_NAMESPACE, "\x1f".join((self._salt, conversation, role))))
 
     def forget(self, affinity: str) -> list[Session]:
-        """Let go of a conversation's sessions; returns those that the application has heard of."""
+        """Remove a conversation's sessions; return those that the application knows."""
         return [session for session in self._open.pop(affinity, {}).values() if session.contacted]
 
 
 T = TypeVar("T")
 
 _log = logging.getLogger("viva")
-_CLOSING_SECONDS = 10.0  # real ones, at the end of a run
+_CLOSING_SECONDS = 10.0  # real seconds, at the end of a run
 _KEY_ADVICE = "check the key in the headers of the mapping, and the environment variable that it comes from"
 _NO_KEY_ADVICE = "the mapping sends no key; if the application wants one, give headers with ${NAME}"
-# Headers whose values are no secrets; they may well occur in answers.
+# Headers whose values are not secret and may well occur in answers.
 _PLAIN_HEADERS = ("accept", "accept-encoding", "accept-language", "content-type", "origin", "referer", "user-agent")
 
 
 class _ResolvedMapping:
-    """What an application's mapping becomes once the environment is read."""
+    """An application's mapping with environment variables filled in."""
 
     def __init__(self, application: Application, mapping_name: str, longest: int) -> None:
         self.secrets: list[str] = []
@@ -359,7 +358,7 @@ class _ResolvedMapping:
         address, slash, rest = _split_url(template)
         address, _ = fill_from_environment(
             address, field, self._shown
-        )  # where the application is, which errors must show
+        )  # the application's address, which errors must show
         rest, values = fill_from_environment(rest, field, self._shown)
         self._keep(values, field)
         url = address + slash + rest
@@ -381,7 +380,7 @@ class _ResolvedMapping:
         return value
 
     def _keep(self, values: list[str], field: str) -> None:
-        """Remember what must not be shown."""
+        """Record secret values."""
         for value in values:
             if not is_usable_key(value):
                 raise ConfigurationError(
@@ -392,7 +391,7 @@ class _ResolvedMapping:
 
 
 class ApplicationBackend(Backend):
-    """See the module. ``shown`` names the mapping in errors; ``longest`` bounds the bytes of an answer."""
+    """An HTTP application. `shown` names the mapping in errors; `longest` limits the bytes of an answer."""
 
     fallible = True
 
@@ -428,7 +427,7 @@ class ApplicationBackend(Backend):
                 await self._opened.endpoint.close()
 
     async def check(self) -> None:
-        """As the base says: any answer of the place shows that it is there."""
+        """Check that the application's host answers at all."""
 
         async def receive(body: AnswerBody) -> None:
             return None
@@ -438,7 +437,7 @@ class ApplicationBackend(Backend):
         await opened.endpoint.ask(self.label, origin, None, receive, accept=lambda status: True, method="HEAD")
 
     async def generate(self, request: Request) -> Completion:
-        """As the base says. The first request of a conversation opens its session, where the mapping says how."""
+        """Answer one request. The first request of a conversation opens its session if the mapping says how."""
         began = self._clock.now()
         session = self._sessions.for_request(request)
         if not session.contacted:
@@ -460,16 +459,16 @@ class ApplicationBackend(Backend):
         return completion
 
     def ended(self, affinity: str) -> None:
-        """Close the conversation's sessions, where the mapping says how; failures are warnings."""
+        """Close the conversation's sessions if the mapping says how; failures are warnings."""
         for session in self._sessions.forget(affinity):
             if self._application.close is not None:
-                # A context of its own: a run that stops ends no conversation's session half-way.
+                # A separate context: a stopping run must not interrupt the closing of a session.
                 task = asyncio.get_running_loop().create_task(self._close_session(session), context=Context())
                 self._closing.add(task)
                 task.add_done_callback(self._closing.discard)
 
     def interrupted(self, affinity: str) -> None:
-        """The session stays open: a resumed run continues it."""
+        """Keep the session open: a resumed run continues it."""
         self._sessions.forget(affinity)
 
     def statistics(self) -> dict[str, Any]:
@@ -537,12 +536,12 @@ class ApplicationBackend(Backend):
         except Unauthorized as error:
             if opened.secrets:
                 raise
-            # No key can be wrong: the application refuses this conversation, and the run goes on.
+            # This is no wrong key: the application refuses this conversation, and the run continues.
             message = str(error).removeprefix(f"{error.model}: ")
             raise Forbidden(message, model=error.model, status=error.status) from None
 
     def _look_at_history(self, request: Request) -> None:
-        """See that an application which is not sent the history can know it."""
+        """Warn, or raise Rejected, if the application can neither receive nor know the history."""
         replies = sum(message.role == "assistant" for message in request.messages)
         if not replies or self._application.sends_history:
             return
@@ -562,7 +561,7 @@ class ApplicationBackend(Backend):
             )
 
     def _warn(self, subject: str, message: str) -> None:
-        """Say something once."""
+        """Log a warning once."""
         if subject not in self._warned:
             self._warned.add(subject)
             _log.warning("%s: %s", self.label, message)
@@ -573,14 +572,14 @@ def _is_success(status: int) -> bool:
 
 
 def _all_requests(application: Application) -> list[tuple[str, RequestTemplate]]:
-    """All requests of a mapping, with the fields that hold their URLs."""
+    """Return all requests of a mapping with the names of their URL fields."""
     requests: list[tuple[str, RequestTemplate | None]] = [("url", application)]
     requests += [("open.url", application.open), ("close.url", application.close)]
     return [(field, template) for field, template in requests if template is not None]
 
 
 def _split_url(url: str) -> tuple[str, str, str]:
-    """A URL's place, and its path with what follows, by the sign between them; ``${…}`` may be part of either."""
+    """Split a URL into origin, separator, and path with the remainder; `${…}` may occur anywhere."""
     scheme, mark, rest = url.partition("://")
     if not mark:
         scheme, rest = "", url

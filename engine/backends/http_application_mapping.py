@@ -1,8 +1,8 @@
-"""The mapping of an HTTP application: which request to send, and where in its answer the reply is.
+"""Mapping of an HTTP application: which request to send, and where its answer contains the reply.
 
-A mapping is a YAML file (``http:FILE.yaml``) or compact JSON in the model's name (``http:{…}``). It holds no
-key: ``${NAME}`` is filled from the environment when the backend opens, ``{message}`` and the like for each
-request; all other braces are left alone.
+A mapping is a YAML file (`http:FILE.yaml`) or compact JSON in the model name (`http:{…}`). It contains no key:
+`${NAME}` is filled from the environment when the backend opens, `{message}` and the like for each request; all other
+braces are left alone.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _VARIABLE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}")
 
 @dataclass(frozen=True, slots=True)
 class PlaceholderValues:
-    """The values of one request. ``messages`` is the history as chat endpoints take it."""
+    """Values of one request's placeholders. `messages` is the history in the form of chat endpoints."""
 
     message: str = ""
     system: str = ""
@@ -38,11 +38,11 @@ class PlaceholderValues:
     messages: Sequence[Mapping[str, Any]] = ()
 
     def text(self, template: str, quoted: Callable[[str], str] = str) -> str:
-        """Fill the template in one pass: braces within values are left alone. ``quoted`` is applied to each value."""
+        """Fill the template in one pass; braces inside values are left alone. `quoted` is applied to each value."""
         return _PLACEHOLDER.sub(lambda match: quoted(str(getattr(self, match[1]))), template)
 
     def json(self, template: Any) -> Any:
-        """JSON data whose texts are filled. ``{messages}`` as a whole text becomes the list, ``{seed}`` a number."""
+        """Fill the texts of JSON data. A text that is just `{messages}` becomes the list, `{seed}` a number."""
         if isinstance(template, str):
             if template == MESSAGES_PLACEHOLDER:
                 return self.messages
@@ -53,7 +53,7 @@ class PlaceholderValues:
 
 
 def fill_values(request: Request, session: str, *, system_apart: bool) -> PlaceholderValues:
-    """The values of a request. ``system_apart``: the template has ``{system}``, so the history is without it."""
+    """Return a request's values. `system_apart`: the template uses `{system}`, so the history omits it."""
     messages: Sequence[Message] = request.messages
     message = next((turn.content for turn in reversed(messages) if turn.role == "user"), "")
     system = "\n\n".join(turn.content for turn in messages if turn.role == "system")
@@ -62,7 +62,7 @@ def fill_values(request: Request, session: str, *, system_apart: bool) -> Placeh
 
 
 def iter_texts(template: Any) -> Iterator[str]:
-    """All texts of JSON data, its keys left out."""
+    """Yield all texts of JSON data except keys."""
     if isinstance(template, str):
         yield template
     inner = template.values() if isinstance(template, dict) else template if isinstance(template, list) else ()
@@ -71,12 +71,12 @@ def iter_texts(template: Any) -> Iterator[str]:
 
 
 def has_placeholder(template: Any, name: str) -> bool:
-    """Whether a placeholder stands in a text of JSON data."""
+    """Return True if a text of the JSON data contains the placeholder."""
     return any(f"{{{name}}}" in text for text in iter_texts(template))
 
 
 def fill_from_environment(text: str, field: str, name: str) -> tuple[str, list[str]]:
-    """Return the text with ``${NAME}`` replaced, and the values put in; a variable without a value is an error."""
+    """Return the text with `${NAME}` replaced, and the values used; a variable without a value is an error."""
     values: list[str] = []
 
     def value(match: re.Match[str]) -> str:
@@ -90,7 +90,7 @@ def fill_from_environment(text: str, field: str, name: str) -> tuple[str, list[s
 
 
 def has_variable(text: str) -> bool:
-    """Whether a text is completed from the environment."""
+    """Return True if the text refers to environment variables."""
     return _VARIABLE.search(text) is not None
 
 
@@ -99,7 +99,7 @@ _PLACEHOLDERS_OF_TURNS = ("message", "messages", "system", "seed")
 
 
 class RequestTemplate(BaseModel):
-    """A request: URL, method, and a body of any JSON data, left out where it is null."""
+    """A request: URL, method, and a body of any JSON data (null: no body)."""
 
     model_config = ConfigDict(extra="forbid")
 
@@ -126,13 +126,13 @@ class RequestTemplate(BaseModel):
 
 
 class OpenRequest(RequestTemplate):
-    """The request that opens a session; without ``id`` the session keeps the identifier that was sent."""
+    """The request that opens a session. Without `id`, the session keeps the identifier that was sent."""
 
     id: str | None = Field(default=None, min_length=1, description="Path to the session's identifier in the answer.")
 
 
 class Application(RequestTemplate):
-    """How an application is asked and understood."""
+    """The requests and answers of an application."""
 
     headers: dict[str, str] = Field(
         default_factory=dict, description="Headers of each request; may hold ${NAME} (environment) and {session}."
@@ -202,24 +202,24 @@ class Application(RequestTemplate):
 
     @property
     def sends_history(self) -> bool:
-        """Whether each request holds the whole history, so that the application needs to remember nothing."""
+        """Return True if each request contains the whole history, so that the application can be stateless."""
         return has_placeholder(self.body, "messages")
 
 
 def inline_name(mapping: Mapping[str, Any]) -> str:
-    """Return the model's name that holds a mapping: ``http:{…}``."""
+    """Return the model name for a mapping: `http:{…}`."""
     parse_mapping(dict(mapping), "http:{…}")
     return f"http:{orjson.dumps(mapping).decode()}"
 
 
 def read_mapping(file: Path) -> Application:
-    """Read the mapping in a YAML file."""
+    """Read a mapping from a YAML file."""
     value, line_of = parse_with_lines(read_text(file), str(file))
     return parse_mapping(value, str(file), line_of)
 
 
 def parse_mapping(value: Any, name: str, line_of: LineOf | None = None) -> Application:
-    """Read a mapping from plain data; errors name ``shown``, the line and the field."""
+    """Parse a mapping from plain data; errors state `name`, line and field."""
     if not isinstance(value, dict):
         description = "nothing" if value is None else describe_value(value)
         raise ConfigurationError(
@@ -243,6 +243,6 @@ def _mapping_problem(detail: dict[str, Any], name: str, line_of: LineOf | None) 
         known = ", ".join(model.model_fields)
         return f"{location}:{field} unknown; known are {known}"
     message = str(detail["msg"])
-    if detail["type"] == "value_error":  # ours: it says what was found
+    if detail["type"] == "value_error":  # our own message already says what is wrong
         return f"{location}:{field} {message.removeprefix('Value error, ')}"
     return f"{location}:{field} {message}, found {describe_value(detail.get('input'))}"

@@ -1,7 +1,7 @@
-"""A person as a backend: ``human:ROOM``. A request waits in a queue until somebody answers it.
+"""A person as a backend: `human:ROOM`. A request waits in a queue until somebody answers it.
 
-Option: ``timeout`` (seconds, or a number with s, m, h, d or w; none by default). However many requests wait,
-they cost one look at the queue's file every half second.
+Option: `timeout` (seconds, or a number with s, m, h, d or w; default: none). Any number of waiting requests costs one
+look at the queue's file every half second.
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ from .human_queue import AnswerQueue, HumanAnswer, PendingQuestion, QuestionStat
 
 T = TypeVar("T")
 POLL_SECONDS = 0.5
-_SHORTEST_TIMEOUT = 1e-6  # seconds; a latency of 0 would be measured anew, as that of this process alone
+_SHORTEST_TIMEOUT = 1e-6  # seconds; a latency of 0 would be replaced by this process's own measurement
 _log = logging.getLogger("viva")
 
 
 @dataclass(slots=True)
 class _WaitingRequest:
-    """A request of this process that waits: whoever awaits it here, and until when."""
+    """A waiting request of this process: its awaiting callers and its deadline."""
 
     question: PendingQuestion
     futures: list[asyncio.Future[HumanAnswer]] = field(default_factory=list)
@@ -42,27 +42,27 @@ class _WaitingRequest:
 
 
 class HumanBackend(Backend):
-    """See the module. ``timeout`` is in seconds and counts from when the room was first asked, restarts included.
+    """Backend of a room. `timeout` is in seconds and counts from the first request, including restarts.
 
-    ``generate`` raises ``Unanswered`` after it. A request whose caller is cancelled is withdrawn; one whose run stops,
-    and may be resumed, waits on in the room.
+    `generate` raises `Unanswered` after the timeout. A request whose caller is cancelled is withdrawn; one whose run
+    stops and may be resumed keeps waiting in the room.
     """
 
     def __init__(self, folder: Path, clock: Clock, timeout: float | None = None) -> None:
         self._folder, self._clock, self._timeout = folder, clock, timeout
         self._asker = uuid.uuid4().hex
-        # One thread has the room: requests are written in their order, and no lock of the file stops the event loop.
+        # One thread owns the room: requests are written in order, and file locks never block the event loop.
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="viva-room")
         self._opened: AnswerQueue | None = None
         self._version = self._seen = -1
         self._waits: dict[str, _WaitingRequest] = {}
-        self._withdrawn: dict[str, list[str]] = {}  # by the conversation's affinity
+        self._withdrawn: dict[str, list[str]] = {}  # by conversation (affinity)
         self._watcher: asyncio.Task[None] | None = None
         self._announced = False
         self._answered = 0
 
     async def check(self) -> None:
-        """Make the room."""
+        """Create the room."""
         await self._in_thread(self._room)
 
     async def __aexit__(self, *exc: object) -> None:
@@ -72,17 +72,17 @@ class HumanBackend(Backend):
         await asyncio.to_thread(self._thread.shutdown)
 
     async def generate(self, request: Request) -> Completion:
-        """Ask a person; the text comes in one piece. Raises ``Unanswered`` after the timeout."""
+        """Ask a person; the text arrives in one piece. Raise `Unanswered` after the timeout."""
         if request.sampling.logprobs is not None:
             raise ConfigurationError(f"{self.label}: a person gives no log-probabilities; name a model of another kind")
         question = PendingQuestion.from_request(request)
         wait = self._waits.setdefault(question.name, _WaitingRequest(question))
         future: asyncio.Future[HumanAnswer] = asyncio.get_running_loop().create_future()
-        wait.futures.append(future)  # before the room is asked: no answer can slip in between
+        wait.futures.append(future)  # before the question is stored, so that no answer is missed
         try:
             with (
                 cancellable_wait()
-            ):  # a run that stops waits for nobody; the request stays in the room for when it goes on
+            ):  # a stopping run waits for nobody; the request stays in the room until it is resumed
                 state = await self._in_thread(lambda: self._ask(question))
                 answer = state.answer or await self._wait_for_answer(wait, future, state)
         except asyncio.CancelledError:
@@ -91,14 +91,14 @@ class HumanBackend(Backend):
             raise
         finally:
             if not future.cancel() and not future.cancelled():
-                future.exception()  # it was looked at, should the caller have been cancelled in this moment
+                future.exception()  # mark it as retrieved, in case the caller was cancelled at this moment
             wait.futures.remove(future)
             if not wait.futures:
                 self._waits.pop(question.name, None)
         return self._completion(request, answer, state)
 
     async def read(self, reading: Reading) -> Completion:
-        """:raises ConfigurationError: always; no person can do that."""
+        """Raise ConfigurationError: a person cannot report likelihoods."""
         raise ConfigurationError(
             f"{self.label}: a person gives no log-probabilities of a text; name a model of another kind"
         )
@@ -107,7 +107,7 @@ class HumanBackend(Backend):
         self._withdrawn.pop(affinity, None)
 
     def interrupted(self, affinity: str) -> None:
-        """Requests that were withdrawn because the run is cut short wait on in the room for when it goes on."""
+        """Reopen requests that were withdrawn because the run was interrupted: it may be resumed."""
         names = self._withdrawn.pop(affinity, None)
         if names:
             self._later(lambda room: room.reopen(names, self._asker))
@@ -131,16 +131,16 @@ class HumanBackend(Backend):
         return await future
 
     async def _watch(self) -> None:
-        """Look at the room as long as anything waits."""
+        """Poll the room while requests wait."""
         while self._waits:
             try:
                 answers, withdrawn = await self._in_thread(self._look)
                 for name, answer in answers:
                     self._settle(name, answer)
-                for name in withdrawn & self._waits.keys():  # by another run that had asked the same
+                for name in withdrawn & self._waits.keys():  # by another run with the same question
                     await self._ask_again(self._waits[name])
                 await self._expire()
-            except Exception as error:  # the room cannot be used any more: nobody can be waited for
+            except Exception as error:  # the room is unusable: nobody can wait any longer
                 for name in list(self._waits):
                     self._settle(name, error)
                 return
@@ -153,7 +153,7 @@ class HumanBackend(Backend):
         return self._room().ask(question, self._asker, self._timeout)
 
     def _look(self) -> tuple[list[tuple[str, HumanAnswer]], set[str]]:
-        """New answers, and what is withdrawn, if anything has changed; in the room's thread."""
+        """Return new answers and withdrawn names if anything has changed. Runs in the room's thread."""
         room = self._room()
         version = room.version()
         if version == self._version:
@@ -200,7 +200,7 @@ class HumanBackend(Backend):
         return await asyncio.get_running_loop().run_in_executor(self._thread, ask)
 
     def _later(self, change: Callable[[AnswerQueue], None]) -> None:
-        """Change the room, behind what was asked of it before; nobody waits for it."""
+        """Queue a change of the room, after all earlier ones, without waiting for it."""
 
         def attempt() -> None:
             try:
@@ -222,7 +222,7 @@ class HumanBackend(Backend):
 
 
 def build(spec: ModelSpec, clock: Clock) -> Backend:
-    """Build a person from ``human:ROOM``, where ROOM is a folder, made at the first use."""
+    """Build a person from `human:ROOM`; the folder ROOM is created on first use."""
     if not spec.where or spec.fragment:
         raise ConfigurationError(
             f"model '{spec.text}': expected human:ROOM, where ROOM is a folder without # in its path"

@@ -1,8 +1,8 @@
-"""The queue of requests that wait for people: the folder of ``human:ROOM``, with ``room.sqlite`` in it.
+"""Queue of requests that wait for people: the folder of `human:ROOM` with `room.sqlite` in it.
 
-The process of a run asks, the process of the pages answers; either may be killed at any moment, and neither
-needs the other. A request is recorded once, however often it is asked; the first answer counts, and every
-submission is kept. An ``AnswerQueue`` is used by one thread at a time.
+The process of a run asks and the process of the pages answers. Either may be killed at any moment, and neither needs
+the other. A request is recorded once, however often it is asked; the first answer counts, and every submission is kept.
+An `AnswerQueue` is used by one thread at a time.
 """
 
 from __future__ import annotations
@@ -31,8 +31,10 @@ _PREVIEW = 200  # characters of the last message, for lists
 
 @dataclass(slots=True, frozen=True)
 class PendingQuestion:
-    """A request as a person needs it. ``max_tokens`` is a hint to them; ``schema`` is what the answer must follow, None
-    for free text; ``tools`` are function specifications in OpenAI's form, of which one must be called if ``required``.
+    """A request as a person sees it.
+
+    `max_tokens` is a hint to them; `schema` constrains the answer (None: free text); `tools` are function
+    specifications in OpenAI's form, one of which must be called if `required`.
     """
 
     conversation: str
@@ -47,7 +49,7 @@ class PendingQuestion:
 
     @classmethod
     def from_request(cls, request: Request) -> PendingQuestion:
-        """What a request asks; nothing that only a simulated model may know."""
+        """Return the question of a request, without hints that only simulated models may know."""
         tools = request.tools
         return cls(
             request.conversation,
@@ -63,18 +65,18 @@ class PendingQuestion:
 
     @property
     def name(self) -> str:
-        """24 hexadecimal digits that stand for this very question at this very place, in addresses and forms."""
+        """Return 24 hexadecimal digits that identify this question in this conversation, for addresses and forms."""
         parts = [self.conversation, self.role, self.ordinal, self.digest.hex()]
         return hashlib.blake2b(orjson.dumps(parts), digest_size=12).hexdigest()
 
     @property
     def preview(self) -> str:
-        """The beginning of what was said last."""
+        """Return the beginning of the last message."""
         text = self.messages[-1].content if self.messages else ""
         return text if len(text) <= _PREVIEW else text[: _PREVIEW - 1] + "…"
 
     def to_record(self) -> bytes:
-        """The parts that stand in no column of their own, as JSON."""
+        """Return the parts without a column of their own as JSON."""
         record = {
             "messages": [_message_record(message) for message in self.messages],
             "max_tokens": self.max_tokens,
@@ -86,7 +88,7 @@ class PendingQuestion:
 
     @classmethod
     def from_record(cls, conversation: str, role: str, ordinal: int, digest: bytes, record: bytes) -> PendingQuestion:
-        """What was recorded, with the columns beside it."""
+        """Restore a question from its record and columns."""
         read = orjson.loads(record)
         read |= {"messages": tuple(map(_message, read["messages"])), "tools": tuple(read["tools"])}
         return cls(conversation, role, ordinal, digest, **read)
@@ -94,8 +96,9 @@ class PendingQuestion:
 
 @dataclass(slots=True, frozen=True)
 class HumanAnswer:
-    """A person's answer: text, or calls of offered functions, as (name, arguments as JSON) each; ``who`` may be empty,
-    ``at`` is in seconds since 1970.
+    """A person's answer: text, or calls of offered functions as (name, JSON arguments).
+
+    `person` may be empty; `at` is in seconds since 1970.
     """
 
     text: str
@@ -104,7 +107,7 @@ class HumanAnswer:
     at: float = 0.0
 
     def tool_calls(self) -> list[ToolCall] | None:
-        """The calls as a completion has them; None where there is none."""
+        """Return the calls for a completion, or None."""
         return [ToolCall(f"call-{number}", *call) for number, call in enumerate(self.calls, 1)] or None
 
 
@@ -120,7 +123,7 @@ def _message(record: list[Any]) -> Message:
 
 QUEUE_FILE = "room.sqlite"
 QUEUE_VERSION = "1"
-_WAIT_SECONDS = 30.0  # for another process that writes
+_WAIT_SECONDS = 30.0  # for another process to finish writing
 _TABLES = """
 create table meta (name text primary key, value text not null) without rowid;
 create table requests (
@@ -138,7 +141,7 @@ create unique index answers on submissions (request) where counts;
 
 
 def open_queue_file(folder: Path) -> sqlite3.Connection:
-    """Open the room's file, or make it; several processes may do so at once."""
+    """Open or create the room's file; several processes may do so at once."""
     file = folder / QUEUE_FILE
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -157,7 +160,7 @@ def open_queue_file(folder: Path) -> sqlite3.Connection:
 
 
 def queue_error(file: Path, error: Exception) -> ConfigurationError:
-    """What is raised where SQLite cannot do what is asked of it, or a record cannot be read."""
+    """Return the error for a failed SQLite operation or an unreadable record."""
     return ConfigurationError(f"{file}: cannot be used as a room: {error}")
 
 
@@ -175,11 +178,11 @@ def _create_tables(connection: sqlite3.Connection, file: Path) -> None:
     if damage := find_sqlite_damage(connection, _TABLES):
         raise ConfigurationError(f"{file}: cannot be used as a room: {damage}")
     _use_wal(connection)
-    connection.execute("pragma synchronous = full")  # an answer that was confirmed outlives a power cut
+    connection.execute("pragma synchronous = full")  # a confirmed answer survives a power failure
 
 
 def _use_wal(connection: sqlite3.Connection) -> None:
-    """Switch to a write-ahead log; SQLite does not wait here for another process that does the same."""
+    """Switch to a write-ahead log. SQLite does not wait here for another process that does the same."""
     until = time.monotonic() + _WAIT_SECONDS
     while True:
         try:
@@ -201,9 +204,7 @@ Receipt = Literal["taken", "late", "withdrawn", "expired"]
 
 @dataclass(slots=True, frozen=True)
 class QuestionState:
-    """How a request stands with whoever poses it: since when (seconds since 1970), until when if it can expire, and the
-    answer if there is one.
-    """
+    """State of a question for its asker: start time, deadline if any (both in seconds since 1970), and answer."""
 
     at: float
     deadline: float | None = None
@@ -212,7 +213,7 @@ class QuestionState:
 
 @dataclass(slots=True, frozen=True)
 class QueueStatus:
-    """A request in a list. ``preview`` is the beginning of its last message; times are seconds since 1970."""
+    """A request in a list. `preview` is the beginning of its last message; times are seconds since 1970."""
 
     number: int
     name: str
@@ -226,16 +227,16 @@ class QueueStatus:
 
 
 class AnswerQueue:
-    """See the module. ``clock`` gives seconds since 1970."""
+    """The questions and answers of one room. `clock` returns seconds since 1970."""
 
     def __init__(self, folder: Path, clock: Callable[[], float] = time.time) -> None:
-        """Open the room, or make it."""
+        """Open or create the room."""
         self.folder, self._clock = folder, clock
         self._presence: int | None = None
         self._connection = open_queue_file(folder)
 
     def close(self) -> None:
-        """Close the file; whoever asked here asks no longer."""
+        """Close the file and stop being listed as an asker."""
         if self._presence is not None:
             os.close(self._presence)
             self._presence = None
@@ -247,17 +248,19 @@ class AnswerQueue:
     def __exit__(self, *exc: object) -> None:
         self.close()
 
-    # -- the side that asks ---------------------------------------------------------------------------------------
+    # -- asking side ----------------------------------------------------------------------------------------------
 
     def enter(self) -> None:
-        """Let the pages know that somebody asks here, until this room is closed or the process ends."""
+        """Register as an asker, until this room is closed or the process ends."""
         if self._presence is None:
             self._presence = self._lock_file()
             fcntl.flock(self._presence, fcntl.LOCK_SH)
 
     def ask(self, question: PendingQuestion, asker: str, timeout: float | None = None) -> QuestionState:
-        """Pose a request. One that waits already goes on waiting from where it was first asked; one that was withdrawn
-        or has expired waits anew. ``asker`` is whoever may withdraw it; ``timeout`` is in seconds.
+        """Ask a question.
+
+        A waiting question keeps its first start time; one that was withdrawn or has expired starts anew. `asker` is who
+        may withdraw it; `timeout` is in seconds.
         """
         now = self._clock()
         with self._change() as connection:
@@ -282,11 +285,11 @@ class AnswerQueue:
         return QuestionState(at, deadline)
 
     def withdraw(self, names: Iterable[str], asker: str) -> None:
-        """Take back requests that wait, unless another asker has posed them since."""
+        """Withdraw waiting requests, unless another asker has asked them since."""
         self._move(names, asker, "waiting", "withdrawn")
 
     def reopen(self, names: Iterable[str], asker: str) -> None:
-        """Have withdrawn requests wait again, as if they had never been withdrawn."""
+        """Make withdrawn requests wait again, as if they had never been withdrawn."""
         self._move(names, asker, "withdrawn", "waiting")
 
     def _move(self, names: Iterable[str], asker: str, before: State, after: State) -> None:
@@ -297,7 +300,7 @@ class AnswerQueue:
             )
 
     def expire(self, names: Iterable[str]) -> dict[str, HumanAnswer | None]:
-        """End the wait for requests whose time is over; of each its answer, if one came after all."""
+        """Expire requests; return for each an answer that arrived after all, or None."""
         results: dict[str, HumanAnswer | None] = {}
         with self._change() as connection:
             for name in names:
@@ -308,15 +311,15 @@ class AnswerQueue:
         return results
 
     def version(self) -> int:
-        """A number that changes whenever another connection has written; costs microseconds."""
+        """Return a number that changes when another connection has written; costs microseconds."""
         return int(self._rows("pragma data_version")[0][0])
 
     def last_submission(self) -> int:
-        """The number of the latest submission; 0 where there is none."""
+        """Return the number of the latest submission, 0 if there is none."""
         return int(self._rows("select coalesce(max(number), 0) from submissions")[0][0])
 
     def answers_since(self, number: int) -> list[tuple[int, str, HumanAnswer]]:
-        """Answers behind a submission, as (submission's number, request's name, answer)."""
+        """Return later answers as (submission number, request name, answer)."""
         rows = self._rows(
             "select s.number, r.name, s.text, s.calls, s.who, s.at from submissions s join requests r on "
             "r.number = s.request where s.number > ? and s.counts order by s.number",
@@ -325,14 +328,14 @@ class AnswerQueue:
         return [(row[0], row[1], _answer_from_row(row[2:])) for row in rows]
 
     def withdrawn(self) -> set[str]:
-        """The names of all requests that are withdrawn."""
+        """Return the names of all withdrawn requests."""
         return {name for (name,) in self._rows("select name from requests where state = 'withdrawn'")}
 
-    # -- the side that answers ------------------------------------------------------------------------------------
+    # -- answering side -------------------------------------------------------------------------------------------
 
     @property
     def attended(self) -> bool:
-        """Whether some process asks here now: else answers are kept until a run goes on."""
+        """Return True if a process is asking now; otherwise answers wait until a run is resumed."""
         descriptor = self._lock_file()
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -343,17 +346,17 @@ class AnswerQueue:
         return False
 
     def standings(self, state: State, *, limit: int = -1) -> list[QueueStatus]:
-        """The requests in a state: waiting ones oldest first, others latest first."""
+        """Return the requests in a state: waiting ones oldest first, others latest first."""
         order = "asked, number" if state == "waiting" else "number desc"
         query = f"select {_STATUS_COLUMNS} from requests where state = ? order by {order} limit ?"
         return [QueueStatus(*row) for row in self._rows(query, state, limit)]
 
     def counts(self) -> dict[str, int]:
-        """How many requests are in each state."""
+        """Return the number of requests in each state."""
         return dict(self._rows("select state, count(*) from requests group by state"))
 
     def standing(self, name: str) -> tuple[QueueStatus, str] | None:
-        """How a request stands, and who has answered it; None where there is no such request."""
+        """Return a request's status and who answered it; None if it does not exist."""
         rows = self._rows(
             f"select {_STATUS_COLUMNS}, (select who from submissions where request = requests.number and counts) "
             "from requests where name = ?",
@@ -362,7 +365,7 @@ class AnswerQueue:
         return (QueueStatus(*rows[0][:9]), rows[0][9] or "") if rows else None
 
     def request(self, name: str) -> tuple[QueueStatus, PendingQuestion, HumanAnswer | None] | None:
-        """A request, what it asks, and its answer if there is one; None where there is no such request."""
+        """Return a request's status, question and answer; None if it does not exist."""
         with self._typed_errors():
             row = self._connection.execute(
                 f"select {_STATUS_COLUMNS}, digest, record from requests where name = ?", (name,)
@@ -376,12 +379,13 @@ class AnswerQueue:
     def answer(
         self, name: str, submission: str, text: str, calls: Sequence[tuple[str, str]] = (), person: str = ""
     ) -> Receipt:
-        """Take a submission. The same one again changes nothing and has the same receipt.
+        """Store a submission. Repeating it changes nothing and returns the same receipt.
 
-        ``late``: another answer was first, and counts; this one is kept. ``withdrawn`` and ``expired``: nobody waits
-        for it, and it is not kept.
+        `late`: another answer came first and counts; this one is kept. `withdrawn` and `expired`: nobody waits for it,
+        and it is not kept.
 
-        :raises ConfigurationError: there is no such request.
+        Raises:
+            ConfigurationError: The request does not exist.
         """
         with self._change() as connection:
             row = connection.execute("select number, state from requests where name = ?", (name,)).fetchone()
@@ -405,7 +409,7 @@ class AnswerQueue:
                 connection.execute("update requests set state = 'answered' where number = ?", (number,))
         return "taken" if counts else "late"
 
-    # -- the file -------------------------------------------------------------------------------------------------
+    # -- the file ------------------------------------------------------------------------------------------------
 
     def _load_answer(self, number: int) -> HumanAnswer | None:
         row = self._connection.execute(_SELECT_ANSWER, (number,)).fetchone()
@@ -419,7 +423,7 @@ class AnswerQueue:
 
     @contextmanager
     def _change(self) -> Iterator[sqlite3.Connection]:
-        """A transaction that writes."""
+        """Run a write transaction."""
         with self._typed_errors():
             self._connection.execute("begin immediate")
             try:
@@ -436,7 +440,7 @@ class AnswerQueue:
 
     @contextmanager
     def _typed_errors(self) -> Iterator[None]:
-        """:raises ConfigurationError: SQLite cannot do it, or a record has not the form in which it was written."""
+        """Raise ConfigurationError if SQLite fails or a record is malformed."""
         try:
             yield
         except (sqlite3.Error, ValueError, TypeError, KeyError) as error:

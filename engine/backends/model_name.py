@@ -1,8 +1,7 @@
-"""Names of models before they are parsed: a JSON object inside a name, and the refusal of names that hold a key.
+"""Model names before parsing: JSON objects inside a name, and the refusal of names that contain a key.
 
-Names are written to manifests, tables and messages, so none may hold a credential. A name such as
-``http:{"url": …}#fragment?option=value`` holds a JSON object with any characters, which is cut out before the
-rest is read.
+Names are written to manifests, tables and messages, so none may contain a credential. A name such as `http:{"url":
+…}#fragment?option=value` contains a JSON object with any characters, which is cut out before the rest is parsed.
 """
 
 from __future__ import annotations
@@ -15,11 +14,11 @@ from urllib.parse import parse_qsl, unquote
 
 from ..errors import ConfigurationError
 
-_INLINE_KINDS = ("http",)  # of which a place may be an object; of others a brace is part of a path or a name
+_INLINE_KINDS = ("http",)  # kinds whose location may be an object; for others a brace is part of a path or a name
 
 
 class InlineMapping(NamedTuple):
-    """``text`` is the object as written, ``behind`` what follows it in the name."""
+    """A JSON object in a name: `text` is the object as written, `behind` the rest of the name."""
 
     kind: str
     text: str
@@ -28,7 +27,7 @@ class InlineMapping(NamedTuple):
 
 
 def find_inline_mapping(name: str) -> InlineMapping | None:
-    """Return the JSON object that is a model's place, or None. No message repeats the name, which may hold a key."""
+    """Return the JSON object in a model name, or None. No message repeats the name, which may contain a key."""
     kind, _, rest = name.partition(":")
     if kind not in _INLINE_KINDS or not rest.startswith("{"):
         return None
@@ -58,7 +57,7 @@ def _reject_duplicate_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return mapping
 
 
-# Kinds whose place is a file or folder: "@" and ":" are ordinary characters there.
+# Kinds whose location is a file or folder: "@" and ":" are ordinary characters there.
 _PATH_KINDS = ("llama", "hf", "replay", "human")
 _URL = re.compile(r"(?:[a-z][a-z0-9+.-]*:[/\\]+|https?:|[/\\]{2})[/\\]*", re.IGNORECASE)
 # user:password@host with a port or a path; a version, as in model:8b@2024, is part of a name.
@@ -66,7 +65,7 @@ _WITHOUT_SCHEME = re.compile(r"[^/?#@:]+:[^/?#@]+@[^/?#@]*(?:/|:\d+(?:[?#]|$))")
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _REFERENCE = re.compile(r"\$(?:[A-Za-z_]|\{[A-Za-z_][A-Za-z0-9_]*\})")
 _LOGIN = re.compile(r"(?:bearer|basic|token)\s+\S", re.IGNORECASE)  # in the value of a header
-# Options that hold a key in other programs, without signs between the words. No kind of the engine has one of them.
+# Options that hold a key in other programs, without separators. No kind of ours has one of them.
 _OPTIONS = frozenset(
     [
         "accesskey",
@@ -89,18 +88,19 @@ _OPTIONS = frozenset(
         "xapikey",
     ]
 )
-# Headers that hold a key, by the ends of their names.
+# Endings of headers that hold a key.
 _HEADERS = re.compile(r"(authorization|cookie|key|token|secret|password|auth)$", re.IGNORECASE)
 USE_VARIABLE_ADVICE = "put the key into an environment variable and write ${NAME} in its place"
-_DECODINGS = 5  # of percent signs that stand for percent signs
+_DECODINGS = 5  # repeated percent-decoding, for encoded percent signs
 
 
 def refuse_credentials(text: str) -> None:
-    """See that a model's name holds no password or key. The message does not repeat the name.
+    """Refuse a model name that contains a password or key. The message does not repeat the name.
 
-    :raises ConfigurationError: the URL has user information (``user:password@host``, in whatever case or percent
-        encoding), an option is named like a key, ``key_env`` holds what cannot be a variable's name, or a mapping in
-        braces has a key in a URL or a header.
+    Raises:
+        ConfigurationError: The URL has user information (`user:password@host`, in any letter case or percent encoding),
+            an option is named like a key, `key_env` is no valid variable name, or a mapping in braces has a key in a
+            URL or a header.
     """
     inline = find_inline_mapping(text)
     if inline is not None:
@@ -138,7 +138,7 @@ def refuse_credentials(text: str) -> None:
 
 
 def _is_secret_in(name: str, value: str) -> bool:
-    """Return whether an option ``header.KEY``, ``query.KEY`` or ``body.KEY`` holds a key that is written out."""
+    """Return True if an option `header.KEY`, `query.KEY` or `body.KEY` contains a literal key."""
     group, dot, key = name.partition(".")
     if not dot or not value or (group != "body" and _REFERENCE.search(value)):
         return False
@@ -149,7 +149,7 @@ def _is_secret_in(name: str, value: str) -> bool:
 
 
 def secret_in_url(url: str) -> str:
-    """What of a URL in a mapping holds a key that is written out; nothing if none does."""
+    """Return the part of a mapping's URL that contains a literal key, or ""."""
     if has_url_credentials(url):
         return "holds a user name or a password before '@'"
     for name, value in parse_qsl(url.partition("?")[2], keep_blank_values=True):
@@ -159,12 +159,12 @@ def secret_in_url(url: str) -> str:
 
 
 def is_secret_header(name: str, value: str) -> bool:
-    """Whether a header of a mapping holds a key that is written out."""
+    """Return True if a header of a mapping contains a literal key."""
     return bool(_HEADERS.search(name)) and bool(value) and "${" not in value
 
 
 def _refuse_in_mapping(kind: str, value: object) -> None:
-    """Refuse keys in URLs and headers, wherever in a mapping they stand."""
+    """Refuse literal keys in URLs and headers anywhere in a mapping."""
     for name, inner in value.items() if isinstance(value, dict) else ():
         if name == "url" and isinstance(inner, str) and (secret := secret_in_url(inner)):
             raise ConfigurationError(f"a model of kind '{kind}': its url {secret}; {USE_VARIABLE_ADVICE}")
@@ -177,7 +177,7 @@ def _refuse_in_mapping(kind: str, value: object) -> None:
 
 
 def describe_value(value: object) -> str:
-    """What was found in the place of another value, for a message; of a mapping its names alone: it may hold a key."""
+    """Describe a wrong value for a message; of a mapping only its names, because it may contain a key."""
     if isinstance(value, dict):
         return f"a mapping of {', '.join(map(str, value))[:200] or 'nothing'}"
     if isinstance(value, list) and any(isinstance(item, dict | list) for item in value):
@@ -190,7 +190,7 @@ def _looks_like_key(name: str) -> bool:
 
 
 def has_url_credentials(url: str) -> bool:
-    """Whether a URL holds user information."""
+    """Return True if a URL contains user information."""
     return _has_login_in_address("", url)
 
 
@@ -200,7 +200,7 @@ def _has_login_in_address(kind: str, rest: str) -> bool:
         plain, before = unquote(plain), plain
         if plain == before:
             break
-    # Readers of URLs leave out blanks and take wide forms for the plain ones.
+    # URL parsers drop blanks and normalise wide characters.
     plain = re.sub("[\x00-\x20\x7f]", "", unicodedata.normalize("NFKC", plain))
     match = _URL.match(plain)
     if match is None:
@@ -211,6 +211,6 @@ def _has_login_in_address(kind: str, rest: str) -> bool:
     host = re.split("[?#]", address, maxsplit=1)[0]
     if "@" in host:
         return True
-    # A password may hold "?" or "#": then what seems to be the port is its beginning.
+    # A password may contain "?" or "#": the apparent port is then the beginning of the password.
     port = host.rpartition(":")[2] if ":" in host.rpartition("]")[2] else ""
     return "@" in address and bool(port) and not port.isdigit()

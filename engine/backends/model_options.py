@@ -1,4 +1,4 @@
-"""Descriptions of the options of model names, for `viva list KIND` and the reference; `options.yaml` has the texts."""
+"""Descriptions of model name options, for `viva list KIND` and the reference; the texts are in `options.yaml`."""
 
 from __future__ import annotations
 

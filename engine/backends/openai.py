@@ -1,11 +1,11 @@
-"""Any OpenAI-compatible chat endpoint, over aiohttp: ``openai:gpt-4o`` or ``openai:http://host:port/v1#name``.
+"""Any OpenAI-compatible chat endpoint, over aiohttp: `openai:gpt-4o` or `openai:http://host:port/v1#name`.
 
-Options: ``key_env`` (name of the environment variable that holds the key; default OPENAI_API_KEY where the model is
-named without a URL, none for a URL), those of ``EndpointOptions``, ``effort``, ``thinking``, ``json`` (``schema``,
-``object_schema``, ``object`` or ``prompt``, or vLLM's ``structured_outputs`` or ``guided_json``: the first form of
-structured output to try), ``reading`` (``echo``, ``prompt_logprobs`` or ``generate``: how texts are read), ``seed=off``
-for endpoints that refuse a seed, ``tokens_field`` (``max_tokens`` or ``max_completion_tokens``), ``token_ids=on`` to
-ask for the ids of an answer's tokens, ``cache_key=on`` to name the conversation as ``prompt_cache_key``.
+Options: `key_env` (environment variable that holds the key; default: OPENAI_API_KEY for a model without a URL, none for
+a URL), those of `EndpointOptions`, `effort`, `thinking`, `json` (the first form of structured output to try: `schema`,
+`object_schema`, `object`, `prompt`, or vLLM's `structured_outputs` or `guided_json`), `reading` (how texts are scored:
+`echo`, `prompt_logprobs` or `generate`), `seed=off` for endpoints that refuse a seed, `tokens_field` (`max_tokens` or
+`max_completion_tokens`), `token_ids=on` to request the ids of an answer's tokens, `cache_key=on` to send the
+conversation as `prompt_cache_key`.
 """
 
 from __future__ import annotations
@@ -41,9 +41,9 @@ _SERVICE = ProviderApi(
 _AZURE = (".azure.com", ".azure.us", ".azure.cn")
 _EFFORTS = ("none", "minimal", "low", "medium", "high", "xhigh", "max")
 _ALL_SETTINGS = Sampling(top_k=1, min_p=0.5, repeat_penalty=2.0, frequency_penalty=1.0, presence_penalty=1.0)
-# From the most to the least an endpoint can do about the form of an answer. ``object_schema`` is the dialect of
-# llama.cpp's servers, which take the schema inside of json_object. The last two are vLLM's own, of versions from 0.12
-# on and before: other endpoints may leave them out in silence, so they are tried only where they are named.
+# Forms of structured output, from the strongest to the weakest. `object_schema` is the dialect of llama.cpp's servers,
+# which take the schema inside json_object. The last two are vLLM's own, for versions from 0.12 on and before; other
+# endpoints may silently ignore them, so they are used only on request.
 _NEXT_FORM = {
     "schema": "object_schema",
     "object_schema": "object",
@@ -54,7 +54,7 @@ _NEXT_FORM = {
 
 
 class OpenAIBackend(EndpointBackend):
-    """See the module. Remembers for its endpoint which form of structured output it accepts."""
+    """An OpenAI-compatible endpoint. Remembers which form of structured output it accepts."""
 
     reads_one = True
     form = "a chat completion"
@@ -79,10 +79,10 @@ class OpenAIBackend(EndpointBackend):
         self._token_ids = token_ids
         self._send_seed, self._tokens_field = send_seed, tokens_field
         self._cache_key, self._way = cache_key, LIKELIHOOD_METHODS[reading]
-        self._schemas: dict[bytes, Any] = {}  # as they are sent, by the sampling that has them
+        self._schemas: dict[bytes, Any] = {}  # as sent, by sampling settings
 
     def _own_headers(self, address: EndpointAddress) -> dict[str, str]:
-        """Return the header that holds the key: Azure has one of its own."""
+        """Return the header that contains the key; Azure uses its own."""
         if not address.key:
             return {}
         host = (URL(address.base_url).host or "").lower()
@@ -98,7 +98,7 @@ class OpenAIBackend(EndpointBackend):
         return CompletionAssembly(records)
 
     async def read(self, reading: Reading) -> Completion:
-        """Read through an endpoint that tells the log-probabilities of a prompt (vLLM, SGLang and others can)."""
+        """Score a text at an endpoint that reports log-probabilities of a prompt (vLLM, SGLang and others)."""
         before, after = reading.shared + reading.context, reading.continuations[0]
         data = orjson.dumps(self._way.body(self.model, before + after))
 
@@ -150,7 +150,7 @@ class OpenAIBackend(EndpointBackend):
         return body
 
     def _form_fields(self, sampling: Sampling, form: str) -> dict[str, Any]:
-        """Return the fields that ask for structured output in one of the forms."""
+        """Return the fields that request structured output in this form."""
         match form:
             case "structured_outputs":
                 return {"structured_outputs": {"json": sampling.schema}}
@@ -188,7 +188,7 @@ class OpenAIBackend(EndpointBackend):
         }
 
     def _unbounded(self, sampling: Sampling) -> Any:
-        """The schema without bounds of texts, for which many endpoints (the public API too) refuse all of it."""
+        """Return the schema without length bounds of texts, for which many endpoints (the public API too) refuse it."""
         schema = self._schemas.get(sampling.digest)
         if schema is None:
             schema = self._schemas[sampling.digest] = _without_max_length(sampling.schema)
@@ -205,7 +205,7 @@ def _without_max_length(schema: Any) -> Any:
 
 
 def _optional_settings(sampling: Sampling) -> dict[str, float]:
-    """Settings that are sent only where they are on: not every endpoint knows all of these fields."""
+    """Return settings that are sent only if they are set: not every endpoint knows all of these fields."""
     fields = {"frequency_penalty": sampling.frequency_penalty, "presence_penalty": sampling.presence_penalty}
     fields |= {"top_k": sampling.top_k, "min_p": sampling.min_p}
     if sampling.repeat_penalty != 1.0:
@@ -217,7 +217,7 @@ def build(spec: ModelSpec, clock: Clock) -> Backend:
     """Build a model of an OpenAI-compatible endpoint from its name."""
     address = resolve_endpoint(spec, _SERVICE)
     is_public = address.base_url == _SERVICE.url
-    usual = "max_completion_tokens" if is_public else "max_tokens"  # which that API's reasoning models do not take
+    usual = "max_completion_tokens" if is_public else "max_tokens"  # its reasoning models refuse max_tokens
     return OpenAIBackend(
         clock,
         address,
@@ -233,7 +233,7 @@ def build(spec: ModelSpec, clock: Clock) -> Backend:
 
 
 def _reasoning_fields(spec: ModelSpec, is_public: bool) -> dict[str, Any]:
-    """Return the fields for thinking: an effort at the public API, of the chat template at servers of open models."""
+    """Return the fields for thinking: an effort for the public API, a chat template setting for open models."""
     effort = spec.one_of("effort", _EFFORTS)
     thinking = spec.one_of("thinking", ("on", "off"))
     if is_public and thinking and not effort:

@@ -1,6 +1,6 @@
-"""Reading the chat completions of OpenAI-compatible endpoints, whole and streamed.
+"""Parse chat completions of OpenAI-compatible endpoints, whole and streamed.
 
-Text is passed on as it comes; tool calls are assembled from their pieces and come with the completion only.
+Text is passed on as it arrives; tool calls are assembled from their pieces and come with the completion only.
 """
 
 from __future__ import annotations
@@ -26,21 +26,19 @@ from .endpoint_answer import (
 from .redaction import Redactor
 from .sse import CallPieces, JsonRecordStream, RecordAssembly, parse_index
 
-_FORMS = ("delta", "message", "text")  # fields of a choice that hold what was said
+_FORMS = ("delta", "message", "text")  # fields of a choice that hold the message
 
 
 def read_completion(answer: Any, redact: Redactor, *, tools: bool = False, token_ids: bool = False) -> Completion:
-    """Read the record of a chat completion; raise ``FORMAT_ERRORS`` if it is none.
+    """Read a chat completion; raise one of `FORMAT_ERRORS` if it is not one.
 
-    Args:
-        tools: Some were offered.
-        token_ids: The ids of its tokens were asked for.
+    `tools`: tools were offered. `token_ids`: the ids of the answer's tokens were requested.
     """
     choice = _find_choice(answer["choices"])
     message = choice["message"]
     text = read_text(message.get("content"))
     calls = message.get("tool_calls")
-    if not calls and message.get("function_call"):  # as calls were sent before there could be several
+    if not calls and message.get("function_call"):  # the old form, before parallel calls
         calls = [{"function": message["function_call"]}]
     if not text and not calls and (other := find_nontext_field(message)):
         raise PartWithoutText(other)
@@ -64,14 +62,14 @@ def _find_choice(choices: Any) -> Any:
 
 
 def _parse_token_pieces(data: Any) -> Pieces | None:
-    """Return the tokens of an answer, where the endpoint gives them (vLLM does, asked by ``return_token_ids``)."""
+    """Return the tokens of an answer if the endpoint sends them (vLLM does, with `return_token_ids`)."""
     if not isinstance(data, list) or not all(isinstance(item, int) and 0 <= item < 2**31 for item in data):
         return None
     return [(True, data)] if data else None
 
 
 class CompletionAssembly(RecordAssembly):
-    """A chat completion as far as its chunks have come."""
+    """A chat completion assembled from chunks."""
 
     def __init__(self, records: JsonRecordStream) -> None:
         self._records = records
@@ -81,16 +79,16 @@ class CompletionAssembly(RecordAssembly):
 
     @property
     def has_call(self) -> bool:  # type: ignore[override]
-        """Return True if a call has begun, or the answer came whole."""
+        """Return True if a call has begun or the answer came whole."""
         return self._complete_record is not None or self._ours.calls.has_begun
 
     @property
     def is_whole(self) -> bool:
-        """Return True if the reason for the end of the answer has come, or the end of the stream."""
+        """Return True if the finish reason or the end of the stream has arrived."""
         return self._complete_record is not None or self._ours.finish is not None or self._records.done
 
     def take(self, record: dict[str, Any]) -> str:
-        """Take a chunk, or an answer that was sent whole though a stream was asked for."""
+        """Add a chunk, or an answer that was sent whole although a stream was requested."""
         choices = record.get("choices") or ()
         if self._records.is_whole and not (choices and "delta" in choices[0]):
             self._complete_record, self.has_ended = record, True
@@ -109,7 +107,7 @@ class CompletionAssembly(RecordAssembly):
         return piece
 
     def remaining_text(self) -> str:
-        """Return the text of the only choice, of an endpoint that counts from another number than 0."""
+        """Return the text of the only choice if the endpoint does not count choices from 0."""
         if self._ours.has_come or len(self._others) != 1:
             return ""
         [self._ours] = self._others.values()
@@ -125,7 +123,7 @@ class CompletionAssembly(RecordAssembly):
 
 
 class _ChoiceStream:
-    """One choice as far as its chunks have come."""
+    """One choice assembled from chunks."""
 
     def __init__(self) -> None:
         self.pieces: list[str] = []
@@ -135,16 +133,16 @@ class _ChoiceStream:
         self.calls = CallPieces()
         self.finish: Any = None
         self.has_come = self.refused = False
-        self.nontext_field = ""  # what there is that is no text
+        self.nontext_field = ""  # name of a field with audio or images
         self._measured = self._size = 0  # pieces whose characters are counted
 
     @property
     def has_said(self) -> bool:
-        """Whether there is something of an answer."""
+        """Return True if any part of an answer has arrived."""
         return bool(self.pieces or self.thoughts or self.refused or self.nontext_field or self.calls.has_begun)
 
     def take(self, choice: dict[str, Any]) -> str:
-        """Take a choice of a chunk; return the text that it adds."""
+        """Add a choice of a chunk; return the text that it adds."""
         self.finish = choice.get("finish_reason") or self.finish
         if choice.get("token_ids"):
             self.tokens += choice["token_ids"]
@@ -158,7 +156,7 @@ class _ChoiceStream:
                 return ""
         self.has_come = True
         content = delta.get("content")
-        if len(delta) == 1 and type(content) is str:  # nearly always
+        if len(delta) == 1 and type(content) is str:  # the usual case
             if content:
                 self.pieces.append(content)
             return content
@@ -170,7 +168,7 @@ class _ChoiceStream:
         parts = delta.get("tool_calls")
         if parts:
             self.calls.add(parts)
-        elif delta.get("function_call"):  # as calls were sent before there could be several
+        elif delta.get("function_call"):  # the old form, before parallel calls
             self.calls.add([{"index": 0, "function": delta["function_call"]}])
         piece = read_text(content)
         if piece:
@@ -178,7 +176,7 @@ class _ChoiceStream:
         return piece
 
     def choice(self) -> dict[str, Any]:
-        """Return the choice of a whole answer."""
+        """Return the choice in the form of a whole answer."""
         calls = self.calls.whole()
         if not all(call.name for call in calls or ()):
             raise ValueError("it holds a call without a name")
@@ -198,8 +196,9 @@ class _ChoiceStream:
         }
 
     def _message_delta(self, choice: dict[str, Any]) -> dict[str, Any] | None:
-        """Return what a choice without a delta adds. Some endpoints send a message in one chunk, or what there is of it
-        in each; others repeat all of it at the end.
+        """Return what a choice without a delta adds.
+
+        Some endpoints send a message in one chunk, or the message so far in each; others repeat all of it at the end.
         """
         message = choice.get("message")
         if not message:

@@ -1,9 +1,8 @@
 """Log-probabilities of given texts from OpenAI-compatible endpoints, by one of three methods.
 
-``echo`` is what the completions endpoint was first made with; ``prompt_logprobs`` is vLLM's parameter of it;
-``generate`` is SGLang's own endpoint. Which tokens belong to the continuation follows from what they spell, not
-from ``text_offset``: some endpoints count the text of the opening token into it, or each part of a character as
-one.
+`echo` is the original method of the completions endpoint; `prompt_logprobs` is vLLM's parameter of it; `generate` is
+SGLang's own endpoint. The tokens of the continuation are found by their texts, not by `text_offset`: some endpoints
+include the opening token's text in it, or count each part of a character as one.
 """
 
 from __future__ import annotations
@@ -21,11 +20,11 @@ from .endpoint_answer import FORMAT_ERRORS, answer_error, parse_json, parse_usag
 from .redaction import Redactor
 
 _NO_KEY = Redactor(None)
-_LOWEST_LOGPROB = 1e9  # nats; sums of what lies within stay finite
+_LOWEST_LOGPROB = 1e9  # nats; sums of values within this bound stay finite
 
 
 def parse_echo(data: bytes, before: str, continuation: str, label: str, redact: Redactor = _NO_KEY) -> Completion:
-    """Return the likelihood of ``continuation`` in the echo of ``before + continuation``."""
+    """Return the likelihood of `continuation` in the echo of `before + continuation`."""
     with _likelihood_errors("echo with logprobs", data, label, redact):
         answer = parse_json(data, label)
         logprobs = answer["choices"][0]["logprobs"]
@@ -33,7 +32,7 @@ def parse_echo(data: bytes, before: str, continuation: str, label: str, redact: 
         tops = logprobs.get("top_logprobs") or [None] * len(tokens)
         usage = parse_usage(answer.get("usage"), redact)
         counted = isinstance(answer.get("usage"), dict) and "completion_tokens" in answer["usage"] and not usage.note
-        generated = usage.completion if counted else 1  # what the endpoint had to say itself stands at the end
+        generated = usage.completion if counted else 1  # the endpoint's own tokens are at the end
         count = len(tokens) - generated
         if count < 1 or not len(tokens) == len(values) == len(tops):
             raise ValueError("no log-probabilities of the prompt")
@@ -46,7 +45,7 @@ def parse_echo(data: bytes, before: str, continuation: str, label: str, redact: 
 
 @contextmanager
 def _likelihood_errors(option: str, data: bytes, label: str, redact: Redactor) -> Iterator[None]:
-    """Raise ``Rejected`` if an answer to what was ``asked`` does not hold the log-probabilities of the prompt."""
+    """Raise `Rejected` if an answer lacks the prompt's log-probabilities."""
     try:
         yield
     except FORMAT_ERRORS as error:
@@ -62,14 +61,18 @@ def read_continuation(
     before: str,
     continuation: str,
 ) -> Likelihood:
-    """The likelihood of ``continuation``, the end of the prompt that ``tokens`` spell.
+    """Return the likelihood of `continuation`, the end of the prompt that `tokens` spell.
 
-    A token that begins in ``before`` counts if it reaches into the continuation. The first token listed, the first of
-    the text or one that opens every text, may have no log-probability and is then left out.
+    A token that begins in `before` counts if it reaches into the continuation. The first token listed, the text's first
+    or one that opens every text, may have no log-probability and is then left out.
 
-    :param values: the log-probability of each token, in nats. :param tops: for each, the likeliest ones in its place
-        with theirs, or nothing. :param offsets: where each begins in the prompt; needed if they do not spell it.
-    :raises ValueError, TypeError: they are not those of the prompt, or no numbers.
+    `values` are the tokens' log-probabilities in nats. `tops` are, for each token, the likeliest tokens at its position
+    with their log-probabilities, or nothing. `offsets` say where each token begins in the prompt; needed if the tokens
+    do not spell it.
+
+    Raises:
+        ValueError: The tokens are not those of the prompt.
+        TypeError: A value is not a number.
     """
     likelihood = Likelihood([], True)
     for index in range(_first_token_index(tokens, offsets, before, continuation), len(tokens)):
@@ -89,7 +92,7 @@ def read_continuation(
 def _first_token_index(tokens: Sequence[str], offsets: Sequence[int], before: str, continuation: str) -> int:
     """Return the index of the continuation's first token; raise ValueError if the tokens are not the prompt's."""
     prompt = before + continuation
-    for bare in (str, _without_blanks):  # some endpoints drop the blank that a token begins with
+    for bare in (str, _without_blanks):  # some endpoints drop a token's leading blank
         whole, length, spelled = bare(prompt), len(bare(continuation)), ""
         for index in reversed(range(len(tokens))):
             spelled = bare(tokens[index]) + spelled
@@ -97,9 +100,9 @@ def _first_token_index(tokens: Sequence[str], offsets: Sequence[int], before: st
                 break
             if len(spelled) >= length:
                 while bare is not str and index and not tokens[index - 1].strip() and not before[-1:].isspace():
-                    index -= 1  # blanks of the continuation's own that are tokens of their own
+                    index -= 1  # leading blanks of the continuation that are separate tokens
                 while index > 1 and not tokens[index - 1] and not spelled.isascii():
-                    index -= 1  # parts of a character that is spelled by its last one
+                    index -= 1  # parts of a character that its last token spells
                 return index
     # Tokens that share a character do not spell it. Offsets can be trusted if they end where the prompt ends.
     ends = [*offsets[1 : len(tokens) + 1], offsets[-1] + len(tokens[-1])][: len(tokens)]
@@ -116,14 +119,15 @@ def _has_best_logprob(value: float, top: Any) -> bool:
     return not top or value >= max(top.values())
 
 
-_GENERATED_TOKENS = 1  # tokens, at least, that a completion has
+_GENERATED_TOKENS = 1  # minimum number of tokens of a completion
 ParseLikelihood = Callable[[bytes, str, str, str, Redactor], Completion]
 
 
 class LikelihoodMethod(NamedTuple):
-    """``body`` makes a request of a model's name and a text; ``parse`` reads the answer (data, what stands before the
-    continuation, the continuation, label, redactor). ``path`` begins at the base URL, or at what it stands on
-    (``rooted``).
+    """A method to request and parse likelihoods.
+
+    `body` builds a request from a model name and a text; `parse` reads the answer (data, text before the continuation,
+    continuation, label, redactor). `path` is relative to the base URL, or to its root (`rooted`).
     """
 
     path: str
@@ -155,8 +159,10 @@ def _generate_body(model: str, text: str) -> dict[str, Any]:
 
 
 def parse_prompt_logprobs(data: bytes, before: str, continuation: str, label: str, redact: Redactor) -> Completion:
-    """Return the likelihood of ``continuation`` from vLLM's ``prompt_logprobs``: for each token of the prompt those
-    that could stand in its place, by their ids, itself among them; null for the first one.
+    """Return the likelihood of `continuation` from vLLM's `prompt_logprobs`.
+
+    These map, for each token of the prompt, the ids of tokens possible at its position, including itself; null for the
+    first one.
     """
     with _likelihood_errors("prompt_logprobs", data, label, redact):
         answer = parse_json(data, label)
@@ -167,7 +173,7 @@ def parse_prompt_logprobs(data: bytes, before: str, continuation: str, label: st
         values: list[Any] = []
         tops: list[dict[str, Any] | None] = []
         for likely, id_ in zip(places, ids, strict=True):
-            # Without ids: the prompt's own token stands before the likelier ones.
+            # Without ids: the prompt's own token precedes the likelier ones.
             own = None if not likely else likely[str(id_) if id_ is not None else next(iter(likely))]
             tokens.append("" if own is None else require_text(own["decoded_token"]))
             values.append(None if own is None else own["logprob"])
@@ -176,7 +182,7 @@ def parse_prompt_logprobs(data: bytes, before: str, continuation: str, label: st
 
 
 def parse_generated(data: bytes, before: str, continuation: str, label: str, redact: Redactor) -> Completion:
-    """Return the likelihood of ``continuation`` from SGLang's (log-probability, id, text) of each token."""
+    """Return the likelihood of `continuation` from SGLang's (log-probability, id, text) of each token."""
     with _likelihood_errors("return_logprob", data, label, redact):
         meta = parse_json(data, label)["meta_info"]
         listed = meta["input_token_logprobs"]
@@ -198,7 +204,7 @@ def _likelihood_completion(
     continuation: str,
     redact: Redactor,
 ) -> Completion:
-    """An answer from the tokens of a prompt. The first one's text may be missing, as its log-probability is."""
+    """Return a completion from the tokens of a prompt. The first one may lack text and log-probability."""
     prompt, rest = before + continuation, "".join(tokens[1:])
     if tokens and not tokens[0] and prompt.endswith(rest):
         tokens[0] = prompt.removesuffix(rest)
@@ -217,5 +223,5 @@ LIKELIHOOD_METHODS: dict[str, LikelihoodMethod] = {
 
 
 def build_likelihood_url(way: LikelihoodMethod, base_url: str) -> str:
-    """Where a text is sent to."""
+    """Return the URL that texts are sent to."""
     return (base_url.removesuffix("/v1") if way.rooted else base_url) + way.path

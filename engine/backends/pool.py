@@ -1,8 +1,8 @@
-"""``pool:FILE``: several endpoints, or one with several keys, behind one name.
+"""Several endpoints, or one with several keys, under one name: `pool:FILE`.
 
-Each member has limits and health of its own. A conversation keeps to one member, where its prefix is cached, and goes
-to another while that one is full, refuses, or is gone; only where all have failed is it a failure of the pool, which is
-then tried again as any endpoint is.
+Each member has its own limits and health. A conversation stays with one member, where its prefix is cached, and moves
+to another while that one is full, refuses, or is unreachable. Only if all members fail does the pool fail; the call is
+then retried as at any endpoint.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ from .base import Backend, ModelSpec
 from .retry import RetryingBackend, attempt_within, estimated_tokens
 
 _log = logging.getLogger("viva")
-_LONG_PAUSE = 60.0  # seconds for which a call waits for a member, rather than saying that none takes it
-_POOL_OPTIONS = ("retries", "label", "price_in", "price_out", "price_cached")  # what stands in the pool's own name
+_LONG_PAUSE = 60.0  # seconds; a call does not wait longer for a member, but reports that none is available
+_POOL_OPTIONS = ("retries", "label", "price_in", "price_out", "price_cached")  # options of the pool's own name
 
 
 class MemberEntry(BaseModel):
-    """A member as it is written: a model's name, and its ``weight`` beside the others'."""
+    """A member in the file: a model name and its relative `weight`."""
 
     model_config = ConfigDict(extra="forbid")
 
@@ -43,7 +43,7 @@ class MemberEntry(BaseModel):
 
 
 class PoolFile(BaseModel):
-    """The members; a name alone has the weight 1."""
+    """The members; a plain name has the weight 1."""
 
     model_config = ConfigDict(extra="forbid")
 
@@ -59,7 +59,7 @@ class PoolFile(BaseModel):
 
 @dataclass(slots=True)
 class PoolMember:
-    """One endpoint, with the limits that are its own; ``blocked`` is why its account is answered no more."""
+    """One endpoint with its own limits; `blocked` is the reason why its account is refused."""
 
     name: str
     backend: Backend
@@ -96,7 +96,7 @@ def build(spec: ModelSpec, clock: Clock) -> Backend:
 
 
 def read_pool(path: Path) -> PoolFile:
-    """Read the file of a pool."""
+    """Read a pool's file."""
     try:
         return PoolFile.model_validate(read_yaml(path))
     except ValidationError as error:
@@ -106,10 +106,10 @@ def read_pool(path: Path) -> PoolFile:
 
 
 class PoolBackend(Backend):
-    """Members that answer for one model."""
+    """Several backends that answer for one model."""
 
     fallible = True
-    nearby = True  # what it takes is for its members to find out
+    nearby = True  # each member has limits of its own
 
     def __init__(self, members: list[PoolMember]) -> None:
         self.members = members
@@ -165,19 +165,19 @@ class PoolBackend(Backend):
         attempt: Callable[[Backend], Awaitable[Completion]],
         on_restart: Callable[[], None] | None,
     ) -> Completion:
-        """Return the first member's answer that comes; if all fail, raise the last error."""
+        """Return the answer of the first member that succeeds; if all fail, raise the last error."""
         left = [member for member in self._in_order(affinity) if member.blocked is None]
         if not left:
             blocked = self.members[0].blocked
             assert blocked is not None
             raise AccountBlocked(str(blocked).removeprefix(f"{blocked.model}: "), model=blocked.model)
         absent = True
-        failure: BackendError | None = None  # of a member that may well answer later
+        failure: BackendError | None = None  # of a member that may answer later
         while True:
             member = self._next(left)
             left.remove(member)
             pause = member.limits.paused
-            if pause > _LONG_PAUSE:  # then nobody else is there
+            if pause > _LONG_PAUSE:  # no other member is available
                 raise failure or Throttled("all members asked for a pause", model=self.label, retry_after=pause)
             try:
                 return await attempt_within(member.limits, tokens, partial(attempt, member.backend))
@@ -194,9 +194,10 @@ class PoolBackend(Backend):
                 on_restart()
 
     def _in_order(self, affinity: str) -> list[PoolMember]:
-        """Return the members as this conversation prefers them: a member that is gone moves nobody else's.
+        """Return the members in this conversation's order of preference; losing one does not reorder the others.
 
-        Source: weighted rendezvous hashing (Thaler and Ravishankar 1998).
+        Source:
+            Weighted rendezvous hashing (Thaler and Ravishankar 1998).
         """
 
         def rank(member: PoolMember) -> float:
@@ -207,7 +208,7 @@ class PoolBackend(Backend):
         return sorted(self.members, key=rank, reverse=True)
 
     def _common(self, error: BackendError, absent: bool) -> BackendError:
-        """Return the error of the last member that failed, as that of all of them."""
+        """Return the error of the last member that failed, as the error of the pool."""
         error.absent = absent and not isinstance(error, AccountBlocked)
         if error.retry_after is not None:
             pauses = [member.limits.paused for member in self.members if member.blocked is None]
@@ -215,19 +216,19 @@ class PoolBackend(Backend):
         return error
 
     def _block(self, member: PoolMember, error: AccountBlocked) -> None:
-        """Leave a member out for the rest of the run."""
+        """Exclude a member for the rest of the run."""
         if member.blocked is None:
             member.blocked = error
             _log.warning("%s: %s is left out: %s", self.label, member.name, str(error).removeprefix(f"{error.model}: "))
 
     @staticmethod
     def _next(left: list[PoolMember]) -> PoolMember:
-        """The first that would take a call now; if none would, the one that is there and paused for the least time."""
+        """Return the first member that would accept a call now, else the reachable one with the shortest pause."""
         there = [member for member in left if member.limits.breaker is None or not member.limits.breaker.open]
         waiting = min(there or left, key=lambda member: member.limits.paused)
         return next((member for member in left if member.limits.free), waiting)
 
     def statistics(self) -> dict[str, Any]:
-        """The sums, and each member's counters under ``members``."""
+        """Return the totals, and each member's counters under `members`."""
         each = {member.name: member.limits.statistics() | member.backend.statistics() for member in self.members}
         return {"members": each}

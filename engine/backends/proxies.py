@@ -1,4 +1,4 @@
-"""Proxies and certificates from the environment: ``http_proxy``, ``no_proxy``, ``SSL_CERT_FILE`` and the like."""
+"""Proxies and certificates from the environment: `http_proxy`, `no_proxy`, `SSL_CERT_FILE` and the like."""
 
 from __future__ import annotations
 
@@ -22,8 +22,10 @@ _PORTS = {"http": 80, "https": 443}
 
 @dataclass(slots=True, frozen=True)
 class Proxy:
-    """A proxy without its login. ``variable`` is the environment variable that names it, ``login`` the value of the
-    header ``Proxy-Authorization``, empty where none is needed.
+    """A proxy without its login.
+
+    `variable` is the environment variable that names it, `login` the value of the header `Proxy-Authorization` ("":
+    none).
     """
 
     url: str
@@ -32,10 +34,10 @@ class Proxy:
 
 
 class Proxies:
-    """The proxies of the environment, read once; true where there are any."""
+    """The proxies of the environment, read once; true if there are any."""
 
     def __init__(self) -> None:
-        # Of names in small and in capital letters the former count; an empty value is none.
+        # Lower-case names take precedence over upper-case ones; an empty value means none.
         self._named = {name: value.strip() for name, value in getproxies_environment().items() if value.strip()}
         self._exempt = self._named.pop("no", "")
         self._chosen: dict[tuple[str, str], Proxy | None] = {}
@@ -44,7 +46,7 @@ class Proxies:
         return bool(self._named.keys() & {"http", "https", "all"})
 
     def for_url(self, url: str) -> Proxy | None:
-        """Return the proxy that a request to this URL goes through."""
+        """Return the proxy for requests to this URL."""
         parts = urlsplit(url)
         host = parts.scheme.lower(), parts.netloc.rpartition("@")[2].lower()
         if host not in self._chosen:
@@ -59,8 +61,10 @@ class Proxies:
 
 
 def is_exempt(scheme: str, address: str, exempt: str) -> bool:
-    """Return whether ``no_proxy`` names a host with its port: by its name, a domain above it, its address, its network
-    or ``*``; an entry with a port holds for that port alone.
+    """Return True if `no_proxy` covers a host and port.
+
+    Entries are the host's name, a parent domain, its address, its network, or `*`; an entry with a port covers that
+    port only.
     """
     parts = urlsplit(f"//{address}")
     host, port = (parts.hostname or "").rstrip("."), parts.port or _PORTS.get(scheme)
@@ -115,7 +119,7 @@ def _parse_proxy(value: str, variable: str, default_host: str) -> Proxy:
 
 
 def proxy_secrets() -> Iterator[str]:
-    """Yield the passwords (or lone user names) of the environment's proxies, and their logins as they are sent."""
+    """Yield the passwords (or lone user names) of the environment's proxies, and their logins as sent."""
     for value in getproxies_environment().values():
         login, at, _ = value.rpartition("@")
         user, _, password = login.rpartition("://")[2].partition(":")
@@ -125,12 +129,12 @@ def proxy_secrets() -> Iterator[str]:
 
 
 def _login(user: str, password: str) -> str:
-    """Return user and password, percent-encoded, as they are sent."""
+    """Return the percent-encoded user and password as sent in the header."""
     return base64.b64encode(f"{unquote(user)}:{unquote(password)}".encode()).decode()
 
 
 def trusted_certificates() -> ssl.SSLContext | None:
-    """Return what decides whose certificates are trusted; None if the environment does not say it."""
+    """Return the SSL context for the environment's certificates; None if it names none."""
     names = ("SSL_CERT_FILE", "SSL_CERT_DIR", "REQUESTS_CA_BUNDLE")
     named = tuple((name, value) for name in names if (value := os.environ.get(name)))
     return _ssl_context(named) if named else None
@@ -138,7 +142,7 @@ def trusted_certificates() -> ssl.SSLContext | None:
 
 @lru_cache(maxsize=4)
 def _ssl_context(named: tuple[tuple[str, str], ...]) -> ssl.SSLContext:
-    context = ssl.create_default_context()  # besides the system's it heeds the first two
+    context = ssl.create_default_context()  # it already respects the first two variables
     context.set_alpn_protocols(["http/1.1"])
     for name, value in named:
         try:
@@ -155,7 +159,7 @@ def _ssl_context(named: tuple[tuple[str, str], ...]) -> ssl.SSLContext:
 
 
 def proxy_failure(error: BaseException, proxy: Proxy) -> str:
-    """Return what to do where a proxy failed, rather than the endpoint behind it; empty where it did not."""
+    """Return advice if a proxy failed rather than the endpoint behind it, else ""."""
     if isinstance(error, aiohttp.ClientProxyConnectionError):
         return f"; that is the proxy of {proxy.variable}: start it, fix the variable, or add the host to no_proxy"
     if isinstance(error, aiohttp.ClientHttpProxyError):

@@ -1,8 +1,7 @@
-"""A model in a Python file: ``python:mine.py``, or ``python:mine.py#Name`` if the file has several.
+"""A model in a Python file: `python:mine.py`, or `python:mine.py#Name` if the file has several.
 
-The file defines a subclass of ``Backend``, which is made without arguments, or a function
-(``python:mine.py#answer``) that gets the messages as a list of dicts with ``role`` and ``content`` and returns
-the answer.
+The file defines a subclass of `Backend`, created without arguments, or a function (`python:mine.py#answer`) that takes
+the messages as a list of dicts with `role` and `content` and returns the answer.
 """
 
 from __future__ import annotations
@@ -26,8 +25,10 @@ from .endpoint_answer import estimate_missing_counts
 
 
 class FunctionBackend(Backend):
-    """A coroutine function is awaited in the event loop, any other runs in a thread, at most 40 at once. ``timeout`` is
-    in seconds; a thread that takes longer goes on, unheard.
+    """A function as a backend.
+
+    A coroutine function is awaited in the event loop; any other runs in a thread, at most 40 at once. `timeout` is in
+    seconds; a thread that takes longer keeps running, and its result is ignored.
     """
 
     def __init__(self, function: Callable[..., Any], timeout: float, clock: Clock) -> None:
@@ -38,7 +39,7 @@ class FunctionBackend(Backend):
         self._computer.close()
 
     async def generate(self, request: Request) -> Completion:
-        """Call the function. What it raises becomes ``Rejected``; if it takes too long, ``TimedOut``."""
+        """Call the function. Its exceptions become `Rejected`; a timeout becomes `TimedOut`."""
         began = self._clock.now()
         messages = [message.to_openai() for message in request.messages]
         outcome, data = await self._computer.run(self._function, (messages,), self._timeout)

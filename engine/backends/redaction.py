@@ -1,8 +1,8 @@
-"""Redaction of keys in every text that came from an endpoint or from the network, whatever form they come back in.
+"""Redaction of keys in all texts from an endpoint or the network, whatever form they come back in.
 
-Forms: as it is; in other letter case; escaped for JSON, Python or HTML, each character or some, once or twice
-over; percent-encoded; in hexadecimal; inside base64 (an echoed basic login), once or twice over. Texts may be
-of any length: the search is linear, and a stream holds back only what may be the beginning of a key.
+Forms: literal; in other letter case; escaped for JSON, Python or HTML, each character or some, once or twice;
+percent-encoded; in hexadecimal; inside base64 (an echoed basic login), once or twice. Texts may be of any length: the
+search is linear, and a stream holds back only what may be the beginning of a key.
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ from html.entities import html5
 from itertools import starmap
 
 MASK = "***"
-# Shorter keys, and words alone, are placeholders for endpoints that want any key: a model may well say them.
+# Shorter keys, and plain words, are placeholders for endpoints that accept any key: a model may well say them.
 _SHORTEST_IN_ANSWERS = 8
 _WORDS = re.compile(r"[A-Za-z]{1,19}|[A-Za-z]+([-_ .][A-Za-z]+){1,4}")
-# No escaped form does without one of these.
+# Every escaped form contains one of these.
 _MARKS = ("\\", "%", "&")
 _SHORTEST_FRAGMENT = 8
 _LONGEST_QUOTED = 1 << 16
@@ -28,10 +28,10 @@ _ENTITIES = [(meaning, name) for name, meaning in html5.items() if meaning.isasc
 
 
 class _Spelling:
-    """One way to write a key: a text whose characters may be escaped.
+    """One spelling of a key: a text whose characters may be escaped.
 
-    ``escaped`` are the characters that occur in escaped forms, all where none are named. ``folded``: in any letter
-    case. ``whole``: only as a word of its own.
+    `escaped` are the characters that may be escaped; default: all. `folded`: in any letter case. `word`: only as a
+    separate word.
     """
 
     def __init__(self, text: str, escaped: str | None = None, *, folded: bool = False, word: bool = False) -> None:
@@ -39,7 +39,7 @@ class _Spelling:
         self.text = text.lower() if folded else text
         self.folded = folded
         self.is_plain = not folded and not set(escaped) & set(text)
-        # What stands in every text that holds this spelling, or holds it as it stands where all may be escaped.
+        # A substring of every text that contains this spelling, or contains it literally if all may be escaped.
         self.probe = self.text if escaped == text else max(_ALPHANUMERIC_RUN.findall(self.text), key=len, default="")
         self.hides = escaped == text
         self._characters = [(character, folded, character in escaped) for character in text]
@@ -48,30 +48,30 @@ class _Spelling:
         self.first |= set(_MARKS) if text[0] in escaped else set()
         self.longest = sum(_LONGEST_ESCAPE if character in escaped else 1 for character in text)
 
-    # Compiled where one is needed: most backends never see their key come back.
+    # Compiled on first use: most backends never see their key come back.
     @cached_property
     def pattern(self) -> re.Pattern[str]:
-        """What this spelling matches."""
+        """Return the pattern of this spelling."""
         pattern = "".join(starmap(_forms, self._characters))
         return re.compile(_word(pattern) if self._whole_word else pattern)
 
     @cached_property
     def steps(self) -> list[re.Pattern[str]]:
-        """What each of its characters matches."""
+        """Return the pattern of each of its characters."""
         return [re.compile(_forms(*character)) for character in self._characters]
 
     def may_begin(self, text: str, at: int) -> bool:
-        """Whether this spelling may begin at a place in a text of which the rest is still to come."""
+        """Return True if this spelling may begin at a position of an incomplete text."""
         if self.is_plain:
             return len(text) - at < len(self.text) and self.text.startswith(text[at:])
-        reached = {at}  # several places: of a key with a "u", both r"\u" and r"\u0075" may be this character
+        reached = {at}  # several positions: of a key with a "u", both r"\u" and r"\u0075" may be this character
         for step in self.steps:
             ends = set[int]()
             for position in reached:
                 if text[position] not in _MARKS:
                     ends |= {position + 1} if step.match(text, position) else set()
                 elif len(text) - position < _LONGEST_ESCAPE:
-                    return True  # perhaps an escape of which only the beginning has come
+                    return True  # possibly an incomplete escape
                 else:
                     last = position + _LONGEST_ESCAPE
                     ends.update(end for end in range(position + 1, last + 1) if step.fullmatch(text, position, end))
@@ -83,15 +83,13 @@ class _Spelling:
         return False
 
     def masked_if_whole(self, match: re.Match[str]) -> str:
-        """The mask for a match, but the match itself if what comes behind the text may belong to it: the semicolon of
-        an entity.
-        """
+        """Return the mask for a match, or the match if following text may belong to it: an entity's semicolon."""
         is_open = "&" in match[0][-_LONGEST_ESCAPE:] and not match[0].endswith(";")
         return match[0] if is_open and match.end() == len(match.string) else MASK
 
 
 class Redactor:
-    """Made once for a backend's key; without a key it changes nothing."""
+    """Redactor of one backend's key; without a key it changes nothing."""
 
     def __init__(self, key: str | None) -> None:
         self.key = key or ""
@@ -106,31 +104,30 @@ class Redactor:
         self._first = re.compile(f"[{re.escape(''.join(self._by_first))}]") if self._by_first else None
 
     def __call__(self, text: str) -> str:
-        """A text of any origin and any length without the key."""
+        """Return the text without the key."""
         for spelling in self._suspected(text):
             text = spelling.pattern.sub(MASK, text)
         return text
 
     def answer(self, text: str) -> str:
-        """A model's words without the key, but with it where it is a placeholder (``EMPTY``) rather than a secret."""
+        """Return a model's text without the key, unless the key is a placeholder (`EMPTY`) rather than a secret."""
         return self(text) if self._spoken else text
 
     def quote(self, data: bytes, longest: int) -> str:
-        """The beginning of what an endpoint sent, for an error."""
+        """Return the beginning of an endpoint's data, for an error message."""
         return self.cut(data[: _LONGEST_QUOTED + 1].decode("utf-8", "replace"), longest)
 
     def cut(self, text: str, longest: int) -> str:
-        """The beginning of a text, without the key: the part of a key that a cut leaves is not found any more."""
+        """Return the beginning of a text without the key; redacts first, because half a key would not be recognised."""
         redacted = self(text[:_LONGEST_QUOTED])
         return (redacted if len(text) <= _LONGEST_QUOTED else redacted[: self.begins_at(redacted)])[:longest]
 
     def stream(self, hand_on: Callable[[str], None]) -> RedactedStream:
-        """A receiver for pieces of an answer, which hands them on without the key."""
+        """Return a receiver of text pieces that passes them on without the key."""
         return RedactedStream(self, hand_on)
 
     def begins_at(self, text: str) -> int:
-        """Where at the end of a text the key may begin, of which the rest is still to come; the text's length if
-        nowhere."""
+        """Return where an incomplete key may begin at the end of a text; the text's length if nowhere."""
         if self._first is None:
             return len(text)
         for match in self._first.finditer(text, max(0, len(text) - self.longest)):
@@ -140,7 +137,7 @@ class Redactor:
         return len(text)
 
     def _suspected(self, text: str) -> Sequence[_Spelling]:
-        """The spellings that a text may hold: cheap, for nearly all texts hold none."""
+        """Return the spellings that a text may contain: a cheap check, because nearly all texts contain none."""
         if len(text) < self._shortest:
             return ()
         marked = any(mark in text for mark in _MARKS) or (" " in self.key and "+" in text)
@@ -152,14 +149,14 @@ class Redactor:
         ]
 
     def _begun(self, text: str) -> str:
-        """A text of which more is to come: a key that may go on stays as it is, for ``begins_at`` to hold back."""
+        """Redact an incomplete text, leaving a key that may continue for `begins_at` to hold back."""
         for spelling in self._suspected(text):
             text = spelling.pattern.sub(spelling.masked_if_whole, text)
         return text
 
 
 class MultiRedactor(Redactor):
-    """Takes out several keys. ``key`` is the longest of them."""
+    """Redactor of several keys. `key` is the longest of them."""
 
     def __init__(self, keys: Iterable[str]) -> None:
         self._each = [Redactor(key) for key in sorted({*keys} - {""}, key=lambda key: (-len(key), key))]
@@ -183,20 +180,20 @@ class MultiRedactor(Redactor):
 
 
 def make_redactor(keys: Iterable[str | None]) -> Redactor:
-    """Return what takes out these keys."""
+    """Return a redactor of these keys."""
     known = {key for key in keys if key}
     return MultiRedactor(known) if len(known) > 1 else Redactor(next(iter(known), None))
 
 
 class RedactedStream:
-    """Pieces on their way: what may be the beginning of a key waits for the next piece. Call ``finish`` at the end."""
+    """Redacting stream: the possible beginning of a key waits for the next piece. Call `finish` at the end."""
 
     def __init__(self, redactor: Redactor, hand_on: Callable[[str], None]) -> None:
         self._redactor, self._hand_on = redactor, hand_on
         self._held = ""
 
     def feed(self, piece: str) -> None:
-        """The next piece."""
+        """Add a piece."""
         if not self._redactor._spoken:
             self._hand_on(piece)
             return
@@ -207,14 +204,14 @@ class RedactedStream:
             self._hand_on(text[:sure])
 
     def finish(self) -> None:
-        """No more pieces come."""
+        """End the text."""
         if self._held:
             buffered, self._held = self._redactor(self._held), ""
             self._hand_on(buffered)
 
 
 class _MultiRedactedStream(RedactedStream):
-    """Pieces that pass several redactors, one after another."""
+    """A stream through several redactors in turn."""
 
     def __init__(self, each: Sequence[Redactor], hand_on: Callable[[str], None]) -> None:
         self._chain: list[RedactedStream] = []
@@ -227,12 +224,12 @@ class _MultiRedactedStream(RedactedStream):
         self._first(piece)
 
     def finish(self) -> None:
-        for stream in reversed(self._chain):  # each hands what it held on to the next
+        for stream in reversed(self._chain):  # each passes its held text on to the next
             stream.finish()
 
 
 def is_usable_key(key: str) -> bool:
-    """Whether a key can be sent in a header and found again: printable ASCII without a backslash."""
+    """Return True if a key can be sent in a header and redacted: printable ASCII without a backslash."""
     return key.isascii() and key.isprintable() and "\\" not in key
 
 
@@ -247,8 +244,9 @@ def _spellings(key: str, secret: bool) -> list[_Spelling]:
 
 @cache
 def _forms(character: str, folded: bool, escaped: bool) -> str:
-    """A pattern for one character in any of its forms. All repeats are bounded, so that a search stays linear; each
-    form begins with a sign of its own, so that it is quick.
+    """Return a pattern for one character in any of its forms.
+
+    For a fast, linear search all repeats are bounded, and each form begins with a different character.
     """
     cases = dict.fromkeys((character, character.lower(), character.upper())) if folded else {character: None}
     plain = f"[{re.escape(''.join(cases))}]" if len(cases) > 1 else re.escape(character)
@@ -274,17 +272,17 @@ def _forms(character: str, folded: bool, escaped: bool) -> str:
 
 
 def _word(pattern: str) -> str:
-    """The pattern where no letter or digit stands beside it, but for those that end an escape."""
+    """Return the pattern between word boundaries, where the last letter of an escape counts as a boundary."""
     return rf"(?:(?<![A-Za-z0-9])|(?<=\\[nrt])|(?<=%[0-9A-Fa-f]{{2}})){pattern}(?![A-Za-z0-9])"
 
 
 def _base64_fragments(text: str) -> list[str]:
-    """What of a text's base64 does not depend on its neighbours, for each of three places where it may begin."""
+    """Return the parts of a text's base64 that do not depend on its neighbours, for each of three offsets."""
     fragments: dict[str, None] = {}
     data = text.encode()
     for before in range(3):
         encoded = base64.b64encode(bytes(before) + data).decode().rstrip("=")
-        start = (before * 8 + 5) // 6  # characters that also hold bits of what stands before are left out
+        start = (before * 8 + 5) // 6  # characters that also contain bits of the preceding text are left out
         end = (before + len(data)) * 8 // 6
         fragment = encoded[start:end]
         if len(fragment) >= _SHORTEST_FRAGMENT:

@@ -1,8 +1,7 @@
-"""From a model's name to a running backend. One name, one backend, however many roles it plays.
+"""Resolve a model name to a running backend. Each name has one backend, however many roles it plays.
 
-A kind is a module with ``build(spec, clock) -> Backend``, imported only when a model of that kind is asked for. The
-kinds of the engine stand in ``KINDS``; whatever lies above it, or in another package, registers its own under the
-entry-point group ``viva.backends``.
+A kind is a module with `build(spec, clock) -> Backend`, imported only when a model of that kind is used. The engine's
+own kinds are in `KINDS`; higher layers and other packages register theirs under the entry-point group `viva.backends`.
 """
 
 from __future__ import annotations
@@ -44,18 +43,17 @@ KINDS: dict[str, str] = {
     "pool": "viva.engine.backends.pool",
 }
 ENTRY_POINT_GROUP = "viva.backends"
-OBJECT_KIND = "object"  # the kind of a backend that a program has made itself
+OBJECT_KIND = "object"  # kind of a backend object created by a program
 _CHECK_SECONDS = 10.0
 Factory = Callable[[ModelSpec, Clock], Backend]
 
 
 @dataclass(slots=True, frozen=True)
 class KindFacts:
-    """What is known of the models of a kind by their names alone, before any is made.
+    """Facts about the models of a kind that are known without building one.
 
-    ``is_path``: the place is a file or folder, behind which ``#NAME`` may stand if it ``has_fragment``. ``is_hashed``:
-    two files of one name are told apart by a hash. ``varies``: why answers depend on their company; empty if they do
-    not.
+    `is_path`: the location is a file or folder; `#NAME` may follow if `has_fragment`. `is_hashed`: files of the same
+    name are distinguished by a hash. `varies`: why answers depend on concurrent requests; "" if they do not.
     """
 
     is_path: bool = False
@@ -90,13 +88,20 @@ def build(
     patience: float = DEFAULT_PATIENCE,
     chaos: FaultPlan | None = None,
 ) -> Backend:
-    """The backend for a model name, wrapped in the limits and retries that its options ask for.
+    """Build the backend for a model name, wrapped in the limits and retries that its options specify.
 
-    Options of every kind: ``label``, ``concurrency``, ``rpm``, ``rps``, ``tpm``, ``adaptive``, ``retries``,
-    ``price_in``, ``price_out``, ``price_cached`` (per million tokens), ``thoughts`` (a mark of the model's own).
-    ``patience``: seconds for which calls wait for an endpoint that is gone; ``chaos``: faults to meet on purpose.
+    Options of every kind: `label`, `concurrency`, `rpm`, `rps`, `tpm`, `adaptive`, `retries`, `price_in`, `price_out`,
+    `price_cached` (per million tokens), `thoughts` (the model's own thought mark).
 
-    :raises ConfigurationError: unknown kind or option, or a value out of range; or it may not be named here.
+    Args:
+        text: The model name.
+        clock: The clock for pauses and times.
+        publish: Receives events about retries.
+        patience: Seconds for which calls wait for an unreachable endpoint.
+        chaos: Faults to inject.
+
+    Raises:
+        ConfigurationError: Unknown kind or option, a value out of range, or a model that is not allowed here.
     """
     spec = ModelSpec.parse(text)
     permissions().check_model(text)
@@ -123,7 +128,7 @@ def build(
     if chaos is not None:
         inner = FaultInjector(inner, chaos, clock)
     if not (per_minute or per_second or tokens or concurrency or attempts) and not inner.fallible:
-        return inner  # nothing to govern: no wrapper on the hot path
+        return inner  # nothing to limit: no wrapper on the hot path
     rate = Rate(per_minute, 60.0) if per_minute else Rate(per_second, 1.0) if per_second else None
     learning = None
     if adaptive and inner.fallible:
@@ -141,13 +146,13 @@ def build(
 
 
 def _policy(patience: float, retries: int | None = None) -> RetryPolicy:
-    """Return the policy for a number of further tries; without patience a pause is taken as long as the usual one."""
+    """Return the policy for a number of retries. Without patience, accept pauses of the usual length."""
     usual = RetryPolicy(longest_retry_after=patience or DEFAULT_PATIENCE)
     return usual if retries is None else replace(usual, attempts=retries + 1)
 
 
 def _breaker(backend: Backend, clock: Clock, publish: EventSink | None, patience: float) -> CircuitBreaker | None:
-    """What makes calls wait while the endpoint is gone, and says so; None where nobody is to wait."""
+    """Return the circuit breaker that makes calls wait for an unreachable endpoint; None without patience."""
 
     def changed(error: BackendError | None) -> None:
         if publish is not None and error is not None:
@@ -160,7 +165,7 @@ def _breaker(backend: Backend, clock: Clock, publish: EventSink | None, patience
 
 
 def _factory(spec: ModelSpec) -> Factory:
-    """What builds models of this kind; the engine's own kinds cannot be replaced by a registered one."""
+    """Return the factory of this kind; the engine's own kinds cannot be replaced by registered ones."""
     if spec.kind in KINDS:
         factory: Factory = import_module(KINDS[spec.kind]).build
         return factory
@@ -177,12 +182,13 @@ def _factory(spec: ModelSpec) -> Factory:
 
 
 def with_absolute_path(text: str, folder: Path = Path()) -> str:
-    """The model name with the path of a local file made absolute, so that it means the same from any folder. Relative
-    paths begin at ``folder``.
+    """Return the model name with the path of a local file made absolute.
 
-    Names pass here on their way into settings, so what must not be recorded is refused here.
+    Relative paths begin at `folder`. All names pass here on their way into settings, so names that must not be recorded
+    are refused here.
 
-    :raises ConfigurationError: the name holds a credential.
+    Raises:
+        ConfigurationError: The name contains a credential.
     """
     refuse_credentials(text)
     kind, _, rest = text.partition(":")
@@ -193,7 +199,7 @@ def with_absolute_path(text: str, folder: Path = Path()) -> str:
         return text
     if kind == "hf" and not (folder / Path(path).expanduser()).is_dir():  # a name on the hub
         return text
-    if kind == "http" and path.startswith("//"):  # a URL, which is refused as such
+    if kind == "http" and path.startswith("//"):  # a URL, which is refused later
         return text
     return f"{kind}:{(folder / Path(path).expanduser()).resolve()}{hash_}{fragment}{mark}{options}"
 
@@ -203,7 +209,7 @@ def _facts(kind: str) -> KindFacts:
 
 
 def fingerprint(text: str) -> str | None:
-    """Return a file's size and a hash of both of its ends, to tell it from another of its name."""
+    """Return a file's size and a hash of both ends, to distinguish files of the same name."""
     spec = ModelSpec.parse(text)
     if spec.kind == "hf":
         model_hash: str | None = import_module("viva.engine.backends.hf").fingerprint(Path(spec.where))
@@ -223,7 +229,7 @@ def fingerprint(text: str) -> str | None:
 
 
 def variation_reason(text: str) -> str | None:
-    """Return why a model's answers depend on their company; None if they do not (docs/architecture.md)."""
+    """Return why a model's answers depend on concurrent requests; None if they do not (docs/architecture.md)."""
     spec = ModelSpec.parse(text)
     if spec.kind != "llama":
         return _facts(spec.kind).varies or None
@@ -237,9 +243,10 @@ def variation_reason(text: str) -> str | None:
 
 
 class BackendPool:
-    """The open backends of one run, or of runs that go on side by side; one per name. Use ``async with``; ``open``
-    inside it. ``publish`` hears of retries; ``given`` are backends that somebody has made, by their names. ``patience``
-    and ``chaos`` as for ``build``.
+    """The open backends of one run, or of concurrent runs; one per name. Use `async with`, and `open` inside it.
+
+    `publish` receives events about retries; `backends` are ready-made ones, by name. `patience` and `chaos` are as for
+    `build`.
     """
 
     def __init__(
@@ -254,19 +261,19 @@ class BackendPool:
         self._prepared = backends or {}
         self._open: dict[str, Backend] = {}
         self._reached: set[str] = set()
-        self._closed: dict[str, dict[str, object]] = {}  # the counters of those that were closed
+        self._closed: dict[str, dict[str, object]] = {}  # counters of closed backends
         self._opening = anyio.Lock()
 
     async def __aenter__(self) -> BackendPool:
         return self
 
     async def __aexit__(self, *exc: object) -> None:
-        async with AsyncExitStack() as stack:  # one that cannot be closed keeps no other open
+        async with AsyncExitStack() as stack:  # a backend that fails to close does not keep the others open
             for text in self._open:
                 stack.push_async_callback(self.close, text)
 
     async def open(self, text: str) -> Backend:
-        """Return the backend for this name, made and entered at first use."""
+        """Return the backend for this name, built and entered on first use."""
         async with self._opening:
             if text not in self._open:
                 made = self._prepared.get(text)
@@ -280,7 +287,7 @@ class BackendPool:
         return self._open[text]
 
     def _governed(self, backend: Backend) -> Backend:
-        """A backend that somebody has made, with the usual retries where its calls can fail for passing reasons."""
+        """Wrap a ready-made backend in the usual retries if its calls can fail temporarily."""
         backend = ValidatingBackend(backend)
         if self._chaos is not None:
             backend = FaultInjector(backend, self._chaos, self._clock)
@@ -291,7 +298,7 @@ class BackendPool:
         return RetryingBackend(backend, limits, self._clock, _policy(self._patience), self._publish)
 
     async def close(self, text: str) -> None:
-        """Close the backend of this name, if it is open: nobody needs it any more."""
+        """Close the backend of this name, if it is open."""
         self._reached.discard(text)
         backend = self._open.pop(text, None)
         if backend is not None:
@@ -299,7 +306,7 @@ class BackendPool:
             await backend.__aexit__(None, None, None)
 
     async def check(self, names: Iterable[str]) -> None:
-        """Ask open backends, all at once, whether their models can be reached; raise the first failure."""
+        """Check open backends concurrently; raise the first failure."""
         failures: list[Exception] = []
 
         async def check_one(name: str, backend: Backend) -> None:
@@ -309,7 +316,7 @@ class BackendPool:
                 self._reached.add(name)
             except TimeoutError:
                 failures.append(Unavailable(f"no answer within {_CHECK_SECONDS:g} s ({name})", model=backend.label))
-            except Exception as error:  # not inside a group of errors
+            except Exception as error:  # not as an exception group
                 failures.append(error)
 
         async with anyio.create_task_group() as group:
@@ -320,5 +327,5 @@ class BackendPool:
             raise failures[0]
 
     def statistics(self) -> dict[str, dict[str, object]]:
-        """Each model's counters; of one that is closed those that it had at its end."""
+        """Return each model's counters; for closed backends those at closing time."""
         return self._closed | {name: backend.statistics() for name, backend in self._open.items()}

@@ -1,6 +1,6 @@
-"""Answers from the journal of an earlier run: ``replay:RUN``. It makes no call to anything.
+"""Answers from the journal of an earlier run: `replay:RUN`. It calls no model.
 
-A recorded reply is given only to the very request it was given to then (same conversation, role, ordinal and hash).
+A recorded reply is given only to the very same request (same conversation, role, ordinal and hash).
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ from .base import Backend, ModelSpec
 
 
 class ReplayBackend(Backend):
-    """See the module.
+    """A recorded run as a backend.
 
-    ``generate`` raises ``TranscriptEnded`` where the record holds no further call of the role, and ``Rejected`` where
-    it holds one that was asked differently, or is damaged.
+    `generate` raises `TranscriptEnded` if the record has no further call of the role, and `Rejected` if the recorded
+    call differs or is damaged.
     """
 
     replays = True
@@ -45,7 +45,7 @@ class ReplayBackend(Backend):
         number = self._numbers.get(request.conversation)
         calls = self._history.calls(number) if number is not None else []
         own = [call for call in calls if call.role == request.role]
-        # Equal digests are equal seeds, so the place is the same, in the branch that asks or in the one it continues.
+        # Equal digests mean equal seeds, so the position is the same, in the calling branch or the one it continues.
         same = [call for call in own if call.digest == request.digest]
         position = (request.branch, request.ordinal)
         matching = same or [call for call in own if (call.branch, call.ordinal) == position]
@@ -74,7 +74,7 @@ class ReplayBackend(Backend):
 
 
 def build(spec: ModelSpec, clock: Clock) -> Backend:
-    """Build ``replay:RUN``, a run folder; ``replay:?run=RUN`` if its path, percent-encoded, holds ? or #."""
+    """Build `replay:RUN`, a run folder; `replay:?run=RUN` if its percent-encoded path contains ? or #."""
     named = spec.take("run")
     run = Path(named if named and not spec.where else spec.where)
     RunFolder.open(run)

@@ -1,9 +1,9 @@
-"""Retries around a backend and its limits: exponential backoff with seeded jitter, and Retry-After. A pause that is
-asked for and would last longer than patience ends the run, to be resumed.
+"""Retries around a backend and its limits: exponential backoff with seeded jitter, and Retry-After.
 
-A call holds no permit while it waits for its next attempt. Whether an error is worth a retry is a property of its type
-(``errors``). The limits hear how the endpoint took each call, from which they find out what it takes, and whether it is
-there; while it is not, calls wait, which is no attempt.
+A requested pause that exceeds the patience ends the run, which can be resumed. A call holds no permit while it waits
+for its next attempt. The error's type determines whether a retry is worthwhile (`errors`). The limits observe the
+outcome of each call, by which they learn the endpoint's capacity and whether it is reachable; while it is not, calls
+wait, which counts as no attempt.
 """
 
 from __future__ import annotations
@@ -26,18 +26,18 @@ from ..messages import Completion, Request
 from .base import Backend, EventSink, RateLimitHeaders
 from .wrappers import BackendWrapper
 
-# Rough size of a token for reserving a tokens-per-minute budget before the endpoint has counted.
+# Rough size of a token, to reserve a tokens-per-minute budget before the endpoint has counted.
 _CHARACTERS_PER_TOKEN = 4
-_LAST_MOMENT = 2.0**37  # seconds, in the year 6325: what a date can still be made of
-_LONG_PAUSE = 30.0  # seconds of a Retry-After that are worth a word
+_LAST_MOMENT = 2.0**37  # seconds, in the year 6325: the latest time that a date can represent
+_LONG_PAUSE = 30.0  # seconds of a Retry-After above which a message is logged
 
 
 @dataclass(slots=True, frozen=True)
 class RetryPolicy:
-    """``attempts`` in all; the n-th pause is ``first × 2ⁿ`` up to ``longest`` seconds, of which half is jitter.
+    """Retry policy: `attempts` in all; the n-th pause is `first × 2ⁿ` up to `longest` seconds, half of it jitter.
 
-    ``waits``: how often it pauses for want of an open file, which is no attempt. A Retry-After beyond
-    ``longest_retry_after`` is not waited for.
+    `waits`: how often to pause if no file descriptor is free, which counts as no attempt. A Retry-After beyond
+    `longest_retry_after` is not waited for.
     """
 
     attempts: int = 8
@@ -47,7 +47,7 @@ class RetryPolicy:
     longest_retry_after: float = DEFAULT_PATIENCE
 
     def delay(self, failures: int, seed: int, retry_after: float | None) -> float:
-        """Seconds to wait after the given number of failures; the same seed waits the same time."""
+        """Return the seconds to wait after this many failures; equal seeds wait equally long."""
         ceiling = min(self.longest, self.first * 2.0 ** min(failures - 1, 60))
         delay = ceiling * (0.5 + 0.5 * seeds.uniform(seed, "retry", failures))
         if retry_after is not None:
@@ -56,7 +56,7 @@ class RetryPolicy:
 
 
 class RetryingBackend(BackendWrapper):
-    """A backend with limits and retries: what every remote model is wrapped in."""
+    """A backend with limits and retries, for every remote model."""
 
     def __init__(
         self,
@@ -67,16 +67,16 @@ class RetryingBackend(BackendWrapper):
         publish: EventSink | None = None,
     ) -> None:
         super().__init__(inner)
-        self.reads_one = False  # ``read`` sends the several requests
-        self.fallible = False  # what is worth a retry has had it
+        self.reads_one = False  # `read` sends the several requests
+        self.fallible = False  # retries have already been made
         self.limits = limits
         self._clock, self._policy, self._publish = clock, policy, publish
         self._retries = 0
-        self._paused_until = 0.0  # by the wall, as far as it was said
+        self._paused_until = 0.0  # wall time until which a pause was announced
         inner.hear_allowance(self._hear)
 
     def _hear(self, allowance: RateLimitHeaders) -> None:
-        # What holds for a day is no pace: it is used up, and then the endpoint's refusal says until when.
+        # A daily limit is no pace: it is used up, and then the endpoint's refusal says until when.
         if allowance.seconds <= self._policy.longest_retry_after:
             self.limits.on_rate_limit(allowance.what, allowance.remaining, allowance.seconds)
 
@@ -142,7 +142,7 @@ class RetryingBackend(BackendWrapper):
                 on_restart()
 
     def _pause(self, error: BackendError, seconds: float) -> None:
-        """Hold back all calls, for the endpoint asked for it; raise AccountBlocked if it would outlast patience."""
+        """Hold back all calls; raise AccountBlocked if the requested pause would exceed the patience."""
         until = self._clock.wall() + seconds
         message = str(error).removeprefix(f"{error.model}: ").rstrip(".")
         patience = self._policy.longest_retry_after
@@ -172,7 +172,7 @@ class RetryingBackend(BackendWrapper):
 
 
 def estimated_tokens(request: Request | Reading) -> int:
-    """Return about how many tokens a call will take, its longest answer counted whole."""
+    """Return about how many tokens a call will take, assuming the longest answer."""
     if isinstance(request, Reading):
         characters = len(request.shared) + len(request.context) + sum(map(len, request.continuations))
         return characters // _CHARACTERS_PER_TOKEN
@@ -180,12 +180,12 @@ def estimated_tokens(request: Request | Reading) -> int:
 
 
 def _local_time(wall: float) -> str:
-    """Return a wall time in this machine's zone, with the zone."""
+    """Return a wall time in this machine's time zone, with the zone."""
     return f"{datetime.fromtimestamp(min(wall, _LAST_MOMENT), UTC).astimezone():%Y-%m-%d %H:%M:%S %Z}".strip()
 
 
 async def attempt_within(limits: Limits, tokens: int, attempt: Callable[[], Awaitable[Completion]]) -> Completion:
-    """Make one attempt within the limits, which hear how the endpoint took it. ``tokens``: the estimate of its use."""
+    """Make one attempt within the limits and report its outcome to them. `tokens` is the estimated use."""
     async with limits.permit(tokens) as permit:
         try:
             completion = await attempt()
@@ -200,7 +200,7 @@ async def attempt_within(limits: Limits, tokens: int, attempt: Callable[[], Awai
 def _report_failure(permit: Permit, error: BackendError) -> None:
     match error:
         case NoDescriptor():
-            pass  # it never saw the call
+            pass  # the endpoint never saw the call
         case BackendError(absent=True):
             permit.unreachable(error)
         case Throttled():

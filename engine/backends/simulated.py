@@ -1,8 +1,8 @@
 """A parametric model: free, and deterministic for a run's seed.
 
-The request's hint decides what it answers: each system has personas for its roles (``Persona``), and the model's
-parameters say how well they answer. Without such a hint the answer fills in the requested schema, or is a sentence.
-Every draw follows from the call's seed. Used in the demo, in tests, and in forecasts under the virtual clock.
+The request's hint decides the answer: each scenario has personas for its roles (`Persona`), and the model's parameters
+determine how well they answer. Without such a hint the answer fills in the requested schema, or is a sentence. Every
+draw depends on the call's seed. Used in the demo, in tests, and in forecasts under the virtual clock.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from ..tools import ToolCall
 from .base import Backend, ModelSpec
 
 _NORMAL = NormalDist()
-_MOST_VALUES = 2_000  # of an answer that follows a schema
+_MOST_VALUES = 2_000  # in an answer that follows a schema
 SimulatedReply = tuple[str, list[ToolCall] | None]
 SENTENCES = (
     "That follows from the principle the question rests on.",
@@ -36,8 +36,10 @@ SENTENCES = (
 
 @dataclass(slots=True, frozen=True)
 class SimulatedReading:
-    """How a simulated model reads given texts: which of several is ``right`` (None: there is only one), whether it
-    ``knows`` that, and whether it ``recites`` the text from memory.
+    """Reading of given texts by a simulated model.
+
+    `right` is the index of the right one (None: there is only one); the model `knows` it, or `recites` the text from
+    memory.
     """
 
     right: int | None = None
@@ -46,22 +48,25 @@ class SimulatedReading:
 
 
 class Persona(Protocol):
-    """A request's hint that tells a simulated model what to say; one for readings has ``simulated_reading``."""
+    """A request's hint that determines a simulated answer; a hint for readings has `simulated_reading`."""
 
     def simulated(self, model: SimulatedBackend, request: Request, chance: list[float]) -> SimulatedReply:
-        """The answer, as text and calls. ``chance`` are the call's draws, numbers in [0, 1)."""
+        """Return the answer as text and calls. `chance` are the call's draws, numbers in [0, 1)."""
 
 
 class SimulatedBackend(Backend):
-    """See the module. All rates are probabilities in 0…1; the hint decides what they mean for the answer.
+    """A simulated model. All rates are probabilities in 0…1; the hint decides what they mean for the answer.
 
-    :param knowledge: share of items that it understands, or chance that an answer is the right one.
-    :param memorisation: share of items whose answer it can recite without understanding.
-    :param verbosity: scales the number of extra sentences, 0 to twice this.
-    :param noise: chance that a judgement is off; :param malformed: that one cannot be read.
-    :param latency: median seconds of a log-normal with ``sigma``.
-    :param traits: habits by name that personas may know, from -1 to 1 (``traits=position:0.3,length:-0.1``).
-    :param fail: chance that an attempt ends in Unavailable; :param throttle: in Throttled.
+    Args:
+        knowledge: Share of items that it understands, or chance that an answer is right.
+        memorisation: Share of items whose answer it can recite without understanding.
+        verbosity: Scales the number of extra sentences, 0 to twice this.
+        noise: Chance that a judgement is off.
+        malformed: Chance that a judgement is unreadable.
+        latency: Median seconds of a log-normal distribution with `sigma`.
+        traits: Habits by name that personas may know, from -1 to 1 (`traits=position:0.3,length:-0.1`).
+        fail: Chance that an attempt raises Unavailable.
+        throttle: Chance that an attempt raises Throttled.
     """
 
     def __init__(
@@ -109,7 +114,7 @@ class SimulatedBackend(Backend):
         return Completion(text, "stop", request.characters // 4, max(1, length // 4), seconds, calls=calls)
 
     async def read(self, reading: Reading) -> Completion:
-        """Options of an item it knows, or recites, are likely where they are right; a text it recites is likely."""
+        """Return high likelihoods for the right options of known or recited items, and for recited texts."""
         self._calls += 1
         digest = int.from_bytes(reading.digest()[:8])
         await self._clock.sleep(self.latency)
@@ -121,7 +126,7 @@ class SimulatedBackend(Backend):
         right, knows, recites = known.right, known.knows, known.recites
         likelihoods = []
         for index, text in enumerate(reading.continuations):
-            # About a token for four characters; a token's surprise is exponential, as natural text's roughly is.
+            # About one token per four characters; a token's surprisal is exponential, roughly as in natural text.
             count = max(1, len(text) // 4)
             mean = 0.7 if (index == right and (knows or recites)) or (right is None and recites) else 2.5
             logprobs = [mean * math.log(1 - seeds.uniform(digest, index, token) * 0.9999) for token in range(count)]
@@ -135,7 +140,7 @@ class SimulatedBackend(Backend):
         return {"calls": self._calls}
 
     def _maybe_fail(self, digest: bytes, seed: int) -> None:
-        # Drawn by attempt, so a retry may succeed; forgotten on success, so memory does not grow.
+        # Drawn per attempt, so that a retry may succeed; dropped on success, so that memory does not grow.
         attempt = self._tries.get(digest, 0)
         chance = seeds.uniform(seed, "attempt", attempt)
         if chance < self.fail + self.throttle:
@@ -147,7 +152,7 @@ class SimulatedBackend(Backend):
 
 
 def _default_reply(request: Request, chance: list[float], model: str) -> SimulatedReply:
-    """The answer to a request without a persona."""
+    """Return the answer to a request without a persona."""
     if request.sampling.schema is not None:
         try:
             return orjson.dumps(_SchemaFiller().value(request.sampling.schema, request.seed)).decode(), None
@@ -157,13 +162,13 @@ def _default_reply(request: Request, chance: list[float], model: str) -> Simulat
 
 
 class _SchemaFiller:
-    """Values that a JSON schema allows, as far as its plain keywords tell. A schema may ask for any number of them."""
+    """Generator of values that a JSON schema allows, by its plain keywords. A schema may require any number of them."""
 
     def __init__(self) -> None:
         self._left = _MOST_VALUES
 
     def value(self, schema: Any, *path: Any) -> Any:
-        """Return one value; ``place`` is what it is drawn by."""
+        """Return one value; the draw depends on `path`."""
         self._left -= 1
         if self._left < 0:
             raise ValueError(f"it asks for more than {_MOST_VALUES:,} values")
@@ -196,14 +201,14 @@ class _SchemaFiller:
 
 
 def build(spec: ModelSpec, clock: Clock) -> Backend:
-    """A simulated model from ``simulated:label?knowledge=…&…``; the options are the constructor's parameters."""
+    """Build a model from `simulated:label?knowledge=…&…`; the options are the constructor's parameters."""
     rate = {name: spec.number(name, default, 0.0, 1.0) for name, default in _RATES.items()}
     amount = {name: spec.number(name, default) for name, default in _AMOUNTS.items()}
     return SimulatedBackend(clock, **rate, **amount, traits=_parse_traits(spec))
 
 
 def _parse_traits(spec: ModelSpec) -> dict[str, float]:
-    """:raises ConfigurationError: one is not ``name:number``, or not from -1 to 1."""
+    """Parse traits; raise ConfigurationError if one is not `name:number`, or not from -1 to 1."""
     traits = {}
     for part in filter(None, (spec.take("traits") or "").split(",")):
         name, _, amount = part.partition(":")

@@ -1,8 +1,7 @@
-"""Server-sent events of all providers: a streamed body as events, these as JSON records, tool calls from their pieces.
+"""Server-sent events of all providers: a streamed body as events, JSON records, and tool calls from their pieces.
 
-Events are read by the rules of the HTML standard, with what endpoints do beside them: an event that the body's
-end completes, one event a line, a record sent whole where a stream was requested, keep-alives in the place of
-data, errors as events.
+Events follow the HTML standard, with common deviations of endpoints: an event ended by the end of the body, one event
+per line, a record sent whole although a stream was requested, keep-alives in place of data, errors as events.
 """
 
 from __future__ import annotations
@@ -23,15 +22,15 @@ from .endpoint import BYTE_ORDER_MARK, AnswerBody, Endpoint
 from .endpoint_answer import FORMAT_ERRORS, PartWithoutText, SurrogateJoiner, answer_error, parse_json
 from .redaction import Redactor
 
-_LONGEST_TRIED = 1 << 14  # characters of arguments that are read to see whether a call is whole
-_MOST_OTHER = 1000  # bytes that are kept of what is no event
-_LONGEST_SIGN = 32  # bytes of what says that a stream goes on, or ends
+_LONGEST_TRIED = 1 << 14  # longest arguments that are parsed to see whether a call is complete
+_MOST_OTHER = 1000  # bytes kept of lines that are not events
+_LONGEST_SIGN = 32  # longest keep-alive or end mark, in bytes
 _BLANKS = b" \t\0"
 _NO_LETTER = re.compile(rb"[\x00-\x20!-/:-@\[-`{-~]+")
-# What says that a stream goes on, as the data of an event or as its name, without blanks and signs.
+# Keep-alives, as the data or the name of an event, without blanks and punctuation.
 _KEEP_ALIVES = frozenset((b"", b"null", b"none", b"undefined", b"ping", b"pong", b"keepalive", b"heartbeat"))
-# The status that an error would have had as an answer, by the names that providers document for codes and types:
-# Anthropic's, OpenAI's and those of servers like it, Google's.
+# HTTP status of an error in a stream, by documented codes and types: Anthropic's, OpenAI's and compatible servers',
+# Google's.
 _NAMES_BY_STATUS = {
     400: "invalid_request_error badrequesterror context_length_exceeded invalid_argument failed_precondition",
     401: "authentication_error authenticationerror invalid_api_key unauthenticated",
@@ -47,33 +46,33 @@ _NAMES_BY_STATUS = {
 }
 _STATUS = {name: status for status, names in _NAMES_BY_STATUS.items() for name in names.split()}
 _OTHER_STATUS = 500
-_MESSAGE_FIELDS = ("message", "detail", "msg", "error_msg")  # fields of errors that are not called so
+_MESSAGE_FIELDS = ("message", "detail", "msg", "error_msg")  # fields of errors that are not called `error`
 
 
-# The name of an event, empty where none was given, and its data.
+# The name of an event ("" if none) and its data.
 SseEvent = tuple[str, bytes]
 
 
 class SseParser:
-    """Parse the events of a body that comes in pieces, wherever it is cut.
+    """Parser of events in a body that arrives in arbitrary pieces.
 
-    ``named``: they are server-sent events; otherwise each line that is not blank is one. ``records``: the data of each
-    is one JSON object, so that a line of data behind a whole one begins another event, as some endpoints write them,
-    and so does an object that stands on a line of its own, as gateways write errors into streams of others.
-    ``other`` is the beginning of what was no event, for errors.
+    `named`: server-sent events; otherwise each non-blank line is one event. `records`: each event is one JSON object,
+    so that a data line after a complete object begins another event, as some endpoints send them, and so does a line
+    with a bare object, which is how gateways insert errors. `non_event` is the beginning of all other lines, for
+    errors.
     """
 
     def __init__(self, *, named: bool = True, records: bool = False) -> None:
         self._named, self._records = named, records
-        self._begun: list[bytes] = []  # pieces of a line whose end has not come
+        self._begun: list[bytes] = []  # pieces of an incomplete line
         self._at_start = True
-        self._after_return = False  # the last piece ended in "\r": a "\n" that follows belongs to it
+        self._after_return = False  # the last piece ended in "\r": a following "\n" belongs to it
         self._name = ""
         self._data: list[bytes] = []
         self.non_event = b""
 
     def feed(self, piece: bytes) -> list[SseEvent]:
-        """The events that a piece completes."""
+        """Return the events that a piece completes."""
         events: list[SseEvent] = []
         if self._at_start:
             self._begun.append(piece)
@@ -82,7 +81,7 @@ class SseParser:
                 return events
             self._at_start, self._begun, piece = False, [], whole.removeprefix(BYTE_ORDER_MARK)
         begun = self._begun or self._data or self._name or self._after_return or not self._named
-        if not begun and piece.endswith(b"\n\n") and b"\r" not in piece:  # nearly always: whole events
+        if not begun and piece.endswith(b"\n\n") and b"\r" not in piece:  # the usual case: whole events
             for block in piece[:-2].split(b"\n\n"):
                 if block.startswith(b"data: ") and b"\n" not in block:
                     events.append(("", block[6:]))
@@ -105,7 +104,7 @@ class SseParser:
         return events
 
     def end(self) -> list[SseEvent]:
-        """The event that the end of the body completes, if there is one."""
+        """Return the event that the end of the body completes, if any."""
         events: list[SseEvent] = []
         if self._begun:
             self._take(b"".join(self._begun), events)
@@ -146,7 +145,7 @@ class SseParser:
 
 
 class SseStream:
-    """The events of a body; all as in ``SseParser``."""
+    """The events of a body. The arguments are those of `SseParser`."""
 
     def __init__(self, body: AnswerBody, label: str, *, named: bool = True, records: bool = False) -> None:
         self._body, self.label = body, label
@@ -156,11 +155,11 @@ class SseStream:
 
     @property
     def non_event(self) -> bytes:
-        """The beginning of what was no event, for errors."""
+        """Beginning of all lines that were not events, for errors."""
         return self._parser.non_event
 
     async def next(self) -> Any:
-        """Return the next one, None at the end; raise a BackendError if the stream broke off or reports an error."""
+        """Return the next event, None at the end; raise BackendError if the stream broke off or reports an error."""
         while not self._ready:
             if self._at_end:
                 return None
@@ -168,7 +167,7 @@ class SseStream:
         return self._ready.popleft()
 
     def malformed(self, problem: str) -> Unavailable:
-        """Return the error for an event that is not ``what`` the stream may hold."""
+        """Return the error for an unexpected event."""
         return Unavailable(f"the stream holds {problem}", model=self.label)
 
     def _parse(self, piece: bytes) -> None:
@@ -177,22 +176,22 @@ class SseStream:
 
 
 class JsonRecordStream(SseStream):
-    """The JSON objects of an answer that was asked for as a stream.
+    """The JSON objects of an answer that was requested as a stream.
 
-    ``is_whole``: the body is no stream of events but JSON, whose objects these are: the answer, an error, or a list of
-    what would have been events. ``data`` is the last object as it came, ``done`` whether ``[DONE]`` came.
+    `is_whole`: the body is JSON instead of a stream: the answer, an error, or a list of events. `data` is the last
+    object as received; `done` says that `[DONE]` has arrived.
     """
 
     def __init__(self, body: AnswerBody, endpoint: Endpoint, label: str) -> None:
         super().__init__(body, label, records=True)
         self._endpoint = endpoint
         self._halves = SurrogateJoiner()
-        self._begun = b""  # what came while nothing but blanks had come
+        self._begun = b""  # leading bytes, so far only blanks
         self._has_begun = self.is_whole = self.done = False
         self.data = b""
 
     async def next(self) -> dict[str, Any] | None:
-        """Return the next one, None at the end; raise a BackendError if the stream broke off or reports an error."""
+        """Return the next object, None at the end; raise BackendError if the stream broke off or reports an error."""
         while True:
             while self._ready:
                 name, data = self._ready.popleft()
@@ -212,10 +211,10 @@ class JsonRecordStream(SseStream):
                 await self._begin(piece)
 
     async def _begin(self, piece: bytes) -> None:
-        """Find out from its first bytes what the body is."""
+        """Detect from its first bytes what the body is."""
         self._begun += piece
         head = self._begun.removeprefix(BYTE_ORDER_MARK).lstrip()
-        if piece and BYTE_ORDER_MARK.startswith(head):  # nothing but blanks, or a part of the mark
+        if piece and BYTE_ORDER_MARK.startswith(head):  # only blanks, or a part of the byte order mark
             return
         self._has_begun = True
         if head.startswith((b"{", b"[")):
@@ -228,21 +227,21 @@ class JsonRecordStream(SseStream):
             self._parse(b"")
 
     def malformed(self, problem: str) -> Unavailable:
-        """As ``SseStream``'s, with the record."""
+        """Return the error for an unexpected record, and quote it."""
         quoted = f": {self._endpoint.redact.quote(self.data, 200)}" if self.data else ""
         return Unavailable(f"the stream holds {problem}{quoted}", model=self.label)
 
     def broken_off(self) -> Unavailable:
-        """The error for a stream that ended before the answer did."""
+        """Return the error for a stream that ended before the answer did."""
         other = self._endpoint.redact.quote(self._parser.non_event, 200).strip()
         quoted = f": {other}" if other else ""
         return Unavailable(f"the stream broke off before its end{quoted}", model=self.label)
 
     def _record(self, name: str, data: bytes) -> dict[str, Any] | None:
-        """The object of an event; None where it says nothing."""
-        if name or not data.startswith(b"{"):  # seldom
+        """Return the object of an event; None for a keep-alive."""
+        if name or not data.startswith(b"{"):  # rare
             data = data.strip()
-            while data.startswith(b"data:"):  # written by a server's library, and by the server once more
+            while data.startswith(b"data:"):  # some servers add the prefix twice
                 data = data.removeprefix(b"data:").lstrip()
             if len(data) <= _LONGEST_SIGN and _letters(data) == b"done":
                 self.done = True
@@ -268,7 +267,7 @@ class JsonRecordStream(SseStream):
         return self._endpoint.error(self.label, status_of_error(record), data)
 
     async def _read_whole(self, head: bytes) -> None:
-        """Take a body that is JSON: one object, a list of them, or one on each line."""
+        """Read a JSON body: one object, a list of them, or one on each line."""
         pieces = [head]
         while piece := await self._body.piece():
             pieces.append(piece)
@@ -284,27 +283,27 @@ class JsonRecordStream(SseStream):
 
 
 class StreamAssembly(ABC):
-    """An answer as far as the records of its stream have come."""
+    """An answer assembled from the records of its stream."""
 
-    has_call = False  # a call of a function has begun
+    has_call = False  # a function call has begun
     has_ended = False  # no more records are needed
 
     @abstractmethod
     def take(self, record: Any) -> str:
-        """Take a record; return the text that it adds to the answer. May raise any of ``FORMAT_ERRORS``."""
+        """Add a record; return the text that it adds to the answer. May raise any of `FORMAT_ERRORS`."""
 
     def remaining_text(self) -> str:
-        """Return text that turns out to be the answer's only when the stream has ended."""
+        """Return text that is known to be the answer's only once the stream has ended."""
         return ""
 
 
 class RecordAssembly(StreamAssembly):
-    """An answer that is put together as the provider would have sent it whole."""
+    """An answer assembled into the form that the provider would have sent without streaming."""
 
     @property
     @abstractmethod
     def is_whole(self) -> bool:
-        """Return True if the end of the answer has come."""
+        """Return True if the end of the answer has arrived."""
 
     @abstractmethod
     def answer(self) -> Any:
@@ -319,13 +318,13 @@ async def read_stream(
     redact: Redactor,
     form: str = "an answer",
 ) -> float | None:
-    """Read a stream to its end, handing on each piece of text without the key.
+    """Read a stream to its end, passing on each piece of text without the key.
 
     Returns:
         The clock's time of the first piece of text, or of a call.
 
     Raises:
-        BackendError: It reported an error, broke off, is too long, or is no ``form``.
+        BackendError: The stream reported an error, broke off, is too long, or is no `form`.
     """
     first: float | None = None
     out = redact.stream(on_text)
@@ -348,7 +347,7 @@ async def read_stream(
 
 
 def is_keep_alive(data: bytes) -> bool:
-    """Whether the data of an event say nothing: some endpoints send such in the place of comments."""
+    """Return True for data without meaning, which some endpoints send instead of comments."""
     if len(data) > _LONGEST_SIGN:
         return data[:_LONGEST_SIGN].lstrip().startswith(b":")
     return data.lstrip().startswith(b":") or _letters(data) in _KEEP_ALIVES
@@ -364,7 +363,7 @@ def _letters(data: bytes) -> bytes:
 
 
 def is_error_record(record: Mapping[str, Any]) -> bool:
-    """Return whether a record is no part of an answer but an error in its place, with whatever status it came."""
+    """Return True if a record is an error instead of part of an answer, whatever its HTTP status."""
     if record.get("error"):
         return True
     if "choices" in record or "candidates" in record:
@@ -375,7 +374,7 @@ def is_error_record(record: Mapping[str, Any]) -> bool:
 
 
 def _error_in(record: Mapping[str, Any]) -> Mapping[str, Any] | None:
-    """Return the error that a record is, or the choice in it that is one (as OpenRouter writes it)."""
+    """Return the error that a record or, as OpenRouter writes it, its choice contains."""
     if is_error_record(record):
         return record
     choices = record.get("choices")
@@ -384,13 +383,13 @@ def _error_in(record: Mapping[str, Any]) -> Mapping[str, Any] | None:
 
 
 def error_in_answer(endpoint: Endpoint, label: str, data: bytes) -> BackendError | None:
-    """Return the error that a whole answer, or its choice, is; None if it is none."""
+    """Return the error that a whole answer or its choice contains; None if there is none."""
     failed = _error_in(_record_of(data))
     return None if failed is None else endpoint.error(label, status_of_error(failed), orjson.dumps(failed))
 
 
 def _record_of(data: bytes) -> Mapping[str, Any]:
-    """Return the object that stands in JSON, alone or alone in a list; else an empty one."""
+    """Return the JSON object in the data, alone or as the only list item; else an empty one."""
     try:
         value = orjson.loads(data)
     except orjson.JSONDecodeError:
@@ -401,7 +400,7 @@ def _record_of(data: bytes) -> Mapping[str, Any]:
 
 
 def status_of_error(record: Mapping[str, Any]) -> int:
-    """The status that an error within a stream would have had as an answer; 500 where nothing says which."""
+    """Return the HTTP status that an error within a stream stands for; 500 if unknown."""
     error = record.get("error")
     places = [error, record] if isinstance(error, dict) else [record]
     values = [part.get(name) for part in places for name in ("code", "status", "status_code", "type")]
@@ -415,7 +414,7 @@ def status_of_error(record: Mapping[str, Any]) -> int:
 
 
 def _is_whole(data: bytes) -> bool:
-    """Whether a line of data is a whole event of a stream of objects."""
+    """Return True if a line of data is a complete event of a stream of objects."""
     data = data.strip()
     if not (data.startswith(b"{") and data.endswith(b"}")):
         return data == b"[DONE]"
@@ -427,7 +426,7 @@ def _is_whole(data: bytes) -> bool:
 
 
 class _CallPiece:
-    """One call as far as its pieces have come. ``place``: where it stands among the others."""
+    """One call assembled from its pieces. `position` is its order among the calls."""
 
     __slots__ = ("arguments", "id", "name", "position")
 
@@ -436,9 +435,9 @@ class _CallPiece:
         self.arguments: list[str] = []
 
     def accepts(self, id_: str, name: str, arguments: str, *, is_next: bool) -> bool:
-        """Whether a piece that may be of this call is: a call has one name, and an id of its own where ids are given.
+        """Return True if a piece may belong to this call: a call has one name, and its own id if ids are given.
 
-        ``is_next``: no other piece of the same chunk is of this call.
+        `is_next`: no other piece of the same chunk belongs to this call.
         """
         if not name or not self.name:
             return True
@@ -447,8 +446,10 @@ class _CallPiece:
         return is_next and name == self.name and not (arguments and self._is_whole())
 
     def add(self, id_: str, name: str, arguments: str) -> None:
-        """Add a piece. The first id and name that come count: some endpoints repeat them, or all of the call at its
-        end, or begin it with an empty object in the place of its arguments.
+        """Add a piece.
+
+        The first id and name count: some endpoints repeat them, repeat the whole call at its end, or begin it with an
+        empty object in place of the arguments.
         """
         self.id, self.name = self.id or id_, self.name or name
         if not arguments:
@@ -476,28 +477,29 @@ class _CallPiece:
 class CallPieces:
     """The calls of a stream, in the order of their indices.
 
-    Endpoints number calls, or repeat their ids, or both, or count every call as the first: a piece belongs to the call
-    of its id, else to the latest of its index, else to the latest of all; but with a name and another id, or a name
-    where nothing else says whose it is, it begins a call.
+    Endpoints number calls, or repeat their ids, or both, or number every call as the first. A piece belongs to the call
+    with its id, else to the latest with its index, else to the latest of all. It begins a new call if it has a name and
+    another id, or a name and nothing else to identify its call.
     """
 
     def __init__(self) -> None:
         self._calls: list[_CallPiece] = []
         self._latest: dict[int, _CallPiece] = {}  # by index
         self._by_id: dict[str, _CallPiece] = {}
-        self._next = 0  # the place of a call without an index
+        self._next = 0  # position of a call without an index
 
     @property
     def has_begun(self) -> bool:
-        """Whether there is a call."""
+        """Return True if there is a call."""
         return bool(self._calls)
 
     def add(self, parts: list[dict[str, Any]]) -> None:
-        """Take the pieces of a chunk.
+        """Add the pieces of a chunk.
 
-        :raises KeyError, TypeError, AttributeError: they are no pieces of calls.
+        Raises:
+            KeyError: They are no pieces of calls; also TypeError and AttributeError.
         """
-        earlier: set[_CallPiece] = set()  # of the same chunk, which holds one piece of a call
+        earlier: set[_CallPiece] = set()  # calls with a piece in the same chunk, which has at most one per call
         for part in parts:
             function = part.get("function") or {}
             id_, name = str(part.get("id") or ""), str(function.get("name") or "")
@@ -509,7 +511,7 @@ class CallPieces:
                 self._by_id.setdefault(id_, call)
 
     def _call(self, index: int | None, id_: str, name: str, arguments: str, earlier: set[_CallPiece]) -> _CallPiece:
-        """The call that a piece belongs to, which may begin with it."""
+        """Return the call that a piece belongs to or begins."""
         known = self._by_id.get(id_) if id_ else None
         call: _CallPiece | None
         if index is not None and index in self._latest:
@@ -527,7 +529,7 @@ class CallPieces:
         return call
 
     def whole(self) -> list[ToolCall] | None:
-        """The calls, None if there was none."""
+        """Return the calls; None if there are none."""
         if not self._calls:
             return None
         ordered = sorted(self._calls, key=lambda call: call.position)
@@ -535,7 +537,7 @@ class CallPieces:
 
 
 def parse_index(part: dict[str, Any]) -> int | None:
-    """Return the index of a choice or of a call's piece, None if none is given; raise TypeError if it is no number."""
+    """Return the index of a choice or call piece, None if absent; raise TypeError if it is no number."""
     index = part.get("index")
     if index is None or type(index) is int:
         return index

@@ -1,6 +1,6 @@
-"""Wrappers around a backend: the pass-through base, one for a model's own thought marks, one that validates.
+"""Backend wrappers: the pass-through base, one for a model's own thought marks, one that validates.
 
-Retries with limits (``retry``) and fault injection (``fault_injection``) are wrappers in modules of their own.
+Retries with limits (`retry`) and fault injection (`fault_injection`) are wrappers in modules of their own.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from .base import Backend, OnRateLimit
 
 
 class BackendWrapper(Backend):
-    """Has the label, prices and abilities of the backend ``inner``."""
+    """Base wrapper with the label, prices and abilities of the backend `inner`."""
 
     def __init__(self, inner: Backend) -> None:
         self.inner = inner
@@ -61,7 +61,7 @@ class BackendWrapper(Backend):
 
 
 class ThoughtSplittingBackend(BackendWrapper):
-    """A backend whose model has its own marks of thoughts: it answers with the thoughts apart, and streams none."""
+    """Wrapper for a model with its own thought marks: it separates the thoughts and does not stream them."""
 
     def __init__(self, inner: Backend, marks: ThoughtMarks) -> None:
         super().__init__(inner)
@@ -81,8 +81,9 @@ _TOKEN_COUNTS = ("prompt_tokens", "completion_tokens", "cached_tokens")
 
 
 class ValidatingBackend(BackendWrapper):
-    """Sees that ``generate`` and ``read`` give a ``Completion`` of the right types; halves of surrogate pairs in its
-    texts become U+FFFD. What it raises where nothing is asked of it is a warning of the logger ``viva``.
+    """Wrapper that checks the types of completions from `generate` and `read`, and replaces lone surrogates by U+FFFD.
+
+    Exceptions in hooks that no conversation depends on become warnings of the logger `viva`.
     """
 
     def __init__(self, inner: Backend) -> None:
@@ -114,7 +115,7 @@ class ValidatingBackend(BackendWrapper):
 
     @contextmanager
     def _warned(self, problem: str) -> Iterator[None]:
-        """What is raised where nothing is asked harms no conversation; it is said once."""
+        """Log the first exception in a hook that no conversation depends on, and suppress all."""
         try:
             yield
         except Exception as error:

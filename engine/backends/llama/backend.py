@@ -1,11 +1,10 @@
-"""``llama:model.gguf``: a local model as a ``Backend``, with continuous batching over all conversations.
+"""A local model as a `Backend`, with continuous batching over all conversations: `llama:model.gguf`.
 
-Options: ``ctx`` (tokens of a lane), ``lanes`` (requests computed at once), ``threads``, ``contexts`` (which
-share lanes and threads and compute side by side), ``gpu_layers`` (-1: all), ``kv_type`` (f16, q8_0, f32),
-``flash_attn`` (auto, on, off), ``template`` (plain, chatml or a file), ``kv_cache`` (MB of host memory for idle
-KV), ``strict`` (on, off: identical output at any concurrency, on by default), ``forced`` (off: decode forced
-tokens one by one, for comparison); ``top_k``, ``top_p``, ``min_p`` and ``repeat_penalty`` for requests that do
-not set them.
+Options: `ctx` (tokens of a lane), `lanes` (requests computed at once), `threads`, `contexts` (which share lanes and
+threads and compute side by side), `gpu_layers` (-1: all), `kv_type` (f16, q8_0, f32), `flash_attn` (auto, on, off),
+`template` (plain, chatml or a file), `kv_cache` (MB of host memory for idle KV), `strict` (on, off: identical output at
+any concurrency; default: on), `forced` (off: decode forced tokens one by one, for comparison); `top_k`, `top_p`,
+`min_p` and `repeat_penalty` for requests that do not set them.
 
 A file's weights are loaded once per process; backends with identical options also share lanes and KV.
 """
@@ -45,14 +44,14 @@ from .sizing import EngineConfig, choose_config
 from .tokenizer import prepend_marker
 from .tool_prompts import TextOutsideCalls, ToolSupport
 
-EngineKey = tuple[Path, EngineConfig, str | None]  # the file, the requested options, the template
+EngineKey = tuple[Path, EngineConfig, str | None]  # file, requested options, template
 
 _ENGINES: dict[EngineKey, LlamaEngine] = {}
 _WEIGHTS: dict[tuple[Path, int], tuple[NativeModel, int]] = {}
 
 
 def acquire_engine(key: EngineKey) -> LlamaEngine:
-    """Return the engine for these options, loaded and logged on first use (else ``ConfigurationError``)."""
+    """Return the engine for these options, loaded and logged on first use, or raise `ConfigurationError`."""
     engine = _ENGINES.get(key)
     if engine is None:
         engine = _ENGINES[key] = LlamaEngine(*key)
@@ -62,7 +61,7 @@ def acquire_engine(key: EngineKey) -> LlamaEngine:
 
 
 def release_engine(key: EngineKey) -> None:
-    """End one use of an engine; after the last one it is closed."""
+    """Release one use of an engine; the last one closes it."""
     engine = _ENGINES[key]
     engine.users -= 1
     if engine.users == 0:
@@ -71,10 +70,10 @@ def release_engine(key: EngineKey) -> None:
 
 
 class ContextWorker:
-    """One context with its lanes, its host cache and its inference thread."""
+    """One context with its lanes, host cache and inference thread."""
 
     def __init__(self, model: NativeModel, config: EngineConfig) -> None:
-        """:raises ConfigurationError: there is not enough memory."""
+        """Create the context, or raise ConfigurationError if memory is insufficient."""
         self.context = NativeContext(
             model,
             lanes=config.lanes,
@@ -90,7 +89,7 @@ class ContextWorker:
         self.loop = InferenceLoop(self.lanes)
 
     def statistics(self) -> dict[str, float]:
-        """Requests, tokens, steps, cached KV, and seconds by kind of work."""
+        """Return requests, tokens, steps, cached KV, and seconds by kind of work."""
         lanes = self.lanes
         return {
             **lanes.scheduler.statistics(),
@@ -101,7 +100,7 @@ class ContextWorker:
         }
 
     def close(self) -> bool:
-        """Stop the thread and free the KV. Returns whether the thread stopped; otherwise the KV stays allocated."""
+        """Stop the thread and free the KV. Return False, leaving the KV allocated, if the thread hangs."""
         stopped = self.loop.close()
         if stopped:
             self.context.close()
@@ -109,14 +108,14 @@ class ContextWorker:
 
 
 class LlamaEngine:
-    """One loaded model with its contexts. Use ``acquire_engine`` and ``release_engine``.
+    """One loaded model with its contexts. Use `acquire_engine` and `release_engine`.
 
-    The contexts in ``workers`` compute side by side, each with its share of lanes and threads.
-    ``assigned_conversations`` counts the conversations of each (``affinity``).
+    The contexts in `workers` compute side by side, each with its share of lanes and threads. `assigned_conversations`
+    counts the conversations of each (`affinity`).
     """
 
     def __init__(self, path: Path, requested: EngineConfig, template: str | None) -> None:
-        """:raises ConfigurationError: the file cannot be loaded, or there is not enough memory for these options."""
+        """Load the model, or raise ConfigurationError if that fails or memory is insufficient."""
         self.model = _acquire_weights(path, requested.gpu_layers)
         self.workers: list[ContextWorker] = []
         try:
@@ -135,13 +134,13 @@ class LlamaEngine:
 
     @property
     def tools(self) -> ToolSupport:
-        """What conversations with tools need; created on first use."""
+        """Return the support for tools, created on first use."""
         if self._tools is None:
             self._tools = ToolSupport(self.model, self.chat, self.masks)
         return self._tools
 
     def close(self) -> None:
-        """Stop the threads, free KV and weights, except what a hanging thread still uses."""
+        """Stop the threads; free KV and weights, except what a hanging thread still uses."""
         stopped = [worker.close() for worker in self.workers]
         _release_weights(self.model, free=all(stopped))
 
@@ -156,7 +155,7 @@ def _release_weights(model: NativeModel, *, free: bool) -> None:
     for key, (stored, users) in list(_WEIGHTS.items()):
         if stored is model:
             _WEIGHTS[key] = (model, users - 1)
-            if users == 1 or not free:  # weights in use by a hanging thread are not shared any more
+            if users == 1 or not free:  # weights that a hanging thread uses are not shared any more
                 del _WEIGHTS[key]
             if users == 1 and free:
                 model.close()
@@ -165,22 +164,22 @@ def _release_weights(model: NativeModel, *, free: bool) -> None:
 T = TypeVar("T")
 
 _MAX_GRAMMARS = 32
-# Characters that are written and tokenised in one turn of the event loop; the rest is prepared in a thread. Templates
+# Characters written and tokenised in one iteration of the event loop; the rest is prepared in a thread. Templates
 # render a conversation once for each of its answers.
 _LONG, _CALL, _MESSAGES_SQUARED = 30_000, 200, 8
-_LONG_SCHEMA = 2_000  # bytes of a schema that is compiled in the event loop
-_MAX_THREADS = 512  # what ggml takes
+_LONG_SCHEMA = 2_000  # bytes; longer schemas are compiled in a thread
+_MAX_THREADS = 512  # ggml's limit
 
 
 class LlamaBackend(Backend):
-    """See the module. The model is loaded when the backend is entered."""
+    """A llama.cpp model, loaded when the backend is entered."""
 
     continues_text = True
 
     def __init__(
         self, clock: Clock, path: Path, requested: EngineConfig, template: str | None, defaults: Sampling | None = None
     ) -> None:
-        """``defaults``: the sampling settings for requests that leave them at their own defaults."""
+        """Store the settings. `defaults` apply to sampling settings that a request leaves at their defaults."""
         self._clock = clock
         self._defaults = defaults or Sampling()
         self._key = (path, requested, template)
@@ -218,7 +217,7 @@ class LlamaBackend(Backend):
                 answer_text, calls = tool_support.read(answer_text)
             if (
                 not generation.pieces or split_thoughts(answer_text)[1] != answer_text
-            ):  # its tokens will not be known later
+            ):  # its tokens will be unknown later
                 return False
             answer = Message("assistant", answer_text, generation.pieces, tuple(calls or ()))
             return continues_from_answer(write, request.messages, segments, answer)
@@ -268,7 +267,7 @@ class LlamaBackend(Backend):
         )
 
     def _prepared(self, request: Request) -> tuple[ToolSupport | None, PromptWriter, str, PromptSplit, Generation]:
-        """What a chat request becomes: how it is written, what its answer begins with, its tokens, its generation."""
+        """Return a chat request's tool support, prompt writer, opening text, prompt segments and generation."""
         engine = self.engine
         sampling = request.sampling
         tool_support = None if request.tools is None else engine.tools
@@ -305,10 +304,12 @@ class LlamaBackend(Backend):
         )
 
     def _is_long(self, request: Request) -> bool:
-        """Return True if writing and tokenising this request, with those of the same turn of the event loop, would hold
-        it up.
+        """Return True if writing and tokenising this request would block the event loop for too long.
 
-        :raises ContextTooLong: no lane can hold it, however few tokens it has.
+        The requests of the same loop iteration count together.
+
+        Raises:
+            ContextTooLong: No lane can hold the request, however few tokens it has.
         """
         calls = [call for message in request.messages for call in message.calls]
         characters = request.characters
@@ -331,7 +332,7 @@ class LlamaBackend(Backend):
         self._this_turn = 0
 
     def _has_long_schema(self, request: Request) -> bool:
-        """Return True if compiling the schema or the tools of this request would hold up the event loop."""
+        """Return True if compiling the request's schema or tools would block the event loop for too long."""
         if request.tools is not None:
             if self.engine.tools.has_grammar(request.tools):
                 return False
@@ -345,12 +346,12 @@ class LlamaBackend(Backend):
         return len(data) > _LONG_SCHEMA or b'"$ref"' in data
 
     async def _off_loop(self, work: Callable[[], T]) -> T:
-        """Do what takes long in a thread, one request after the other."""
+        """Run slow work in a thread, one request at a time."""
         with self._clock.external():
             return await anyio.to_thread.run_sync(work, limiter=self._long_ones)
 
     async def _continue_text(self, request: Request, prompt: str) -> Completion:
-        """Go on with a text as it stands, behind the BOS token. Control tokens that it spells are plain text."""
+        """Continue a text after the BOS token. Control tokens spelled in it are plain text."""
         chat = self.engine.chat
         plain = partial(chat.plain_tokens, prompt)
         tokens = np.concatenate([chat.bos_tokens, await self._off_loop(plain) if self._is_long(request) else plain()])
@@ -358,14 +359,16 @@ class LlamaBackend(Backend):
             raise Rejected("nothing to go on with: the text is empty, and the model has no BOS token", model=self.label)
         generation = self._generation(request)
         began = self._clock.now()
-        # The next text may be tokenised differently at the border, so KV is not kept for it.
+        # The next text may be tokenised differently at the boundary, so KV is not kept for it.
         pending = PendingRequest([Segment(tokens)], _no_callback, generation, may_continue=False)
         first = await self._submit(pending, request.on_text)
         return self._completion(pending, generation, began, first, generation.text())
 
     async def read(self, reading: Reading) -> Completion:
-        """As ``Backend.read``. Context and continuations are tokenised separately. If the model has no BOS token and
-        nothing precedes a continuation, its first token has no log-probability and is left out.
+        """Return the likelihoods of continuations, tokenised separately from their context.
+
+        If the model has no BOS token and nothing precedes a continuation, its first token has no log-probability and is
+        left out.
         """
         chat = self.engine.chat
         prompt = [
@@ -401,12 +404,12 @@ class LlamaBackend(Backend):
                 worker.loop.end_conversation(affinity)
 
     def tokens(self, text: str) -> list[int]:
-        """The token ids of plain text."""
+        """Return the token ids of plain text."""
         return [int(token) for token in self.engine.chat.plain_tokens(text)]
 
     @property
     def engine(self) -> LlamaEngine:
-        """Return the loaded model; ``ConfigurationError`` outside of the backend's ``async with``."""
+        """Return the loaded model; raise `ConfigurationError` outside `async with`."""
         if self._engine is None:
             raise ConfigurationError(f"{self.label}: the backend is used outside its `async with`")
         return self._engine
@@ -420,7 +423,7 @@ class LlamaBackend(Backend):
         return {name: round(value, 3) for name, value in total.items()}
 
     async def _submit(self, pending: PendingRequest, on_text: Callable[[str], None] | None = None) -> float | None:
-        """Have a request computed, passing text to ``on_text`` in this task. Returns when the first piece came."""
+        """Compute a request, passing text to `on_text` in this task; return the time of the first piece."""
         affinity = self._affinity
         context, pending.ongoing = affinity.assign(pending.conversation)
         try:
@@ -450,7 +453,7 @@ class LlamaBackend(Backend):
         if schema is None:
             return None
         grammars = self.engine.grammars
-        # Properties are written in the schema's order, so the order is part of the key.
+        # Properties are written in the schema's order, so their order is part of the key.
         key = orjson.dumps(schema)
         grammar = grammars.get(key)
         if grammar is None:
@@ -465,9 +468,10 @@ def _no_callback(pending: PendingRequest) -> None:
 
 
 def build(spec: ModelSpec, clock: Clock) -> Backend:
-    """``llama:FILE?options``; the file is opened when the backend is entered.
+    """Build a model from `llama:FILE?options`; the file is opened when the backend is entered.
 
-    :raises ConfigurationError: the file is missing or an option is wrong.
+    Raises:
+        ConfigurationError: The file is missing or an option is invalid.
     """
     path = Path(spec.where).expanduser()
     if not path.is_file():

@@ -1,9 +1,8 @@
-"""From messages to tokens by the model's own chat template, which is rendered once per pattern of roles.
+"""Convert messages to tokens by the model's own chat template, rendered once per pattern of roles.
 
-The template is rendered with placeholders for the contents, so that its own text is known: special tokens are
-parsed in that text only, and nothing a user writes can end a turn. Token ids are those of the whole rendering;
-boundaries between segments are after special tokens, and inside plain text only where both sides give the same
-tokens apart as together.
+The template is rendered with placeholders for the contents, so that its own text is known. Special tokens are parsed in
+that text only, so nothing a user writes can end a turn. Token ids are those of the whole rendering. Segments end after
+special tokens, and inside plain text only if both sides give the same tokens separately as together.
 """
 
 from __future__ import annotations
@@ -36,16 +35,16 @@ from .tokenizer import (
 
 
 class SegmentWriter:
-    """Takes a rendering part by part, in order; ``segments`` returns its segments."""
+    """Collector of a rendering, part by part; `segments` returns its segments."""
 
     def __init__(self, tokenizer: ChatTokenizer) -> None:
         self._tokenizer = tokenizer
         self._finished: list[Segment] = []
         self._current: list[Tokens] = []
-        self._texts: list[str] = [""]  # plain text since the last special token; an allowed boundary is between two
+        self._texts: list[str] = [""]  # plain text since the last special token, split at allowed boundaries
         self._has_special = False  # the template text added last contains a special token
         self._after_text = False
-        self._strip = False  # whitespace after the last special token is stripped
+        self._strip = False  # strip whitespace after the last special token
 
     def template(self, text: str) -> None:
         """Add the template's own text, in which special tokens are parsed."""
@@ -58,7 +57,7 @@ class SegmentWriter:
                 self._texts[-1] += part
 
     def plain(self, text: str) -> None:
-        """Add a content: plain text, whatever it looks like."""
+        """Add content as plain text, whatever it looks like."""
         self._texts[-1] += text
 
     def special_token(self, token: int) -> None:
@@ -69,7 +68,7 @@ class SegmentWriter:
         self._strip = self._tokenizer.strips_right(token)
 
     def boundary(self, *, after_special: bool = False) -> None:
-        """Allow a segment to end here; with ``after_special`` rather after the template text's last special token."""
+        """Allow a segment to end here, or with `after_special` after the template text's last special token."""
         if not any(self._texts) or (after_special and self._has_special):
             self._end_segment()
         else:
@@ -83,7 +82,7 @@ class SegmentWriter:
         self._after_text, self._strip = True, False
 
     def segments(self) -> list[Segment]:
-        """The segments, none of them empty."""
+        """Return the non-empty segments."""
         self._flush()
         self._end_segment()
         return [segment for segment in self._finished if len(segment.tokens)]
@@ -119,7 +118,7 @@ class SegmentWriter:
             self._end_segment()
 
     def _joined(self, texts: list[str]) -> list[str]:
-        """The texts between allowed boundaries, joined where they give other tokens separately than together."""
+        """Return the texts between boundaries, joined if they tokenise differently separately than together."""
         if len(texts) < 2:
             return texts
         joined = texts[:1]
@@ -148,9 +147,10 @@ NAMED_TEMPLATES = {"plain": PLAIN_TEMPLATE, "chatml": CHATML_TEMPLATE}
 
 
 def read_template(name: str | None) -> str | None:
-    """Return the source of a named template or of a file; None for the model's own.
+    """Return the source of a named template or file; None for the model's own.
 
-    :raises ConfigurationError: the file cannot be read.
+    Raises:
+        ConfigurationError: The file cannot be read.
     """
     if name is None or name in NAMED_TEMPLATES:
         return NAMED_TEMPLATES[name] if name else None
@@ -163,20 +163,21 @@ def read_template(name: str | None) -> str | None:
         ) from None
 
 
-_FIRST_MARKER = 0xF0000  # private use: one character for each message
+_FIRST_MARKER = 0xF0000  # private use area: one character per message
 _MARKER = re.compile("([\U000f0000-\U000ffffd])")
 _MAX_CACHED = 2_000
 
-# For each message its role, and the whitespace before and after its content.
+# For each message: its role, and the whitespace before and after its content.
 RolePattern = tuple[tuple[str, str, str], ...]
 
 
 @dataclass(slots=True, frozen=True)
 class RenderedPattern:
-    """A template rendered for one pattern of roles. ``literals``: its text before, between and after the contents.
+    """A template rendered for one pattern of roles.
 
-    ``prompts``: for each message of the assistant the text that preceded its answer when that was generated, if
-    everything before it is still rendered in the same way; else None. It then takes the place of the literal there.
+    `literals` is its text before, between and after the contents. `prompts` holds, for each message of the assistant,
+    the text that preceded its answer when it was generated, provided that everything before it is still rendered in the
+    same way; else None. It then replaces the literal at that position.
     """
 
     literals: list[str]
@@ -186,14 +187,15 @@ class RenderedPattern:
 class ChatFormat:
     """One model's chat format.
 
-    ``token_bytes`` holds each token's bytes, with text for control tokens that delimit thoughts; ``message_end_token``
-    ends a message of a channel, -1 for none (``thought_markers``).
+    `token_bytes` holds each token's bytes, with text for control tokens that delimit thoughts. `message_end_token` ends
+    a message of a channel; -1 if there is none (`thought_markers`).
     """
 
     def __init__(self, model: NativeModel, template: str | None = None) -> None:
-        """``template``: a name (plain, chatml), a file, or None for the model's own.
+        """Compile a template: a name (plain, chatml), a file, or None for the model's own.
 
-        :raises ConfigurationError: the template cannot be read or compiled.
+        Raises:
+            ConfigurationError: The template cannot be read or compiled.
         """
         self.model = model
         own = read_template(template)
@@ -211,19 +213,20 @@ class ChatFormat:
         self._patterns: OrderedDict[RolePattern, RenderedPattern] = OrderedDict()
 
     def segments(self, messages: Sequence[Message], *, constrained: bool = False) -> list[Segment]:
-        """The prompt for the assistant's next answer, in segments whose boundaries follow from the messages alone.
+        """Return the prompt for the assistant's next answer, in segments that depend on the messages alone.
 
         A segment ends after the system message and wherever the assistant answered or is to answer; each generated
-        answer is segments of its own. ``constrained``: the answer follows a schema, so thoughts that the template opens
+        answer has segments of its own. `constrained`: the answer follows a schema, so thoughts that the template opens
         are closed at once.
 
-        :raises Rejected: the template refuses this sequence of roles.
+        Raises:
+            Rejected: The template refuses this sequence of roles.
         """
         pattern = self._pattern_of(tuple(map(_role_pattern, messages)))
         literals = pattern.literals
         writer = SegmentWriter(self.tokenizer)
         literal = self.write_bos(writer, literals[0])
-        after_system = False  # the previous message is the system message
+        after_system = False  # True if the previous message is the system message
         for message, prompt, after in zip(messages, pattern.prompts, literals[1:], strict=True):
             content = message.content.strip()
             if prompt is not None:
@@ -248,7 +251,7 @@ class ChatFormat:
         return writer.segments()
 
     def write_bos(self, writer: SegmentWriter, literal: str) -> str:
-        """Write the BOS token, if this model has one. Returns the literal without it."""
+        """Write the BOS token if this model has one; return the literal without it."""
         bos_text = self.model.control_text(self.model.bos)
         if len(self.bos_tokens):
             writer.special_token(self.model.bos)
@@ -256,15 +259,15 @@ class ChatFormat:
         return literal
 
     def opened_marker(self, messages: Sequence[Message]) -> str:
-        """The thought marker (``<think>``) with which the template begins the answer to these messages; "" for none."""
+        """Return the thought marker (`<think>`) with which the template begins the answer; "" for none."""
         return opened_marker(self._pattern_of(tuple(map(_role_pattern, messages))).literals[-1])
 
     def plain_tokens(self, text: str) -> Tokens:
-        """The tokens of plain text."""
+        """Return the tokens of plain text."""
         return self.tokenizer.plain(text)
 
     def template_tokens(self, text: str) -> Tokens:
-        """The tokens of a template's own text, in which special tokens are parsed."""
+        """Return the tokens of a template's own text, in which special tokens are parsed."""
         parts = (
             self.tokenizer.plain(part) if isinstance(part, str) else [part]
             for part in self.tokenizer.split_template(text)
@@ -272,7 +275,7 @@ class ChatFormat:
         return np.concatenate([np.empty(0, dtype=np.int32), *parts]).astype(np.int32)
 
     def tool_template(self, tojson: Callable[..., str]) -> Template | None:
-        """The template for tools, with this filter ``tojson``; None if it does not use the variable ``tools``."""
+        """Return the template for tools, with this filter `tojson`; None if it does not use the variable `tools`."""
         environment = _environment()
         environment.filters["tojson"] = tojson
         try:
@@ -283,14 +286,15 @@ class ChatFormat:
 
     @property
     def bos_tokens(self) -> Tokens:
-        """The BOS token, if this model begins every text with one."""
+        """Return the BOS token if this model begins every text with one."""
         return np.array([self.model.bos] if self.model.adds_bos and self.model.bos >= 0 else [], dtype=np.int32)
 
     def _answer_position(self, message: Message, prompt: str, rendered_text: str) -> tuple[str | None, str]:
-        """Where an answer's tokens can be reused in ``rendered_text``, which the template gives now.
+        """Find out where an answer's tokens can be reused in `rendered_text`, the current rendering.
 
-        Returns the text that they followed and the rest of ``rendered_text`` after the answer. The text is None if the
-        tokens are unknown, or the template renders something else.
+        Returns:
+            The text that preceded them and the rest of `rendered_text` after the answer. The text is None if the tokens
+                are unknown, or the template now renders something else.
         """
         if not message.pieces:
             return None, rendered_text
@@ -328,7 +332,7 @@ class ChatFormat:
         return pattern
 
     def _prompt(self, key: RolePattern, literals: list[str]) -> str | None:
-        """The text before the answer to the first messages, if these are rendered as they were then."""
+        """Return the text before the answer to the first messages if these are still rendered in the same way."""
         if not key:
             return None
         try:
@@ -338,7 +342,7 @@ class ChatFormat:
         return then[-1] if then[:-1] == literals[: len(key)] else None
 
     def _rendered(self, key: RolePattern) -> list[str]:
-        """The template's text before, between and after the contents, cached."""
+        """Return the template's text before, between and after the contents, cached."""
         literals = self._literals.get(key)
         if literals is None:
             literals = self._literals[key] = self._render(key)
@@ -370,19 +374,19 @@ class ChatFormat:
         return _MARKER.split(text)[::2]
 
     def _without_system(self, key: RolePattern) -> list[str]:
-        """For templates that refuse or move a system message: its text goes before the first user message."""
+        """Put the system text before the first user message, for templates that refuse or move a system message."""
         (_, first, gap), (_, rest, trailing) = key[:2]
         literals = self._rendered((("user", first, trailing), *key[2:]))
         return [literals[0], f"{gap}\n\n{rest}", *literals[1:]]
 
 
 class _GenerationTag(Extension):
-    """``{% generation %}`` marks text for training; it has no effect on a prompt."""
+    """The tag `{% generation %}`, which marks text for training and has no effect on a prompt."""
 
     tags = {"generation"}  # noqa: RUF012 - declared so by jinja2
 
     def parse(self, parser: Parser) -> list[nodes.Node]:
-        """The enclosed nodes."""
+        """Return the enclosed nodes."""
         next(parser.stream)
         return parser.parse_statements(("name:endgeneration",), drop_needle=True)
 
@@ -398,7 +402,7 @@ def _environment() -> ImmutableSandboxedEnvironment:
 def _role_pattern(message: Message) -> tuple[str, str, str]:
     content = message.content
     stripped = content.lstrip()
-    # Content of whitespace only counts as leading whitespace.
+    # Whitespace-only content counts as leading whitespace only.
     return message.role, content[: len(content) - len(stripped)], stripped[len(stripped.rstrip()) :]
 
 

@@ -1,4 +1,4 @@
-"""The state of one request: the answer while it is generated, or the log-probabilities of given continuations."""
+"""State of one request: the answer so far, or the log-probabilities of given continuations."""
 
 from __future__ import annotations
 
@@ -21,9 +21,10 @@ from .tokenizer import in_final_channel
 
 @dataclass(slots=True)
 class ContinuationReading:
-    """One request's continuations, as non-empty token ids. ``results`` are complete when no segment is left.
+    """One request's continuations, as non-empty token ids.
 
-    ``moments``: also compute mean and deviation of the log-probabilities at each position.
+    `results` is complete once no segment is left. `moments`: also compute the mean and deviation of the
+    log-probabilities at each position.
     """
 
     continuations: list[Tokens]
@@ -34,13 +35,14 @@ class ContinuationReading:
 
     @property
     def in_continuations(self) -> bool:
-        """Whether the context has been read, so that what is computed now is a continuation."""
+        """Return True if the context has been read, so that a continuation is computed next."""
         return bool(self.results)
 
     def read_context(self, row: Logits) -> None:
         """Read the context's last row: the first token of every continuation.
 
-        :raises FloatingPointError: the logits are not finite; so does ``read_rows``.
+        Raises:
+            FloatingPointError: The logits are not finite. `read_rows` raises it too.
         """
         self.results = [Likelihood([], True, *([], []) if self.moments else (None, None)) for _ in self.continuations]
         read = _NormalisedRows(row[None, :], self.moments)
@@ -50,7 +52,7 @@ class ContinuationReading:
                 self._pending.append(number)
 
     def next_segment(self) -> Segment | None:
-        """The continuation to compute after the context now, with logits of all its tokens; None when all are read."""
+        """Return the next continuation to compute, with logits of all its tokens; None if all are read."""
         if not self._pending:
             return None
         self._current = self._pending.popleft()
@@ -72,7 +74,7 @@ class ContinuationReading:
 
 
 class _NormalisedRows:
-    """Log-softmax over rows of logits. Exponentials are single precision, their sums double: exact to 1e-6."""
+    """Log-softmax over rows of logits. Exponentials are single precision, sums double: exact to 1e-6."""
 
     def __init__(self, logits: Logits, moments: bool) -> None:
         self._logits = logits
@@ -102,13 +104,12 @@ class _NormalisedRows:
 class Generation:
     """The answer so far.
 
-    ``pieces`` are the answer's tokens in runs as they were computed: generated one by one, or forced at once.
-    ``tokens`` are all tokens up to the one that completed a stop string, if one did; the text ends before that string,
-    possibly inside a token. ``logprobs`` has a row for each sampled token that is at least partly in the text.
-    ``expected`` holds the expected value at each score position of the text where it can be computed, in order.
-    ``token_bytes`` holds each token's bytes: the model's pieces, possibly with text for control tokens that mark calls
-    or thoughts. ``message_end_token`` ends a message of a channel, and the answer if that was the final channel (-1:
-    none).
+    `pieces` are the answer's tokens in runs as they were computed: generated one by one, or forced at once. `tokens`
+    are all tokens up to the one that completed a stop string, if any; the text ends before that string, possibly inside
+    a token. `logprobs` has a row for each sampled token that is at least partly in the text. `expected` holds the
+    expected value at each score position of the text for which it can be computed, in order. `token_bytes` holds each
+    token's bytes: the model's pieces, possibly with text for control tokens that mark calls or thoughts.
+    `message_end_token` ends a message of a channel, and the answer if that was the final channel (-1: none).
     """
 
     model: NativeModel
@@ -131,7 +132,7 @@ class Generation:
     expected: list[float] = field(default_factory=list)
     any_sampled: bool = False
     _row_starts: list[int] = field(default_factory=list)  # offset in the text of each row of logprobs
-    _score_starts: list[int] = field(default_factory=list)  # offset in the text of each score of ``expected``
+    _score_starts: list[int] = field(default_factory=list)  # offset in the text of each score in `expected`
     _streamed: int = 0
 
     def __post_init__(self) -> None:
@@ -142,23 +143,25 @@ class Generation:
             self.logprobs = []
 
     def mask(self) -> Mask | None:
-        """The tokens that may be sampled now; None for all."""
+        """Return the tokens that may be sampled now; None for all."""
         if self.grammar is None or self.state is None:
             return None
         return self.masks.allowed(self.grammar, self.state)
 
     def score_options(self) -> ScoreOptions | None:
-        """Return the tokens that stand for each score if the next one chooses among scores, else None."""
+        """Return the tokens that stand for each score if the next token chooses among scores, else None."""
         if self.grammar is None or self.state is None:
             return None
         return self.masks.score_options(self.grammar, self.state)
 
     def add_expected_score(self, values: Mapping[int, float]) -> None:
-        """The next token is a score: append the mean of the values, weighted by their probabilities, to ``expected``.
+        """Append the expected value of the next token, a score, to `expected`.
 
-        ``values``: the probability of each value of ``score_options``, up to a common factor.
+        Args:
+            values: The probability of each value of `score_options`, up to a common factor.
 
-        :raises ValueError: the probabilities do not sum to a positive, finite number.
+        Raises:
+            ValueError: The probabilities do not sum to a positive, finite number.
         """
         total = math.fsum(values.values())
         if not 0 < total < math.inf:
@@ -167,12 +170,14 @@ class Generation:
         self._score_starts.append(len(self.data))
 
     def forced_opening(self) -> Segment | None:
-        """What the grammar forces before anything is sampled."""
+        """Return what the grammar forces before anything is sampled."""
         return self._forced()
 
     def add_token(self, sampled: SampledToken) -> Segment | None:
-        """Add a sampled token. If the grammar then forces more, returns one segment of this token and the forced
-        ones, to be prefilled. Otherwise the token is to be decoded, unless ``finish`` is set now.
+        """Add a sampled token.
+
+        If the grammar then forces more, return one segment of this token and the forced ones, to be prefilled.
+        Otherwise the token is to be decoded, unless `finish` is now set.
         """
         token = sampled.token
         self.any_sampled = True
@@ -196,7 +201,7 @@ class Generation:
             self.state = self.grammar.advance(self.state, piece)
         if self._cut_at_stop(len(piece)):
             return None
-        # Tokens that the mask allows fit the grammar; one that was chosen without the mask may end the answer.
+        # Tokens that the mask allows fit the grammar; one sampled without the mask may end the answer.
         if self.grammar is not None and (self.state is None or self.state.complete):
             self._end("stop")
             return None
@@ -208,13 +213,13 @@ class Generation:
         return segment
 
     def text(self) -> str:
-        """The answer so far as text."""
+        """Return the answer so far as text."""
         return self.data.decode("utf-8", "replace")
 
     def computed_segments(self, stored: int) -> list[Segment]:
-        """The segments of the answer's first ``held`` tokens; a segment that was decoded is cut there.
+        """Return the segments of the answer's first `stored` tokens; a decoded segment is cut there.
 
-        The cut stays in ``pieces``: the next turn can then find the first part in the host cache and decode the rest.
+        The cut stays in `pieces`: the next turn can then find the first part in the host cache and decode the rest.
         """
         runs: list[tuple[bool, list[int]]] = []
         for index, (decoded, ids) in enumerate(self.pieces):
@@ -228,7 +233,7 @@ class Generation:
         return [Segment(np.array(ids, dtype=np.int32), decoded) for decoded, ids in runs]
 
     def _forced(self, *, sampled: bool = False) -> Segment | None:
-        """What the grammar forces now, in one segment with a token just ``sampled`` and not computed yet."""
+        """Return what the grammar forces now, with a token just `sampled` and not yet computed, as one segment."""
         if self.grammar is None or self.state is None or self.tokenize is None:
             return None
         text, after = self.grammar.forced(self.state)
@@ -271,7 +276,7 @@ class Generation:
         return Segment(np.array(run, dtype=np.int32), decoded=not self.forcing)
 
     def _cut_at_stop(self, added: int) -> bool:
-        """Whether a stop string ends in the last ``added`` bytes; if so, the answer ends just before it.
+        """End the answer before a stop string that ends in the last `added` bytes; return True if there is one.
 
         The part of a forced run after it was never computed.
         """
@@ -312,9 +317,9 @@ class Generation:
 
 
 def find_stop(text: Any, stops: Sequence[Any], added: int) -> tuple[int, int] | None:
-    """Return where a stop string ends and begins that ends in the last ``added`` letters of a text; None without one.
+    """Return where a stop string ends and begins that ends in the last `added` letters; None if there is none.
 
-    Of several the one that is completed first counts, wherever tokens and forced runs begin.
+    Of several, the one completed first counts, wherever tokens and forced runs begin.
     """
     results = [
         (position + len(stop), position)
@@ -325,7 +330,7 @@ def find_stop(text: Any, stops: Sequence[Any], added: int) -> tuple[int, int] | 
 
 
 def held_back(text: Any, stops: Sequence[Any]) -> int:
-    """Return how many letters at the end of a text may be the beginning of a stop string."""
+    """Return how many letters at the end of a text may begin a stop string."""
     return max(
         (
             next((size for size in range(min(len(stop) - 1, len(text)), 0, -1) if text.endswith(stop[:size])), 0)
@@ -344,7 +349,7 @@ def _is_text(data: bytes) -> bool:
 
 
 def _complete_characters(data: bytearray, end: int) -> int:
-    """The end of the last complete UTF-8 character."""
+    """Return the end of the last complete UTF-8 character."""
     start = end
     while start > 0 and end - start < 4 and data[start - 1] & 0xC0 == 0x80:
         start -= 1

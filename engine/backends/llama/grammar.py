@@ -1,8 +1,8 @@
-"""Grammars compiled from JSON schemas, their cached states, and the masks over a vocabulary that enforce them.
+"""Grammars compiled from JSON schemas, their cached states, and vocabulary masks that enforce them.
 
-The text is that of ``json.dumps(value, ensure_ascii=False)``: properties in the schema's order, ``", "`` and
-``": "`` as separators, nothing around. So most positions have one continuation, which is prefilled instead of
-decoded token by token.
+The text is that of `json.dumps(value, ensure_ascii=False)`: properties in the schema's order, `", "` and `": "` as
+separators, nothing around. Most positions therefore have one continuation, which is prefilled instead of decoded token
+by token.
 """
 
 from __future__ import annotations
@@ -60,8 +60,8 @@ _PYTHON_TYPES: dict[str, tuple[type, ...]] = {
     "boolean": (bool,),
     "null": (type(None),),
 }
-_MAX_INTEGERS = 1000  # of a range, which is expanded into fixed values
-_OUTERMOST: dict[str, Callable[[float], int]] = {  # integer within a bound
+_MAX_INTEGERS = 1000  # in a range, which is expanded into fixed values
+_OUTERMOST: dict[str, Callable[[float], int]] = {  # keyword: rounding towards an integer within the bound
     "minimum": math.ceil,
     "exclusiveMinimum": lambda bound: math.floor(bound) + 1,
     "maximum": math.floor,
@@ -70,7 +70,7 @@ _OUTERMOST: dict[str, Callable[[float], int]] = {  # integer within a bound
 
 
 def untyped_problem(schema: Mapping[str, Any]) -> str:
-    """What is wrong with a schema without a type."""
+    """Return what is wrong with a schema without a type."""
     keywords = sorted(schema.keys() - ANNOTATIONS - {"type"})
     if not keywords:
         return "a part without 'type' allows anything; give its type"
@@ -79,21 +79,21 @@ def untyped_problem(schema: Mapping[str, Any]) -> str:
 
 
 def known_type(kind: Any) -> str:
-    """:raises ConfigurationError: it is not the name of a type."""
+    """Return the type, or raise ConfigurationError if it is not a known one."""
     if not isinstance(kind, str) or kind not in KEYWORDS:
         raise ConfigurationError(f"JSON schema: type {kind!r} is not supported")
     return kind
 
 
 def refuse_unknown(schema: Mapping[str, Any], known: frozenset[str], kind: str) -> None:
-    """:raises ConfigurationError: the schema has a keyword that is not ``known``; ``kind`` says of which type."""
+    """Raise ConfigurationError if the schema has a keyword not in `known`; `kind` is its type."""
     unknown = schema.keys() - ANNOTATIONS - {"type"} - known
     if unknown:
         raise ConfigurationError(f"JSON schema: keyword '{min(unknown)}' of {kind} is not supported")
 
 
 def nonempty_list(schema: Mapping[str, Any], keyword: str) -> list[Any]:
-    """:raises ConfigurationError: the keyword's value is not a list, or is empty."""
+    """Return the keyword's list, or raise ConfigurationError if it is no list or empty."""
     values = schema[keyword]
     if not isinstance(values, list) or not values:
         raise ConfigurationError(f"JSON schema: {keyword} must be a list that is not empty, found {values!r}")
@@ -101,9 +101,10 @@ def nonempty_list(schema: Mapping[str, Any], keyword: str) -> list[Any]:
 
 
 def length_bounds(schema: Mapping[str, Any], low: str, high: str) -> tuple[int, int | None]:
-    """The lower and upper bound of a length; None for no upper one.
+    """Return the lower and upper bound of a length; None for no upper one.
 
-    :raises ConfigurationError: a bound is no count, or they exclude every length.
+    Raises:
+        ConfigurationError: A bound is not a count, or together they allow no length.
     """
     for keyword in schema.keys() & {low, high}:
         if type(schema[keyword]) is not int or schema[keyword] < 0:
@@ -115,9 +116,10 @@ def length_bounds(schema: Mapping[str, Any], low: str, high: str) -> tuple[int, 
 
 
 def bounded_integers(schema: Mapping[str, Any]) -> range | None:
-    """The integers between a schema's bounds; None if it has no bounds.
+    """Return the integers between a schema's bounds; None if it has no bounds.
 
-    :raises ConfigurationError: a bound is no number, only one side has one, or they leave no integer or too many.
+    Raises:
+        ConfigurationError: A bound is not a number, a side is unbounded, or they allow no integer or too many.
     """
     bounds: dict[str, int] = {}
     for keyword in sorted(KEYWORDS["integer"] & schema.keys()):
@@ -146,9 +148,10 @@ def bounded_integers(schema: Mapping[str, Any]) -> range | None:
 
 
 def fixed_value_text(value: Any, schema: Mapping[str, Any], keyword: str) -> bytes:
-    """The text of a value of ``enum`` or ``const``, which must be of the type given beside it.
+    """Return the text of a value of `enum` or `const`, which must have the type given beside it.
 
-    :raises ConfigurationError: it is of another type, or cannot be written as JSON.
+    Raises:
+        ConfigurationError: The value has another type, or cannot be written as JSON.
     """
     if "type" in schema:
         kinds = schema["type"] if isinstance(schema["type"], list) else [schema["type"]]
@@ -164,9 +167,10 @@ def _is_of_type(value: Any, kind: str) -> bool:
 
 
 def canonical_json(value: Any) -> bytes:
-    """The one way in which a given value is written.
+    """Return the one way in which a given value is written.
 
-    :raises ConfigurationError: it cannot be written, or JSON parsers would not read it back.
+    Raises:
+        ConfigurationError: It cannot be written, or JSON parsers would not read it back.
     """
     _check_integers(value)
     try:
@@ -176,7 +180,7 @@ def canonical_json(value: Any) -> bytes:
 
 
 def _check_integers(value: Any) -> None:
-    """:raises ConfigurationError: it holds an integer that JSON parsers turn into a float or refuse."""
+    """Raise ConfigurationError if the value holds an integer that JSON parsers refuse or turn into a float."""
     if isinstance(value, int) and not -(1 << 63) <= value < 1 << 64:
         raise ConfigurationError(f"JSON schema: {value} is beyond the 64-bit integers that JSON parsers accept")
     if isinstance(value, Mapping):
@@ -186,19 +190,19 @@ def _check_integers(value: Any) -> None:
             _check_integers(part)
 
 
-# Frames of one place are walked together at each byte, so that many of them hold up all conversations of the model.
-MOST_BRANCHES = 200  # of anyOf and oneOf, and of properties of an object that may be left out
+# All frames at one position are advanced at each byte, so that too many of them slow down all conversations.
+MOST_BRANCHES = 200  # of anyOf and oneOf, and of optional properties of an object
 _MOST_PARTS = 10_000  # schemas within a schema, at each use of a $ref to them, and values
 
 
 class PartBudget:
-    """Count of what may still be compiled, of one schema or of several together."""
+    """Remaining number of parts that may be compiled, of one or several schemas."""
 
     def __init__(self) -> None:
         self._left = _MOST_PARTS
 
     def take(self, count: int = 1) -> None:
-        """Take parts or values; ``ConfigurationError`` if there are too many."""
+        """Use up parts or values; raise `ConfigurationError` if there are too many."""
         self._left -= count
         if self._left < 0:
             raise ConfigurationError(
@@ -207,20 +211,20 @@ class PartBudget:
 
 
 def compile_schema(schema: Mapping[str, Any], budget: PartBudget | None = None) -> Frames:
-    """Return the frames of a schema's canonical text; ``ConfigurationError`` says what is not supported."""
+    """Return the frames of a schema's canonical text, or raise `ConfigurationError` if it is not supported."""
     return _Compiler(schema, budget or PartBudget()).node(schema, 0)
 
 
 @dataclass(slots=True)
 class _Options:
-    """What a schema allows, in parts that can be merged with those of other branches."""
+    """The texts that a schema allows, in parts that can be merged with those of other branches."""
 
     fixed: set[bytes] = field(default_factory=set)
     number: Frame | None = None
-    others: dict[Frames, None] = field(default_factory=dict)  # in order
+    others: dict[Frames, None] = field(default_factory=dict)  # insertion-ordered set
 
     def add(self, other: _Options, *, once: bool) -> None:
-        """Also allow what ``other`` allows. ``once``: it is an error if both allow the same (``oneOf``)."""
+        """Allow what `other` allows. With `once` (`oneOf`), raise an error if both allow the same."""
         both = self.fixed & other.fixed
         if once and (both or (self.number and other.number)):
             problem = min(both).decode() if both else "a number"
@@ -233,7 +237,7 @@ class _Options:
         self.others |= other.others
 
     def frames(self) -> Frames:
-        """The frames of all parts together."""
+        """Return the frames of all parts together."""
         parts = self._open()
         if len(self.fixed) == 1:
             parts.append((LiteralText(min(self.fixed)),))
@@ -246,7 +250,7 @@ class _Options:
         return (DistinctBranches(tuple(parts)),) if distinct else one_of(parts)
 
     def clash(self, other: _Options) -> frozenset[int]:
-        """Bytes with which both begin, except among fixed values, which are compared as a whole."""
+        """Return the bytes with which both begin; fixed values are compared as a whole instead."""
         ours, theirs = ({byte for part in item._open() for byte in next_bytes(part)} for item in (self, other))
         mine, its = ({value[0] for value in item.fixed} for item in (self, other))
         return frozenset((ours & (theirs | its)) | (mine & theirs))
@@ -256,13 +260,13 @@ class _Options:
 
 
 class _Compiler:
-    """Compiles one schema. ``$ref`` is resolved in the root."""
+    """Compiler of one schema. `$ref` is resolved in the root."""
 
     def __init__(self, root: Mapping[str, Any], budget: PartBudget) -> None:
         self._root, self._budget = root, budget
 
     def node(self, schema: Any, depth: int) -> Frames:
-        """The frames of a part of the schema."""
+        """Return the frames of a part of the schema."""
         return self._options(schema, depth).frames()
 
     def _options(self, schema: Any, depth: int) -> _Options:
@@ -387,7 +391,7 @@ class _Compiler:
 
 
 _MAX_STATES = 20_000  # cached per grammar, about 13 MB; later ones are created each time
-_MAX_FORCED_BYTES = 1 << 16  # bytes at once: a schema may require a thousand million equal items
+_MAX_FORCED_BYTES = 1 << 16  # bytes at once: a schema may require a billion equal items
 
 
 class GrammarState:
@@ -399,7 +403,7 @@ class GrammarState:
         self.frames = frames
         self.may_end = may_end(frames)  # the text may end here
         self.complete = self.may_end and not next_bytes(frames)  # it must end here
-        self.forced: tuple[bytes, GrammarState] | None = None  # cached by ``Grammar.forced``
+        self.forced: tuple[bytes, GrammarState] | None = None  # cached by `Grammar.forced`
         self._next: dict[int, GrammarState | None] = {}
         self._hash = hash(frames)
 
@@ -410,29 +414,29 @@ class GrammarState:
         return self is other or (isinstance(other, GrammarState) and self.frames == other.frames)
 
     def next_bytes(self) -> frozenset[int]:
-        """The bytes that may come next."""
+        """Return the bytes that may come next."""
         return next_bytes(self.frames)
 
     def score_values(self) -> Mapping[bytes, int] | None:
-        """The texts among which the next bytes choose, with their values, if these are all integers; else None.
+        """Return the texts among which the next bytes choose, with their values, if all are integers; else None.
 
         That is the case at one position of each enum, const or bounded range of integers: before the first byte that
-        excludes any of them. Of values that begin alike, such as 10, 11 and 12, the texts are what remains of them.
+        excludes any of them. Of values with a common beginning, such as 10, 11 and 12, the texts are the remainders.
         """
         head = self.frames[0] if self.frames else None
         return head.score_values() if isinstance(head, FixedValues) else None
 
 
 class Grammar:
-    """A compiled schema. ``start`` is its first state, ``advance`` follows text, ``forced`` gives the forced text."""
+    """A compiled schema. `start` is its first state, `advance` follows text, `forced` returns the forced text."""
 
     def __init__(self, schema: Mapping[str, Any]) -> None:
-        """:raises ConfigurationError: the schema uses a keyword that is not supported."""
+        """Compile a schema; raise ConfigurationError if it uses an unsupported keyword."""
         self._begin(compile_schema(schema))
 
     @classmethod
     def from_frames(cls, frames: Frames) -> Grammar:
-        """The grammar of the texts that these frames accept."""
+        """Return the grammar of the texts that these frames accept."""
         grammar = cls.__new__(cls)
         grammar._begin(frames)
         return grammar
@@ -442,7 +446,7 @@ class Grammar:
         self.start = self.state(frames)
 
     def advance(self, state: GrammarState, data: bytes) -> GrammarState | None:
-        """The state after ``data``, None if that cannot come here."""
+        """Return the state after `data`, or None if that is not allowed here."""
         current = state
         for byte in data:
             try:
@@ -461,7 +465,7 @@ class Grammar:
         return state.forced
 
     def equivalent(self, state: GrammarState, length: int) -> GrammarState:
-        """A state that accepts the same texts of up to ``length`` bytes; many states of bounded strings share one."""
+        """Return a state accepting the same texts of up to `length` bytes; many bounded strings share one."""
         head = state.frames[0] if state.frames else None
         if not isinstance(head, StringBody) or (not head.minimum and head.maximum is None):
             return state
@@ -493,7 +497,7 @@ class Grammar:
         return after
 
     def state(self, frames: Frames) -> GrammarState:
-        """The state of these frames; an existing one is reused."""
+        """Return the state of these frames, reusing an existing one."""
         made = GrammarState(frames)
         known = self._states.get(made)
         if known is not None:
@@ -508,17 +512,17 @@ _MAX_CACHED_MASKS = 512
 
 
 class TokenMasks:
-    """Allowed tokens by grammar state. Made once per model; results are cached.
+    """Allowed tokens by grammar state. Created once per model; results are cached.
 
-    The threads of all contexts use it; what is not cached is computed under a lock.
+    The threads of all contexts use it; uncached results are computed under a lock.
     """
 
     def __init__(self, pieces: list[bytes], ends: npt.NDArray[np.bool_], controls: npt.NDArray[np.bool_]) -> None:
-        """``pieces``: each token's bytes; ``ends``, ``controls``: which tokens end the text, or are no text."""
+        """Index the vocabulary: each token's bytes, and which tokens end the text or are no text."""
         self._pieces = pieces
         self._ends = np.flatnonzero(ends)
         self._longest = max(map(len, pieces), default=0)
-        # Inside a string most tokens are plain text in any state, of this many characters.
+        # Inside a string most tokens are plain text in any state; this is their number of characters.
         self._plain = np.zeros(len(pieces), dtype=bool)
         self._character_counts = np.zeros(len(pieces), dtype=np.int32)
         self._quoting: list[int] = []
@@ -538,7 +542,7 @@ class TokenMasks:
         self._score_options: dict[GrammarState, ScoreOptions | None] = {}
 
     def allowed(self, grammar: Grammar, state: GrammarState) -> npt.NDArray[np.bool_]:
-        """A boolean row over the vocabulary. End-of-text tokens are allowed only if the text may end."""
+        """Return a boolean row over the vocabulary. End-of-text tokens are allowed only if the text may end."""
         state = grammar.equivalent(state, self._longest)
         mask = self._masks.get(state)
         if mask is None:
@@ -548,10 +552,11 @@ class TokenMasks:
         return mask
 
     def score_options(self, grammar: Grammar, state: GrammarState) -> ScoreOptions | None:
-        """The tokens that represent each score, if a state begins a choice among integers only; else None.
+        """Return the tokens that represent each score if a state begins a choice among integers only; else None.
 
-        A token represents a value if it may come here and can become no other value. None also if a token can become
-        several values (1 of 1, 2 and 10), because its probability cannot be divided, or if a value has no token.
+        A token represents a value if it may come here and can become no other value. The result is also None if a token
+        can become several values (1 of 1, 2 and 10), because its probability cannot be divided, or if a value has no
+        token.
         """
         if state.score_values() is None:  # the usual case, which is not cached
             return None
@@ -588,7 +593,7 @@ class TokenMasks:
         return mask
 
     def _in_free_text(self, grammar: Grammar, state: GrammarState, head: FreeText) -> npt.NDArray[np.bool_]:
-        """All tokens, but after a marker completed by a token only what a call continues with."""
+        """Return all tokens, but after a marker completed by a token only those that continue a call."""
         mask = np.ones(len(self._pieces), dtype=bool)
         beginnings, stored = head.marker_candidates()
         candidates = [token for byte in beginnings for token in self._by_first_byte.get(byte, ())]
@@ -615,7 +620,7 @@ class TokenMasks:
 
 
 def _may_become(piece: bytes, text: bytes) -> bool:
-    """Whether a token that may come here (b"" for the end) may represent the remaining text of an integer.
+    """Return True if a token that may come here (b"" for the end) may represent the rest of an integer.
 
     The integer may continue after the token, or the token after the integer, but not with another digit.
     """

@@ -1,9 +1,9 @@
 """A byte automaton for constrained text: which bytes may come next, and what remains after a byte.
 
-What remains is a tuple of frames, the innermost first. Each frame is a piece of text still to come; ``()`` is
-complete. Frames are values: equal frames accept equal texts. No frame is a dead end. JSON is that of RFC 8259,
-narrowed to what every parser accepts: strings are well-formed UTF-8 (the Unicode Standard, table 3-7) with
-escaped surrogates in pairs, integers fit into 64 bits, other numbers are finite.
+What remains is a tuple of frames, the innermost first. Each frame is a piece of text still to come; `()` is complete.
+Frames are values: equal frames accept equal texts. No frame is a dead end. JSON follows RFC 8259, narrowed to what
+every parser accepts: strings are well-formed UTF-8 (the Unicode Standard, table 3-7) with escaped surrogates in pairs,
+integers fit into 64 bits, other numbers are finite.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _INTEGER = re.compile(rb"-?\d+")
 
 
 class Frame(ABC):
-    """A piece of text still to come. ``can_end``: nothing more of it is required."""
+    """A piece of text still to come. `can_end`: nothing more of it is required."""
 
     __slots__ = ()
 
@@ -28,18 +28,18 @@ class Frame(ABC):
 
     @abstractmethod
     def next_bytes(self) -> frozenset[int]:
-        """The bytes with which it can continue."""
+        """Return the bytes with which it can continue."""
 
     @abstractmethod
     def step(self, byte: int) -> Frames | None:
-        """What remains of it after a byte, None if the byte is not among ``next_bytes``."""
+        """Return what remains after a byte; None if the byte is not among `next_bytes`."""
 
 
 Frames = tuple[Frame, ...]
 
 
 def next_bytes(frames: Frames) -> frozenset[int]:
-    """The bytes that may come next."""
+    """Return the bytes that may come next."""
     if not frames:
         return _EMPTY
     result = frames[0].next_bytes()
@@ -47,7 +47,7 @@ def next_bytes(frames: Frames) -> frozenset[int]:
 
 
 def step(frames: Frames, byte: int) -> Frames | None:
-    """What remains after a byte, None if the byte is not allowed.
+    """Return what remains after a byte; None if the byte is not allowed.
 
     A frame that can end takes the byte if it can; in JSON, what follows a value never begins with such a byte.
     """
@@ -60,7 +60,7 @@ def step(frames: Frames, byte: int) -> Frames | None:
 
 
 def may_end(frames: Frames) -> bool:
-    """Whether the text may end here."""
+    """Return True if the text may end here."""
     return all(frame.can_end for frame in frames)
 
 
@@ -81,9 +81,10 @@ class LiteralText(Frame):
 
 @dataclass(frozen=True, slots=True)
 class FixedValues(Frame):
-    """One of several fixed values, sorted, of which ``taken`` bytes have come. ``whole``: none of them is excluded yet.
+    """A choice of fixed values, sorted, of which `consumed` bytes have come.
 
-    A value that is a prefix of another (1 of 10) has no text left, and ends where the text continues otherwise.
+    `all_open`: no value is excluded yet. A value that is a prefix of another (1 of 10) has no text left, and ends if
+    the text continues otherwise.
     """
 
     options: tuple[bytes, ...]
@@ -107,7 +108,7 @@ class FixedValues(Frame):
         return (LiteralText(left[0][used + 1 :]),) if len(left[0]) > used + 1 else ()
 
     def score_values(self) -> Mapping[bytes, int] | None:
-        """The remaining text of each value, and the value, if all are integers and none is excluded; else None."""
+        """Return each value by its remaining text if all are integers and none is excluded; else None."""
         if not self.all_open or not all(_INTEGER.fullmatch(option) for option in self.options):
             return None
         return {option[self.consumed :]: int(option) for option in self.options}
@@ -115,7 +116,7 @@ class FixedValues(Frame):
 
 @dataclass(frozen=True, slots=True)
 class DistinctBranches(Frame):
-    """One of several texts that differ in their first byte."""
+    """A choice of texts that differ in their first byte."""
 
     branches: tuple[Frames, ...]
 
@@ -132,7 +133,7 @@ class DistinctBranches(Frame):
 
 @dataclass(frozen=True, slots=True)
 class OpenBranches(Frame):
-    """One of several texts that may begin alike: those that the text so far leaves open. Made by ``one_of``."""
+    """A choice of texts that may begin alike, limited to those still open. Created by `one_of`."""
 
     branches: tuple[Frames, ...]
 
@@ -149,7 +150,7 @@ class OpenBranches(Frame):
 
 
 def one_of(branches: Sequence[Frames]) -> Frames:
-    """One of several texts. A common first frame is put before the choice, so equal branches become one."""
+    """Return a choice of texts. A common first frame is put before it, so equal branches become one."""
     results: dict[Frames, None] = {}
     for branch in branches:
         parts = branch[0].branches if len(branch) == 1 and isinstance(branch[0], OpenBranches) else (branch,)
@@ -166,9 +167,9 @@ def one_of(branches: Sequence[Frames]) -> Frames:
 
 @dataclass(frozen=True, slots=True)
 class ObjectMembers(Frame):
-    """The inside of an object and its closing brace. Of the members that are left each may come, in their order.
+    """The inside of an object and its closing brace. Each remaining member may come, in order.
 
-    ``left`` holds a member's key, its value's frames, and whether it is required. ``first``: no member has come yet.
+    `remaining` holds a member's key, its value's frames, and whether it is required. `first`: no member has come yet.
     """
 
     remaining: tuple[tuple[bytes, Frames, bool], ...]
@@ -192,7 +193,7 @@ class ObjectMembers(Frame):
 
 
 def one_by_prefix(ways: Sequence[tuple[bytes, Frames]]) -> Frames:
-    """One of several texts, each with the frames that follow it. None of the texts is a prefix of another."""
+    """Return a choice of texts, none a prefix of another, each with the frames that follow it."""
     lowest, highest = min(text for text, _ in ways), max(text for text, _ in ways)
     size = next((at for at, byte in enumerate(lowest) if highest[at] != byte), len(lowest))
     if len(ways) == 1:
@@ -208,9 +209,9 @@ def one_by_prefix(ways: Sequence[tuple[bytes, Frames]]) -> Frames:
 
 @dataclass(frozen=True, slots=True)
 class ArrayItems(Frame):
-    """The inside of an array and its closing bracket: ``minimum`` to ``maximum`` more items (None: any number).
+    """The inside of an array and its closing bracket: `minimum` to `maximum` more items (None: any number).
 
-    ``first``: nothing has come since the opening bracket.
+    `first`: nothing has come since the opening bracket.
     """
 
     item: Frames
@@ -242,7 +243,7 @@ _DIGITS = frozenset(b"0123456789")
 
 
 def _ranges(text: str) -> frozenset[int]:
-    """Bytes in the notation of the standard: ``80..BF 22``."""
+    """Return the bytes in the notation of the standard: `80..BF 22`."""
     result: set[int] = set()
     for part in text.split():
         low, _, high = part.partition("..")
@@ -252,7 +253,7 @@ def _ranges(text: str) -> frozenset[int]:
 
 _TAIL, _HEX = _ranges("80..BF"), _ranges("30..39 41..46 61..66")
 _D = _ranges("44 64")  # begins a surrogate: D800–DBFF is the first of a pair, DC00–DFFF the second
-# The position within a character. In "text" each byte but the closing quotation mark begins a character.
+# The position within a character. In "text" each byte except the closing quotation mark begins a character.
 _IN_CHARACTER: dict[str, list[tuple[frozenset[int], str]]] = {
     "text": [
         (_ranges("20..21 23..5B 5D..7F"), "text"),
@@ -293,10 +294,9 @@ _TEXT_OR_QUOTE = _TEXT_FIRSTS["text"] | _QUOTE
 
 @dataclass(frozen=True, slots=True)
 class StringBody(Frame):
-    """The inside of a string and its closing quotation mark: ``minimum`` to ``maximum`` more characters.
+    """The inside of a string and its closing quotation mark: `minimum` to `maximum` more characters.
 
-    A character is a code point of the value: an escape is one, and so is a surrogate pair. ``maximum`` None: any
-    number.
+    A character is a code point of the value: an escape is one, and so is a surrogate pair. `maximum` None: any number.
     """
 
     minimum: int = 0
@@ -321,15 +321,15 @@ class StringBody(Frame):
         return (StringBody(max(0, self.minimum - 1), None if self.maximum is None else self.maximum - 1, following),)
 
     def equivalent(self, length: int) -> StringBody:
-        """A frame that accepts the same texts of up to ``length`` bytes, with limits no larger than that."""
+        """Return a frame that accepts the same texts of up to `length` bytes, with limits no larger than that."""
         maximum = None if self.maximum is None or self.maximum >= length else self.maximum
         return replace(self, minimum=min(self.minimum, length), maximum=maximum)
 
 
 def state_after_text(data: bytes) -> tuple[str, int] | None:
-    """The ``mode`` of a string after this piece of plain text, and the number of characters that begin in it.
+    """Return the `mode` of a string after a piece of plain text, and the number of characters that begin in it.
 
-    None if the text cannot begin at a character boundary, or holds a quotation mark, an escape or a control byte.
+    None if the text cannot begin at a character boundary, or contains a quotation mark, an escape or a control byte.
     """
     mode, characters = "text", 0
     for byte in data:
@@ -348,8 +348,8 @@ _LARGEST, _SMALLEST = str((1 << 63) - 1).encode(), str(1 << 63).encode()  # the 
 class Integer(Frame):
     """An integer that fits into 64 bits with its sign, of up to 19 digits.
 
-    ``mode`` is start, sign (after a minus), zero or digits; ``count`` digits have come, and ``order`` compares them
-    with the limit's first digits: -1, 0 or 1.
+    `mode` is start, sign (after a minus), zero or digits; `count` digits have come, and `order` compares them with the
+    limit's first digits: -1, 0 or 1.
     """
 
     mode: str = "start"
@@ -403,12 +403,12 @@ _IN_NUMBER: dict[str, list[tuple[frozenset[int], str]]] = {
     "last": [],
 }
 _NUMBER_ENDS = {"zero", "whole", "fraction", "last but two", "last but one", "last"}
-LONGEST_NUMBER = 24  # the longest shortest form of a double has 24 characters: -2.2250738585072014e-308
+LONGEST_NUMBER = 24  # the longest shortest form of a double: -2.2250738585072014e-308
 
 
 @dataclass(frozen=True, slots=True)
 class Number(Frame):
-    """A number of up to 24 characters, of which ``count`` have come.
+    """A number of up to 24 characters, of which `count` have come.
 
     An exponent has two digits, or three after a minus, so every number is finite: parsers refuse 1e999.
     """
@@ -430,7 +430,7 @@ class Number(Frame):
         return None
 
     def _fits(self, following: str) -> bool:
-        # A mode in which a number may not end needs one more character, a digit.
+        # In a mode in which a number may not end, it needs one more character, a digit.
         return self.count + 1 + (following not in _NUMBER_ENDS) <= LONGEST_NUMBER
 
 
@@ -441,7 +441,7 @@ _WORDS = {0x74: b"rue", 0x66: b"alse", 0x6E: b"ull"}
 
 @dataclass(frozen=True, slots=True)
 class AnyValue(Frame):
-    """Any JSON value with at most ``depth`` levels of nesting."""
+    """Any JSON value with at most `depth` levels of nesting."""
 
     depth: int = MAX_DEPTH
 
@@ -485,9 +485,9 @@ _ALL_BYTES = frozenset(range(256))
 
 @dataclass(frozen=True, slots=True)
 class FreeText(Frame):
-    """Free text. ``matched`` counts the bytes of the ``marker`` seen so far; after a whole marker ``call`` follows.
+    """Free text. `matched` counts the bytes of the `marker` seen so far; `call` follows a complete marker.
 
-    ``first``: only the very beginning of the text can be a marker. ``again``: free text continues after a call. ``key``
+    `first`: only the very beginning of the text can be a marker. `repeats`: free text continues after a call. `key`
     stands for the call: free text with the same marker and key is equal.
     """
 
@@ -520,7 +520,7 @@ class FreeText(Frame):
         return (*self.call, replace(self, matched=0)) if self.repeats else self.call
 
     def marker_candidates(self) -> tuple[frozenset[int], bytes]:
-        """Which tokens may complete a marker: those that begin with one of these bytes, or contain the second value."""
+        """Return which tokens may complete a marker: those that begin with one of these bytes or contain the text."""
         if not self.marker:
             return frozenset(), b""
         if self.first:

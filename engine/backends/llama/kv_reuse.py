@@ -1,15 +1,15 @@
-"""KV reuse: prompts split at stable prefixes, a host cache of saved KV, affinity to the context that holds it.
+"""KV reuse: prompts split at stable prefixes, a host cache of saved KV, and affinity of conversations to contexts.
 
-The prefix store is a radix tree whose edges are segments: the token ids and how they were computed. A state
-hangs at the node whose path it was computed from, so a lookup finds a prefix of the request's own tokens or
-nothing; no hash can collide. It keeps a byte budget and evicts the least recently used state.
+The prefix store is a radix tree whose edges are segments: token ids and how they were computed. A state belongs to the
+node whose path it was computed from, so a lookup finds a prefix of the request's own tokens or nothing; no hash can
+collide. The store keeps within a byte budget and evicts the least recently used state.
 
-With most templates the tokens of a prompt and its answer are a prefix of the next prompt, so KV is reused from
-turn to turn. Other templates begin an answer differently from how they render it later; then KV is stored where
-the two forms diverge.
+With most templates the tokens of a prompt and its answer are a prefix of the next prompt, so KV is reused from turn to
+turn. Other templates begin an answer differently from how they render it later; KV is then stored where the two forms
+diverge.
 
-The first write to a page costs up to twenty times as much as copying into it, so the memory of a dropped state
-is used for the next one.
+The first write to a page costs up to twenty times as much as copying into it, so the memory of a dropped state is
+reused for the next one.
 """
 
 from __future__ import annotations
@@ -30,28 +30,29 @@ from ...messages import Message, Pieces
 from .native import NativeContext, Segment, Tokens
 
 _RESERVE = 2  # times the requested size
-_SLACK = 1.25  # idle buffers with this many times the requested bytes resident, or more, are left for larger states
+_SLACK = 1.25  # idle buffers with at least this many times the requested bytes resident are left for larger states
 
 
 @dataclass(slots=True, eq=False)
 class Buffer:
-    """``data`` is the array to write into; the pages of its first ``resident`` bytes exist."""
+    """Memory for a state: the pages of the first `resident` bytes of `data` exist."""
 
     data: npt.NDArray[np.uint8]
     resident: int
 
 
 class BufferPool:
-    """``take`` a buffer for a state, ``release`` it later. ``idle_bytes``: resident bytes of the released buffers."""
+    """Reusable buffers. `idle_bytes`: resident bytes of the released ones."""
 
     def __init__(self) -> None:
         self.idle_bytes = 0
         self._idle: list[tuple[int, int, Buffer]] = []  # sorted by resident bytes; ids break ties
 
     def take(self, size: int, most_idle: int) -> Buffer:
-        """A buffer for ``size`` bytes. If new pages are needed for it, at most ``most_idle`` bytes stay idle.
+        """Return a buffer for `size` bytes. If it needs new pages, at most `most_idle` bytes stay idle.
 
-        :raises OSError: the system has no memory.
+        Raises:
+            OSError: The system is out of memory.
         """
         position = bisect_left(self._idle, (size,))
         if position < len(self._idle) and self._idle[position][0] < _SLACK * size:
@@ -102,10 +103,9 @@ class _Node:
 
 
 class PrefixStore:
-    """``find`` the longest stored prefix of a list of segments; ``put`` the state of one.
+    """Stored states by prefix. `find` returns the longest stored prefix of a list of segments; `put` stores a state.
 
-    ``budget`` is in bytes of state; a larger state is not stored. ``on_removed`` is called with each state that is
-    dropped.
+    `budget` is in bytes of state; a larger state is not stored. `on_removed` is called with each dropped state.
     """
 
     def __init__(self, budget: int, on_removed: Callable[[Any], None] = lambda _: None) -> None:
@@ -118,7 +118,7 @@ class PrefixStore:
         self._hit_tokens = self._missed_tokens = self._evictions = 0
 
     def find(self, segments: Sequence[Segment]) -> tuple[int, Any]:
-        """How many leading segments have a stored state (0: none), and that state, which counts as used now."""
+        """Return how many leading segments have a stored state (0: none), and that state, which now counts as used."""
         node, best, count = self._root, self._root, 0
         for depth, segment in enumerate(segments, 1):
             child = node.children.get(segment.key())
@@ -140,10 +140,10 @@ class PrefixStore:
         return node is not None and node.state is not None
 
     def put(self, segments: Sequence[Segment], state: Any, size: int, owner: str = "") -> bool:
-        """Store the state computed for exactly these segments, replacing an older one. Returns whether it was stored.
+        """Store the state computed for exactly these segments, replacing an older one; return True if it was stored.
 
-        A state with an ``owner`` (a conversation) is dropped when the owner is released. If two owners store the same
-        prefix, their texts being equal so far, the state has no owner.
+        A state with an `owner` (a conversation) is dropped when the owner is released. If two owners store the same
+        prefix, because their texts are equal so far, the state has no owner.
         """
         if size > self.budget or not segments:
             return False
@@ -173,7 +173,7 @@ class PrefixStore:
             self._prune(node)
 
     def make_room(self, size: int) -> None:
-        """Evict the least recently used states until this many bytes of the budget are free, or no state is left."""
+        """Evict least recently used states until this many bytes of the budget are free or no state is left."""
         while self._recent and self.used + size > self.budget:
             oldest = next(iter(self._recent.values()))
             self._drop_state(oldest)
@@ -188,7 +188,7 @@ class PrefixStore:
             self._prune(node)
 
     def statistics(self) -> dict[str, int]:
-        """Tokens found and not found, bytes and number of states, evictions."""
+        """Return tokens found and not found, bytes and number of states, and evictions."""
         return {
             "hit_tokens": self._hit_tokens,
             "computed_tokens": self._missed_tokens,
@@ -222,7 +222,7 @@ class PrefixStore:
 
 
 class HostCache:
-    """The prefix store of one context and the memory of its states. ``budget`` is in bytes."""
+    """The prefix store of one context and the memory of its states. `budget` is in bytes."""
 
     def __init__(self, context: NativeContext, budget: int) -> None:
         self._context = context
@@ -230,7 +230,7 @@ class HostCache:
         self.store = PrefixStore(budget, self._buffers.release)
 
     def restore(self, lane: int, segments: Sequence[Segment]) -> int:
-        """Give a lane the longest cached KV that is a prefix of these segments; returns how many of them it covers."""
+        """Restore the longest cached prefix of these segments to a lane; return how many segments it covers."""
         count, state = self.store.find(segments)
         if state is None:
             self._context.forget(lane)
@@ -239,14 +239,14 @@ class HostCache:
         return count
 
     def save(self, lane: int, path: Sequence[Segment], owner: str = "") -> None:
-        """Store a lane's KV, which was computed for exactly these segments, if the budget and the system allow it."""
+        """Store a lane's KV, computed for exactly these segments, if budget and memory allow it."""
         size, budget = self._context.saved_size(lane), self.store.budget
         if size > budget:
             return
         self.store.make_room(size)  # first, so that the memory of dropped states can be reused
         try:
             buffer = self._buffers.take(size, budget - self.store.used - size)
-        except OSError:  # out of memory: what is not cached is computed again
+        except OSError:  # out of memory: whatever is not cached is computed again
             return
         self._context.save(lane, buffer.data)
         if not self.store.put(path, buffer, buffer.resident, owner):
@@ -260,8 +260,8 @@ PromptWriter = Callable[[Sequence[Message]], list[Segment]]
 class PromptSplit:
     """A prompt in segments.
 
-    ``stable_segments``: how many of them the next prompt begins with in any case, if not all; else 0. ``may_continue``:
-    whether the next prompt can begin with all of them and the answer.
+    `stable_segments` is how many of them begin the next prompt in any case, if not all; else 0. `may_continue`: the
+    next prompt may begin with all of them and the answer.
     """
 
     segments: list[Segment]
@@ -270,14 +270,15 @@ class PromptSplit:
 
 
 def split_prompt(write: PromptWriter, messages: Sequence[Message]) -> PromptSplit:
-    """The segments that ``write`` returns, also split where the generation prompt diverges from the next prompt.
+    """Return the segments that `write` returns, also split where the generation prompt diverges from the next prompt.
 
-    :raises Rejected: what ``write`` raises.
+    Raises:
+        Rejected: Raised by `write`.
     """
     segments = write(messages)
     tokens = _concatenated(segments)
     without_tokens = _stable_length(write, messages, tokens, None)
-    if without_tokens == len(tokens):  # so it was for the earlier turns
+    if without_tokens == len(tokens):  # then the earlier turns had the same
         return PromptSplit(segments)
     with_tokens = _stable_length(write, messages, tokens, [(True, [0])])
     parts = [
@@ -297,9 +298,9 @@ def split_prompt(write: PromptWriter, messages: Sequence[Message]) -> PromptSpli
 def continues_from_answer(
     write: PromptWriter, messages: Sequence[Message], segments: list[Segment], answer: Message
 ) -> bool:
-    """Whether the next prompt begins with these segments and the tokens of this answer to them, which are known.
+    """Return True if the next prompt begins with these segments and the known tokens of this answer.
 
-    If a template trims answers, or inserts something before them, that depends on the answer's own text.
+    If a template trims answers or inserts something before them, that depends on the answer's own text.
     """
     following = [Message("tool", "\u00a7", call_id=call.id, name=call.name) for call in answer.calls]
     later = _tokens_or_none(write, [*messages, answer, *(following or [Message("user", "\u00a7")])])
@@ -308,7 +309,7 @@ def continues_from_answer(
 
 
 def _cut(segments: list[Segment], borders: set[int], recomputed: list[tuple[int, int]]) -> list[Segment]:
-    """Split the segments at the borders. Answers that begin in a ``recomputed`` stretch join their neighbours."""
+    """Split the segments at the borders. Answers that begin in a `recomputed` range join their neighbours."""
     made: list[Segment] = []
     start, joins = 0, False
     for segment in segments:
@@ -326,13 +327,13 @@ def _cut(segments: list[Segment], borders: set[int], recomputed: list[tuple[int,
 
 
 def _stable_length(write: PromptWriter, messages: Sequence[Message], tokens: Tokens, pieces: Pieces | None) -> int:
-    """How many of a prompt's tokens the next prompt begins with, after an answer with these tokens."""
+    """Return how many tokens of a prompt begin the next prompt, after an answer with these tokens."""
     later = _tokens_or_none(write, [*messages, Message("assistant", "\u00a7", pieces), Message("user", "\u00a7")])
     return len(tokens) if later is None else _common_prefix(tokens, later)[0]
 
 
 def _tokens_or_none(write: PromptWriter, messages: Sequence[Message]) -> Tokens | None:
-    """The tokens of a prompt; None if the template refuses it."""
+    """Return the tokens of a prompt; None if the template refuses it."""
     try:
         return _concatenated(write(messages))
     except Rejected:
@@ -344,7 +345,7 @@ def _concatenated(segments: list[Segment]) -> Tokens:
 
 
 def _common_prefix(prompt: Tokens, tokens: Tokens) -> tuple[int, bool]:
-    """The length of the common prefix, and whether that is the whole prompt."""
+    """Return the length of the common prefix, and True if that is the whole prompt."""
     size = min(len(prompt), len(tokens))
     different = np.flatnonzero(prompt[:size] != tokens[:size])
     length = int(different[0]) if len(different) else size
@@ -357,7 +358,7 @@ _MAX_CONVERSATIONS = 50_000
 class Affinity:
     """The conversations of one backend and their contexts.
 
-    ``assigned`` counts the conversations of each context; all backends that share the contexts share this list.
+    `assigned` counts the conversations of each context; all backends with the same contexts share this list.
     """
 
     def __init__(self, assigned: list[int]) -> None:
@@ -365,10 +366,10 @@ class Affinity:
         self._contexts: OrderedDict[str, int] = OrderedDict()
 
     def assign(self, conversation: str) -> tuple[int, bool]:
-        """The context of a conversation, and whether the conversation is ongoing.
+        """Return the context of a conversation, and True if the conversation is ongoing.
 
-        A new conversation goes to the context with the fewest. A request without one ("") counts until it is answered:
-        the caller must then ``release`` its context.
+        A new conversation goes to the context with the fewest. A request without a conversation ("") counts until it is
+        answered: the caller must then `release` its context.
         """
         if (context := self._contexts.get(conversation)) is not None:
             self._contexts.move_to_end(conversation)
@@ -383,7 +384,7 @@ class Affinity:
         return context, False
 
     def release(self, context: int) -> None:
-        """Count one conversation less at this context."""
+        """Count one conversation fewer at this context."""
         self._assigned[context] -= 1
 
     def end(self, conversation: str) -> None:

@@ -1,7 +1,7 @@
-"""The lanes of one context and its inference thread: restoring KV, computing batches, sampling, storing KV.
+"""The lanes of one context and its inference thread: restore KV, compute batches, sample, store KV.
 
-All llama.cpp calls of a context are made on this thread. The event loop submits and cancels requests through a
-queue and is woken once per answer.
+All llama.cpp calls of a context are made on this thread. The event loop submits and cancels requests through a queue
+and is woken once per answer.
 """
 
 from __future__ import annotations
@@ -31,14 +31,13 @@ from .scheduler import DecodeStep, Job, PrefillStep, Scheduler
 
 @dataclass(slots=True)
 class PendingRequest:
-    """A prompt as segments, followed by either a ``generation`` or a ``reading`` of given continuations.
+    """A prompt as segments, followed by a `generation` or a `reading` of given continuations.
 
-    ``on_done`` is called on the inference thread. ``conversation`` owns the KV that is kept after the request;
-    ``ongoing`` says that it has had requests before. ``shared_prefixes``, ascending, are the numbers of leading
-    segments that other requests begin with too: KV up to there is stored for everybody. ``stable_segments``,
-    ``may_continue`` and ``continues_from_answer`` say what the conversation's next prompt will begin with
-    (``chat.prefix_reuse``); the last is called on the inference thread, None means yes. All other fields belong to the
-    inference thread.
+    `on_done` is called on the inference thread. `conversation` owns the KV kept after the request; `ongoing` says that
+    it has had requests before. `shared_prefixes`, ascending, are the numbers of leading segments that other requests
+    share: KV up to there is stored for all. `stable_segments`, `may_continue` and `continues_from_answer` predict how
+    the conversation's next prompt begins (`kv_reuse`); the last is called on the inference thread, None means yes. All
+    other fields belong to the inference thread.
     """
 
     segments: list[Segment]
@@ -53,27 +52,28 @@ class PendingRequest:
     continues_from_answer: Callable[[], bool] | None = None
     error: Exception | None = None
     cancelled: bool = False
-    withdrawn: bool = False  # to be given up, with ``RunStopping``, if it has no lane yet
+    withdrawn: bool = False  # to be failed with `RunStopping` unless it has a lane
     prompt_tokens: int = 0
     restored: int = 0  # leading segments whose KV came from the host cache
     forced_opening: Segment | None = None
     job: Job = field(default_factory=lambda: Job(-1, deque()))
     computed: list[Segment] = field(default_factory=list)
     decode_failures: int = 0
-    checkpoint: SavedState | None = None  # of a recurrent state, where a reading's continuations begin
+    checkpoint: SavedState | None = None  # recurrent state at which a reading's continuations begin
 
     @property
     def prompt_length(self) -> int:
-        """The most tokens that the lane holds before anything is generated."""
+        """Return the most tokens that the lane holds before anything is generated."""
         total = sum(len(segment.tokens) for segment in self.segments)
         if self.reading is not None:
             total += max(len(tokens) for tokens in self.reading.continuations) - 1
         return total
 
     def answer_room(self, context: int, spare: int, model: str) -> int:
-        """How many tokens of a lane of ``context`` tokens are left for the answer; ``spare`` of them are never used.
+        """Return how many of a lane's `context` tokens remain for the answer; `spare` of them are never used.
 
-        :raises ContextTooLong: the lane cannot hold the request.
+        Raises:
+            ContextTooLong: The lane cannot hold the request.
         """
         total = self.prompt_length
         room = context - total - spare - 1
@@ -86,13 +86,13 @@ class PendingRequest:
         return room
 
     def reset(self) -> None:
-        """Forget what was computed, before the first token is generated, to start over."""
+        """Discard what was computed before the first token is generated, to start over."""
         self.computed = []
         if self.reading is not None:
             self.reading = ContinuationReading(self.reading.continuations, self.reading.moments)
 
     def pending_prefix(self) -> tuple[tuple[bool, bytes], ...] | None:
-        """The key of the next shared prefix to compute; None if only the request's own segments are left."""
+        """Return the key of the next shared prefix to compute; None if only the request's own segments are left."""
         for count in self.shared_prefixes:
             if count > len(self.computed):
                 return tuple(segment.key() for segment in self.segments[:count])
@@ -104,10 +104,10 @@ _MAX_LOGITS = 16_000_000
 
 
 class Lanes:
-    """Executes the scheduler's steps. ``timings`` are seconds by kind of work, ``counts`` are tokens and steps."""
+    """Executor of the scheduler's steps. `timings` are seconds by kind of work, `counts` are tokens and steps."""
 
     def __init__(self, context: NativeContext, scheduler: Scheduler, budget: int) -> None:
-        """``budget``: bytes of host memory for cached KV."""
+        """Set up the lanes; `budget` is in bytes of host memory for cached KV."""
         self.context, self.scheduler = context, scheduler
         self._host_cache = HostCache(context, budget)
         self.store = self._host_cache.store
@@ -122,7 +122,8 @@ class Lanes:
     def submit(self, request: PendingRequest) -> None:
         """Hand a request to the scheduler, or finish it at once if there is nothing to compute.
 
-        :raises ContextTooLong: a lane cannot hold it.
+        Raises:
+            ContextTooLong: A lane cannot hold it.
         """
         room = request.answer_room(self.context.context, self.scheduler.dummy_positions, self._name)
         request.prompt_tokens = request.prompt_length
@@ -151,7 +152,8 @@ class Lanes:
     def step(self) -> bool:
         """Drop cancelled and withdrawn requests, admit waiting ones, compute one batch.
 
-        Returns whether there was one to compute.
+        Returns:
+            True if there was a batch to compute.
         """
         clock = time.perf_counter
         began = clock()
@@ -176,7 +178,7 @@ class Lanes:
         return step is not None
 
     def release(self, request: PendingRequest) -> None:
-        """Forget a request and free its lane."""
+        """Remove a request and free its lane."""
         job = request.job
         if job.lane >= 0:
             self.context.forget(job.lane)
@@ -196,7 +198,7 @@ class Lanes:
         self._conversations.clear()
 
     def _restore_kv(self, request: PendingRequest) -> None:
-        """Fill a lane with the longest cached prefix of the request; at least one segment is left to compute."""
+        """Fill a lane with the request's longest cached prefix; at least one segment is left to compute."""
         began = time.perf_counter()
         job = request.job
         request.restored = count = self._host_cache.restore(job.lane, request.segments[:-1])
@@ -214,7 +216,7 @@ class Lanes:
         self.timings["copy"] += time.perf_counter() - began
 
     def _drop_superseded(self, request: PendingRequest) -> None:
-        """Drop the state that this request continued from: only the newest state of a conversation is used again."""
+        """Drop the state that this request continued from: only a conversation's newest state is used again."""
         if (
             request.restored
             and request.restored not in request.shared_prefixes
@@ -228,14 +230,14 @@ class Lanes:
         self.timings["copy"] += time.perf_counter() - began
 
     def _segment_computed(self, request: PendingRequest, segment: Segment) -> None:
-        """Note a computed segment, and store KV here if the conversation's next prompt branches off at this point."""
+        """Record a computed segment; store KV here if the conversation's next prompt branches off at this point."""
         request.computed.append(segment)
         if len(request.computed) == request.stable_segments:
             self._drop_superseded(request)
             self._save_kv(list(request.computed), request.job.lane, request.conversation)
 
     def _publish_prefix(self, request: PendingRequest) -> None:
-        """If a shared prefix has just been completed, store its KV and give it to the requests that wait for it."""
+        """Store the KV of a shared prefix that has just been completed, and give it to the waiting requests."""
         name = request.job.shared_prefix
         if len(request.computed) not in request.shared_prefixes:
             return
@@ -247,7 +249,7 @@ class Lanes:
             if name is not None and other.job.shared_prefix == name and other is not request:
                 if stored:
                     self._restore_kv(other)
-                else:  # no room in the host cache: each computes its own
+                else:  # no room in the host cache: each request computes its own
                     other.job.shared_prefix = None
 
     def _prefill(self, step: PrefillStep) -> None:
@@ -315,7 +317,7 @@ class Lanes:
             self._sample(sampling, logits)
 
     def _compute(self, kind: str, tokens: Any, positions: Any, lanes: Any, logit_rows: Any, jobs: list[Job]) -> Any:
-        """The logits of the wanted rows, None if none was wanted; False if llama.cpp failed (``_retry``)."""
+        """Return the logits of the requested rows, None without any; False if llama.cpp failed (`_retry`)."""
         began = time.perf_counter()
         try:
             if not self.scheduler.strict or not any(logit_rows):
@@ -335,7 +337,7 @@ class Lanes:
             self.timings[kind] += time.perf_counter() - began
 
     def _sample(self, requests: list[PendingRequest], logits: Logits) -> None:
-        """Choose the next token of each request, one row each, and set what its job computes next."""
+        """Sample the next token of each request, one row each, and set what its job computes next."""
         generations = [request.generation for request in requests if request.generation is not None]
         settings = [generation.settings for generation in generations]
         positions = [len(generation.tokens) for generation in generations]
@@ -364,7 +366,7 @@ class Lanes:
                 job.segments.append(forced)
 
     def _take_logits(self, request: PendingRequest, logits: Logits, last: bool) -> None:
-        """Pass logits to a reading: the last row of its context, or the rows of the continuation being computed."""
+        """Pass logits to a reading: its context's last row, or the rows of the current continuation."""
         reading, job = request.reading, request.job
         assert reading is not None
         try:
@@ -396,7 +398,7 @@ class Lanes:
         assert generation is not None
         segments = generation.computed_segments(self._lengths[job.lane] - request.prompt_tokens)
         # If the next prompt will not begin with the answer as it was computed, only the KV before the answer can be
-        # used again; it may have been stored already.
+        # reused; it may already be stored.
         answered = request.may_continue and (request.continues_from_answer is None or request.continues_from_answer())
         segments = segments if answered else []
         length = request.prompt_tokens + sum(len(segment.tokens) for segment in segments)
@@ -410,7 +412,7 @@ class Lanes:
         request.on_done(request)
 
     def _retry(self, requests: list[PendingRequest], error: BackendError) -> None:
-        """llama.cpp refused a batch: restart its requests, or fail those that have sampled or failed before."""
+        """Restart the requests of a batch that llama.cpp refused; fail those that have sampled or failed before."""
         for request in requests:
             request.decode_failures += 1
             if request.decode_failures > 1 or (request.generation is not None and request.generation.any_sampled):
@@ -422,9 +424,9 @@ class Lanes:
 
 
 class ThreadAnswer:
-    """The answer that an inference thread computes for a task: its text as it comes, then its end.
+    """Channel for an answer computed on an inference thread: its text as it comes, then its end.
 
-    ``put`` and ``end`` are called on the thread, ``wait`` in the task.
+    `put` and `end` are called on the thread, `wait` in the task.
     """
 
     def __init__(self, clock: Clock) -> None:
@@ -432,7 +434,7 @@ class ThreadAnswer:
         self._pieces: asyncio.Queue[str | None] = asyncio.Queue()
 
     def put(self, piece: str | None) -> None:
-        """Hand a piece of text on; None ends the answer."""
+        """Pass on a piece of text; None ends the answer."""
         with suppress(RuntimeError):  # the event loop has ended, and nobody waits
             self._loop.call_soon_threadsafe(self._pieces.put_nowait, piece)
 
@@ -441,7 +443,7 @@ class ThreadAnswer:
         self.put(None)
 
     async def wait(self, thread: Any, request: Any, on_text: Callable[[str], None] | None) -> float | None:
-        """Have the request computed, passing text to ``on_text``. Returns when the first piece came."""
+        """Compute the request, passing text to `on_text`; return the time of the first piece."""
         first: float | None = None
         try:
             with withdrawable(partial(thread.withdraw, request)), self._clock.external():
@@ -461,7 +463,7 @@ _GRACE = 0.005  # seconds; grace period for ongoing conversations before new one
 
 
 class InferenceLoop:
-    """Owns the lanes and their thread. All methods but ``close`` are thread-safe."""
+    """Owner of the lanes and their thread. All methods but `close` are thread-safe."""
 
     def __init__(self, lanes: Lanes) -> None:
         self.lanes = lanes
@@ -476,9 +478,10 @@ class InferenceLoop:
         self._thread.start()
 
     def submit(self, request: PendingRequest) -> None:
-        """Queue a request. ``request.on_done`` is called on the inference thread when it has finished or failed.
+        """Queue a request. `request.on_done` is called on the inference thread when it has finished or failed.
 
-        :raises Unavailable: the thread has stopped.
+        Raises:
+            Unavailable: The thread has stopped.
         """
         with self._wake:
             if self._error is not None:
@@ -487,13 +490,13 @@ class InferenceLoop:
             self._wake.notify()
 
     def cancel(self, request: PendingRequest) -> None:
-        """Cancel a request; its lane is free at the next step. ``on_done`` is still called if it has just finished."""
+        """Cancel a request; its lane is free at the next step. `on_done` is still called if it has just finished."""
         with self._wake:
             request.cancelled = True
             self._wake.notify()
 
     def withdraw(self, request: PendingRequest) -> None:
-        """Fail a request with ``RunStopping`` at the next step, unless it has a lane by then and is being computed."""
+        """Fail a request with `RunStopping` at the next step, unless it has a lane by then."""
         with self._wake:
             request.withdrawn = True
             self._wake.notify()
@@ -503,8 +506,9 @@ class InferenceLoop:
         self._ended.append(conversation)
 
     def close(self) -> bool:
-        """Stop the thread; pending requests fail. Returns whether it stopped: a thread that hangs in llama.cpp is
-        abandoned, together with everything that it uses, so that the process can exit.
+        """Stop the thread and fail pending requests; return True if it stopped.
+
+        A thread that hangs in llama.cpp is abandoned with everything that it uses, so that the process can exit.
         """
         with self._wake:
             self._closing = True
@@ -542,7 +546,7 @@ class InferenceLoop:
             for request in arrived:
                 try:
                     self.lanes.submit(request)
-                except Exception as error:  # fails this request only
+                except Exception as error:  # fails only this request
                     self.lanes.fail(request, error)
             computed = self.lanes.step()
 

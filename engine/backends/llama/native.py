@@ -1,9 +1,9 @@
 """The only module that computes with llama.cpp: GGUF headers, models, vocabularies and contexts.
 
-Callers work with token ids, numpy arrays and bytes. A context holds one KV stream per lane; lanes are sequence
-ids 0 … n−1. A batch must name them in ascending order, because llama.cpp splits it otherwise. Apart from
-tokenising, which only reads the vocabulary, nothing here may be called from several threads at once. Saved KV
-of a sliding window is restored to the cells in which it was computed.
+Callers work with token ids, numpy arrays and bytes. A context holds one KV stream per lane; lanes are sequence ids 0 …
+n−1. A batch must name them in ascending order, because llama.cpp splits it otherwise. Apart from tokenising, which only
+reads the vocabulary, nothing here may be called from several threads at once. Saved KV of a sliding window is restored
+to the cells in which it was computed.
 """
 
 from __future__ import annotations
@@ -34,7 +34,8 @@ except ModuleNotFoundError:
 def check_header(path: Path) -> None:
     """Refuse a file that is not GGUF, by its first bytes.
 
-    :raises ConfigurationError: it is not GGUF, has an unknown version, or cannot be read.
+    Raises:
+        ConfigurationError: The file is not GGUF, has an unknown version, or cannot be read.
     """
     try:
         with path.open("rb") as file:
@@ -49,7 +50,7 @@ def check_header(path: Path) -> None:
 
 
 def explain_load_failure(path: Path) -> str:
-    """Why llama.cpp could not load a GGUF file. Reads the file's tables, which is slow for large vocabularies."""
+    """Return why llama.cpp could not load a GGUF file. Reads the file's tables: slow for large vocabularies."""
     from gguf import GGUFReader
 
     try:
@@ -69,8 +70,9 @@ _SILENT = False
 
 
 def nondeterminism_reason(path: Path) -> str | None:
-    """Why answers of this model depend on the other sequences of a batch even in strict mode; None if they do not,
-    or if the file is no readable model. The weights are not loaded.
+    """Return why this model's answers depend on the rest of a batch even in strict mode, without loading weights.
+
+    None if they do not, or if the file is no readable model.
     """
     try:
         status = path.stat()
@@ -109,7 +111,7 @@ class _GgufOptions(ctypes.Structure):
 
 
 def _declare_gguf(library: Any) -> Any:
-    """Declare the ggml functions used here; the package ``llama_cpp`` binds llama.cpp's own functions only."""
+    """Declare the ggml functions used here; the package `llama_cpp` binds llama.cpp's own functions only."""
     for name, result, *arguments in (
         ("gguf_init_from_file", ctypes.c_void_p, ctypes.c_char_p, _GgufOptions),
         ("gguf_get_n_tensors", ctypes.c_int64, ctypes.c_void_p),
@@ -123,7 +125,7 @@ def _declare_gguf(library: Any) -> Any:
 
 
 def weight_types(path: Path) -> frozenset[str]:
-    """The types of a file's tensors, as GGUF names in capitals. The file must have been loaded by llama.cpp before."""
+    """Return the types of a file's tensors, as upper-case GGUF names. llama.cpp must have loaded the file before."""
     gguf = _declare_gguf(libggml)
     handle = gguf.gguf_init_from_file(os.fsencode(path), _GgufOptions(True, None))
     if not handle:
@@ -139,7 +141,7 @@ _CELL = np.dtype([("position", "<i4"), ("sequences", "<u4"), ("sequence", "<i4")
 
 
 def with_all_cells(state: StateBytes) -> StateBytes:
-    """Return a sliding window's saved state with a cell for every position from 0 on (else ``ValueError``)."""
+    """Return a sliding window's saved state with a cell for every position from 0 on, or raise `ValueError`."""
     return _WindowState(state).state()
 
 
@@ -183,14 +185,14 @@ class _WindowState:
                 self._rows(number, missing)
 
     def _rows(self, stored: int, missing: int) -> None:
-        """One row per cell."""
+        """Copy one row per cell."""
         self._copy(4)
         size = int(self._copy(8).view("<u8")[0])
         self._parts.append(np.zeros(missing * size, dtype=np.uint8))
         self._copy(stored * size)
 
     def _columns(self, stored: int, missing: int) -> None:
-        """One row per value of a cell, with a place for each cell."""
+        """Copy one row per value of a cell, with a column for each cell."""
         self._copy(4)
         size, numbers = self._number(), self._number()
         wide = np.zeros((numbers, (missing + stored) * size), dtype=np.uint8)
@@ -198,7 +200,7 @@ class _WindowState:
         self._parts.append(wide.reshape(-1))
 
     def _left_is_empty(self) -> bool:
-        """Whether only streams without cells follow."""
+        """Return True if only streams without cells follow."""
         return not self._state[self._at : self._at + 12].any()
 
     def _number(self) -> int:
@@ -222,23 +224,26 @@ Logits = npt.NDArray[np.float32]
 SavedState = npt.NDArray[np.uint8]
 
 _KV_TYPES = {"f16": 1, "q8_0": 8, "f32": 0}
-_KV_WIDTHS = {"f16": 2.0, "q8_0": 1.0625, "f32": 4.0}  # bytes of a number
+_KV_WIDTHS = {"f16": 2.0, "q8_0": 1.0625, "f32": 4.0}  # bytes per number
 _PARTIAL = lib.LLAMA_STATE_SEQ_FLAGS_PARTIAL_ONLY  # only recurrent parts and sliding windows
 
 
 class NativeModel:
-    """Weights and vocabulary. ``pieces`` holds each token's bytes, so that decoding text needs no call per token."""
+    """Weights and vocabulary. `pieces` holds each token's bytes, so that decoding text needs no call per token."""
 
     def __init__(self, path: Path, *, gpu_layers: int = 0) -> None:
-        """:raises ConfigurationError: not a GGUF file, truncated, of an unknown architecture, or not a text generation
-        model.
+        """Load a model.
+
+        Raises:
+            ConfigurationError: The file is not GGUF, truncated, of an unknown architecture, or not a text generation
+                model.
         """
         start_library()
         check_header(path)
         params = lib.llama_model_default_params()
         params.n_gpu_layers = gpu_layers
-        # llama.cpp's AMX kernels, as GCC compiles them, end the process (ggml-org/llama.cpp, issue 20824): where the
-        # build has them, weights stay in the plain buffers, which they do not read.
+        # llama.cpp's AMX kernels, as compiled by GCC, crash the process (ggml-org/llama.cpp, issue 20824). If the build
+        # has them, weights stay in plain buffers, which these kernels do not read.
         params.use_extra_bufts = not libggml.ggml_cpu_has_amx_int8()
         handle = lib.llama_model_load_from_file(os.fsencode(path), params)
         if not handle:
@@ -269,9 +274,9 @@ class NativeModel:
             raise
 
     def tokenize(self, text: str, *, special: bool) -> Tokens:
-        """Token ids that spell exactly this text. ``special``: control tokens written in it are parsed as such."""
+        """Return token ids that spell exactly this text. `special`: parse control tokens written in it."""
         if self.adds_space:
-            # This vocabulary puts a space before every text, but not after a line break, which never merges: so a line
+            # This vocabulary puts a space before every text, but not after a line break, which never merges. So a line
             # break is put before the text, and its own tokens are removed.
             return self._tokenize("\n" + text, special=special)[len(self._tokenize("\n", special=False)) :]
         return self._tokenize(text, special=special)
@@ -287,17 +292,17 @@ class NativeModel:
             capacity = -count
 
     def metadata(self, key: str) -> str | None:
-        """A value of the GGUF's metadata as text."""
+        """Return a value of the GGUF's metadata as text."""
         buffer = ctypes.create_string_buffer(1 << 18)
         length = lib.llama_model_meta_val_str(self._handle, key.encode(), buffer, len(buffer))
         return buffer.value.decode("utf-8", "replace") if length >= 0 else None
 
     def control_text(self, token: int) -> str:
-        """A token's text as chat templates write it; empty for a negative id."""
+        """Return a token's text as chat templates write it; "" for a negative id."""
         return (lib.llama_vocab_get_text(self._vocab, token) or b"").decode() if token >= 0 else ""
 
     def kv_bytes(self, kv_type: str, tokens: int, lanes: int) -> int:
-        """About how many bytes of KV this many tokens in this many lanes take, recurrent states included."""
+        """Return about how many bytes this many tokens in this many lanes take, recurrent states included."""
         return int(self._per_token * _KV_WIDTHS[kv_type] / _KV_WIDTHS["f16"] * tokens + self._per_lane * lanes)
 
     def close(self) -> None:
@@ -307,7 +312,7 @@ class NativeModel:
             self._handle = None
 
     def _unsupported_reason(self) -> str | None:
-        """Why this is not a text generation model, or None. llama.cpp aborts the process for some that are not."""
+        """Return why this is no text generation model, or None. llama.cpp aborts the process for some of these."""
         if lib.llama_model_has_encoder(self._handle) or not lib.llama_model_has_decoder(self._handle):
             return "an encoder-decoder or encoder model, which this engine cannot run"
         if lib.llama_model_is_diffusion(self._handle):
@@ -322,7 +327,8 @@ class NativeModel:
     def _measure_state_sizes(self) -> tuple[int, int]:
         """Compute two tokens and measure the bytes of state per token (f16) and per lane.
 
-        :raises ConfigurationError: the logits cannot be those of an intact model.
+        Raises:
+            ConfigurationError: The logits cannot be those of an intact model.
         """
         context = NativeContext(self, lanes=1, context=256, batch=1, threads=os.cpu_count() or 1, canonical=False)
         try:
@@ -352,10 +358,10 @@ class NativeModel:
 
 
 class NativeContext:
-    """``lanes`` sequences of up to ``context`` tokens each over one model.
+    """Sequences of one model in `lanes` lanes of up to `context` tokens each.
 
-    ``decode`` takes parallel arrays of equal length (token, position, lane, wanted) and returns the logits of the
-    wanted rows, a view that the next call overwrites.
+    `decode` takes parallel arrays of equal length (token, position, lane, logits requested) and returns the requested
+    rows of logits, a view that the next call overwrites.
     """
 
     def __init__(
@@ -370,9 +376,10 @@ class NativeContext:
         flash_attention: str = "auto",
         canonical: bool = True,
     ) -> None:
-        """``canonical``: restored KV lies in the cells where it was computed, so that sums run in the same order.
+        """Create the context. With `canonical`, restored KV returns to its original cells, so sums keep their order.
 
-        :raises ConfigurationError: llama.cpp could not create the context, most often for lack of memory.
+        Raises:
+            ConfigurationError: llama.cpp could not create the context, usually for lack of memory.
         """
         params = lib.llama_context_default_params()
         params.n_ctx = context * lanes
@@ -389,7 +396,7 @@ class NativeContext:
                 f"{model.path}: no context of {lanes} lanes x {context} tokens could be created, most often for lack "
                 "of memory; try fewer ?lanes=, a smaller ?ctx= or ?kv_type=q8_0"
             )
-        # llama.cpp makes batches no larger than the context that was asked for, and aborts the process at a larger one.
+        # llama.cpp caps batches at the requested context size, and aborts the process on a larger one.
         batch = min(batch, lib.llama_n_batch(self._handle))
         self.model, self.lanes, self.batch, self._canonical = model, lanes, batch, canonical
         self.context: int = lib.llama_n_ctx_seq(self._handle)
@@ -404,15 +411,16 @@ class NativeContext:
         self._rows_at, self._rows = 0, np.empty((0, 0), dtype=np.float32)
         self._make_batch(batch)
         # llama.cpp calls back between operations to ask whether to abort. A Python callback would take the GIL each
-        # time; strlen of a buffer does the same: 0 (go on) while it is empty, non-zero once it is not.
+        # time. strlen of a buffer does the same: 0 (continue) while it is empty, non-zero once it is not.
         self._stop = ctypes.create_string_buffer(2)
         callback = ctypes.cast(ctypes.CDLL(None).strlen, lib.ggml_abort_callback)
         lib.llama_set_abort_callback(self._handle, callback, ctypes.cast(self._stop, ctypes.c_void_p))
 
     def decode(self, tokens: Any, positions: Any, lanes: Any, logit_rows: Any) -> Logits | None:
-        """Compute one batch. Returns the logits of the wanted rows in order, None if none was wanted.
+        """Compute one batch; return the requested rows of logits in order, None if none were requested.
 
-        :raises Unavailable: llama.cpp refused the batch; the lanes' KV beyond their last valid position is undefined.
+        Raises:
+            Unavailable: llama.cpp refused the batch; the lanes' KV beyond their last valid position is undefined.
         """
         count = len(tokens)
         self._token[:count] = tokens
@@ -430,13 +438,15 @@ class NativeContext:
         return self._logits()[:rows]
 
     def forget(self, lane: int, start: int = 0) -> None:
-        """Drop a lane's KV from position ``start`` on, or raise ``Unavailable``; a recurrent state goes as a whole."""
+        """Drop a lane's KV from position `start` on, or raise `Unavailable`; a recurrent state is dropped entirely."""
         if not lib.llama_memory_seq_rm(self._memory, lane, start, -1):
             raise Unavailable(f"llama.cpp cannot remove a lane's tokens from position {start} on", model=self._name)
 
     def wipe(self, lane: int) -> None:
-        """Drop a lane's KV and overwrite its memory, after non-finite values: without flash attention they would
-        spread to everything computed in the lane later, because unused cells are multiplied by zero too.
+        """Drop a lane's KV and overwrite its memory after non-finite values.
+
+        Without flash attention they would spread to everything computed in the lane later, because unused cells are
+        multiplied by zero too.
         """
         others = [other for other in range(self.lanes) if lib.llama_memory_seq_pos_max(self._memory, other) >= 0]
         states = {other: self._saved(other, 0) for other in others if other != lane}
@@ -445,19 +455,19 @@ class NativeContext:
             self.restore(other, state)
 
     def checkpoint(self, lane: int) -> SavedState | None:
-        """What ``rewind`` needs, besides the length, to return a lane to its present state; None: nothing."""
+        """Return what `rewind` needs besides the length to restore a lane's present state; None: nothing."""
         if not self.model.recurrent:
             return None
         return self._saved(lane, _PARTIAL)
 
     def rewind(self, lane: int, length: int, checkpoint: SavedState | None) -> None:
-        """Return a lane to the ``length`` that it had when the checkpoint was made, or raise ``Unavailable``."""
+        """Return a lane to the `length` that it had at the checkpoint, or raise `Unavailable`."""
         if checkpoint is not None:
             self._put(lane, checkpoint, _PARTIAL)
         self.forget(lane, length)
 
     def saved_size(self, lane: int) -> int:
-        """How many bytes ``save`` would write now."""
+        """Return how many bytes `save` would write now."""
         size: int = lib.llama_state_seq_get_size(self._handle, lane)
         return size
 
@@ -466,9 +476,10 @@ class NativeContext:
         self._save(lane, memory, self.saved_size(lane), 0)
 
     def restore(self, lane: int, state: SavedState) -> None:
-        """Replace a lane's KV by a state that ``save`` wrote.
+        """Replace a lane's KV with a state that `save` wrote.
 
-        :raises Unavailable: llama.cpp refused, or (``canonical``) its state format is unknown here.
+        Raises:
+            Unavailable: llama.cpp refused, or (`canonical`) its state format is unknown here.
         """
         self.forget(lane)
         self._put(lane, state, 0)
@@ -500,7 +511,7 @@ class NativeContext:
             raise Unavailable("llama.cpp could not restore KV that it had saved", model=self._name)
 
     def interrupt(self) -> None:
-        """Make the current call, and all later ones, fail at their next operation. May be called from any thread."""
+        """Make the current call, and all later ones, fail at their next operation. Thread-safe."""
         self._stop.value = b"x"
 
     def close(self) -> None:
@@ -513,8 +524,10 @@ class NativeContext:
             self._handle = None
 
     def _logits(self) -> Logits:
-        """A view of the logits, one row per batch row; rows beyond the wanted ones are undefined. It is rebuilt only
-        if llama.cpp's buffer has moved: after a step, with cold caches, building it takes as long as sampling.
+        """Return a view of the logits, one row per batch row; rows that were not requested are undefined.
+
+        It is rebuilt only if llama.cpp's buffer has moved: after a step, with cold caches, building it takes as long as
+        sampling.
         """
         address = ctypes.addressof(lib.llama_get_logits(self._handle).contents)
         if address != self._rows_at:
@@ -529,8 +542,8 @@ class NativeContext:
         self._pos = as_array(self._batch.pos, shape=(size,))
         self._wanted = as_array(self._batch.logits, shape=(size,))
         as_array(self._batch.n_seq_id, shape=(size,))[:] = 1
-        # llama.cpp wants a pointer per token; all point into one buffer of this object, so that filling a batch is
-        # one array assignment. Its own allocations stay where its batch_free looks for them.
+        # llama.cpp wants a pointer per token. All point into one buffer of this object, so that filling a batch is one
+        # array assignment. Its own allocations stay where its batch_free looks for them.
         self._lane = np.zeros(size, dtype=np.int32)
         self._pointers = (ctypes.POINTER(ctypes.c_int32) * (size + 1))()
         base = self._lane.ctypes.data
@@ -547,18 +560,18 @@ STRIPS_LEFT, STRIPS_RIGHT = lib.LLAMA_TOKEN_ATTR_LSTRIP, lib.LLAMA_TOKEN_ATTR_RS
 
 
 def token_attributes(model: NativeModel) -> npt.NDArray[np.int32]:
-    """Each token's attributes: a sum of the ``LLAMA_TOKEN_ATTR`` bits of ``llama_cpp``."""
+    """Return each token's attributes: a sum of the `LLAMA_TOKEN_ATTR` bits of `llama_cpp`."""
     attributes = (lib.llama_vocab_get_attr(model._vocab, token) for token in range(model.n_vocab))
     return np.fromiter(attributes, dtype=np.int32, count=model.n_vocab)
 
 
 def tokenize_after_special(model: NativeModel, text: str) -> Tokens:
-    """Plain text as llama.cpp tokenises it after a control token: some vocabularies then put a space before it."""
+    """Tokenise plain text as llama.cpp does after a control token: some vocabularies then put a space before it."""
     return model._tokenize(text, special=False)
 
 
 def tokenize_after_text(model: NativeModel, text: str) -> Tokens:
-    """Plain text that continues other text: without a space before it, spelling exactly this text."""
+    """Tokenise plain text that continues other text: without a space before it, spelling exactly this text."""
     tokens = model._tokenize(text, special=False)
     if not model.adds_space:
         return tokens
@@ -573,11 +586,11 @@ def tokenize_after_text(model: NativeModel, text: str) -> Tokens:
 
 @dataclass(slots=True, frozen=True)
 class Segment:
-    """Token ids; ``decoded`` ones were computed one by one, as they were generated, others in one prefill."""
+    """Token ids; `decoded` ones were computed one by one, as they were generated, others in one prefill."""
 
     tokens: Tokens
     decoded: bool = False
 
     def key(self) -> tuple[bool, bytes]:
-        """What makes two segments equal."""
+        """Key by which segments are compared."""
         return self.decoded, self.tokens.tobytes()

@@ -27,13 +27,14 @@ def draw(
     min_p: float = 0.0,
     mask: npt.NDArray[np.bool_] | None = None,
 ) -> int:
-    """The token that ``number`` in [0, 1) selects at a ``temperature`` above 0. The row must be contiguous.
+    """Return the token that `number` in [0, 1) selects at a `temperature` above 0. The row must be contiguous.
 
-    First ``mask`` removes tokens, then ``top_k`` (0: all) keeps the best, then ``min_p`` (0: off) those with at least
-    this share of the best one's probability, then ``top_p`` (1: all) the best that make up this share of the rest. Of
-    equals the lower id ranks higher.
+    First `mask` removes tokens, then `top_k` (0: all) keeps the best, then `min_p` (0: off) keeps those with at least
+    this share of the best one's probability, then `top_p` (1: all) keeps the best that make up this share of the
+    remainder. On a tie the lower id ranks higher.
 
-    :raises FloatingPointError: the logits are not finite.
+    Raises:
+        FloatingPointError: The logits are not finite.
     """
     values = row if mask is None else np.where(mask, row, np.float32(-np.inf))
     highest = values.max()
@@ -61,13 +62,13 @@ def draw(
 
 
 def check_finite(highest: npt.NDArray[np.float32] | np.float32) -> None:
-    """Raise ``FloatingPointError`` if the highest logit of a row (NaN if the row has one) is not finite."""
+    """Raise `FloatingPointError` if the highest logit of a row (NaN if the row has one) is not finite."""
     if not np.isfinite(highest).all():
         raise FloatingPointError("its logits are not finite (NaN or infinite): damaged weights, or an overflow")
 
 
 def top_indices(values: npt.NDArray[Any], count: int) -> npt.NDArray[np.intp]:
-    """The indices of the ``count`` highest values, highest first; of equals the lower index is first."""
+    """Return the indices of the `count` highest values, highest first; on a tie the lower index comes first."""
     if count <= 0:
         return np.empty(0, dtype=np.intp)
     if count < len(values):
@@ -93,7 +94,7 @@ def _draw_top_p(weights: npt.NDArray[np.float32], top_p: float, number: float) -
 
 
 def _index_at(weights: npt.NDArray[np.float32], target: float) -> int:
-    """The index at which the running sum passes ``target``; the last one with a weight if rounding prevents that."""
+    """Return the index at which the running sum passes `target`, or the last with a weight after rounding."""
     total = weights.cumsum(dtype=np.float64)
     index = int(np.searchsorted(total, target, side="right"))
     return index if index < len(weights) else int(np.flatnonzero(weights)[-1])
@@ -105,13 +106,13 @@ _OFF = Sampling()
 
 @dataclass(slots=True)
 class SamplerSettings:
-    """Settings of one request, and ``counts`` of its tokens so far.
+    """Settings of one request, and `counts` of its tokens so far.
 
-    ``temperature`` 0 is greedy; ``top_k`` 0, ``top_p`` 1 and ``min_p`` 0 are off. ``repeat``, ``frequency`` and
-    ``presence`` penalise tokens already generated (1, 0, 0 are off). ``logprobs``: the number of alternatives to report
-    with each token, None for no report. ``expected``: report the mean of every score that a grammar offers as a choice.
-    ``has_penalties`` and ``is_greedy`` (the best token is all that is needed) are computed once, because after a step
-    of the model every lookup is slow.
+    `temperature` 0 is greedy; `top_k` 0, `top_p` 1 and `min_p` 0 are off. `repeat`, `frequency` and `presence` penalise
+    tokens already generated (1, 0, 0 are off). `logprobs`: the number of alternatives to report with each token, None
+    for no report. `expected`: report the mean of every score that a grammar offers as a choice. `has_penalties` and
+    `is_greedy` (only the best token is needed) are computed once, because after a step of the model every lookup is
+    slow.
     """
 
     seed: int
@@ -130,7 +131,7 @@ class SamplerSettings:
 
     @classmethod
     def from_sampling(cls, seed: int, sampling: Sampling, defaults: Sampling = _OFF) -> SamplerSettings:
-        """Return the settings of a request; ``defaults`` are for those that it leaves at their own defaults."""
+        """Return the settings of a request; `defaults` replace those that it leaves at their own defaults."""
         return cls(
             seed,
             sampling.temperature,
@@ -151,7 +152,7 @@ class SamplerSettings:
 
 @dataclass(slots=True)
 class SampledToken:
-    """One chosen token, its log-probability and the best alternatives, where requested."""
+    """A sampled token, with its log-probability and the best alternatives if requested."""
 
     token: int
     logprob: float = 0.0
@@ -161,12 +162,13 @@ class SampledToken:
 def sample_tokens(
     logits: Logits, settings: list[SamplerSettings], positions: list[int], masks: list[Mask | None]
 ) -> list[SampledToken]:
-    """The next token of each row.
+    """Sample the next token of each row.
 
     Log-probabilities are those of the model's own distribution, before settings and masks.
 
-    :raises ValueError: a mask allows no token.
-    :raises FloatingPointError: the logits of a row are not finite.
+    Raises:
+        ValueError: A mask allows no token.
+        FloatingPointError: The logits of a row are not finite.
     """
     for own, mask in zip(settings, masks, strict=True):
         if mask is not None or not own.is_greedy:
@@ -182,7 +184,7 @@ def sample_tokens(
 
 
 def uniform(seed: int, position: int) -> float:
-    """A number in [0, 1) that depends on seed and position only (splitmix64)."""
+    """Return a number in [0, 1) that depends on seed and position only (splitmix64)."""
     value = (seed * 0x9E3779B97F4A7C15 + position * 0xD1B54A32D192ED03 + 0x632BE59BD9B4E019) & 0xFFFFFFFFFFFFFFFF
     for shift, factor in ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB)):
         value = ((value ^ (value >> shift)) * factor) & 0xFFFFFFFFFFFFFFFF
@@ -190,7 +192,7 @@ def uniform(seed: int, position: int) -> float:
 
 
 def log_softmax(row: Logits) -> npt.NDArray[np.float64]:
-    """Log-probabilities of one row, in double precision."""
+    """Return the log-probabilities of one row, in double precision."""
     wide = row.astype(np.float64)
     wide -= wide.max()
     wide -= np.log(np.exp(wide).sum())
@@ -198,7 +200,7 @@ def log_softmax(row: Logits) -> npt.NDArray[np.float64]:
 
 
 def option_shares(row: Logits, options: Mapping[int, Sequence[int]]) -> dict[int, float]:
-    """The relative probabilities of values, each represented by its tokens; they sum to 1."""
+    """Return the relative probabilities of values, each represented by its tokens; they sum to 1."""
     highest = max(float(row[token]) for tokens in options.values() for token in tokens)
     weights = {
         value: math.fsum(math.exp(float(row[token]) - highest) for token in tokens) for value, tokens in options.items()

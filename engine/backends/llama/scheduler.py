@@ -1,13 +1,12 @@
-"""The scheduler: which tokens llama.cpp computes next. Synchronous, without a model.
+"""The scheduler decides which tokens llama.cpp computes next. Synchronous, without a model.
 
-A job is prefilled segment by segment, then decoded until its request is done. Free lanes are taken from the
-lowest on, because llama.cpp batches consecutive lanes only. Decoding goes first; after each decode step,
-prefill steps follow until they have computed ``prefill_budget`` tokens, so decoding lanes never wait long.
+A job is prefilled segment by segment, then decoded until its request is done. Free lanes are assigned from the lowest
+on, because llama.cpp batches consecutive lanes only. Decoding goes first; after each decode step, prefill steps follow
+until they have computed `prefill_budget` tokens, so decoding lanes never wait long.
 
-Strict mode rests on batch shapes for which a row's result does not depend on the other rows. llama.cpp's CPU
-kernels depend on the number of rows in a batch, and some compute the rows after the last multiple of four
-differently; the shapes were measured on x86-64 by comparing logits and KV bit for bit, and a test repeats this
-for each weight type.
+Strict mode relies on batch shapes for which a row's result does not depend on the other rows. llama.cpp's CPU kernels
+depend on the number of rows in a batch, and some compute the rows after the last multiple of four differently. The
+shapes were measured on x86-64 by comparing logits and KV bit for bit, and a test repeats this for each weight type.
 """
 
 from __future__ import annotations
@@ -24,17 +23,17 @@ _ROW_INVARIANT = {"F32", "F16", "BF16", "Q8_0"}
 
 @dataclass(slots=True, frozen=True)
 class BatchShape:
-    """Batches, and the rows with logits in them, have a multiple of ``multiple`` rows and at least ``minimum``."""
+    """Shape of batches: `minimum` rows or more, in a multiple of `multiple`; the same holds for rows with logits."""
 
     minimum: int
     multiple: int
 
     def padded_rows(self, count: int) -> int:
-        """The smallest allowed number of rows that is not below ``count``."""
+        """Return the smallest allowed number of rows that is not below `count`."""
         return -(-max(count, self.minimum) // self.multiple) * self.multiple
 
     def with_spare_rows(self, logit_rows: list[int]) -> list[int]:
-        """Which rows to request logits of (1): those wanted, and others from the end until their number is allowed."""
+        """Return the rows to request logits of (1): the given ones, and others from the end up to an allowed number."""
         count = sum(logit_rows)
         missing = self.padded_rows(count) - count
         spare = [index for index, flag in enumerate(logit_rows) if not flag][-missing:] if missing else []
@@ -46,7 +45,7 @@ class BatchShape:
         return padded
 
     def fits(self, lanes: int) -> bool:
-        """Whether decode batches of up to ``lanes`` rows can keep the shape. A single lane always does."""
+        """Return True if decode batches of up to `lanes` rows can keep the shape. A single lane always does."""
         return lanes == 1 or self.padded_rows(lanes) == lanes
 
 
@@ -56,7 +55,7 @@ MULTIPLES_OF_FOUR = BatchShape(8, 4)
 
 
 def shape_for_weights(weight_types: frozenset[str]) -> BatchShape:
-    """The shape that weights of these types (GGUF names) need. Machines other than x86-64 get the strictest shape."""
+    """Return the shape that these weight types (GGUF names) need; the strictest one on machines other than x86-64."""
     return (
         AT_LEAST_TWO
         if weight_types <= _ROW_INVARIANT and platform.machine().lower() in ("x86_64", "amd64")
@@ -65,17 +64,17 @@ def shape_for_weights(weight_types: frozenset[str]) -> BatchShape:
 
 
 _MAX_PASSED_OVER = 64  # ongoing jobs admitted before a waiting new one
-_MAX_WASTED_RESERVATIONS = 8  # more unused reservations than ongoing jobs so far, then lanes are not reserved any more
+_MAX_WASTED_RESERVATIONS = 8  # excess of unused reservations over ongoing jobs at which reserving ends
 
 
 @dataclass(slots=True)
 class Job:
     """A request as the scheduler sees it.
 
-    ``segments`` are still to be computed, the first from ``offset`` on; ``position`` is the number of tokens in the
-    lane. ``next_token`` is the token to decode; None while segments are left, or when nothing more is wanted. Of the
-    jobs with an equal ``shared_prefix`` one computes it. ``max_chunk`` is the most tokens of the job in one batch,
-    where that is less than the batch size.
+    `segments` are still to be computed, the first from `offset` on; `position` is the number of tokens in the lane.
+    `next_token` is the token to decode; None while segments are left, or if nothing more is requested. Of the jobs with
+    an equal `shared_prefix`, one computes it. `max_chunk` is the most tokens of the job in one batch, if that is less
+    than the batch size.
     """
 
     number: int
@@ -90,21 +89,21 @@ class Job:
 
     @property
     def in_prefill(self) -> bool:
-        """Whether a prefill segment is next."""
+        """Return True if a prefill segment is next."""
         return bool(self.segments) and not self.segments[0].decoded
 
     def decode_token(self) -> int | None:
-        """The token to decode: of a segment that was generated earlier, or the newest one."""
+        """Return the token to decode: of a segment that was generated earlier, or the newest one."""
         if self.segments:
             return int(self.segments[0].tokens[self.offset]) if self.segments[0].decoded else None
         return self.next_token
 
     def completes(self, count: int) -> bool:
-        """Whether no segment is left after ``count`` more tokens, so that the next token is to be sampled."""
+        """Return True if no segment is left after `count` more tokens, so that the next token is to be sampled."""
         return not self.segments or (len(self.segments) == 1 and self.offset + count == len(self.segments[0].tokens))
 
     def advance(self, count: int) -> Segment | None:
-        """Note that ``count`` tokens were computed. Returns the segment that this completed, if any."""
+        """Record that `count` tokens were computed; return the segment that this completed, if any."""
         self.position += count
         if not self.segments:
             return None
@@ -117,10 +116,10 @@ class Job:
 
 @dataclass(slots=True)
 class PrefillStep:
-    """Compute the next tokens of each job's current segment; a part's flag says that no segment is left then.
+    """Compute the next tokens of each job's current segment; a part's flag says that no segment is left afterwards.
 
-    ``next_lane``: the lane served next. ``size``: rows of each part in the batch; those beyond its tokens are dummies
-    whose KV must be removed. 0: as many as it has tokens.
+    `next_lane`: the lane served next. `size`: rows of each part in the batch (0: as many as it has tokens); surplus
+    rows are dummies whose KV must be removed.
     """
 
     parts: list[tuple[Job, Tokens, bool]]
@@ -129,7 +128,7 @@ class PrefillStep:
 
     @property
     def tokens(self) -> int:
-        """The number of tokens that are computed, without dummies."""
+        """Number of tokens that are computed, without dummies."""
         return sum(len(tokens) for _, tokens, _ in self.parts)
 
 
@@ -142,7 +141,7 @@ class DecodeStep:
 
 @dataclass(slots=True)
 class Scheduler:
-    """See the module. ``batch``: the most tokens of one batch; ``shape``: used in strict mode only."""
+    """The scheduler of one context. `batch`: the most tokens of one batch; `shape`: used in strict mode only."""
 
     lanes: int
     batch: int = 512
@@ -197,7 +196,7 @@ class Scheduler:
                     queue.remove(job)
 
     def next_step(self) -> PrefillStep | DecodeStep | None:
-        """What to compute now; None if no running job has work."""
+        """Return what to compute now; None if no running job has work."""
         self._steps += 1
         prompts = self._prefilling()
         decoding = [job for job in self._running if job is not None and job.decode_token() is not None]
@@ -211,16 +210,16 @@ class Scheduler:
 
     @property
     def busy(self) -> bool:
-        """Whether any job waits or runs."""
+        """True if any job waits or runs."""
         return bool(self._ongoing or self._new) or any(job is not None for job in self._running)
 
     @property
     def dummy_positions(self) -> int:
-        """How many positions at the end of a lane must stay free for dummies."""
+        """Number of positions at the end of a lane that must stay free for dummies."""
         return self.shape.padded_rows(1) - 1 if self.strict else 0
 
     def statistics(self) -> dict[str, int]:
-        """Numbers of running and waiting jobs."""
+        """Return the numbers of running and waiting jobs."""
         running = sum(job is not None for job in self._running)
         return {"running": running, "waiting_begun": len(self._ongoing), "waiting_new": len(self._new)}
 
@@ -249,7 +248,7 @@ class Scheduler:
     def _prefill_step(self, prompts: Sequence[Job]) -> PrefillStep:
         if not self.strict:
             return self._mixed_step(prompts)
-        # Round-robin over lanes, so that a long prompt does not delay a short one for ever.
+        # Round-robin over lanes, so that a long prompt does not delay a short one forever.
         steps = self._strict_steps(prompts)
         return next((step for step in steps if step.next_lane > self._next_lane), steps[0])
 

@@ -1,4 +1,4 @@
-"""Choosing lanes, context length, number of contexts and cache size from the model and the available memory."""
+"""Choose lanes, context length, number of contexts and cache size by the model and the available memory."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from .scheduler import UNCONSTRAINED, BatchShape, shape_for_weights
 _DEFAULT_LANES = 16
 _DEFAULT_CONTEXT = 4096
 _MIN_LANES = 4
-_MIN_LANES_PER_CONTEXT = 16  # with fewer, small batches cost what parallel contexts gain
+_MIN_LANES_PER_CONTEXT = 16  # with fewer, parallel contexts gain no more than small batches cost
 _MIN_CONTEXT = 512
 _BATCH = 512
 _MAX_SCORE_BYTES = 512 << 20  # of attention scores held at once
@@ -21,9 +21,10 @@ _SHORT_CONTEXT = 1024  # tokens; up to this lane length flash attention is faste
 
 @dataclass(slots=True, frozen=True)
 class EngineConfig:
-    """How a model is run. 0 lanes, context or contexts and a negative cache mean "choose"; ``shape`` is always chosen.
+    """Configuration of a model.
 
-    Lanes, threads and cache are totals over all contexts.
+    0 lanes, context or contexts and a negative cache mean "choose"; `shape` is always chosen. Lanes, threads
+    and cache are totals over all contexts.
     """
 
     lanes: int = 0
@@ -41,7 +42,7 @@ class EngineConfig:
 
     @property
     def per_context(self) -> EngineConfig:
-        """The share of one context."""
+        """Share of one context."""
         return replace(
             self,
             contexts=1,
@@ -51,7 +52,7 @@ class EngineConfig:
         )
 
     def describe(self, model: NativeModel) -> str:
-        """The chosen configuration in one line."""
+        """Return the chosen configuration in one line."""
         kv = model.kv_bytes(self.kv_type, self.lanes * self.context, self.lanes)
         beside = f" in {self.contexts} contexts side by side" if self.contexts > 1 else ""
         same = "identical output at any concurrency" if self.strict else "not strict"
@@ -69,10 +70,10 @@ class EngineConfig:
 
 
 def choose_config(model: NativeModel, requested: EngineConfig) -> EngineConfig:
-    """Fill in what was left open.
+    """Choose all settings that were left open.
 
-    :raises ConfigurationError: the options contradict each other, or do not fit into memory; the message says what
-    would.
+    Raises:
+        ConfigurationError: The options contradict each other or do not fit into memory; the message says what would.
     """
     if model.recurrent:  # recurrent states cannot drop dummy tokens
         requested = replace(requested, strict=False)
@@ -124,9 +125,9 @@ def choose_config(model: NativeModel, requested: EngineConfig) -> EngineConfig:
 
 
 def _contexts(lanes: int, requested: EngineConfig, shape: BatchShape) -> int:
-    """The number of contexts, where it was left open.
+    """Return the number of contexts, chosen if it was left open.
 
-    Threads that compute one batch together wait for each other some hundred times a batch. Separate contexts do not,
+    Threads that compute one batch together wait for each other some hundred times per batch. Separate contexts do not,
     and one computes while another's answers are processed. On a GPU one context uses the whole device.
     """
     if requested.gpu_layers:
@@ -141,14 +142,14 @@ def _contexts(lanes: int, requested: EngineConfig, shape: BatchShape) -> int:
 
 
 def _flash_attention(model: NativeModel, requested: EngineConfig, context: int) -> str:
-    """Whether to use flash attention, where it was left open.
+    """Return the flash attention setting, chosen if it was left open.
 
     On the CPU llama.cpp's flash attention iterates over KV token by token if fewer than 64 tokens of a lane are
     computed. After many hundreds of tokens, turns and forced tokens are up to three times as fast without it, and so is
-    decoding on most processors (on some it is slower: docs/models.md). Decoding after few tokens is slower by a fifth
-    or more without it, long prompts by up to a third. So the length of the lanes decides. Available memory must not
-    decide, because equal options must give equal bytes in the next run. Without flash attention all scores of a batch
-    are held at once, and V must not be quantised.
+    decoding on most processors (on some it is slower: docs/models.md). Without it, decoding after few tokens is at
+    least a fifth slower, and long prompts take up to a third longer. So the length of the lanes decides. Available
+    memory must not decide, because equal options must give equal bytes in the next run. Without flash attention all
+    scores of a batch are held at once, and V must not be quantised.
     """
     choosing = requested.flash_attention == "auto" and not requested.gpu_layers and requested.kv_type != "q8_0"
     if not choosing or context <= _SHORT_CONTEXT or 4 * model.n_heads * requested.batch * context > _MAX_SCORE_BYTES:
@@ -157,7 +158,7 @@ def _flash_attention(model: NativeModel, requested: EngineConfig, context: int) 
 
 
 def memory_available() -> int:
-    """Bytes that can be allocated now without swapping."""
+    """Return how many bytes can be allocated now without swapping."""
     try:
         for line in Path("/proc/meminfo").read_text().splitlines():
             if line.startswith("MemAvailable:"):

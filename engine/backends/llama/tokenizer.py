@@ -1,8 +1,8 @@
-"""Tokenising so that only a template can write special tokens, and the text of tokens that mark thoughts.
+"""Tokenisation in which only a template can write special tokens, and the text of tokens that mark thoughts.
 
-Special tokens are control tokens, unknown tokens, and user-defined tokens that look like markup or occur in the
-chat template. llama.cpp parses user-defined tokens in plain text too, so plain text is cut inside each
-occurrence. Control tokens have no text of their own, so those that separate thoughts from answers get one here.
+Special tokens are control tokens, unknown tokens, and user-defined tokens that look like markup or occur in the chat
+template. llama.cpp parses user-defined tokens in plain text too, so plain text is cut inside each occurrence. Control
+tokens have no text of their own, so those that separate thoughts from answers get one here.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from .native import (
     tokenize_after_text,
 )
 
-_BLANKS = " \t\n\v\f\r"  # what llama.cpp strips beside tokens with these attributes
+_BLANKS = " \t\n\v\f\r"  # whitespace that llama.cpp strips beside tokens with these attributes
 # In some vocabularies words and runs of spaces are user-defined tokens; these are text and are not cut.
 _MARKUP = re.compile(r"[<\[{(|◁｟【].+[>\]})|▷｠】]", re.DOTALL)
 _CACHED_TEXTS, _CACHED_LITERALS = 20_000, 2_000
@@ -37,11 +37,11 @@ TemplateText = tuple["int | str", ...]
 class ChatTokenizer:
     """One model's tokenizer.
 
-    ``special_tokens`` maps the text of each special token to its id; ``is_special`` has an entry for each token.
+    `special_tokens` maps the text of each special token to its id; `is_special` has an entry for each token.
     """
 
     def __init__(self, model: NativeModel, template: str = "") -> None:
-        """``template``: the source of the chat templates in use; user-defined tokens in it are special tokens."""
+        """Find the special tokens, including user-defined ones that occur in the chat templates' source."""
         self.model = model
         self._attributes = attributes = token_attributes(model)
         special = np.flatnonzero(attributes & (CONTROL_TOKEN | USER_DEFINED_TOKEN | UNKNOWN_TOKEN)).tolist()
@@ -69,7 +69,7 @@ class ChatTokenizer:
         self._literals: OrderedDict[str, TemplateText] = OrderedDict()
 
     def split_template(self, text: str) -> TemplateText:
-        """A template's own text, split into special tokens (ids) and plain text."""
+        """Split a template's own text into special tokens (ids) and plain text."""
         known = self._literals.get(text)
         if known is None:
             parts: list[int | str] = [text] if text else []
@@ -82,11 +82,11 @@ class ChatTokenizer:
         return known
 
     def has_special(self, text: str) -> bool:
-        """Whether a template's text would contain a special token."""
+        """Return True if a template's text would contain a special token."""
         return any(isinstance(part, int) for part in self.split_template(text))
 
     def plain(self, text: str, *, after_text: bool = True) -> Tokens:
-        """The tokens of plain text, none of them special. ``after_text``: it continues other text."""
+        """Return the tokens of plain text, none of them special. `after_text`: it continues other text."""
         key = (text, after_text)
         tokens = self._texts.pop(key, None)  # atomic steps: the inference thread calls this too
         if tokens is None:
@@ -97,15 +97,15 @@ class ChatTokenizer:
         return tokens
 
     def single(self, token: int) -> Tokens:
-        """One token as an array."""
+        """Return one token as an array."""
         return self._all[token : token + 1]
 
     def strips_right(self, token: int) -> bool:
-        """Whether whitespace after this special token is stripped."""
+        """Return True if whitespace after this special token is stripped."""
         return bool(self._strips) and bool(self._attributes[token] & STRIPS_RIGHT)
 
     def strips_left(self, token: int) -> bool:
-        """Whether whitespace before this special token is stripped."""
+        """Return True if whitespace before this special token is stripped."""
         return bool(self._strips) and bool(self._attributes[token] & STRIPS_LEFT)
 
     def _plain(self, text: str, after_text: bool) -> Tokens:
@@ -133,7 +133,7 @@ class ChatTokenizer:
 
 
 def strip_blanks(text: str, *, left: bool, right: bool) -> str:
-    """Text without the whitespace that the special tokens beside it strip."""
+    """Return the text without the whitespace that adjacent special tokens strip."""
     text = text.lstrip(_BLANKS) if left else text
     return text.rstrip(_BLANKS) if right else text
 
@@ -171,7 +171,7 @@ _FINAL = "<|channel|>final<|message|>"
 
 
 def token_bytes_with_markers(model: NativeModel, tokenizer: ChatTokenizer) -> list[bytes]:
-    """Each token's bytes, with text for the control tokens that separate thoughts from answers."""
+    """Return each token's bytes, with text for the control tokens that separate thoughts from answers."""
     texts = model.pieces
     channels = message_end_token(model, tokenizer)
     for marker in _TEXT_OF.keys() & tokenizer.special_tokens.keys():
@@ -191,12 +191,12 @@ def message_end_token(model: NativeModel, tokenizer: ChatTokenizer) -> int:
 
 
 def in_final_channel(text: bytes | bytearray) -> bool:
-    """Whether an answer's current message, or the one just ended, is in the final channel."""
+    """Return True if an answer's current message, or the one just ended, is in the final channel."""
     return text.rfind(b"<|channel|>final") > text.rfind(b"<|start|>")
 
 
 def opened_marker(prompt: str) -> str:
-    """The thought marker that ends a generation prompt, with its whitespace, as readers know it; or ""."""
+    """Return the thought marker that ends a generation prompt, with its whitespace, in its known form; or ""."""
     match = _OPENED.search(prompt)
     if match is not None:
         return _TEXT_OF[match[1]] + match[2]
@@ -205,7 +205,7 @@ def opened_marker(prompt: str) -> str:
 
 
 def closing_text(prompt: str, tokenizer: ChatTokenizer) -> str:
-    """What to append to a generation prompt so that the answer begins at once, without thoughts."""
+    """Return what to append to a generation prompt so that the answer begins at once, without thoughts."""
     match = _OPENED.search(prompt)
     if match is not None:
         return ("" if match[2] else "\n") + f"\n{_CLOSINGS[match[1]]}\n\n"
@@ -217,7 +217,7 @@ def closing_text(prompt: str, tokenizer: ChatTokenizer) -> str:
 
 
 def prepend_marker(on_text: Callable[[str], None] | None, opened: str) -> Callable[[str], None] | None:
-    """A callback that passes the marker that the prompt has opened before the first piece of the answer."""
+    """Return a callback that passes on the marker opened by the prompt before the first piece of the answer."""
     if on_text is None or not opened:
         return on_text
     waiting = [opened]

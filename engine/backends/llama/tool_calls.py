@@ -31,10 +31,10 @@ MISTRAL_LIST = "[TOOL_CALLS]"
 
 @dataclass(slots=True, frozen=True)
 class CallSyntax:
-    """How one call is written: ``marker``, ``opening``, its name, ``between``, its arguments, ``closing``.
+    """Syntax of one call: `marker`, `opening`, its name, `between`, its arguments, `closing`.
 
-    Text may precede a marker. After a call, ``hermes`` allows text or another call, ``mistral`` the next call of a
-    list; in ``llama`` the answer is one call and nothing else.
+    Text may precede a marker. After a call, `hermes` allows text or another call, `mistral` the next call of a list; in
+    `llama` the answer is one call and nothing else.
     """
 
     kind: Literal["hermes", "mistral", "llama"]
@@ -44,7 +44,7 @@ class CallSyntax:
     closing: str
 
     def render(self, call: ToolCall) -> str:
-        """A single call, as an answer contains it."""
+        """Return a single call as an answer contains it."""
         end = "]" if self.kind == "mistral" else ""
         name = json.dumps(call.name, ensure_ascii=False)[1:-1]
         return self.marker + self.opening + name + self.between + arguments_text(call) + self.closing + end
@@ -54,7 +54,7 @@ HERMES = CallSyntax("hermes", HERMES_OPEN, '{"name": "', '", "arguments": ', "}"
 
 
 def arguments_text(call: ToolCall) -> str:
-    """A call's arguments as models write them, with spaces after commas and colons, if they are an object."""
+    """Return a call's arguments as models write them, with spaces after commas and colons if they are an object."""
     try:
         return json.dumps(call.parsed(), ensure_ascii=False)
     except MalformedOutput:
@@ -68,9 +68,9 @@ _CALL_KEYS = {"type", "id", "name", "parameters", "arguments"}
 
 
 def syntax_of_template(before: str, between: str, after: str) -> CallSyntax | None:
-    """The syntax in which a template wrote a call: the text before its name, before its arguments, and after them.
+    """Return the syntax in which a template wrote a call, given the texts around its name and arguments.
 
-    None if it is none of the known ones.
+    None if it is unknown.
     """
     syntax: CallSyntax | None = None
     if HERMES_OPEN in before:
@@ -89,27 +89,28 @@ def syntax_of_template(before: str, between: str, after: str) -> CallSyntax | No
 
 
 class CallReader:
-    """Takes an answer piece by piece and returns its text outside of calls; ``calls`` are those read so far.
+    """Reader that takes an answer piece by piece and returns its text outside of calls; `calls` are those read so far.
 
-    Whitespace around calls is dropped; text on both sides of a call is separated by a line break. What looks like a
-    call but is none, or is incomplete, is text. The result does not depend on how the answer was split into pieces.
+    Whitespace around calls is dropped; text on both sides of a call is separated by a line break. Something that looks
+    like a call but is none, or is incomplete, is text. The result does not depend on how the answer was split into
+    pieces.
     """
 
     def __init__(self, syntax: CallSyntax) -> None:
         self._syntax = syntax
         self._found: list[tuple[str, str, str]] = []
-        self._held = ""  # what may still become a call
-        self._searched = 0  # no closing marker up to here ends the call; then the held text begins with a marker
+        self._held = ""  # text that may still become a call
+        self._searched = 0  # no closing marker up to here ends the call; the held text then begins with a marker
         self._blanks = ""  # whitespace that may precede a call
         self._any_text = self._after_call = False
 
     @property
     def calls(self) -> list[ToolCall]:
-        """The calls so far."""
+        """Calls so far."""
         return number_calls(self._found)
 
     def feed(self, text: str) -> str:
-        """Add a piece. Returns the text that is certain now."""
+        """Add a piece; return the text that is certain now."""
         self._held += text
         match self._syntax.kind:
             case "hermes":
@@ -122,7 +123,7 @@ class CallReader:
         return self._emit(text)
 
     def end(self) -> str:
-        """The answer is complete. Returns the remaining text."""
+        """End the answer; return the remaining text."""
         with suppress(_TruncatedStringError):
             if self._syntax.kind == "mistral" and self._held.startswith(MISTRAL_LIST):
                 if call_list := _read_call_list(self._held[len(MISTRAL_LIST) :]):
@@ -150,7 +151,7 @@ class CallReader:
         return text + self._text_before(HERMES_OPEN)
 
     def _before(self, close: int) -> tuple[int, int, tuple[str, str, str] | None]:
-        """Where the text before a closing marker ends, where the rest after it begins, and the call between them.
+        """Return where the text before a closing marker ends, where the rest begins, and the call between.
 
         A call whose object is cut inside a string may still become a call: the closing marker is then part of that
         string. There is at most one of those, because another opening marker in it is part of the string, and a
@@ -171,7 +172,7 @@ class CallReader:
         return (end, end, None) if pending is None else (pending, pending, None)
 
     def _text_before(self, marker: str) -> str:
-        """The text before a marker, or before the possible beginning of one."""
+        """Return the text before a marker, or before the possible beginning of one."""
         position = self._held.find(marker)
         if position < 0:
             partial = (
@@ -204,11 +205,12 @@ class _TruncatedStringError(Exception):
 
 
 def _read_call(text: str, start: int = 0, *, parameters: bool = False) -> tuple[str, str, str] | None:
-    """Id, name and arguments of a call that is all of a text from ``start`` on; None if it is none.
+    """Return id, name and arguments of a call that is all of a text from `start` on; None if it is no call.
 
-    ``parameters``: without a marker, an object must have arguments and no members that calls do not have.
+    `parameters`: without a marker, an object must have arguments and no members that calls do not have.
 
-    :raises _TruncatedString: it may be the beginning of one.
+    Raises:
+        _TruncatedStringError: The text may be the beginning of a call.
     """
     read = _read_members(text, start)
     if read is None or text[read[1] :].strip():
@@ -217,9 +219,10 @@ def _read_call(text: str, start: int = 0, *, parameters: bool = False) -> tuple[
 
 
 def _read_call_list(text: str) -> list[tuple[str, str, str]] | None:
-    """The calls of a list that is all of a text; None if a member of it is none.
+    """Return the calls of a list that is all of a text; None if a member of it is no call.
 
-    :raises _TruncatedString: the text ends inside one of them.
+    Raises:
+        _TruncatedStringError: The text ends inside a string of a call.
     """
     calls = []
     position = _skip_blanks(text, 0)
@@ -249,9 +252,10 @@ def _call_from_members(members: dict[str, str], *, parameters: bool = False) -> 
 
 
 def _read_members(text: str, start: int) -> tuple[dict[str, str], int] | None:
-    """The members of the JSON object that begins at ``start``, each value as it is written, and where the object ends.
+    """Return the members of the JSON object at `start`, each value as written, and where the object ends.
 
-    :raises _TruncatedString: the text ends inside one of its strings.
+    Raises:
+        _TruncatedStringError: The text ends inside one of its strings.
     """
     position = _skip_blanks(text, start)
     if text[position : position + 1] != "{":
@@ -289,7 +293,7 @@ def _skip_blanks(text: str, position: int) -> int:
 
 
 def call_grammar(tools: Toolbox, syntax: CallSyntax) -> Grammar:
-    """The grammar of an answer that may call any of these functions, in this syntax."""
+    """Return the grammar of an answer that may call any of these functions, in this syntax."""
     functions = []
     budget = PartBudget()
     for name in tools.names:
@@ -313,7 +317,7 @@ def call_grammar(tools: Toolbox, syntax: CallSyntax) -> Grammar:
 
 
 def _object_frames(schema: Mapping[str, Any], root: Mapping[str, Any], depth: int, budget: PartBudget) -> Frames:
-    """An object with the properties that a schema describes; any object where too many of them may be left out."""
+    """Return frames of an object with the schema's properties, or of any object if too many of them are optional."""
     properties = schema.get("properties")
     properties = properties if isinstance(properties, Mapping) else {}
     required = schema.get("required")
@@ -330,7 +334,7 @@ def _object_frames(schema: Mapping[str, Any], root: Mapping[str, Any], depth: in
 
 
 def _value_frames(schema: Any, root: Mapping[str, Any], depth: int, budget: PartBudget) -> Frames:
-    """What a part of a schema allows, as far as that can be enforced."""
+    """Return the frames of a part of the schema, as far as it can be enforced."""
     if not isinstance(schema, Mapping) or depth > MAX_DEPTH:
         return (AnyValue(),)
     kind = schema.get("type")

@@ -1,8 +1,8 @@
-"""Prompts with tools: by the model's own template if it supports tools, else with functions offered as plain text.
+"""Prompts with tools: by the model's own template if it supports tools, else as functions offered in plain text.
 
-A template that supports tools is rendered as its own text with placeholders for everything variable, so that
-only the template can write special tokens. ``ToolSupport`` is what a loaded model needs: prompts, grammars of
-calls, reading answers.
+A template that supports tools is rendered as its own text with placeholders for everything variable, so that only the
+template can write special tokens. `ToolSupport` is what a loaded model needs: prompts, grammars of calls, and reading
+of answers.
 """
 
 from __future__ import annotations
@@ -36,13 +36,13 @@ _OFFER = (
 
 
 def as_plain_messages(messages: Sequence[Message], tools: Toolbox | None) -> list[Message]:
-    """The conversation without tool messages: functions are offered in the system message, calls and results are text.
+    """Replace tool messages: functions are offered in the system message, calls and results become text.
 
     Consecutive results, and a user message right after them, are joined, because many templates require alternating
     roles.
     """
     plain: list[Message] = []
-    results = False  # the last message holds results
+    results = False  # True if the last message holds results
     if tools is not None:
         functions = "\n".join(json.dumps(spec["function"], ensure_ascii=False) for spec in tools.specs)
         offer = _OFFER.format(functions=functions)
@@ -68,8 +68,8 @@ def as_plain_messages(messages: Sequence[Message], tools: Toolbox | None) -> lis
     return plain
 
 
-# All markers have nine characters, because some templates require that of identifiers. The second kind stands in a
-# JSON string, where quotation marks and the like are escaped; those of arguments stand for JSON themselves.
+# All markers have nine characters, because some templates require that of identifiers. The second kind is inside a JSON
+# string, where quotation marks and the like are escaped; markers of arguments stand for JSON themselves.
 _PLACEHOLDER_MARKER = re.compile("\ue000(\\d{7})\ue001|\ue002(\\d{7})\ue003")
 _PLACEHOLDER_IN_JSON = re.compile('("?)\ue000(\\d{7})\ue001("?)')
 _ARGUMENTS, _TEXTS = 5_000_000, 9_000_000
@@ -82,7 +82,7 @@ MessageShapes = tuple[tuple[str, bool, int], ...]
 
 @dataclass(slots=True, frozen=True)
 class Placeholder:
-    """A place for a variable text: of which message and call. ``text``: it is equal in every conversation."""
+    """Position of a variable text, with its message and call. `text`: it is equal in every conversation."""
 
     message: int
     kind: PlaceholderKind = "content"
@@ -93,7 +93,7 @@ class Placeholder:
 
 @dataclass(slots=True, frozen=True)
 class AssistantSpan:
-    """What an assistant's message says, from the beginning of its own text to the end of its turn."""
+    """An assistant message's text, from the beginning of its own text to the end of its turn."""
 
     message: int
     parts: tuple[str | Placeholder, ...]
@@ -109,8 +109,8 @@ class _TemplateRefused(Exception):
 class ToolTemplate:
     """One model's chat template with tools.
 
-    ``native``: there is one, and it writes calls in a known ``syntax``; otherwise that is ``HERMES`` and there are no
-    parts.
+    `native`: the template supports tools and writes calls in a known `syntax`; otherwise the syntax is `HERMES` and
+    there are no parts.
     """
 
     def __init__(self, chat: ChatFormat) -> None:
@@ -125,9 +125,10 @@ class ToolTemplate:
         self.syntax = detected or HERMES
 
     def parts(self, messages: Sequence[Message], tools: Toolbox | None) -> TemplateParts:
-        """The rendered template of a conversation.
+        """Return the rendered template of a conversation.
 
-        :raises Rejected: the template refuses this sequence of messages, or leaves out some of it.
+        Raises:
+            Rejected: The template refuses this sequence of messages, or omits some of it.
         """
         shapes = tuple((message.role, bool(message.content), len(message.calls)) for message in messages)
         key = (tools.digest if tools is not None else b"", shapes)
@@ -145,7 +146,7 @@ class ToolTemplate:
         return known
 
     def has_special_tokens(self, text: str) -> bool:
-        """Whether a text would contain special tokens if the template wrote it."""
+        """Return True if the text would contain special tokens if the template wrote it."""
         return self._chat.tokenizer.has_special(text)
 
     def _rendered(self, shapes: MessageShapes, tools: Toolbox | None) -> tuple[str, dict[int, Placeholder]]:
@@ -201,7 +202,7 @@ class ToolTemplate:
         return text, placeholders
 
     def _parse(self, text: str, placeholders: dict[int, Placeholder], shapes: MessageShapes) -> TemplateParts:
-        """:raises _TemplateRefused: a content or an argument is missing, or not in its place."""
+        """Parse a rendering; raise _TemplateRefused if a content or argument is missing or misplaced."""
         spans: list[tuple[int, int, Placeholder]] = []
         for match in _PLACEHOLDER_MARKER.finditer(text):
             placeholder = placeholders[int(match[1] or match[2])]
@@ -219,7 +220,7 @@ class ToolTemplate:
         expected: list[tuple[int, PlaceholderKind, int]] = []
         for index, (_, worded, calls) in enumerate(shapes):
             content: tuple[int, PlaceholderKind, int] = (index, "content", 0)
-            # Some templates leave out the content beside a call; the call itself must be there.
+            # Some templates omit the content beside a call; the call itself must be there.
             if not calls or (worded and content in present):
                 expected.append(content)
             expected += [(index, "arguments", call) for call in range(calls)]
@@ -263,7 +264,7 @@ class ToolTemplate:
         return [part for part in parts if part]
 
     def _span(self, text: str, own: list[tuple[int, int, Placeholder]]) -> tuple[int, int]:
-        """Where an assistant's own text begins, and where its turn ends."""
+        """Return where an assistant's own text begins, and where its turn ends."""
         content = [(start, end) for start, end, placeholder in own if placeholder.kind == "content"]
         name = next((start for start, _, placeholder in own if placeholder.kind == "name"), None)
         if name is None:
@@ -277,7 +278,7 @@ class ToolTemplate:
         return begin, close
 
     def _detect_syntax(self) -> CallSyntax | None:
-        """The syntax of the template's calls, if it supports tools, calls and results, and the syntax is known."""
+        """Return the syntax of calls if it is known and the template supports tools, calls and results."""
         shapes: MessageShapes = (("user", True, 0), ("assistant", False, 1), ("tool", True, 0))
         try:
             text, placeholders = self._rendered(shapes, _PROBE)
@@ -310,7 +311,7 @@ class ToolTemplate:
 def _to_json_filter(
     value: Any, *, indent: int | None = None, separators: Any = None, sort_keys: bool = False, **_: Any
 ) -> str:
-    """The filter ``tojson`` as chat templates expect it: plain JSON, not jinja2's form that is safe in HTML."""
+    """Return plain JSON, as chat templates expect of the filter `tojson`, not jinja2's HTML-safe form."""
     text = json.dumps(value, ensure_ascii=False, indent=indent, separators=separators, sort_keys=sort_keys)
 
     def marked(match: re.Match[str]) -> str:
@@ -323,7 +324,7 @@ def _to_json_filter(
 
 
 def placeholder_text(placeholder: Placeholder, messages: Sequence[Message]) -> str:
-    """The text of a placeholder in this conversation."""
+    """Return the text of a placeholder in this conversation."""
     text = placeholder.text
     if text is None:
         message = messages[placeholder.message]
@@ -344,7 +345,7 @@ def placeholder_text(placeholder: Placeholder, messages: Sequence[Message]) -> s
 
 
 def _answered_function(message: Message, before: Sequence[Message]) -> str:
-    """The name of the function whose result this is, from the call that it answers."""
+    """Return the name of the function whose result this is, from the call that it answers."""
     calls: list[ToolCall] = [call for earlier in before for call in earlier.calls if call.id == message.call_id]
     return calls[-1].name if calls else ""
 
@@ -358,20 +359,21 @@ class ToolPromptFormat:
 
     @property
     def native(self) -> bool:
-        """Whether the model's own template supports tools."""
+        """True if the model's own template supports tools."""
         return self._template.native
 
     @property
     def syntax(self) -> CallSyntax:
-        """The syntax of calls in the model's answers."""
+        """Syntax of calls in the model's answers."""
         return self._template.syntax
 
     def segments(self, messages: Sequence[Message], tools: Toolbox | None) -> list[Segment]:
-        """The prompt in segments, as in ``ChatFormat.segments``.
+        """Return the prompt in segments, as in `ChatFormat.segments`.
 
         The segment of the system message, or of the text before the first message, holds the tools.
 
-        :raises Rejected: the template refuses this sequence of messages.
+        Raises:
+            Rejected: The template refuses this sequence of messages.
         """
         if not self.native:
             return self._chat.segments(as_plain_messages(messages, tools))
@@ -408,7 +410,7 @@ class ToolPromptFormat:
         return writer.segments()
 
     def opened_marker(self, messages: Sequence[Message], tools: Toolbox | None) -> str:
-        """The thought marker with which the template itself begins the answer; see ``ChatFormat.opened_marker``."""
+        """Return the thought marker that begins the answer; see `ChatFormat.opened_marker`."""
         if not self.native:
             return self._chat.opened_marker(as_plain_messages(messages, tools))
         parts, _ = self._parts(messages, tools)
@@ -416,7 +418,7 @@ class ToolPromptFormat:
         return opened_marker(last) if isinstance(last, str) else ""
 
     def _same_prompt(self, before: TemplateParts, messages: Sequence[Message], tools: Toolbox | None, cut: int) -> bool:
-        """Whether the text before an answer is that to which it was generated, without the first ``cut`` characters."""
+        """Return True if the text before an answer, from `cut` on, is the one it was generated from."""
         if not messages:
             return False
         try:
@@ -427,7 +429,7 @@ class ToolPromptFormat:
         return [first[cut:] if isinstance(first, str) else first, *then[1:]] == list(before)
 
     def _parts(self, messages: Sequence[Message], tools: Toolbox | None) -> tuple[TemplateParts, Sequence[Message]]:
-        """The template's parts and the messages they fit; the system message may be merged into the user's."""
+        """Return the template's parts and the messages they fit; the system message may be merged into the user's."""
         try:
             return self._template.parts(messages, tools), messages
         except Rejected:
@@ -441,9 +443,9 @@ _MAX_GRAMMARS = 32
 
 
 class ToolSupport(ToolPromptFormat):
-    """See the module.
+    """Tool support of a loaded model.
 
-    A call marker that is a control token has no text of its own; in ``token_bytes`` and ``masks`` it has.
+    A call marker that is a control token has no text of its own; in `token_bytes` and `masks` it has.
     """
 
     def __init__(self, model: NativeModel, chat: ChatFormat, masks: TokenMasks) -> None:
@@ -461,7 +463,7 @@ class ToolSupport(ToolPromptFormat):
         return tools.digest in self._grammars
 
     def grammar(self, tools: Toolbox) -> Grammar:
-        """The grammar of answers that may call these functions."""
+        """Return the grammar of answers that may call these functions."""
         grammar = self._grammars.get(tools.digest)
         if grammar is None:
             grammar = self._grammars[tools.digest] = call_grammar(tools, self.syntax)
@@ -470,7 +472,7 @@ class ToolSupport(ToolPromptFormat):
         return grammar
 
     def forced_tokens(self, text: str) -> Tokens:
-        """The tokens of text that a grammar forces: a marker at its beginning is the model's own token, if it has one.
+        """Return the tokens of text that a grammar forces; an initial marker is the model's own token, if it has one.
 
         Only a required call begins with a forced marker; elsewhere the model chooses it.
         """
@@ -482,7 +484,7 @@ class ToolSupport(ToolPromptFormat):
         return np.concatenate(tokens)
 
     def read(self, answer: str) -> tuple[str, list[ToolCall] | None]:
-        """The text of an answer, thoughts included, and its calls. A call inside thoughts is no call."""
+        """Return the text of an answer, including thoughts, and its calls. A call inside thoughts is no call."""
         thoughts, answer_text = split_thoughts(answer)
         if not answer_text:
             return answer, None
@@ -494,7 +496,7 @@ class ToolSupport(ToolPromptFormat):
 
 
 class TextOutsideCalls:
-    """Streams an answer's text without its calls: the same text that ``ToolSupport.read`` returns."""
+    """A stream of an answer's text without its calls: the same text that `ToolSupport.read` returns."""
 
     def __init__(self, on_text: Callable[[str], None], use: ToolSupport) -> None:
         self._on_text = on_text
@@ -504,7 +506,7 @@ class TextOutsideCalls:
         self._forward(self._reader.feed(piece))
 
     def end(self) -> None:
-        """The answer is complete."""
+        """End the answer."""
         self._forward(self._reader.end())
 
     def _forward(self, text: str) -> None:
