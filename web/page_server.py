@@ -27,7 +27,7 @@ _MAX_BYTES = 64_000  # of a form
 
 @dataclass(frozen=True, slots=True)
 class PageServer:
-    """Where pages are served.
+    """Address of a page server.
 
     `names` are further host names; `url` is the public address if it differs from the server's own, as behind a proxy.
     """

@@ -51,7 +51,7 @@ class OperationRequest(Generic[Q, B]):
 
 @dataclass(frozen=True, slots=True)
 class Operation:
-    """One method of one path.
+    """A method of a path.
 
     `answer` is the model of its answer, or of one event if `streams` is set. `refusals` are the status codes it can
     return besides those of every operation; `leads_to` are the operations that take the id in its answer.
@@ -278,7 +278,7 @@ class Api:
         for id_ in ids[: query.limit]:
             try:
                 manifest = self._host.open(id_).manifest
-            except Problem:  # not ours: files of somebody else in a folder of that name
+            except Problem:  # a folder of other files that is named like a run
                 continue
             hosted = self._host.hosted(id_)
             under_way = hosted is not None and hosted.under_way

@@ -308,7 +308,7 @@ _KEPT_ENDED_RUNS = 16  # ended runs whose latest events can still be read
 
 
 class RunHost:
-    """All runs of one folder, and those that this server executes.
+    """Runs of a folder, including those that this server executes.
 
     Args:
         folder: Folder of the runs, created if it does not exist.

@@ -72,13 +72,13 @@ class RunRequest(_Strict):
 
 
 class ResumeRequest(_Strict):
-    """How to resume a run."""
+    """Options for resuming a run."""
 
     retry_failed: bool = Field(default=False, description="Repeat failed conversations.")
 
 
 class StopRequest(_Strict):
-    """How to stop a run. Calls in flight are answered and recorded; the run can be resumed."""
+    """A request to stop a run. Calls in flight are answered and recorded; the run can be resumed."""
 
 
 class RunSummary(BaseModel):
@@ -117,7 +117,7 @@ class RunRecord(RunSummary):
 
 
 class SpeechRecord(BaseModel):
-    """One entry of a transcript."""
+    """An entry of a transcript."""
 
     party: str
     text: str

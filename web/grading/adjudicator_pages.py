@@ -46,7 +46,7 @@ class DisputeList:
 
 @dataclass(slots=True, frozen=True)
 class DisputeView:
-    """One disputed answer: its grades in an uninformative order, its decision, its neighbours."""
+    """A disputed answer: its grades in random order, its decision, its neighbours."""
 
     question: Question
     position: int

@@ -1,4 +1,4 @@
-"""One question as a form: what a grader sees, and the grades and comments that come back.
+"""A question as a form: the page a grader sees, and the grades and comments that come back.
 
 Texts are shown as safe HTML, answers by blind position, labels with their keys. Submissions come from a form or as JSON
 from the page's script; each is recorded once.
@@ -41,7 +41,7 @@ class ShownLabel:
 
 @dataclass(slots=True, frozen=True)
 class ShownTurn:
-    """One turn: its speaker and text."""
+    """A turn: its speaker and text."""
 
     role: str
     text: ModelText

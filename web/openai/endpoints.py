@@ -193,7 +193,7 @@ class OpenAIEndpoints:
 
 
 class _Stream:
-    """One streamed answer. Text that arrives while the client's socket is full is sent together later."""
+    """A streamed answer. Text that arrives while the client's socket is full is sent together later."""
 
     def __init__(self, question: CompletionRequest, writer: AnswerWriter, *, chat: bool) -> None:
         self._question, self._writer, self._chat = question, writer, chat

@@ -58,7 +58,7 @@ class MessageCall(_Form):
 
 
 class ChatMessage(_Form):
-    """One message."""
+    """A message."""
 
     role: Literal["system", "developer", "user", "assistant", "tool"]
     content: str | None = None
@@ -211,7 +211,7 @@ _DEFAULT_TEXT_TOKENS = 16  # OpenAI's default for plain completions
 
 @dataclass(slots=True)
 class Choice:
-    """One requested answer: its index and the engine's request. `view`: its messages, for a chat."""
+    """A requested answer: its index and the engine's request. `view`: its messages, for a chat."""
 
     index: int
     request: Request

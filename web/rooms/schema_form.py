@@ -25,7 +25,7 @@ class InvalidField(Exception):
 
 @dataclass(slots=True, frozen=True)
 class FormField:
-    """One value of the answer.
+    """A single value of the answer.
 
     `path` leads to it (empty if it is the whole answer); `choices` are (value as JSON, displayed text). A blank field
     is left out, or null if that is allowed, unless the value is `required`.
