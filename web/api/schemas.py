@@ -110,7 +110,9 @@ class RunRecord(RunSummary):
     finished: int = Field(description="Conversations that ended without an error.")
     failed: int
     in_flight: int
-    calls: int = Field(description="Model calls that this server has made for the run; `tokens` and `cost` are theirs.")
+    calls: int = Field(
+        description="Model calls that this server has made for the run; `tokens` and `cost` count the same calls."
+    )
     tokens: int
     cost: float
     error: str | None = Field(description="The error that ended a failed run.")

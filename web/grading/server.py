@@ -73,8 +73,8 @@ class LinkPages:
             opened = store.by_token(link)
             if opened is None:
                 raise Refusal(
-                    404, "This link does not work", "It may have been replaced by a newer one, or be incomplete: copy "
-                    "the whole of it, or ask for a new one.",
+                    404, "This link does not work", "It may be incomplete, or replaced by a newer one. Copy "
+                    "the whole link, or ask for a new one.",
                 )  # fmt: skip
             grader, expires = opened
             check_link(store, grader, expires)

@@ -134,7 +134,7 @@ class Filter:
 def _parse_field(name: str, text: str) -> Any:
     if name == "page":
         if not (text.isascii() and text.isdigit() and 0 < int(text) < 10**7):
-            raise ConfigurationError(f"page: expected a number from 1 on, found '{text[:40]}'")
+            raise ConfigurationError(f"page: expected a positive integer, found '{text[:40]}'")
         return int(text)
     if name in ("low", "high"):
         try:

@@ -300,6 +300,6 @@ def serve(root: Path, server: PageServer, *, index: Path | None = None) -> None:
         await serve_until_signal(site, announce)
 
     def announce(address: str) -> None:
-        print(f"viva view: {address}/  (stop with Ctrl-C)", file=sys.stderr, flush=True)
+        print(f"viva view: {address}/  (Ctrl-C to stop)", file=sys.stderr, flush=True)
 
     asyncio.run(main())
