@@ -323,7 +323,7 @@ class AnthropicBackend(EndpointBackend):
         sampling = request.sampling
         if not all(stop.strip() for stop in sampling.stop):
             raise ConfigurationError(
-                f"{self.model}: the Messages API takes no stop string of blanks alone; name another one"
+                f"{self.model}: the Messages API accepts no stop string that consists of blanks; use another one"
             )
         system, messages, signed = self._turns(request)
         body: dict[str, Any] = {"model": self.model, "max_tokens": sampling.max_tokens, "messages": messages}

@@ -71,7 +71,7 @@ class AnswerBody:
                 data = await self._content.readany()
                 if not data:
                     if self._unpack is not None and not self._unpack.eof:
-                        raise Unavailable("the packed answer broke off", model=self._label)
+                        raise Unavailable("the compressed answer was truncated", model=self._label)
                     return b""
             piece = self._unpacked(data) if self._packing else data
             self.bytes += len(piece)
@@ -114,7 +114,7 @@ class AnswerBody:
         try:
             piece: bytes = self._unpack.decompress(data, _STEP)
         except zlib.error as error:
-            raise Unavailable(f"the answer is not packed as {self._packing}: {error}", model=self._label) from None
+            raise Unavailable(f"the answer is not compressed as {self._packing}: {error}", model=self._label) from None
         self._more = len(piece) == _STEP
         self._rest = self._unpack.unconsumed_tail or self._unpack.unused_data
         return piece
@@ -124,8 +124,8 @@ class AnswerBody:
             return zlib.decompressobj(16 + zlib.MAX_WBITS)
         if self._packing == "deflate":  # endpoints disagree on whether it has a zlib header
             return zlib.decompressobj(zlib.MAX_WBITS if data[0] & 0x0F == 8 else -zlib.MAX_WBITS)
-        named = f"'{self._packing}'" if len(self._packing) <= _LONGEST_PACKING else "nobody knows what"
-        raise Unavailable(f"the answer is packed as {named}, which was not asked for", model=self._label)
+        named = f"'{self._packing}'" if len(self._packing) <= _LONGEST_PACKING else "an unknown encoding"
+        raise Unavailable(f"the answer is compressed as {named}, which was not requested", model=self._label)
 
 
 # True if this task's exchange reused an earlier connection.
@@ -352,10 +352,10 @@ def _redirect_target(
     if same and not last and (method == "GET" or response.status in _KEPT_METHOD):
         return str(target)
     target_text = str(target.with_user(None).with_query(None)) if target.host else response.headers["Location"]
-    reason = "in a circle" if same and last else f"to {redact.cut(target_text, 300)}"
+    reason = "in a loop" if same and last else f"to {redact.cut(target_text, 300)}"
     raise Redirected(
         f"HTTP {response.status}: {response.url.with_query(None)} redirects {reason}; nothing was sent there: "
-        "name the right URL in the model's name",
+        "use the right URL in the model's name",
         model=label,
         status=response.status,
     )

@@ -99,8 +99,8 @@ def resolve_endpoint(spec: ModelSpec, service: ProviderApi) -> EndpointAddress:
         raise ConfigurationError(f"model '{spec.text}': no key in the environment variable {variable}; set it")
     if key is not None and not is_usable_key(key):
         raise ConfigurationError(
-            f"the key in the environment variable {variable} is not plain text: a header can hold printable ASCII "
-            "characters, and no backslash; set it anew (typographic quotes, line breaks?)"
+            f"the key in the environment variable {variable} is not plain text: a header takes printable ASCII "
+            "characters without a backslash; set it again (typographic quotes, line breaks?)"
         )
     secrets: list[str] = []
     headers = {name: _check_header(spec, name, value, secrets) for name, value in spec.group("header").items()}
@@ -136,13 +136,13 @@ def _split_name(spec: ModelSpec, service: ProviderApi) -> tuple[str, str, str | 
     kind = service.kind
     if "#" in spec.text.partition("?")[2]:
         raise ConfigurationError(
-            f"model '{spec.text}': a '#' behind the '?'; the model stands before the options: "
+            f"model '{spec.text}': a '#' after the '?'; the model comes before the options: "
             f"{kind}:URL#name?option=value (a '#' in a value is written %23)"
         )
     if spec.where.lower().startswith(("http://", "https://")):
         model = spec.fragment or service.unnamed
         if not model:
-            raise ConfigurationError(f"model '{spec.text}': name the model behind the URL: {kind}:{spec.where}#name")
+            raise ConfigurationError(f"model '{spec.text}': name the model after the URL: {kind}:{spec.where}#name")
         # A key for one endpoint is never sent to another: a URL has only the key that `key_env` names.
         return spec.where, model, None
     if _LOOKS_LIKE_URL.match(spec.where):
@@ -163,8 +163,8 @@ def _check_variable(base_url: str, service: ProviderApi) -> None:
     """Refuse credentials in a URL from an environment variable, as parsing does for URLs in model names."""
     if has_url_credentials(base_url) or "?" in base_url or "#" in base_url:
         raise ConfigurationError(
-            f"{service.url_variable} must not hold a password, nor anything behind '?' or '#': it stands in messages "
-            f"and records; put the key in {service.key_variable}"
+            f"{service.url_variable} must not contain a password, or anything after '?' or '#', because it "
+            f"appears in messages and records; put the key into {service.key_variable}"
         )
     if not base_url.lower().startswith(("http://", "https://")):
         raise ConfigurationError(f"{service.url_variable}={base_url}: a URL begins with http:// or https://")

@@ -32,7 +32,7 @@ _LONGEST_WHOLE = 19  # digits of numbers kept as int; orjson turns longer ones i
 def require_text(value: Any) -> str:
     """Return the value if it is a string, else raise TypeError."""
     if not isinstance(value, str):
-        raise TypeError(f"found {type(value).__name__} in the place of a text")
+        raise TypeError(f"found {type(value).__name__} instead of a text")
     return value
 
 
@@ -93,7 +93,7 @@ def parse_json(data: bytes, label: str, halves: SurrogateJoiner | None = None) -
             inside strings count, too, because only counting is cheap.
     """
     if len(data) > MOST_VALUES and sum(map(data.count, (b",", b"[", b"{"))) > MOST_VALUES:
-        raise AnswerTooLarge(f"the answer holds more than {MOST_VALUES:,} values", model=label)
+        raise AnswerTooLarge(f"the answer contains more than {MOST_VALUES:,} values", model=label)
     try:
         value = orjson.loads(data)
         return halves.joined(value) if halves is not None and halves.held else value
@@ -353,7 +353,7 @@ def part_text(part: Any) -> str:
         if isinstance(text, str):
             return text
         if text is not None:
-            raise TypeError(f"found {type(text).__name__} in the place of a part's text")
+            raise TypeError(f"found {type(text).__name__} instead of a part's text")
     if kind not in _KNOWN_PART_TYPES:
         raise PartWithoutText(kind)
     return ""

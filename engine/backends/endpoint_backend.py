@@ -99,7 +99,7 @@ class _CallOutcome:
         if isinstance(error, Unauthorized) and trust.proven:
             message = str(error).removeprefix(f"{error.model}: ")
             raise Forbidden(
-                f"{message}; other requests with this key are answered", model=error.model, status=error.status
+                f"{message}; other requests with this key succeed", model=error.model, status=error.status
             ) from None
 
 
@@ -211,7 +211,7 @@ class FormFallback:
             if self.takes_system:
                 self.takes_system = False
                 logging.getLogger("viva").warning(
-                    "%s: takes no system messages; what they say stands before the user's next message", label
+                    "%s: accepts no system messages; their text is put before the user's next message", label
                 )
         return completion
 
@@ -236,7 +236,8 @@ def _add_tools_hint(error: Rejected, tools: Toolbox) -> Rejected:
     message = str(error).removeprefix(f"{error.model}: ")
     names = ", ".join(tools.names[:3]) + (", …" if len(tools.names) > 3 else "")
     return Rejected(
-        f"{message} (the request offered tools: {names}; an endpoint or a model that takes none cannot be asked this)",
+        f"{message} (the request offered tools: {names}; "
+        "an endpoint or model without tool support cannot be used here)",
         model=error.model,
         status=error.status,
     )
@@ -273,7 +274,7 @@ T = TypeVar("T")
 _LONGEST_LIST = 8 << 20  # bytes read of an endpoint's model list
 SAMPLING_ADVICE = (
     "add sampling=off to the model's name, which leaves temperature, top_p and the like out, or temperature=NUMBER, "
-    "which sends that in place of the run's"
+    "which sends that instead of the run's"
 )
 _OWN_FIELDS = ("messages", "contents", "model", "stream", "n")  # the engine relies on them to parse answers
 _PYTHONS = {"True": "true", "False": "false", "None": "null"}
@@ -414,8 +415,8 @@ class EndpointBackend(Backend):
         names = [name for name, off in self.unsupported.items() if getattr(request.sampling, name) != off]
         if names:
             raise ConfigurationError(
-                f"{self.model}: the {self.api_name} API has no {', '.join(names)}; leave it off, or ask a model that "
-                "has it"
+                f"{self.model}: the {self.api_name} API has no {', '.join(names)}; remove it, or use a model that "
+                "supports it"
             )
 
     async def _receive(self, answer: AnswerBody, on_text: Callable[[str], None] | None, *, tools: bool) -> ReadAnswer:
@@ -455,7 +456,9 @@ class EndpointBackend(Backend):
             message = f"{str(error).removeprefix(f'{error.model}: ').rstrip('.')}; {advice}"
             if self._trust.proven:  # other requests succeed with the same settings
                 raise Rejected(message, model=error.model, status=error.status) from None
-            raise SettingRefused(f"{self.label}: {message}; a resumed run keeps its names, so start anew") from None
+            raise SettingRefused(
+                f"{self.label}: {message}; a resumed run keeps its model names, so start anew"
+            ) from None
         if completion.first_token is not None:
             completion.first_token -= began
         completion.latency = self._clock.now() - began
@@ -594,7 +597,7 @@ def _parse_body_value(spec: ModelSpec, name: str, text: str) -> Any:
         if text in _PYTHONS:
             raise ConfigurationError(f"{option}={text}: JSON writes {_PYTHONS[text]}") from None
         if text[:1] in ("{", "[", '"'):
-            raise ConfigurationError(f"{option}={text}: is no JSON: {error}") from None
+            raise ConfigurationError(f"{option}={text}: not JSON: {error}") from None
         return text
 
 

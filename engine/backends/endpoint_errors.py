@@ -99,8 +99,8 @@ _BLOCKED = re.compile(
 _BLOCKED_ELSEWHERE = re.compile(r"exceeded your current quota|plan and billing details", re.IGNORECASE)
 _BY_MINUTE = re.compile(r"per (second|minute|hour)\b|\b[RT]PM\b", re.IGNORECASE)
 _LONGEST_NOTICE = 400  # characters: longer messages quote the request, whose words are not the endpoint's
-_PAY = "; that does not pass soon: add credit, raise the limit or take another key, then resume the run (viva resume)"
-_LOGIN = "; a proxy wants another login: check user and password in http_proxy and https_proxy"
+_PAY = "; waiting does not help: add credit, raise the limit or use another key, then resume the run (viva resume)"
+_LOGIN = "; the proxy refused the login: check user and password in http_proxy and https_proxy"
 # "Please try again in 7m12s", "retry after 56 seconds", "Quota will be replenished in 12:21:10"
 _AFTER = re.compile(
     r"(?:try again|retry|wait|resets?|available again|replenished)(?: your request)?(?: in| after| for)?(?: about)? "
@@ -220,7 +220,7 @@ def transport_error(
     if isinstance(error, aiohttp.InvalidURL):
         return Rejected(f"{url}: not a URL", model=label)
     if isinstance(error, UnicodeError):
-        return Rejected(f"{url}: no host can have this name; mend it in the URL", model=label)
+        return Rejected(f"{url}: not a valid host name; fix it in the URL", model=label)
     cause = error.__cause__ if isinstance(error.__cause__, ssl.SSLError) else error
     text = redact(f"{url}: {type(cause).__name__}: {cause}")[:500]
     if isinstance(error, OSError) and error.errno in (errno.EMFILE, errno.ENFILE):
@@ -260,11 +260,11 @@ def _name_advice(error: BaseException, cause: BaseException) -> str:
     if isinstance(cause, ssl.SSLError):
         return "; if the endpoint does not speak TLS, write http:// instead of https://"
     if isinstance(error, aiohttp.ClientConnectorDNSError):
-        return "; no such host: mend the name in the URL"
+        return "; no such host: fix the name in the URL"
     if isinstance(error, OSError) and error.errno == errno.ECONNREFUSED:
-        return "; nothing listens there: start the server, or mend host and port in the model's name"
+        return "; nothing listens there: start the server, or fix the host and port in the model's name"
     if isinstance(error, aiohttp.ClientResponseError) and "Expected HTTP/" in error.message:
-        return "; that is no HTTP: if the endpoint speaks TLS, write https:// instead of http://"
+        return "; this is not HTTP: if the endpoint speaks TLS, write https:// instead of http://"
     return ""
 
 

@@ -201,7 +201,9 @@ def render_chat(model: LoadedModel, messages: Sequence[Message], template: str |
         Rejected: The template refuses this sequence of roles.
     """
     if any(message.calls or message.role == "tool" for message in messages):
-        raise ConfigurationError(f"{label}: models of kind hf take no tools; use a GGUF file (llama:) or an endpoint")
+        raise ConfigurationError(
+            f"{label}: models of kind hf support no tools; use a GGUF file (llama:) or an endpoint"
+        )
     for variant in (messages, fold_system_messages(messages)):
         turns = [{"role": message.role, "content": _escape_special(model, message.content)} for message in variant]
         try:
@@ -308,7 +310,7 @@ class HfBackend(Backend):
         """
         model, loop = self._loaded
         if request.tools is not None:
-            raise ConfigurationError(f"{self.label}: models of kind hf take no tools; use llama: or an endpoint")
+            raise ConfigurationError(f"{self.label}: models of kind hf support no tools; use llama: or an endpoint")
         if request.prompt is None:
             text = render_chat(model, request.messages, self._template, self.label)
             prompt, opened = tokenise(model, text, opened=False), opened_marker(text)

@@ -82,7 +82,7 @@ class AnswerPath:
                     raise KeyError(step)
             except (KeyError, IndexError, ValueError):
                 where_text = f"'{'.'.join(passed)}'" if passed else "the answer"
-                raise MissingInAnswer(f"nothing stands at '{self.text}': {where_text} {describe_json(value)}") from None
+                raise MissingInAnswer(f"no value at '{self.text}': {where_text} {describe_json(value)}") from None
             passed.append(step)
         return value
 
@@ -137,7 +137,7 @@ class AnswerReader:
         except MissingInAnswer as missing:
             raise self._rejected(str(missing)) from None
         if isinstance(value, bool) or not isinstance(value, str | int) or value == "":
-            raise self._rejected(f"no identifier stands at '{path}': it {describe_json(value)}")
+            raise self._rejected(f"no identifier at '{path}': it {describe_json(value)}")
         text = str(value)
         if not text.isascii() or not text.isprintable():
             raise self._rejected(f"the identifier at '{path}' is not printable ASCII: {text!r}")
@@ -154,7 +154,7 @@ class AnswerReader:
             text = self.text(self.answer.find(value))
         except MissingInAnswer as missing:
             if not calls:
-                raise self._rejected(f"{missing}; mend answer in the mapping") from None
+                raise self._rejected(f"{missing}; fix answer in the mapping") from None
             text = ""
         usage = parse_usage(self.optional(self.tokens, value), self._redact)
         try:
@@ -180,9 +180,7 @@ class AnswerReader:
             return read_text(value)
         except TypeError:
             assert self.answer is not None
-            problem = (
-                f"what stands at '{self.answer.text}' {describe_json(value)}, not text; mend answer in the mapping"
-            )
+            problem = f"the value at '{self.answer.text}' {describe_json(value)}, not text; fix answer in the mapping"
             raise self._rejected(problem) from None
 
     def json(self, data: bytes, subject: str = "the answer", halves: SurrogateJoiner | None = None) -> Any:
@@ -203,10 +201,10 @@ class AnswerReader:
 
     def _nothing_said(self, events: SseStream, missing: MissingInAnswer | None) -> BackendError:
         if missing is not None:
-            return self._rejected(f"no event of the stream holds the answer: {missing}; mend answer in the mapping")
+            return self._rejected(f"no event of the stream contains the answer: {missing}; fix answer in the mapping")
         self._refuse_html(events.non_event, "a stream")
         quoted = self._redact.quote(events.non_event, _LONGEST_QUOTE)
-        return Unavailable(f"the stream holds no event{f': {quoted}' if quoted else ''}", model=self._label)
+        return Unavailable(f"the stream contains no event{f': {quoted}' if quoted else ''}", model=self._label)
 
     def reported(self, data: bytes) -> BackendError:
         quoted = self._redact.quote(data, _LONGEST_QUOTE)
@@ -217,7 +215,7 @@ class AnswerReader:
 
     def no_calls(self, error: Exception) -> Rejected:
         assert self.calls is not None
-        return self._rejected(f"what stands at '{self.calls.text}' is no list of calls in OpenAI's form: {error}")
+        return self._rejected(f"the value at '{self.calls.text}' is no list of calls in OpenAI's form: {error}")
 
     @staticmethod
     def optional(path: AnswerPath | None, value: Any) -> Any:
@@ -369,7 +367,7 @@ class _ResolvedMapping:
         if has_url_credentials(url) or not known:
             raise ConfigurationError(
                 f"{self._shown}: {field}: with its environment variables it is no URL that begins with http:// or "
-                "https:// and holds no password; mend it"
+                "https:// and contains no password; fix it"
             )
         return url
 
@@ -385,7 +383,7 @@ class _ResolvedMapping:
             if not is_usable_key(value):
                 raise ConfigurationError(
                     f"{self._shown}: {field}: the value is not plain text: printable ASCII characters without a "
-                    "backslash; set its environment variable anew"
+                    "backslash; set its environment variable again"
                 )
             self.secrets.append(value)
 
@@ -550,7 +548,7 @@ class ApplicationBackend(Backend):
             raise Rejected(
                 f"the session of this conversation was opened by a process that has ended, and the body does not "
                 f"send the history: the application cannot know the {replies} earlier turns. Send {{messages}}, use "
-                "sessions without open.id, or run the conversation anew",
+                "sessions without open.id, or rerun the conversation",
                 model=self.label,
             )
         if not request.ordinal:

@@ -182,7 +182,9 @@ class Application(RequestTemplate):
     @model_validator(mode="after")
     def _consistent(self) -> Application:
         if not (has_placeholder([self.url, self.body], "message") or self.sends_history):
-            raise ValueError("neither url nor body holds {message} or {messages}: nothing would be asked")
+            raise ValueError(
+                "neither url nor body contains {message} or {messages}: the application would get no question"
+            )
         if self.method == "GET" and self.body is not None:
             raise ValueError("method GET sends no body; put {message} into the url")
         if self.answer is None and (self.tool_calls or self.tokens or self.stream == "lines"):

@@ -74,7 +74,7 @@ class HumanBackend(Backend):
     async def generate(self, request: Request) -> Completion:
         """Ask a person; the text arrives in one piece. Raise `Unanswered` after the timeout."""
         if request.sampling.logprobs is not None:
-            raise ConfigurationError(f"{self.label}: a person gives no log-probabilities; name a model of another kind")
+            raise ConfigurationError(f"{self.label}: a person gives no log-probabilities; use a model of another kind")
         question = PendingQuestion.from_request(request)
         wait = self._waits.setdefault(question.name, _WaitingRequest(question))
         future: asyncio.Future[HumanAnswer] = asyncio.get_running_loop().create_future()
@@ -100,7 +100,7 @@ class HumanBackend(Backend):
     async def read(self, reading: Reading) -> Completion:
         """Raise ConfigurationError: a person cannot report likelihoods."""
         raise ConfigurationError(
-            f"{self.label}: a person gives no log-probabilities of a text; name a model of another kind"
+            f"{self.label}: a person gives no log-probabilities of a text; use a model of another kind"
         )
 
     def ended(self, affinity: str) -> None:

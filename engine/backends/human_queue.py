@@ -146,7 +146,7 @@ def open_queue_file(folder: Path) -> sqlite3.Connection:
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise ConfigurationError(f"{folder}: cannot be made a room: {error.strerror}") from None
+        raise ConfigurationError(f"{folder}: cannot create the room: {error.strerror}") from None
     try:
         connection = sqlite3.connect(file, timeout=_WAIT_SECONDS, isolation_level=None, check_same_thread=False)
         try:

@@ -42,7 +42,7 @@ def find_inline_mapping(name: str) -> InlineMapping | None:
     behind = rest[end:]
     if behind and behind[0] not in "#?":
         raise ConfigurationError(
-            f"a model of kind '{kind}': behind its mapping in braces stands '{behind[:20]}'; expected nothing, #name "
+            f"a model of kind '{kind}': after its mapping in braces comes '{behind[:20]}'; expected nothing, #name "
             "or ?option=value"
         )
     return InlineMapping(kind, rest[:end], value, behind)
@@ -53,7 +53,7 @@ def _reject_duplicate_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     if len(mapping) < len(pairs):
         names = [name for name, _ in pairs]
         twice = next(name for name in names if names.count(name) > 1)
-        raise ValueError(f"the key '{twice}' is given twice; leave one of the two out")
+        raise ValueError(f"the key '{twice}' is given twice; remove one of them")
     return mapping
 
 
@@ -112,19 +112,19 @@ def refuse_credentials(text: str) -> None:
     kind = kind.partition("?")[0]
     if _has_login_in_address(kind, rest):
         raise ConfigurationError(
-            f"a model of kind '{kind}': its URL holds a user name or a password before '@'; names of models are "
-            "written to files and messages: take it out, put the key into an environment variable and name that "
+            f"a model of kind '{kind}': its URL holds a user name or a password before '@'; model names are "
+            "written to files and messages: remove it, put the key into an environment variable and name that "
             "with ?key_env=NAME"
         )
     for name, value in parse_qsl(text.partition("?")[2], keep_blank_values=True):
         if _looks_like_key(name):
             raise ConfigurationError(
-                f"a model of kind '{kind}': its option {name} would put a key into files and messages: take it out, "
+                f"a model of kind '{kind}': its option {name} would put a key into files and messages: remove it, "
                 "put the key into an environment variable and name that with ?key_env=NAME"
             )
         if _is_secret_in(name, value):
             raise ConfigurationError(
-                f"a model of kind '{kind}': its option {name} would put a key into files and messages: take it out, "
+                f"a model of kind '{kind}': its option {name} would put a key into files and messages: remove it, "
                 f"put the key into an environment variable and name that, as in {name}=$NAME"
                 if not name.startswith("body.")
                 else f"a model of kind '{kind}': its option {name} would put a key into files and messages: take it "

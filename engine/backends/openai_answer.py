@@ -118,7 +118,7 @@ class CompletionAssembly(RecordAssembly):
         if self._complete_record is not None:
             return self._complete_record
         if not self._ours.has_come or (self._ours.finish is None and not self._ours.has_said):
-            raise ValueError("it holds no answer")
+            raise ValueError("it contains no answer")
         return {"choices": [self._ours.choice()], "usage": self._counts}
 
 
@@ -179,7 +179,7 @@ class _ChoiceStream:
         """Return the choice in the form of a whole answer."""
         calls = self.calls.whole()
         if not all(call.name for call in calls or ()):
-            raise ValueError("it holds a call without a name")
+            raise ValueError("it contains a call without a name")
         message = {
             "content": "".join(self.pieces),
             "reasoning_content": "".join(self.thoughts),

@@ -81,7 +81,7 @@ def build(spec: ModelSpec, clock: Clock) -> Backend:
             member = ModelSpec.parse(name)
             foreign = sorted(set(_POOL_OPTIONS) & member.options.keys())
             if foreign or member.kind == spec.kind:
-                problem = f"{', '.join(foreign)} belongs into the pool's own name" if foreign else "a pool has no pools"
+                problem = f"{', '.join(foreign)} belongs in the pool's own name" if foreign else "a pool has no pools"
                 raise ConfigurationError(problem)
             built = build_member(name, clock)
         except ConfigurationError as error:
@@ -141,7 +141,7 @@ class PoolBackend(Backend):
         if len(failures) == len(self.members):
             raise next(iter(failures.values()))
         for name, error in failures.items():
-            _log.warning("%s: %s cannot be reached and is left out until it can: %s", self.label, name, error)
+            _log.warning("%s: %s is unreachable and is skipped until it answers: %s", self.label, name, error)
 
     def ended(self, affinity: str) -> None:
         for member in self.members:
@@ -219,7 +219,7 @@ class PoolBackend(Backend):
         """Exclude a member for the rest of the run."""
         if member.blocked is None:
             member.blocked = error
-            _log.warning("%s: %s is left out: %s", self.label, member.name, str(error).removeprefix(f"{error.model}: "))
+            _log.warning("%s: %s is excluded: %s", self.label, member.name, str(error).removeprefix(f"{error.model}: "))
 
     @staticmethod
     def _next(left: list[PoolMember]) -> PoolMember:

@@ -108,7 +108,7 @@ def _parse_proxy(value: str, variable: str, default_host: str) -> Proxy:
     if parts.scheme not in _PORTS or not host:
         problem = f"names a {parts.scheme} proxy" if host else "is no URL of a proxy"
         raise ConfigurationError(
-            f"the environment variable {variable} {problem}, and {default_host} would be asked through it; name a "
+            f"the environment variable {variable} {problem}, and {default_host} would be called through it; name a "
             "proxy that begins with http:// or https://, unset the variable, or add the host to no_proxy"
         )
     host_text = f"[{host}]" if ":" in host else host
@@ -163,5 +163,5 @@ def proxy_failure(error: BaseException, proxy: Proxy) -> str:
     if isinstance(error, aiohttp.ClientProxyConnectionError):
         return f"; that is the proxy of {proxy.variable}: start it, fix the variable, or add the host to no_proxy"
     if isinstance(error, aiohttp.ClientHttpProxyError):
-        return f"; so says the proxy {proxy.url} of {proxy.variable}: ask whoever runs it, or add the host to no_proxy"
+        return f"; reported by the proxy {proxy.url} of {proxy.variable}: ask its operator, or add the host to no_proxy"
     return ""

@@ -90,7 +90,7 @@ def build(spec: ModelSpec, clock: Clock) -> Backend:
         raise
     except Exception as error:
         message = f"{type(error).__name__}: {error} (at {user_frame(error)})"
-        raise ConfigurationError(f"model '{spec.text}': making {kind.__name__} raised {message}") from error
+        raise ConfigurationError(f"model '{spec.text}': creating {kind.__name__} raised {message}") from error
 
 
 def _function_backend(function: Callable[..., Any], spec: ModelSpec, clock: Clock) -> Backend:

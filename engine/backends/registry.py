@@ -172,7 +172,7 @@ def _factory(spec: ModelSpec) -> Factory:
     points = load_entry_points(ENTRY_POINT_GROUP)
     if spec.kind == OBJECT_KIND:
         raise ConfigurationError(
-            f"model '{spec.text}': was an object of a Python program; go on from Python, with models={{…}} once more"
+            f"model '{spec.text}': was a Python object; resume from Python and pass models={{…}} again"
         )
     if spec.kind not in points:
         known = ", ".join(sorted({*KINDS, *points}))

@@ -168,7 +168,7 @@ class SseStream:
 
     def malformed(self, problem: str) -> Unavailable:
         """Return the error for an unexpected event."""
-        return Unavailable(f"the stream holds {problem}", model=self.label)
+        return Unavailable(f"the stream contains {problem}", model=self.label)
 
     def _parse(self, piece: bytes) -> None:
         self._at_end = not piece
@@ -229,7 +229,7 @@ class JsonRecordStream(SseStream):
     def malformed(self, problem: str) -> Unavailable:
         """Return the error for an unexpected record, and quote it."""
         quoted = f": {self._endpoint.redact.quote(self.data, 200)}" if self.data else ""
-        return Unavailable(f"the stream holds {problem}{quoted}", model=self.label)
+        return Unavailable(f"the stream contains {problem}{quoted}", model=self.label)
 
     def broken_off(self) -> Unavailable:
         """Return the error for a stream that ended before the answer did."""
@@ -253,11 +253,11 @@ class JsonRecordStream(SseStream):
         try:
             record = parse_json(data, self.label, self._halves)
         except (orjson.JSONDecodeError, ValueError):
-            raise self.malformed("what is no JSON") from None
+            raise self.malformed("data that is not JSON") from None
         if isinstance(record, list) and len(record) == 1:
             [record] = record
         if not isinstance(record, dict):
-            raise self.malformed("what is no JSON object")
+            raise self.malformed("data that is not a JSON object")
         failed = _error_in(record)
         if failed is not None:
             raise self._reported(failed, data if failed is record else orjson.dumps(failed))
@@ -334,7 +334,7 @@ async def read_stream(
         except PartWithoutText as part:
             raise answer_error("", records.label, redact, b"", part) from None
         except FORMAT_ERRORS:
-            raise records.malformed(f"what is no part of {form}") from None
+            raise records.malformed(f"data that is not part of {form}") from None
         if first is None and (piece or assembly.has_call):
             first = clock.now()
         if piece:

@@ -163,8 +163,8 @@ def test_no_header_and_no_parameter_is_shown(place: str, monkeypatch: pytest.Mon
         ("403", Forbidden, "the mapping sends no key"),
         ("empty", Unavailable, "the answer is empty; expected JSON"),
         ("cut", Unavailable, "the answer is not JSON"),
-        ("otherwise", Rejected, "nothing stands at 'reply.text': 'reply' has the keys txt, lang"),
-        ("number", Rejected, "what stands at 'reply.text' is a number, not text"),
+        ("otherwise", Rejected, "no value at 'reply.text': 'reply' has the keys txt, lang"),
+        ("number", Rejected, "the value at 'reply.text' is a number, not text"),
         ("away", Redirected, "redirects to http://elsewhere.example/chat; nothing was sent there"),
         ("large", AnswerTooLarge, "longer than 2 MB"),
         ("nothing", TimedOut, "/chat: no answer in time"),
@@ -235,7 +235,7 @@ def test_a_stream_is_joined_and_handed_on(place: str, path: str, marked: bool) -
         ("/sse", "html", "the answer is a page of HTML, not a stream"),
         ("/lines", "html", "the answer is a page of HTML, not JSON"),
         ("/sse", "failing", 'the stream reported an error: {"error": "the model is gone"}'),
-        ("/sse", "wordless", "no event of the stream holds the answer: nothing stands at 'delta.text': 'delta' has"),
+        ("/sse", "wordless", "no event of the stream contains the answer: no value at 'delta.text': 'delta' has"),
     ],
 )
 def test_a_stream_that_fails_is_an_error_whole(place: str, path: str, word: str, said: str) -> None:
@@ -292,7 +292,7 @@ def test_the_application_opens_its_own_sessions(place: str, caplog: pytest.LogCa
     with pytest.raises(Rejected, match="opening the session: HTTP 409: no more sessions"):
         answers(inline_name(mapping), request("one"))
     mapping["open"] = opens | {"id": "data.key"}
-    with pytest.raises(Rejected, match=r"opening the session: nothing stands at 'data\.key': 'data' has the keys id"):
+    with pytest.raises(Rejected, match=r"opening the session: no value at 'data\.key': 'data' has the keys id"):
         answers(inline_name(mapping), request("one"))
     mapping["open"] = opens
     with pytest.raises(Rejected, match=r"opened by a process that has ended.* the 1 earlier turns"):
@@ -323,7 +323,7 @@ def test_cookies_are_kept_on_request_for_each_conversation(place: str, cookies: 
         ("url: http://h/c\nbody: '{message}'\nanwser: x\n", "app.yaml:3: field 'anwser': unknown; known are url"),
         ("body: '{message}'\n", "app.yaml:1: field 'url': is missing"),
         ("url: h/c\nbody: '{message}'\n", "app.yaml:1: field 'url': found 'h/c'; a URL begins with http://"),
-        ("url: http://h/c\nbody: hello\n", "app.yaml:1: neither url nor body holds {message} or {messages}"),
+        ("url: http://h/c\nbody: hello\n", "app.yaml:1: neither url nor body contains {message} or {messages}"),
         ("url: http://h/c\nbody:\n  a: 'x {messages}'\n", "app.yaml:2: field 'body': found 'x {messages}'"),
         ("url: http://h/c\nbody: '{message} {session}'\n", "{session} stands in it, but there are no sessions"),
         ("url: http://h/c\nbody: '{message}'\ntimeout: soon\n", "app.yaml:3: field 'timeout': "),

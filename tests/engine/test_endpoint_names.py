@@ -42,7 +42,7 @@ def checked(name: str) -> None:
 def test_line_14_a_closed_port_says_what_to_do() -> None:
     with socket.socket() as taken:  # bound but not listening
         taken.bind(("127.0.0.1", 0))
-        with pytest.raises(BackendError, match="nothing listens there: start the server, or mend host and port"):
+        with pytest.raises(BackendError, match="nothing listens there: start the server, or fix the host and port"):
             checked(f"openai:http://127.0.0.1:{taken.getsockname()[1]}/v1#m")
 
 
@@ -185,7 +185,7 @@ def test_line_22_an_endpoint_without_a_system_role_is_asked_without_it(
     assert texts[0] == [("system", "Be brief."), ("user", "Why?")]
     assert texts[1:] == [[("user", "Be brief.\n\nWhy?")], [("user", "Be brief.\n\nAnd wood?")]]
     assert [record.getMessage() for record in caplog.records if "no system messages" in record.getMessage()] == [
-        "candidate: takes no system messages; what they say stands before the user's next message"
+        "candidate: accepts no system messages; their text is put before the user's next message"
     ]
 
 

@@ -218,10 +218,10 @@ def test_what_does_not_fit_is_told(folder: Path) -> None:
 def test_tools_are_refused_by_name(folder: Path) -> None:
     request = _request("Which time?")
     request.tools = Toolbox([{"name": "time"}])
-    with pytest.raises(ConfigurationError, match="take no tools"):
+    with pytest.raises(ConfigurationError, match="support no tools"):
         _answers(f"hf:{folder}", request)
     told = Message("tool", "noon", call_id="1")
-    with pytest.raises(ConfigurationError, match="take no tools"):
+    with pytest.raises(ConfigurationError, match="support no tools"):
         _answers(f"hf:{folder}", Request((told,), Sampling(), 7, b""))
 
 

@@ -306,7 +306,7 @@ def test_a_room_means_the_same_from_any_folder(tmp_path: Path) -> None:
 def test_a_folder_that_cannot_be_a_room_is_named(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("no folder")
     for place, problem in (
-        (tmp_path / "file", "cannot be made a room"),
+        (tmp_path / "file", "cannot create the room"),
         (tmp_path / "other", "cannot be used as a room"),
     ):
         if place.name == "other":

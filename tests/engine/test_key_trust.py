@@ -84,7 +84,7 @@ def test_line_22_one_forbidden_item_fails_alone_and_the_run_is_done(chaos: Start
     [(kind, message)] = failures(tmp_path / "run")
     assert kind == "Forbidden"
     assert "HTTP 403" in message
-    assert "other requests with this key are answered" in message
+    assert "other requests with this key succeed" in message
 
 
 @pytest.mark.parametrize(("status", "kind", "code"), [("403", "Forbidden", 3), ("401", None, 2)])

@@ -80,7 +80,7 @@ def test_where_one_refuses_or_is_gone_the_others_answer(
     assert asked["good"] == 80
     assert asked["full"] <= 40  # Retry-After is heard
     assert set(counters["members"]) == {server.model("full"), f"openai:{_NOBODY}#gone", server.model("good")}
-    assert "team: openai:http://127.0.0.1:9/v1#gone cannot be reached and is left out" in caplog.text
+    assert "team: openai:http://127.0.0.1:9/v1#gone is unreachable and is skipped" in caplog.text
 
 
 def test_only_where_all_fail_the_pool_does(tmp_path: Path, replanned: Replanned) -> None:
@@ -110,7 +110,7 @@ def test_only_where_all_fail_the_pool_does(tmp_path: Path, replanned: Replanned)
         ("members: openai:gpt", "members: Input should be a valid list"),
         ("members: [{model: openai:gpt, wieght: 2}]", "members.0.wieght: Extra inputs are not permitted"),
         ("members: [{model: openai:gpt, weight: 0}]", "members.0.weight: Input should be greater than 0"),
-        ("members: ['openai:gpt?retries=2']", "members.0: retries belongs into the pool's own name"),
+        ("members: ['openai:gpt?retries=2']", "members.0: retries belongs in the pool's own name"),
         ("members: [pool:other.yaml]", "members.0: a pool has no pools"),
         ("members: ['openai:gpt?key_env=ABSENT_KEY']", "ABSENT_KEY"),
         ("members: ['simulated:a', 'simulated:a']", "a member is named twice"),

@@ -168,7 +168,7 @@ _ANTHROPIC = Provider(
         *(({name: 0.5}, f"the Messages API has no {name}") for name in ("min_p", "frequency_penalty")),
         ({"logprobs": 3}, "the Messages API has no logprobs"),
         ({"repeat_penalty": 1.1}, "the Messages API has no repeat_penalty"),
-        ({"stop": ("Q:", "\n")}, "no stop string of blanks alone"),
+        ({"stop": ("Q:", "\n")}, "no stop string that consists of blanks"),
     ),
     names=(
         ("anthropic:", "name a model (anthropic:claude-sonnet-4-5) or a URL"),

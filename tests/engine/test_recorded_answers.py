@@ -88,7 +88,7 @@ _ANSWERS: dict[str, tuple[str, str, int, int, str]] = {
 }
 # What is raised: type, some of its words, and after how many seconds to ask again.
 _ERRORS: dict[str, tuple[type[BackendError], str, float | None]] = {
-    "anthropic/cut_stream": (Unavailable, "the stream holds what is no", None),
+    "anthropic/cut_stream": (Unavailable, "the stream contains data that is not", None),
     "anthropic/cut_call_stream": (Unavailable, "the stream broke off before its end", None),
     "anthropic/overloaded_stream": (Unavailable, "HTTP 529: Overloaded", None),
     "anthropic/overloaded": (Unavailable, "HTTP 529: Overloaded", None),
@@ -101,7 +101,7 @@ _ERRORS: dict[str, tuple[type[BackendError], str, float | None]] = {
     "anthropic/gateway_page": (Unavailable, "HTTP 502: <html>", None),
     "anthropic/unknown_block": (Rejected, "a part of type 'hologram', which has no text", None),
     "anthropic/unknown_block_stream": (Rejected, "a part of type 'hologram', which has no text", None),
-    "openai/cut_stream": (Unavailable, "the stream holds what is no", None),
+    "openai/cut_stream": (Unavailable, "the stream contains data that is not", None),
     "openai/error_event_stream": (Throttled, "HTTP 429: Rate limit reached for m", None),
     "openai/error_stream": (Unavailable, "HTTP 502: Provider disconnected", None),
     "openai/error_words_stream": (Unavailable, "upstream timed out", None),
@@ -111,7 +111,7 @@ _ERRORS: dict[str, tuple[type[BackendError], str, float | None]] = {
     "openai/page_stream": (Unavailable, "the stream broke off before its end: <html>", None),
     "gemini/unknown_part": (Rejected, "a part of type 'inlineData', which has no text", None),
     "gemini/unknown_part_stream": (Rejected, "a part of type 'executableCode', which has no text", None),
-    "gemini/cut_stream": (Unavailable, "the stream holds what is no", None),
+    "gemini/cut_stream": (Unavailable, "the stream contains data that is not", None),
     "gemini/overloaded_stream": (Unavailable, "HTTP 503: The model is overloaded", None),
     "gemini/overloaded": (Unavailable, "HTTP 503: The model is overloaded", None),
     "gemini/errors_listed": (Unavailable, "HTTP 503: The model is overloaded", None),

@@ -84,5 +84,5 @@ def test_each_trouble_fails_its_conversation_and_the_rest_completes(place: str, 
     assert run.outcome is not None
     assert (run.outcome.how, run.outcome.finished, run.outcome.failed) == ("done", 2, len(words))
     errors = {result.key: result.error["message"] for result in run.results() if result.error}
-    expected = ["a page of HTML", "HTTP 500", "is not JSON", "nothing stands at 'reply.text'", "no answer in time"]
+    expected = ["a page of HTML", "HTTP 500", "is not JSON", "no value at 'reply.text'", "no answer in time"]
     assert [said in errors[f"bot/do:{word}"] for word, said in zip(words, expected, strict=True)] == [True] * len(words)

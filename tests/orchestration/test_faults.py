@@ -88,7 +88,7 @@ def test_answers_that_are_never_utf_8_fail_their_conversations_alone(replanned: 
     assert (len(ended), len(failed) > 1) == (12, True)
     for error in failed:
         assert error["type"] == "Unavailable"
-        assert "is not a ch" in error["message"] or "is no JSON" in error["message"]  # a chat completion; a stream
+        assert "is not a ch" in error["message"] or "is not JSON" in error["message"]  # a chat completion; a stream
     before = server.log()
     held(what, run)  # the endpoint still does the same
     assert len(server.log()) == len(before) + len(failed), "what was answered is not asked again"

@@ -109,7 +109,7 @@ FILES = {
     "raises": (
         "class Model(viva.Backend):\n    def __init__(self): raise KeyError('mine')\n"
         "    async def generate(self, request): ...",
-        "making Model raised KeyError: 'mine' (at ",
+        "creating Model raised KeyError: 'mine' (at ",
     ),
     "is not async": (
         "class Model(viva.Backend):\n    def generate(self, request): return viva.Completion('x')",

@@ -128,4 +128,4 @@ def test_the_link_stays_the_same_and_its_secret_is_for_nobody_else(tmp_path: Pat
 def test_a_room_that_cannot_be_served_is_told(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("no folder")
     code, _, said = ended(started("grade", "answer", tmp_path / "file", "--port", "0"))
-    assert (code, "cannot be made a room" in said) == (2, True), said
+    assert (code, "cannot create the room" in said) == (2, True), said

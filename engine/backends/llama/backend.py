@@ -356,7 +356,7 @@ class LlamaBackend(Backend):
         plain = partial(chat.plain_tokens, prompt)
         tokens = np.concatenate([chat.bos_tokens, await self._off_loop(plain) if self._is_long(request) else plain()])
         if not len(tokens):
-            raise Rejected("nothing to go on with: the text is empty, and the model has no BOS token", model=self.label)
+            raise Rejected("nothing to continue: the text is empty, and the model has no BOS token", model=self.label)
         generation = self._generation(request)
         began = self._clock.now()
         # The next text may be tokenised differently at the boundary, so KV is not kept for it.

@@ -59,7 +59,7 @@ def explain_load_failure(path: Path) -> str:
         field = reader.fields["general.architecture"]
         architecture = bytes(field.parts[field.data[0]]).decode()
     except (ValueError, IndexError, KeyError, OverflowError):
-        return f"it is truncated or damaged ({path.stat().st_size:,} bytes are there); copy it again"
+        return f"it is truncated or damaged ({path.stat().st_size:,} bytes); copy it again"
     if path.stat().st_size < end:
         return f"it is truncated: {path.stat().st_size:,} bytes of {end:,}; copy it again"
     return f"its architecture '{architecture}' is not known to this build, or its tensors are not what that needs"
@@ -393,7 +393,7 @@ class NativeContext:
         self._handle = lib.llama_init_from_model(model._handle, params)
         if not self._handle:
             raise ConfigurationError(
-                f"{model.path}: no context of {lanes} lanes x {context} tokens could be created, most often for lack "
+                f"{model.path}: no context of {lanes} lanes x {context} tokens could be created, usually for lack "
                 "of memory; try fewer ?lanes=, a smaller ?ctx= or ?kv_type=q8_0"
             )
         # llama.cpp caps batches at the requested context size, and aborts the process on a larger one.
