@@ -347,7 +347,7 @@ def test_a_wrong_mapping_is_named_by_file_line_and_field(tmp_path: Path, text: s
     ("model", "said"),
     [
         ('http:{"url": "http://h", "body": "{message}"', "is not JSON"),
-        ('http:{"url": "http://h", "body": "{message}"}x', "stands 'x'; expected nothing"),
+        ('http:{"url": "http://h", "body": "{message}"}x', "comes 'x'; expected nothing"),
         ('http:{"url": "http://h", "url": "http://h"}', "the key 'url' is given twice"),
         ('http:{"url": "http://u:secret@h", "body": "{message}"}', "its url holds a user name or a password"),
         ('http:{"url": "http://h", "headers": {"Authorization": "secret"}}', "its header Authorization holds a key"),

@@ -264,7 +264,7 @@ def test_an_account_without_quota_stops_the_run_at_once_and_a_resume_goes_on(
     done = run_of(server, out, "--concurrency", "2")
     assert done.returncode == 1
     assert "HTTP 429: You exceeded your current quota; waiting does not help" in done.stderr
-    assert "add credit, raise the limit or take another key" in done.stderr
+    assert "add credit, raise the limit or use another key" in done.stderr
     assert f"viva resume {out}" in done.stderr
     assert len(server.log()) <= 4, "the two that were answered, and what was in flight beside the first refusal"
     assert "failed" not in done.stderr

@@ -59,7 +59,7 @@ def test_line_14_https_against_http_says_so(chaos: StartChaos) -> None:
         ("openai:localhost:8000/v1#m", "openai:http://localhost:8000/v1#m"),
         ("openai:localhost/v1#m", "openai:http://localhost/v1#m"),
         ("openai:api.example.com/v1", "openai:http://api.example.com/v1#name"),
-        ("openai:http://h/v1?timeout=5#m", "the model stands before the options: openai:URL#name?option=value"),
+        ("openai:http://h/v1?timeout=5#m", "the model comes before the options: openai:URL#name?option=value"),
         ("openai:http://h/v1#m?timeout=2m", "timeout=2m: expected a number of seconds, without a unit, from 0.001"),
         ("openai:http://h/v1#m?answer_mb=0", "answer_mb=0: expected a number from 0.001"),
     ],
