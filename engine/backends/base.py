@@ -106,7 +106,7 @@ class Backend(ABC):
     async def check(self) -> None:
         """Check within seconds that the model is reachable; raise the matching BackendError if it is not."""
 
-    def hear_allowance(self, hear: OnRateLimit) -> None:
+    def on_rate_limit(self, callback: OnRateLimit) -> None:
         """Register a callback for the endpoint's rate-limit headers."""
 
     async def __aenter__(self) -> Backend:
@@ -170,8 +170,8 @@ class ModelSpec:
             )
         if _SEVERAL_MODELS.search(head) or ("," in head and kind in _KINDS_WITHOUT_COMMA):
             raise ConfigurationError(
-                f"model '{text}': names several models; give each one by itself (the option "
-                "once more, or a line of its own in YAML)"
+                f"model '{text}': names several models; give each one separately (repeat the "
+                "option, or use one line per model in YAML)"
             )
         location, _, fragment = location.partition("#")
         return cls(text, kind, location, fragment, _parse_options(query, text))

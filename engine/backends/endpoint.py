@@ -178,7 +178,7 @@ class Endpoint:
         self._allowed = permissions().endpoints  # None: any endpoint is allowed
         self._refused = ""
         self._gate = ConnectionGate(base_url)
-        self.hear_allowance: OnRateLimit | None = None
+        self.on_rate_limit: OnRateLimit | None = None
 
     async def open(self) -> None:
         """Create the session."""
@@ -298,9 +298,9 @@ class Endpoint:
                     method, url, data=data, headers=headers, allow_redirects=False, **through
                 ) as response:
                     answered = True
-                    if self.hear_allowance is not None:
+                    if self.on_rate_limit is not None:
                         for allowance in parse_rate_limit_headers(response.headers):
-                            self.hear_allowance(allowance)
+                            self.on_rate_limit(allowance)
                     if accept(response.status):
                         return await receive(AnswerBody(response, self._longest, label))
                     if response.status not in _REDIRECTS or "Location" not in response.headers:

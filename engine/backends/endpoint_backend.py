@@ -362,8 +362,8 @@ class EndpointBackend(Backend):
         """Name of this model in the endpoint's model list."""
         return self.model
 
-    def hear_allowance(self, hear: OnRateLimit) -> None:
-        self._endpoint.hear_allowance = hear
+    def on_rate_limit(self, callback: OnRateLimit) -> None:
+        self._endpoint.on_rate_limit = callback
 
     async def __aenter__(self) -> Backend:
         await self._endpoint.open()

@@ -229,7 +229,7 @@ def max_answer_tokens(model: LoadedModel, prompt: list[int], asked_for: int, lab
         return asked_for
     if len(prompt) >= model.context:
         raise ContextTooLong(
-            f"the prompt has {len(prompt)} tokens, the context {model.context} (option ctx, and what the model takes)",
+            f"the prompt has {len(prompt)} tokens, the context {model.context} (option ctx, and the model's limit)",
             model=label,
         )
     return min(asked_for, model.context - len(prompt))

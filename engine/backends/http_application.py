@@ -124,7 +124,7 @@ class AnswerReader:
             self._refuse_html(events.non_event, "a stream")
             raise Unavailable(f"the stream broke off before its end ({self._done!r} did not come)", model=self._label)
         if not reply.has_text and not calls:
-            raise self._nothing_said(events, reply.missing)
+            raise self._no_answer_error(events, reply.missing)
         completion = parse_usage(reply.counts, self._redact).completion_with(
             "".join(reply.pieces), first_token=first, calls=calls
         )
@@ -199,7 +199,7 @@ class AnswerReader:
             quoted = self._redact.quote(data, _LONGEST_QUOTE)
             raise Unavailable(f"the answer is a page of HTML, not {expected}: {quoted}", model=self._label)
 
-    def _nothing_said(self, events: SseStream, missing: MissingInAnswer | None) -> BackendError:
+    def _no_answer_error(self, events: SseStream, missing: MissingInAnswer | None) -> BackendError:
         if missing is not None:
             return self._rejected(f"no event of the stream contains the answer: {missing}; fix answer in the mapping")
         self._refuse_html(events.non_event, "a stream")
@@ -215,7 +215,7 @@ class AnswerReader:
 
     def no_calls(self, error: Exception) -> Rejected:
         assert self.calls is not None
-        return self._rejected(f"the value at '{self.calls.text}' is no list of calls in OpenAI's form: {error}")
+        return self._rejected(f"the value at '{self.calls.text}' is not a list of calls in OpenAI's form: {error}")
 
     @staticmethod
     def optional(path: AnswerPath | None, value: Any) -> Any:
@@ -555,7 +555,7 @@ class ApplicationBackend(Backend):
             self._warn(
                 "history",
                 f"conversations begin with turns that the application has not seen ({replies} of the assistant), and "
-                f"the body sends the last message alone; send {{messages}} ({self._shown})",
+                f"the body sends only the last message; send {{messages}} ({self._shown})",
             )
 
     def _warn(self, subject: str, message: str) -> None:

@@ -121,7 +121,7 @@ class RequestTemplate(BaseModel):
     def _whole_history(cls, body: Any) -> Any:
         for text in iter_texts(body):
             if MESSAGES_PLACEHOLDER in text and text != MESSAGES_PLACEHOLDER:
-                raise ValueError(f"found {text[:80]!r}; {MESSAGES_PLACEHOLDER} is a list and stands alone in its text")
+                raise ValueError(f"found {text[:80]!r}; {MESSAGES_PLACEHOLDER} is a list and must be the whole text")
         return body
 
 
@@ -190,12 +190,12 @@ class Application(RequestTemplate):
         if self.answer is None and (self.tool_calls or self.tokens or self.stream == "lines"):
             raise ValueError("tool_calls, tokens and stream: lines are read from JSON; give answer as well")
         if self.done is not None and self.stream == "none":
-            raise ValueError("done ends a stream; give stream: sse or stream: lines, or leave it out")
+            raise ValueError("done ends a stream; set stream: sse or stream: lines, or remove it")
         if self.session == "none":
             if self.open or self.close or self.session_salt:
-                raise ValueError("open, close and session_salt belong to sessions; give session: conversation")
+                raise ValueError("open, close and session_salt require sessions; set session: conversation")
             if has_placeholder([self.url, self.body, self.headers], "session"):
-                raise ValueError("{session} stands in it, but there are no sessions; give session: conversation")
+                raise ValueError("it contains {session}, but sessions are off; set session: conversation")
         for name, other in (("open", self.open), ("close", self.close)):
             for placeholder in _PLACEHOLDERS_OF_TURNS if other else ():
                 if other and has_placeholder([other.url, other.body], placeholder):

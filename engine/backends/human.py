@@ -124,7 +124,9 @@ class HumanBackend(Backend):
         if not self._announced:
             self._announced = True
             _log.warning(
-                "a person is asked: `viva grade answer %s` shows the questions", self._folder, extra={"label": ""}
+                "waiting for a person: answer the questions with `viva grade answer %s`",
+                self._folder,
+                extra={"label": ""},
             )
         if self._watcher is None or self._watcher.done():
             self._watcher = asyncio.create_task(self._watch())

@@ -117,7 +117,7 @@ class CompletionAssembly(RecordAssembly):
         """Return the completion; raise ValueError if there is none."""
         if self._complete_record is not None:
             return self._complete_record
-        if not self._ours.has_come or (self._ours.finish is None and not self._ours.has_said):
+        if not self._ours.has_come or (self._ours.finish is None and not self._ours.has_content):
             raise ValueError("it contains no answer")
         return {"choices": [self._ours.choice()], "usage": self._counts}
 
@@ -137,7 +137,7 @@ class _ChoiceStream:
         self._measured = self._size = 0  # pieces whose characters are counted
 
     @property
-    def has_said(self) -> bool:
+    def has_content(self) -> bool:
         """Return True if any part of an answer has arrived."""
         return bool(self.pieces or self.thoughts or self.refused or self.nontext_field or self.calls.has_begun)
 

@@ -106,7 +106,7 @@ def _parse_proxy(value: str, variable: str, default_host: str) -> Proxy:
     except ValueError:
         host = port = None
     if parts.scheme not in _PORTS or not host:
-        problem = f"names a {parts.scheme} proxy" if host else "is no URL of a proxy"
+        problem = f"names a {parts.scheme} proxy" if host else "is not a proxy URL"
         raise ConfigurationError(
             f"the environment variable {variable} {problem}, and {default_host} would be called through it; name a "
             "proxy that begins with http:// or https://, unset the variable, or add the host to no_proxy"

@@ -98,6 +98,6 @@ def _function_backend(function: Callable[..., Any], spec: ModelSpec, clock: Cloc
         inspect.signature(function).bind([])
     except (TypeError, ValueError) as error:
         raise ConfigurationError(
-            f"model '{spec.text}': {spec.fragment} is called with the list of messages alone: {error}"
+            f"model '{spec.text}': {spec.fragment} is called with only the list of messages: {error}"
         ) from None
     return FunctionBackend(function, spec.number("timeout", 120.0, 0.001, threading.TIMEOUT_MAX, "seconds"), clock)

@@ -73,9 +73,9 @@ class RetryingBackend(BackendWrapper):
         self._clock, self._policy, self._publish = clock, policy, publish
         self._retries = 0
         self._paused_until = 0.0  # wall time until which a pause was announced
-        inner.hear_allowance(self._hear)
+        inner.on_rate_limit(self._adjust_limits)
 
-    def _hear(self, allowance: RateLimitHeaders) -> None:
+    def _adjust_limits(self, allowance: RateLimitHeaders) -> None:
         # A daily limit is no pace: it is used up, and then the endpoint's refusal says until when.
         if allowance.seconds <= self._policy.longest_retry_after:
             self.limits.on_rate_limit(allowance.what, allowance.remaining, allowance.seconds)

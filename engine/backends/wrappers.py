@@ -37,8 +37,8 @@ class BackendWrapper(Backend):
     async def read(self, reading: Reading) -> Completion:
         return await self.inner.read(reading)
 
-    def hear_allowance(self, hear: OnRateLimit) -> None:
-        self.inner.hear_allowance(hear)
+    def on_rate_limit(self, callback: OnRateLimit) -> None:
+        self.inner.on_rate_limit(callback)
 
     async def __aenter__(self) -> Backend:
         await self.inner.__aenter__()
@@ -88,22 +88,22 @@ class ValidatingBackend(BackendWrapper):
 
     def __init__(self, inner: Backend) -> None:
         super().__init__(inner)
-        self._said: set[str] = set()
+        self._reported: set[str] = set()
 
     async def __aexit__(self, *exc: object) -> None:
-        with self._warned("closing it"):
+        with self._warn_on_error("closing it"):
             await self.inner.__aexit__(*exc)
 
     def ended(self, affinity: str) -> None:
-        with self._warned("ended"):
+        with self._warn_on_error("ended"):
             self.inner.ended(affinity)
 
     def interrupted(self, affinity: str) -> None:
-        with self._warned("interrupted"):
+        with self._warn_on_error("interrupted"):
             self.inner.interrupted(affinity)
 
     def statistics(self) -> dict[str, Any]:
-        with self._warned("statistics"):
+        with self._warn_on_error("statistics"):
             return self.inner.statistics()
         return {}
 
@@ -114,13 +114,13 @@ class ValidatingBackend(BackendWrapper):
         return self._checked(await self._awaitable(self.inner.read(reading), "read"), "read")
 
     @contextmanager
-    def _warned(self, problem: str) -> Iterator[None]:
+    def _warn_on_error(self, problem: str) -> Iterator[None]:
         """Log the first exception in a hook that no conversation depends on, and suppress all."""
         try:
             yield
         except Exception as error:
-            if problem not in self._said:
-                self._said.add(problem)
+            if problem not in self._reported:
+                self._reported.add(problem)
                 _log.warning("model '%s': %s raised %s: %s (%s)", self.label, problem, type(error).__name__, error,
                              user_frame(error))  # fmt: skip
 

@@ -303,7 +303,7 @@ def test_an_application_that_never_saw_the_history_is_warned_of(place: str, capl
     answers(inline_name(chat(place)) + "#bot", request("one", "x", "two"), request("one", "x", "two", conversation="b"))
     assert [record.message for record in caplog.records if "has not seen" in record.message] == [
         "bot: conversations begin with turns that the application has not seen (1 of the assistant), and the body "
-        "sends the last message alone; send {messages} (http:{…})"
+        "sends only the last message; send {messages} (http:{…})"
     ]
 
 
@@ -325,7 +325,7 @@ def test_cookies_are_kept_on_request_for_each_conversation(place: str, cookies: 
         ("url: h/c\nbody: '{message}'\n", "app.yaml:1: field 'url': found 'h/c'; a URL begins with http://"),
         ("url: http://h/c\nbody: hello\n", "app.yaml:1: neither url nor body contains {message} or {messages}"),
         ("url: http://h/c\nbody:\n  a: 'x {messages}'\n", "app.yaml:2: field 'body': found 'x {messages}'"),
-        ("url: http://h/c\nbody: '{message} {session}'\n", "{session} stands in it, but there are no sessions"),
+        ("url: http://h/c\nbody: '{message} {session}'\n", "it contains {session}, but sessions are off"),
         ("url: http://h/c\nbody: '{message}'\ntimeout: soon\n", "app.yaml:3: field 'timeout': "),
         ("url: http://u:p@h/c\nbody: '{message}'\n", "field 'url': the URL holds a user name or a password"),
         ("url: http://h/c?api_key=abc\nbody: '{message}'\n", "holds a key, in its parameter api_key"),

@@ -240,7 +240,8 @@ def test_small_letters_count_before_capital_ones_and_an_empty_value_is_none(monk
 @pytest.mark.parametrize("value", [f"socks5://someone:{PASSWORD}@127.0.0.1:1", f"http://someone:{PASSWORD}@a:b:c"])
 def test_a_proxy_that_cannot_be_used_is_refused_by_its_variable(value: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("ALL_PROXY", value)
-    with pytest.raises(ConfigurationError, match=r"all_proxy (names a socks5 proxy|is no URL).*no_proxy") as caught:
+    problem = r"all_proxy (names a socks5 proxy|is not a proxy URL).*no_proxy"
+    with pytest.raises(ConfigurationError, match=problem) as caught:
         run(lambda: ask("openai:http://model.internal/v1#m?retries=0"))
     assert "pass" not in str(caught.value)
     monkeypatch.setenv("no_proxy", "127.0.0.1")

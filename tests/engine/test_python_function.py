@@ -96,7 +96,7 @@ def test_what_goes_wrong_is_an_error_of_the_call(file: Path, name: str, kind: ty
 @pytest.mark.parametrize(
     ("name", "said"),
     [
-        ("two", "two is called with the list of messages alone: missing a required argument: 'temperature'"),
+        ("two", "two is called with only the list of messages: missing a required argument: 'temperature'"),
         ("", "or a function of the messages named by #NAME; found none, and the functions answer, later, broken"),
         ("nobody", "found none, and the functions answer, later"),
     ],

@@ -385,7 +385,7 @@ class _Compiler:
         for part in reference.removeprefix("#/").split("/"):
             name = part.replace("~1", "/").replace("~0", "~")
             if not isinstance(node, Mapping) or name not in node:
-                raise ConfigurationError(f"JSON schema: $ref '{reference}' leads nowhere")
+                raise ConfigurationError(f"JSON schema: $ref '{reference}' does not exist")
             node = node[name]
         return node
 

@@ -116,7 +116,7 @@ class Job:
 
 @dataclass(slots=True)
 class PrefillStep:
-    """Compute the next tokens of each job's current segment; a part's flag says that no segment is left afterwards.
+    """Prefill of each job's next tokens in its current segment; a part's flag says that no segment is left then.
 
     `next_lane`: the lane served next. `size`: rows of each part in the batch (0: as many as it has tokens); surplus
     rows are dummies whose KV must be removed.
@@ -134,7 +134,7 @@ class PrefillStep:
 
 @dataclass(slots=True)
 class DecodeStep:
-    """Feed one token to each lane in order. A lane without a job gets a dummy whose KV must be removed."""
+    """Decoding of one token per lane, in order. A lane without a job gets a dummy whose KV must be removed."""
 
     rows: list[tuple[int, Job | None]]
 
