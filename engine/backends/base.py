@@ -63,7 +63,7 @@ EventSink = Callable[[Event], None]
 
 
 class Backend(ABC):
-    """One model. Use it with `async with`, and call `check` before the first conversation.
+    """A model. Use it with `async with`, and call `check` before the first conversation.
 
     `label` is the short name in tables and errors. Prices are per million tokens; `price_cached` applies to cached
     prompt tokens and defaults to `price_in`. If `reads_one` is set, a reading passed to `read` has exactly one

@@ -1,4 +1,4 @@
-"""One HTTP endpoint: send a request and read an answer of any size, compressed or broken.
+"""An HTTP endpoint: send a request and read an answer of any size, compressed or broken.
 
 Every error raised here is one of our own types, without the key and without references to the exchange, because garbage
 collection is rare during a run.

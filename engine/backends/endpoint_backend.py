@@ -293,7 +293,7 @@ _NAMES_SETTING = (
 
 
 class EndpointBackend(Backend):
-    """One model of one endpoint. Subclasses implement a provider's API by attributes and hooks."""
+    """A model of an endpoint. Subclasses implement a provider's API by attributes and hooks."""
 
     fallible = True
     form: str  # name of an answer, for messages

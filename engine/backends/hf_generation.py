@@ -29,7 +29,7 @@ _REPLACEMENT_CHARACTER = "\ufffd"  # decoding of an incomplete character
 
 @dataclass(slots=True)
 class HfGeneration:
-    """One answer while it is generated.
+    """An answer while it is generated.
 
     `decode` returns the text of tokens; `on_text` receives pieces that no stop string can retract. `error` says why
     there is no answer.

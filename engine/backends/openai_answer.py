@@ -123,7 +123,7 @@ class CompletionAssembly(RecordAssembly):
 
 
 class _ChoiceStream:
-    """One choice assembled from chunks."""
+    """A choice assembled from chunks."""
 
     def __init__(self) -> None:
         self.pieces: list[str] = []

@@ -59,7 +59,7 @@ class PoolFile(BaseModel):
 
 @dataclass(slots=True)
 class PoolMember:
-    """One endpoint with its own limits; `blocked` is the reason why its account is refused."""
+    """An endpoint with its own limits; `blocked` is the reason why its account is refused."""
 
     name: str
     backend: Backend

@@ -28,7 +28,7 @@ _ENTITIES = [(meaning, name) for name, meaning in html5.items() if meaning.isasc
 
 
 class _Spelling:
-    """One spelling of a key: a text whose characters may be escaped.
+    """A spelling of a key: a text whose characters may be escaped.
 
     `escaped` are the characters that may be escaped; default: all. `folded`: in any letter case. `word`: only as a
     separate word.

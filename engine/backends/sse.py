@@ -426,7 +426,7 @@ def _is_whole(data: bytes) -> bool:
 
 
 class _CallPiece:
-    """One call assembled from its pieces. `position` is its order among the calls."""
+    """A call assembled from its pieces. `position` is its order among the calls."""
 
     __slots__ = ("arguments", "id", "name", "position")
 

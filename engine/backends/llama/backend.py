@@ -70,7 +70,7 @@ def release_engine(key: EngineKey) -> None:
 
 
 class ContextWorker:
-    """One context with its lanes, host cache and inference thread."""
+    """A context with its lanes, host cache and inference thread."""
 
     def __init__(self, model: NativeModel, config: EngineConfig) -> None:
         """Create the context, or raise ConfigurationError if memory is insufficient."""
@@ -108,7 +108,7 @@ class ContextWorker:
 
 
 class LlamaEngine:
-    """One loaded model with its contexts. Use `acquire_engine` and `release_engine`.
+    """A loaded model with its contexts. Use `acquire_engine` and `release_engine`.
 
     The contexts in `workers` compute side by side, each with its share of lanes and threads. `assigned_conversations`
     counts the conversations of each (`affinity`).

@@ -185,7 +185,7 @@ class RenderedPattern:
 
 
 class ChatFormat:
-    """One model's chat format.
+    """A model's chat format.
 
     `token_bytes` holds each token's bytes, with text for control tokens that delimit thoughts. `message_end_token` ends
     a message of a channel; -1 if there is none (`thought_markers`).

@@ -21,7 +21,7 @@ from .tokenizer import in_final_channel
 
 @dataclass(slots=True)
 class ContinuationReading:
-    """One request's continuations, as non-empty token ids.
+    """The continuations of a request, as non-empty token ids.
 
     `results` is complete once no segment is left. `moments`: also compute the mean and deviation of the
     log-probabilities at each position.

@@ -35,7 +35,7 @@ TemplateText = tuple["int | str", ...]
 
 
 class ChatTokenizer:
-    """One model's tokenizer.
+    """A model's tokenizer.
 
     `special_tokens` maps the text of each special token to its id; `is_special` has an entry for each token.
     """

@@ -107,7 +107,7 @@ class _TemplateRefused(Exception):
 
 
 class ToolTemplate:
-    """One model's chat template with tools.
+    """A model's chat template with tools.
 
     `native`: the template supports tools and writes calls in a known `syntax`; otherwise the syntax is `HERMES` and
     there are no parts.
@@ -351,7 +351,7 @@ def _answered_function(message: Message, before: Sequence[Message]) -> str:
 
 
 class ToolPromptFormat:
-    """One model's prompts of conversations with tools."""
+    """A model's prompts of conversations with tools."""
 
     def __init__(self, chat: ChatFormat) -> None:
         self._chat = chat
