@@ -25,7 +25,7 @@ from .clock import Clock
 from .errors import BackendError, ConfigurationError, Unreachable
 
 DEFAULT_PATIENCE = 600.0  # seconds that calls wait for an unreachable endpoint
-# Failures in a row, over at least so many seconds, after which an endpoint counts as unreachable.
+# Failures in a row, and the seconds they must span, before an endpoint counts as unreachable.
 _MAX_FAILURES, _SHORTEST_OUTAGE = 5, 1.0
 _FIRST_PAUSE, _LONGEST_PAUSE = 1.0, 15.0  # seconds before a probe; doubled by each failed one
 

@@ -162,13 +162,13 @@ class _TurnReader:
     """Reader of the turns of a run's conversations as its scenario renders them."""
 
     def __init__(self, folder: RunFolder) -> None:
-        self._which, _ = recorded_settings(folder)
+        self._scenario, _ = recorded_settings(folder)
         self._transcripts = Transcripts(folder)
 
     def turns(self, history: History, number: int, result: Any) -> list[RenderedTurn]:
         rerun = asyncio.run(self._transcripts.replay(history, number))
         _, task = history.started(number) or ("", None)
-        return self._which.render_conversation(RecordedConversation(rerun.lines, rerun.unanswered, task, result)).turns
+        return self._scenario.render_conversation(RecordedConversation(rerun.lines, rerun.unanswered, task, result)).turns
 
 
 def _conversation_questions(

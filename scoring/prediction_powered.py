@@ -198,7 +198,7 @@ class PoweredEstimate:
             level: Confidence level.
             low: Lowest possible grade.
             high: Highest possible grade.
-            times: Assume that so many times as many clusters, all like these, had grades; only with a finite scale.
+            times: Assume this multiple of graded clusters, all like these; needs a finite scale.
         """
         check_level(level)
         quantile = student_half(1.0, self.freedom, level)

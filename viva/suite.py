@@ -1,4 +1,4 @@
-"""What functions of a suite may take: a dialog, a turn, a message, a tool call (docs/suites.md)."""
+"""Types that functions of a suite may take: a dialog, a turn, a message, a tool call (docs/suites.md)."""
 
 from viva.scenarios.flexeval.dialog import Dialog, Message, ToolCall, Turn
 
