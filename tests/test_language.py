@@ -23,12 +23,12 @@ PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").r
 TEMPLATES = [path for folder in FOLDERS for path in sorted(folder.rglob("*.html"))]
 
 # A name says what the thing is. These say only that something happened to it, or nothing.
-_NO_NAMES = frozenset(
-    """
-    found told said one place held given posed again drawn heard shown asked taken gone meant wanted talk talks portion
-    kin deed mended whose how what where which who of by few most least less many
-    """.split()
-)
+_NO_NAMES = set(
+    re.findall(
+        r"\w+",
+        "found told said one place held given posed again drawn heard shown asked taken gone meant wanted talk talks "
+        "portion kin deed mended whose how what where which who of by few most least less many",
+    )
 )
 # Their names are those of public parameters, or of fields in files and records.
 _PUBLIC = {
@@ -55,7 +55,22 @@ _SENT = {"agents/judge.py": "PairVerdict", "scenarios/kieval/verdicts.py": "Aspe
 # Texts of simulated models, as earlier runs have recorded them.
 _RECORDED = re.compile(r"/simulated_\w+\.py$|lab/judging\.py$")
 _SQL = re.compile(r"\s*(select|insert|update|delete|create|drop|alter|with) ", re.IGNORECASE)
-_NO_FIRST_WORDS = ("What", "Whether", "How", "Which", "Where", "When", "Who", "Whose", "See", "Its", "Those", "One", "All", "By")
+_NO_FIRST_WORDS = [
+    "What",
+    "Whether",
+    "How",
+    "Which",
+    "Where",
+    "When",
+    "Who",
+    "Whose",
+    "See",
+    "Its",
+    "Those",
+    "One",
+    "All",
+    "By",
+]
 _TERMS = {  # what a reader would have to read twice: what to write
     r"\b(a|the|this|each|every|per|of|one) talks?\b": "conversation (an interview in KIEval, a dialog in FunctionChat)",
     r"\bmend(s|ed|ing)?\b": "fix",
@@ -171,6 +186,6 @@ def test_pages_say_each_thing_by_its_one_term() -> None:
     assert not wrong, "\n".join(wrong)
 
 
-@pytest.mark.parametrize("text", ["when the cause is mended", "Go on; 3 talks are left", "tier A", "the run was held"])
+@pytest.mark.parametrize("text", ["when the cause is mended", "each talk has ended", "tier A", "the run was held"])
 def test_the_check_sees_what_it_is_for(text: str) -> None:
     assert unclear_terms(text)
