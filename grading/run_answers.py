@@ -168,7 +168,8 @@ class _TurnReader:
     def turns(self, history: History, number: int, result: Any) -> list[RenderedTurn]:
         rerun = asyncio.run(self._transcripts.replay(history, number))
         _, task = history.started(number) or ("", None)
-        return self._scenario.render_conversation(RecordedConversation(rerun.lines, rerun.unanswered, task, result)).turns
+        recorded = RecordedConversation(rerun.lines, rerun.unanswered, task, result)
+        return self._scenario.render_conversation(recorded).turns
 
 
 def _conversation_questions(

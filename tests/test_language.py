@@ -67,7 +67,6 @@ _NO_FIRST_WORDS = [
     "See",
     "Its",
     "Those",
-    "One",
     "All",
     "By",
 ]

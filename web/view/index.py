@@ -394,7 +394,7 @@ class Indexer:
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._follow, name="viva-view-index", daemon=True)
         self.caught_up = threading.Event()
-        self._said: set[str] = set()
+        self._reported_problems: set[str] = set()
         self.problem = ""
 
     def start(self) -> None:
@@ -625,8 +625,8 @@ class Indexer:
 
     def _say(self, problem: str) -> None:
         """Report a problem once."""
-        if problem not in self._said and len(self._said) < _MOST_PROBLEMS:
-            self._said.add(problem)
+        if problem not in self._reported_problems and len(self._reported_problems) < _MOST_PROBLEMS:
+            self._reported_problems.add(problem)
             _log.warning("viva view: %s", problem)
 
     def _report_changes(self, version: int, changed: list[tuple[str, int]]) -> None:

@@ -55,7 +55,7 @@ class LiveUpdates(Broadcast):
         self._events: deque[tuple[int, int, bytes, bytes]] = deque(maxlen=_KEPT_EVENTS)
         self.latest = 0  # number of the last event
         self._changed: dict[tuple[str, int], None] = {}
-        self._many = False
+        self._overflowed = False
         self._version: int | None = None
         self._dirty = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
@@ -87,7 +87,7 @@ class LiveUpdates(Broadcast):
         self._version = version
         for conversation in conversations:
             if len(self._changed) >= _MOST_NAMED:
-                self._many = True
+                self._overflowed = True
                 break
             self._changed[conversation] = None
         self._dirty.set()
@@ -97,9 +97,9 @@ class LiveUpdates(Broadcast):
             await self._dirty.wait()
             await asyncio.sleep(self._tick)
             self._dirty.clear()
-            data = {"changed": [f"{quote(run)}/{number}" for run, number in self._changed], "many": self._many}
+            data = {"changed": [f"{quote(run)}/{number}" for run, number in self._changed], "many": self._overflowed}
             self._changed.clear()
-            self._many = False
+            self._overflowed = False
             before, self.latest = self.latest, max(self.latest + 1, self._version or 0)
             if self.readers:
                 self.on_news()
