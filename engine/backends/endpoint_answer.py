@@ -44,7 +44,7 @@ class SurrogateJoiner:
     """
 
     def __init__(self) -> None:
-        self.held: dict[tuple[Any, ...], str] = {}
+        self.pending: dict[tuple[Any, ...], str] = {}
 
     def joined(self, value: Any, *, in_bytes: bool = False, path: tuple[Any, ...] = ()) -> Any:
         """Return the value with valid UTF-8 texts; `in_bytes` means it was decoded with `surrogateescape`."""
@@ -69,12 +69,12 @@ class SurrogateJoiner:
         return value
 
     def _text(self, text: str, path: tuple[Any, ...], in_bytes: bool) -> str:
-        text = self.held.pop(path, "") + text
+        text = self.pending.pop(path, "") + text
         if text.isascii():
             return text
         begun = (_BEGUN_BYTES if in_bytes else _BEGUN_PAIR).search(text)
         if begun is not None:
-            self.held[path] = begun[0]
+            self.pending[path] = begun[0]
             text = text[: begun.start()]
         if in_bytes:
             text = _BYTES.sub(lambda match: match[0].encode("utf-8", "surrogateescape").decode(), text)
@@ -96,7 +96,7 @@ def parse_json(data: bytes, label: str, halves: SurrogateJoiner | None = None) -
         raise AnswerTooLarge(f"the answer contains more than {MOST_VALUES:,} values", model=label)
     try:
         value = orjson.loads(data)
-        return halves.joined(value) if halves is not None and halves.held else value
+        return halves.joined(value) if halves is not None and halves.pending else value
     except orjson.JSONDecodeError as error:
         problem = error
     try:

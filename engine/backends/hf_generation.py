@@ -243,7 +243,7 @@ class BatchLoop:
     """Owner of the inference thread. `submit`, `withdraw` and `cancel` are thread-safe."""
 
     def __init__(self, model: LoadedModel, limit: int) -> None:
-        self._model, self._most = model, limit
+        self._model, self._limit = model, limit
         self._waiting: deque[HfGeneration | LikelihoodRequest] = deque()
         self._wake = threading.Condition()
         self._closing = False
@@ -288,8 +288,8 @@ class BatchLoop:
         while True:
             with self._wake:
                 self._wake.wait_for(lambda: self._waiting or self._closing)
-                if not self._closing and len(self._waiting) < self._most:
-                    self._wake.wait_for(lambda: len(self._waiting) >= self._most or self._closing, _GATHER_SECONDS)
+                if not self._closing and len(self._waiting) < self._limit:
+                    self._wake.wait_for(lambda: len(self._waiting) >= self._limit or self._closing, _GATHER_SECONDS)
                 if self._closing:
                     return
                 batch = self._take()
@@ -299,7 +299,7 @@ class BatchLoop:
     def _take(self) -> list[HfGeneration | LikelihoodRequest]:
         """Return the next requests: a batch of answers, or one reading."""
         batch: list[HfGeneration | LikelihoodRequest] = []
-        while self._waiting and len(batch) < self._most:
+        while self._waiting and len(batch) < self._limit:
             if self._waiting[0].cancelled:
                 self._waiting.popleft()
             elif isinstance(self._waiting[0], LikelihoodRequest):
@@ -314,12 +314,12 @@ class BatchLoop:
         error: Exception | None = None
         try:
             if isinstance(batch[0], LikelihoodRequest):
-                compute_likelihoods(self._model, batch[0], self._most)
+                compute_likelihoods(self._model, batch[0], self._limit)
             else:
                 answers = [item for item in batch if isinstance(item, HfGeneration)]
                 generate_batch(self._model, answers, lambda: self._closing)
         except Exception as raised:  # torch and architectures may raise anything: nobody may wait for a dead thread
-            error = _rejection(raised, self._most)
+            error = _rejection(raised, self._limit)
         if self._closing:
             error = error or Unavailable("the model was closed", model="hf")
         for work in batch:

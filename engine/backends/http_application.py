@@ -341,7 +341,7 @@ class _ResolvedMapping:
 
     def __init__(self, application: Application, mapping_name: str, longest: int) -> None:
         self.secrets: list[str] = []
-        self._shown = mapping_name
+        self._mapping_name = mapping_name
         self.urls = {template.url: self._url(template.url, field) for field, template in _all_requests(application)}
         headers = {name: self._header(name, value) for name, value in application.headers.items()}
         self.by_session = {name: value for name, value in headers.items() if has_placeholder(value, "session")}
@@ -355,9 +355,9 @@ class _ResolvedMapping:
     def _url(self, template: str, field: str) -> str:
         address, slash, rest = _split_url(template)
         address, _ = fill_from_environment(
-            address, field, self._shown
+            address, field, self._mapping_name
         )  # the application's address, which errors must show
-        rest, values = fill_from_environment(rest, field, self._shown)
+        rest, values = fill_from_environment(rest, field, self._mapping_name)
         self._keep(values, field)
         url = address + slash + rest
         try:
@@ -366,13 +366,13 @@ class _ResolvedMapping:
             known = False
         if has_url_credentials(url) or not known:
             raise ConfigurationError(
-                f"{self._shown}: {field}: with its environment variables it is no URL that begins with http:// or "
-                "https:// and contains no password; fix it"
+                f"{self._mapping_name}: {field}: with its environment variables it is no URL that begins with http:// "
+                "or https:// and contains no password; fix it"
             )
         return url
 
     def _header(self, name: str, template: str) -> str:
-        value, values = fill_from_environment(template, f"headers.{name}", self._shown)
+        value, values = fill_from_environment(template, f"headers.{name}", self._mapping_name)
         plain = name.lower() in _PLAIN_HEADERS or has_placeholder(template, "session")
         self._keep(values if has_variable(template) else [] if plain else [value], f"headers.{name}")
         return value
@@ -382,7 +382,7 @@ class _ResolvedMapping:
         for value in values:
             if not is_usable_key(value):
                 raise ConfigurationError(
-                    f"{self._shown}: {field}: the value is not plain text: printable ASCII characters without a "
+                    f"{self._mapping_name}: {field}: the value is not plain text: printable ASCII characters without a "
                     "backslash; set its environment variable again"
                 )
             self.secrets.append(value)
@@ -394,7 +394,7 @@ class ApplicationBackend(Backend):
     fallible = True
 
     def __init__(self, clock: Clock, application: Application, name: str, longest: int = 64_000_000) -> None:
-        self._application, self._shown, self._longest = application, name, longest
+        self._application, self._mapping_name, self._longest = application, name, longest
         self._clock = clock
         self._trust = KeyTrust()
         self._opened: _ResolvedMapping | None = None
@@ -405,7 +405,7 @@ class ApplicationBackend(Backend):
         self._system_apart = has_placeholder(application.body, "system")
 
     async def __aenter__(self) -> Backend:
-        opened = _ResolvedMapping(self._application, self._shown, self._longest)
+        opened = _ResolvedMapping(self._application, self._mapping_name, self._longest)
         await opened.endpoint.open()
         self._opened = opened
         self._reader = AnswerReader(self._application, self.label, opened.redact, self._clock)
@@ -555,7 +555,7 @@ class ApplicationBackend(Backend):
             self._warn(
                 "history",
                 f"conversations begin with turns that the application has not seen ({replies} of the assistant), and "
-                f"the body sends only the last message; send {{messages}} ({self._shown})",
+                f"the body sends only the last message; send {{messages}} ({self._mapping_name})",
             )
 
     def _warn(self, subject: str, message: str) -> None:

@@ -129,7 +129,7 @@ class PoolBackend(Backend):
     async def check(self) -> None:
         failures: dict[str, Exception] = {}
 
-        async def one(member: PoolMember) -> None:
+        async def check_member(member: PoolMember) -> None:
             try:
                 await member.backend.check()
             except Exception as error:
@@ -137,7 +137,7 @@ class PoolBackend(Backend):
 
         async with anyio.create_task_group() as group:
             for member in self.members:
-                group.start_soon(one, member)
+                group.start_soon(check_member, member)
         if len(failures) == len(self.members):
             raise next(iter(failures.values()))
         for name, error in failures.items():

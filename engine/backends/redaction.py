@@ -190,23 +190,23 @@ class RedactedStream:
 
     def __init__(self, redactor: Redactor, hand_on: Callable[[str], None]) -> None:
         self._redactor, self._hand_on = redactor, hand_on
-        self._held = ""
+        self._buffered = ""
 
     def feed(self, piece: str) -> None:
         """Add a piece."""
         if not self._redactor._spoken:
             self._hand_on(piece)
             return
-        text = self._redactor._begun(self._held + piece)
+        text = self._redactor._begun(self._buffered + piece)
         sure = self._redactor.begins_at(text)
-        self._held = text[sure:]
+        self._buffered = text[sure:]
         if sure:
             self._hand_on(text[:sure])
 
     def finish(self) -> None:
         """End the text."""
-        if self._held:
-            buffered, self._held = self._redactor(self._held), ""
+        if self._buffered:
+            buffered, self._buffered = self._redactor(self._buffered), ""
             self._hand_on(buffered)
 
 

@@ -426,7 +426,7 @@ class NativeContext:
         self._token[:count] = tokens
         self._pos[:count] = positions
         self._lane[:count] = lanes
-        self._wanted[:count] = logit_rows
+        self._logit_rows[:count] = logit_rows
         self._batch.n_tokens = count
         rows = int(sum(logit_rows))
         status = lib.llama_decode(self._handle, self._batch)
@@ -540,7 +540,7 @@ class NativeContext:
         as_array = np.ctypeslib.as_array
         self._token = as_array(self._batch.token, shape=(size,))
         self._pos = as_array(self._batch.pos, shape=(size,))
-        self._wanted = as_array(self._batch.logits, shape=(size,))
+        self._logit_rows = as_array(self._batch.logits, shape=(size,))
         as_array(self._batch.n_seq_id, shape=(size,))[:] = 1
         # llama.cpp wants a pointer per token. All point into one buffer of this object, so that filling a batch is one
         # array assignment. Its own allocations stay where its batch_free looks for them.

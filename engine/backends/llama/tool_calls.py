@@ -98,8 +98,8 @@ class CallReader:
 
     def __init__(self, syntax: CallSyntax) -> None:
         self._syntax = syntax
-        self._found: list[tuple[str, str, str]] = []
-        self._held = ""  # text that may still become a call
+        self._calls_found: list[tuple[str, str, str]] = []
+        self._buffered = ""  # text that may still become a call
         self._searched = 0  # no closing marker up to here ends the call; the held text then begins with a marker
         self._blanks = ""  # whitespace that may precede a call
         self._any_text = self._after_call = False
@@ -107,47 +107,47 @@ class CallReader:
     @property
     def calls(self) -> list[ToolCall]:
         """Calls so far."""
-        return number_calls(self._found)
+        return number_calls(self._calls_found)
 
     def feed(self, text: str) -> str:
         """Add a piece; return the text that is certain now."""
-        self._held += text
+        self._buffered += text
         match self._syntax.kind:
             case "hermes":
                 return self._feed_hermes()
             case "mistral":
                 return self._text_before(MISTRAL_LIST)
-        if not self._any_text and (not self._held.strip() or self._held.lstrip().startswith("{")):
+        if not self._any_text and (not self._buffered.strip() or self._buffered.lstrip().startswith("{")):
             return ""  # the whole answer may be one call
-        text, self._held = self._held, ""
+        text, self._buffered = self._buffered, ""
         return self._emit(text)
 
     def end(self) -> str:
         """End the answer; return the remaining text."""
         with suppress(_TruncatedStringError):
-            if self._syntax.kind == "mistral" and self._held.startswith(MISTRAL_LIST):
-                if call_list := _read_call_list(self._held[len(MISTRAL_LIST) :]):
+            if self._syntax.kind == "mistral" and self._buffered.startswith(MISTRAL_LIST):
+                if call_list := _read_call_list(self._buffered[len(MISTRAL_LIST) :]):
                     self._calls(call_list)
             elif (
                 self._syntax.kind == "llama"
                 and not self._any_text
-                and (call := _read_call(self._held, parameters=True))
+                and (call := _read_call(self._buffered, parameters=True))
             ):
                 self._calls([call])
-        text = self._emit(self._held)
-        self._held = ""
-        return text if self._found else text + self._blanks
+        text = self._emit(self._buffered)
+        self._buffered = ""
+        return text if self._calls_found else text + self._blanks
 
     def _feed_hermes(self) -> str:
         text = ""
-        while (close := self._held.find(HERMES_CLOSE, self._searched)) >= 0:
+        while (close := self._buffered.find(HERMES_CLOSE, self._searched)) >= 0:
             end = close + len(HERMES_CLOSE)
             before, begin, call = self._before(close)
-            rest = self._held[begin:]
-            text += self._emit(self._held[:before])
+            rest = self._buffered[begin:]
+            text += self._emit(self._buffered[:before])
             if call is not None:
                 self._calls([call])
-            self._held, self._searched = rest, end - begin
+            self._buffered, self._searched = rest, end - begin
         return text + self._text_before(HERMES_OPEN)
 
     def _before(self, close: int) -> tuple[int, int, tuple[str, str, str] | None]:
@@ -157,7 +157,7 @@ class CallReader:
         string. There is at most one of those, because another opening marker in it is part of the string, and a
         quotation mark ends both or none.
         """
-        text, end = self._held[:close], close + len(HERMES_CLOSE)
+        text, end = self._buffered[:close], close + len(HERMES_CLOSE)
         pending = None
         starts = [0] if self._searched else []
         starts += [match.start() for match in _HERMES_MARKER.finditer(text, self._searched)]
@@ -173,20 +173,20 @@ class CallReader:
 
     def _text_before(self, marker: str) -> str:
         """Return the text before a marker, or before the possible beginning of one."""
-        position = self._held.find(marker)
+        position = self._buffered.find(marker)
         if position < 0:
             partial = (
                 size
-                for size in range(min(len(marker) - 1, len(self._held)), 0, -1)
-                if self._held.endswith(marker[:size])
+                for size in range(min(len(marker) - 1, len(self._buffered)), 0, -1)
+                if self._buffered.endswith(marker[:size])
             )
-            position = len(self._held) - next(partial, 0)
-        text, self._held = self._held[:position], self._held[position:]
+            position = len(self._buffered) - next(partial, 0)
+        text, self._buffered = self._buffered[:position], self._buffered[position:]
         return self._emit(text)
 
     def _calls(self, calls: list[tuple[str, str, str]]) -> None:
-        self._found += calls
-        self._held = self._blanks = ""
+        self._calls_found += calls
+        self._buffered = self._blanks = ""
         self._after_call = True
 
     def _emit(self, text: str) -> str:
