@@ -41,8 +41,8 @@ class Agent:
         Args:
             conversation: Conversation, or a branch of one.
             role: The role that the agent plays.
-            system: System prompt; no such message if empty.
-            sampling: Sampling options; None: the run's options of this role, by default temperature 0 and 512 tokens.
+            system: System prompt; if empty, none is sent.
+            sampling: Sampling options. None: the run's options for this role; by default, temperature 0 and 512 tokens.
             hint: What a simulated model may know.
         """
         self.conversation, self.role, self.hint = conversation, role, hint

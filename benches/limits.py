@@ -1,8 +1,8 @@
 """How well limits find themselves: calls over HTTP to endpoints that take only so much, without a word of their limits.
 
 Each endpoint has a client of its own that always has more calls than it takes. Measured at the server: the share of
-what it permits that was asked of it after half a minute, and the share of calls that it refused. What never belongs
-here: simulated time (``tests/engine/test_adaptive.py``).
+what it permits that was asked of it after half a minute, and the share of calls that it refused. Simulated time is in
+`tests/engine/test_adaptive.py`.
 """
 
 from __future__ import annotations

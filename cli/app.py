@@ -236,12 +236,16 @@ def _viva(
     ] = False,
     verbose: Annotated[
         bool,
-        typer.Option("--verbose", "-v", help="Say more on stderr, e.g. how models are loaded. May stand anywhere."),
+        typer.Option(
+            "--verbose", "-v", help="Print more to stderr, e.g. how models are loaded. Works anywhere in the command."
+        ),
     ] = False,
     python_tools: Annotated[
         list[str] | None,
         typer.Option(
-            PYTHON_TOOLS_OPTION, metavar="MODULE|FILE.py", help="Python code that files may name. May stand anywhere."
+            PYTHON_TOOLS_OPTION,
+            metavar="MODULE|FILE.py",
+            help="Python code that input files may run. Works anywhere in the command.",
         ),
     ] = None,
 ) -> None:

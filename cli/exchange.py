@@ -49,7 +49,7 @@ def _export(
     out: Annotated[
         Path | None,
         typer.Option(
-            "--out", metavar="PATH", help="File or folder to make (default: RUN-FORMAT in the current folder)."
+            "--out", metavar="PATH", help="File or folder to create (default: RUN-FORMAT in the current folder)."
         ),
     ] = None,
     json: Json = False,
@@ -72,7 +72,9 @@ def _import(
     out: Annotated[
         Path | None,
         typer.Option(
-            "--out", metavar="PATH", help="Run folder or file to make (default: runs/FILE, or FILE.jsonl for dialogs)."
+            "--out",
+            metavar="PATH",
+            help="Run folder or file to create (default: runs/FILE, or FILE.jsonl for dialogs).",
         ),
     ] = None,
     dataset: Annotated[

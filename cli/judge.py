@@ -44,7 +44,7 @@ def _audit_command() -> Any:
         options: dict[str, Any],
         run: Annotated[
             Path | None,
-            typer.Option("--run", metavar="RUN", help="Use answers of this run as cases, in pairs."),
+            typer.Option("--run", metavar="RUN", help="Use pairs of this run's answers as cases."),
         ] = None,
         plot: Plot = None,
         config: Config = None,
@@ -138,11 +138,15 @@ def _certify(
     ],
     labels: Annotated[
         Path | None,
-        typer.Option("--labels", help="People's grades: what --select wrote, or CSV, TSV or JSONL of key, grade."),
+        typer.Option(
+            "--labels", help="Human grades: the file from --select, filled in, or CSV, TSV or JSONL with key and grade."
+        ),
     ] = None,
     select: Annotated[
         int | None,
-        typer.Option("--select", metavar="N", help="Choose the N most informative answers to grade next (--out)."),
+        typer.Option(
+            "--select", metavar="N", help="Choose the N most informative answers to grade next; --out names the file."
+        ),
     ] = None,
     out: Annotated[
         Path | None, typer.Option("--out", metavar="FILE.csv", help="Write the answers to grade to this file.")
@@ -156,11 +160,11 @@ def _certify(
         typer.Option("--correlate", metavar="NAME", help="Also correct the correlation of grades with this number."),
     ] = None,
     calibration: Annotated[
-        Path | None, typer.Option("--calibration", help="Earlier pairs of score and grade: test for drift.")
+        Path | None, typer.Option("--calibration", help="Earlier pairs of score and grade, to test for drift.")
     ] = None,
     scale: Annotated[
         str | None,
-        typer.Option("--scale", metavar="LOW:HIGH", help="Ends of the scale, if scores have none of their own."),
+        typer.Option("--scale", metavar="LOW:HIGH", help="Ends of the scale, if the scores do not define them."),
     ] = None,
     confidence: Annotated[
         float, typer.Option("--confidence", metavar="SHARE", help="Confidence level of intervals.")
@@ -169,7 +173,7 @@ def _certify(
     json: Json = False,
     html: Html = None,
 ) -> None:
-    """Correct a judge's means, rates and differences by human grades of some answers.
+    """Correct a judge's means, rates and differences, based on human grades of some answers.
 
     Without --labels, --select N --out FILE draws the first answers to grade.
     """

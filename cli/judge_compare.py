@@ -327,7 +327,7 @@ def _compare(
         Path,
         typer.Argument(
             metavar="FILE|RUN",
-            help="Scores beside human ratings (CSV, JSON, JSONL); a run; or a CSV with the columns model, dataset, "
+            help="Scores with human ratings (CSV, JSON, JSONL); a run; or a CSV with the columns model, dataset, "
             "accuracy, score.",
         ),
     ],
@@ -337,56 +337,63 @@ def _compare(
     human: Annotated[
         Names, typer.Option("--human", metavar="FIELD", help="Human ratings: a field, or an object of fields.")
     ] = None,
-    annotator: Annotated[Names, typer.Option("--annotator", metavar="FIELD", help="Ratings of one annotator.")] = None,
+    annotator: Annotated[
+        Names, typer.Option("--annotator", metavar="FIELD", help="Field with the ratings of one annotator.")
+    ] = None,
     score: Annotated[
         Names, typer.Option("--score", metavar="FIELD", help="Scores of a judge: a field, or an object of fields.")
     ] = None,
-    item: Annotated[str | None, typer.Option("--item", metavar="FIELD", help="Identifies what is rated.")] = None,
-    group: Annotated[str | None, typer.Option("--group", metavar="FIELD", help="Source of a row.")] = None,
+    item: Annotated[
+        str | None, typer.Option("--item", metavar="FIELD", help="Field that identifies the rated item.")
+    ] = None,
+    group: Annotated[
+        str | None,
+        typer.Option("--group", metavar="FIELD", help="Field with the group of a row, e.g. its source."),
+    ] = None,
     system: Annotated[
-        str | None, typer.Option("--system", metavar="FIELD", help="System whose output is rated.")
+        str | None, typer.Option("--system", metavar="FIELD", help="Field with the system whose output is rated.")
     ] = None,
-    turn: Annotated[str | None, typer.Option("--turn", metavar="FIELD", help="Number of the turn.")] = None,
+    turn: Annotated[str | None, typer.Option("--turn", metavar="FIELD", help="Field with the turn's number.")] = None,
     judge_field: Annotated[
-        str | None, typer.Option("--judge-field", metavar="FIELD", help="Name of the judge.")
+        str | None, typer.Option("--judge-field", metavar="FIELD", help="Field with the judge's name.")
     ] = None,
-    unscored: Annotated[
-        Names, typer.Option("--unscored", metavar="VALUE", help="Value that stands for no score.")
-    ] = None,
+    unscored: Annotated[Names, typer.Option("--unscored", metavar="VALUE", help="Value that means 'no score'.")] = None,
     scale: Annotated[
         str | None,
-        typer.Option("--scale", metavar="nominal|ordinal|interval", help="Scale (default: detected)."),
+        typer.Option("--scale", metavar="nominal|ordinal|interval", help="Scale of the ratings (default: detected)."),
     ] = None,
     jury: Annotated[
-        Names, typer.Option("--jury", metavar="mean|median|majority|fitted", help="Pool the judges.")
+        Names, typer.Option("--jury", metavar="mean|median|majority|fitted", help="Also pool the judges into a jury.")
     ] = None,
     baselines: Annotated[
         Names,
         typer.Option(
             "--baselines",
             metavar="NAME,…",
-            help="rouge, meteor, bleu, chrf, bertscore=MODEL, single (extra `metrics`).",
+            help="Also compare baselines: rouge, meteor, bleu, chrf, bertscore=MODEL, single (extra `metrics`).",
         ),
     ] = None,
     judge: Annotated[
         Names,
-        typer.Option("--judge", metavar="MODEL", help="Model of the baseline `single`: grades each answer."),
+        typer.Option("--judge", metavar="MODEL", help="Model for the baseline `single`, which grades each answer."),
     ] = None,
-    output: Annotated[str | None, typer.Option("--output", metavar="FIELD", help="Text that is rated.")] = None,
+    output: Annotated[str | None, typer.Option("--output", metavar="FIELD", help="Field with the rated text.")] = None,
     reference: Annotated[
-        str | None, typer.Option("--reference", metavar="FIELD", help="Reference for that text.")
+        str | None, typer.Option("--reference", metavar="FIELD", help="Field with the reference for that text.")
     ] = None,
     out: Annotated[
         Path | None, typer.Option("--out", metavar="FOLDER", help="Run folder of the baseline `single`.")
     ] = None,
     exclude: Annotated[
         Names,
-        typer.Option("--exclude", metavar="NAME", help="Correlate accuracy and score without this model, too."),
+        typer.Option("--exclude", metavar="NAME", help="Also correlate accuracy and score without this model."),
     ] = None,
     permutation: Annotated[
         str,
         typer.Option(
-            "--permutation", metavar="inputs|both", help="Tests of two judges exchange groups (inputs), or rows, too."
+            "--permutation",
+            metavar="inputs|both",
+            help="Unit that tests of two judges exchange: groups (inputs) or rows (both).",
         ),
     ] = "inputs",
     resamples: Annotated[
@@ -404,7 +411,8 @@ def _compare(
 ) -> None:
     """Correlate a judge's scores with human ratings, or with accuracy over models.
 
-    Prints intervals, tests between judges, kappas and juries; or coefficients, lines, and the models off them.
+    For ratings: intervals, tests between judges, kappas and juries. For models: coefficients, fitted lines, and the
+    models that fall off a line.
     """
     from viva.reports.studies.judge_comparison import meta_report
     from viva.reports.studies.rating_files import NamedColumns

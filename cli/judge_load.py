@@ -41,7 +41,10 @@ def _judge(
     context: typer.Context,
     work: Annotated[
         str | None,
-        typer.Argument(metavar="RUN|FILE", help="Requests to send: those of a run, of a file, or of SYSTEM:FILE."),
+        typer.Argument(
+            metavar="RUN|FILE",
+            help="Run or file with the requests to send; SYSTEM:FILE names the scenario of a task file.",
+        ),
     ] = None,
     synthetic: Annotated[
         str | None,
@@ -64,7 +67,10 @@ def _judge(
     arrivals: Annotated[
         str, typer.Option("--arrivals", metavar="poisson|constant|bursty|replay", help="Arrivals of an open loop.")
     ] = "poisson",
-    burst: Annotated[float, typer.Option("--burst", help="Squared coefficient of variation of bursty gaps.")] = 4.0,
+    burst: Annotated[
+        float,
+        typer.Option("--burst", help="Burstiness: squared coefficient of variation of the gaps between requests."),
+    ] = 4.0,
     requests: Annotated[int | None, typer.Option("--requests", min=1, help="Requests per step and judge.")] = None,
     duration: Annotated[
         float | None,
@@ -88,7 +94,9 @@ def _judge(
     slo: Annotated[
         str | None, typer.Option("--slo", metavar="TERMS", help="Objective: 'p95_e2e<3s, parse_fail<1%, drift<0.05'.")
     ] = None,
-    tolerance: Annotated[float, typer.Option("--tolerance", help="Precision of a rate search, as a share.")] = 0.05,
+    tolerance: Annotated[
+        float, typer.Option("--tolerance", help="Relative precision of a rate search (0.05: within 5%).")
+    ] = 0.05,
     together: Annotated[
         bool, typer.Option("--together", help="Load all judges together instead of one after the other.")
     ] = False,
@@ -101,7 +109,7 @@ def _judge(
         str | None, typer.Option("--reader", metavar="NAME", help="Parser of the answers (default: detected).")
     ] = None,
     limit: Annotated[
-        int | None, typer.Option("--limit", min=1, help="Maximum number of distinct requests, drawn by the seed.")
+        int | None, typer.Option("--limit", min=1, help="Maximum number of distinct requests, sampled with the seed.")
     ] = None,
     prompts: Annotated[
         Path | None, typer.Option("--prompts", help="File with the system prompts for a file of judgments.")
@@ -115,7 +123,7 @@ def _judge(
     ] = None,
     seed: Annotated[int, typer.Option("--seed", help="Seed of arrivals, draws and requests.")] = 7,
     out: Annotated[
-        Path | None, typer.Option("--out", metavar="FOLDER", help="Folder to make (default: runs/load-TIME).")
+        Path | None, typer.Option("--out", metavar="FOLDER", help="Folder to create (default: runs/load-TIME).")
     ] = None,
     resume: Annotated[
         Path | None, typer.Option("--resume", metavar="FOLDER", help="Resume the load test in this folder.")

@@ -48,7 +48,7 @@ def _run(
     ] = 500,
     out: Annotated[
         Path | None,
-        typer.Option("--out", metavar="FOLDER", help="Folder to make or to resume (default: runs/lab-TIME)."),
+        typer.Option("--out", metavar="FOLDER", help="Folder to create or resume (default: runs/lab-TIME)."),
     ] = None,
     plot: Plot = None,
     json: Json = False,
@@ -70,7 +70,7 @@ def _run(
 @command("demo", "viva demo", "viva demo --out runs/mine --plot line.svg")
 def _demo(
     out: Annotated[
-        Path | None, typer.Option("--out", metavar="FOLDER", help="Folder to make (default: runs/demo-TIME).")
+        Path | None, typer.Option("--out", metavar="FOLDER", help="Folder to create (default: runs/demo-TIME).")
     ] = None,
     plot: Plot = None,
     json: Json = False,

@@ -26,9 +26,11 @@ if TYPE_CHECKING:
 Json = Annotated[bool, typer.Option("--json", help="Print JSON instead of tables.")]
 Csv = Annotated[Path | None, typer.Option("--csv", help="Also write every figure to this CSV file.")]
 Html = Annotated[Path | None, typer.Option("--html", help="Also write one self-contained HTML page.")]
-Plot = Annotated[Path | None, typer.Option("--plot", help="Also draw to this file, .svg or .png (extra `plots`).")]
+Plot = Annotated[
+    Path | None, typer.Option("--plot", help="Also draw a plot to this file, .svg or .png (extra `plots`).")
+]
 Out = Annotated[
-    Path | None, typer.Option("--out", metavar="FOLDER", help="Run folder to make (default: runs/NAME-TIME).")
+    Path | None, typer.Option("--out", metavar="FOLDER", help="Run folder to create (default: runs/NAME-TIME).")
 ]
 Config = Annotated[Path | None, typer.Option("--config", help="YAML file with settings; options override it.")]
 Concurrency = Annotated[
@@ -182,6 +184,8 @@ def _parameter(name: str, field: FieldInfo, *, is_compared: bool = False) -> ins
 def _default_text(value: Any) -> str:
     if isinstance(value, bool):
         return "on" if value else "off"
+    if isinstance(value, list | tuple):
+        return ", ".join(map(_default_text, value))
     return f"{value:g}" if isinstance(value, float) else str(value)
 
 

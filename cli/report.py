@@ -102,7 +102,8 @@ def _report(
     ] = None,
     html: Html = None,
     scorer: Annotated[
-        str | None, typer.Option("--scorer", metavar="official|linear|corrected", help="How rounds become a score.")
+        str | None,
+        typer.Option("--scorer", metavar="official|linear|corrected", help="How rounds are aggregated into a score."),
     ] = None,
     fresh: Annotated[bool, typer.Option("--fresh", help="Ignore the cache of unchanged cells.")] = False,
 ) -> None:

@@ -66,7 +66,7 @@ def _serve(
         float, typer.Option("--grace", min=0, help="Seconds to wait for calls in flight before exit.")
     ] = 10.0,
 ) -> None:
-    """Serve runs over HTTP under /api/v1, and models to OpenAI's clients under /v1."""
+    """Serve runs over HTTP under /api/v1, and models to OpenAI clients under /v1."""
     import asyncio
 
     from viva.engine.backends.registry import with_absolute_path

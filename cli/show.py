@@ -38,7 +38,7 @@ def _show(
     ] = False,
     json: Json = False,
 ) -> None:
-    """List a run's conversations or a sweep's cells, or print one transcript (with --json: all, one a line)."""
+    """List a run's conversations or a sweep's cells, or print one transcript (with --json: all, one per line)."""
     from viva.engine.journal_reader import History
     from viva.engine.run_folder import RunFolder
     from viva.orchestration.transcripts import Transcripts

@@ -20,7 +20,9 @@ if TYPE_CHECKING:
 
 CellName = Annotated[
     str | None,
-    typer.Option("--cell", metavar="ID", help="Only one cell: its folder, or its number from 1 in the file's order."),
+    typer.Option(
+        "--cell", metavar="ID", help="Run only this cell: its folder, or its number (from 1) in the file's order."
+    ),
 ]
 _MERGE_HEADER = ["cell", "state", "shards", "done"]
 
@@ -66,7 +68,9 @@ def _sweep(
     file: Annotated[Path, typer.Argument(help="YAML file with candidates, datasets, seeds and scenarios.")],
     out: Annotated[
         Path | None,
-        typer.Option("--out", metavar="FOLDER", help="Folder to make or to resume (default: runs/NAME of the file)."),
+        typer.Option(
+            "--out", metavar="FOLDER", help="Folder to create or resume (default: runs/ plus the file's name)."
+        ),
     ] = None,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Print what would run and what it may cost, without opening a model.")
@@ -77,7 +81,7 @@ def _sweep(
     shard: Annotated[
         str | None,
         typer.Option(
-            "--shard", metavar="I/N", help="Every N-th conversation of a cell; `viva sweep merge` joins shards."
+            "--shard", metavar="I/N", help="Run only shard I of N of each cell; `viva sweep merge` joins the shards."
         ),
     ] = None,
     ray: Annotated[
@@ -273,12 +277,12 @@ def _plan(
         ),
     ] = None,
     earlier: Annotated[
-        list[Path] | None, typer.Option("--from", metavar="FOLDER", help="Run or sweep to learn from.")
+        list[Path] | None, typer.Option("--from", metavar="FOLDER", help="Run or sweep whose measurements to use.")
     ] = None,
     limit: Annotated[
         list[str] | None,
         typer.Option(
-            "--limit", metavar="LABEL=BOUNDS", help="Other bounds of a model, e.g. gpt-4o=rpm:500,concurrency:8."
+            "--limit", metavar="LABEL=BOUNDS", help="Override a model's limits, e.g. gpt-4o=rpm:500,concurrency:8."
         ),
     ] = None,
     budget: Annotated[
@@ -348,7 +352,7 @@ def _merge(
     folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="Folder of a sweep that was run with --shard.")],
     cell: CellName = None,
     partial: Annotated[
-        bool, typer.Option("--partial", help="Merge what is there; missing conversations are no error.")
+        bool, typer.Option("--partial", help="Merge what exists; missing conversations are not an error.")
     ] = False,
     json: Json = False,
 ) -> NoReturn:

@@ -42,10 +42,10 @@ def _validate_command() -> Any:
     def command(
         options: dict[str, Any],
         model: Annotated[list[str], typer.Option("--model", metavar="MODEL", help="Model to answer.")],
-        out: Annotated[Path, typer.Option("--out", help="File to write the ids to, one a line, for --ids.")],
+        out: Annotated[Path, typer.Option("--out", help="File to write the ids to, one per line, for --ids.")],
         run: Annotated[
             Path | None,
-            typer.Option("--run", metavar="FOLDER", help="Run folder to make or to resume (default: runs/NAME-TIME)."),
+            typer.Option("--run", metavar="FOLDER", help="Run folder to create or resume (default: runs/NAME-TIME)."),
         ] = None,
         json: Json = False,
         html: Html = None,

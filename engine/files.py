@@ -26,7 +26,7 @@ def describe_version_problem(form: str, version: Any, supported: Iterable[int | 
 
     Args:
         form: Name of the format (`journal schema`).
-        version: Version that the file names; None if it names none.
+        version: Version given in the file; None if missing.
         supported: Versions that can be read.
     """
     versions = [str(number) for number in supported]

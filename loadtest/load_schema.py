@@ -203,7 +203,7 @@ class Running(_Form):
     n: int = Field(description="Requests included so far, in sending order.")
     low: Figure
     high: Figure
-    found_at: int | None = Field(description="Number of requests after which 0 was excluded.")
+    found_at: int | None = Field(description="Number of requests after which the interval first excluded 0.")
 
 
 class Judged(_Form):

@@ -26,7 +26,7 @@ class LoadSettings(BaseModel):
 
     `judges` are models' names by label. `rates` (requests per second, for each judge) are open loops with `arrivals`,
     `concurrency` (requests in flight) are closed ones; `search` looks for the highest rate between its two numbers that
-    meets the `objective`, within `tolerance` as a share. `requests` (for each judge) and `seconds` bound a step,
+    meets the `objective`, within the relative `tolerance`. `requests` (for each judge) and `seconds` bound a step,
     whichever comes first. `baseline` is the maximum number of requests of each unloaded pass. The first `warm_up` and
     the last `cool_down` seconds of each step do not count; None determines them automatically. `pause` seconds lie
     between steps. `together` drives all judges at once instead of in turn.

@@ -59,7 +59,7 @@ class Detail:
 
 @dataclass(slots=True)
 class RenderedTurn:
-    """The turn of one party; `round` counts from 1, None outside of rounds.
+    """One party's turn; `round` counts from 1 and is None outside rounds.
 
     `call` is the model call behind the turn, which has its prompt, tokens, latency and tries. `waiting` calls have no
     answer yet.

@@ -209,7 +209,7 @@ class Attempt:
                     raise ClusterError(f"attempt {self.number}: replaced by another attempt at this task")
                 publish_run(run, self.root / run.relative_to(local), self._scratch)
 
-    def tell(self, progress: dict[str, Any]) -> None:
+    def write_progress(self, progress: dict[str, Any]) -> None:
         """Write the progress for the driver to show."""
         write_atomically(self.root / _PROGRESS, orjson.dumps(progress))
 

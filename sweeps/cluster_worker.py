@@ -151,7 +151,7 @@ class _TaskRunner:
         if self._attempt.is_fenced:
             return "halt"
         try:
-            self._attempt.tell(progress)
+            self._attempt.write_progress(progress)
             if copy:
                 began = time.monotonic()
                 self._publish()

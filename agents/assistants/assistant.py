@@ -40,7 +40,7 @@ class Example:
     hint: Any = None
 
     def text(self, name: str | None) -> str:
-        """Return the text of this name; None means the one to compare with.
+        """Return the text with this name; if None, the text that the response is compared with.
 
         Raises:
             AssistantFailed: There is none, or it is empty.

@@ -53,7 +53,7 @@ class AuditSettings(RunSettings):
     retests: int = Field(default=5, ge=2, le=100, description="How often the same answer is graded (retest).")
     temperature: float = temperature_option("the judge")
     retest_temperature: float = Field(default=0.7, ge=0, le=2, description="Sampling temperature of the audit retest.")
-    judge_tokens: int = tokens_option("reasoning with verdict", 1024)
+    judge_tokens: int = tokens_option("verdict, including its reasoning", 1024)
     pack: FilePath = pack_option("audit")
 
     @field_validator("audit")

@@ -161,7 +161,7 @@ def _read_metrics(values: Sequence[Any], kind: str, source: str) -> list[_Upstre
         level = raw.get("metric_level") or "Turn"
         if level not in LEVELS_UPSTREAM:
             raise ConfigurationError(
-                f"{source}: {location}: metric_level {level!r:.40} is none of {', '.join(LEVELS_UPSTREAM)}"
+                f"{source}: {location}: metric_level {level!r:.40} is not one of {', '.join(LEVELS_UPSTREAM)}"
             )
         kwargs = raw.get("kwargs") or {}
         if not isinstance(kwargs, Mapping):
@@ -219,7 +219,7 @@ def _find_parents(
             )
         if raw.get("metric_level") is not None and raw["metric_level"] not in LEVELS_UPSTREAM:
             raise ConfigurationError(
-                f"{location}: metric_level {raw['metric_level']!r} is none of {', '.join(LEVELS_UPSTREAM)}"
+                f"{location}: metric_level {raw['metric_level']!r} is not one of {', '.join(LEVELS_UPSTREAM)}"
             )
         for bound in ("metric_min_value", "metric_max_value"):
             if isinstance(raw.get(bound), bool) or not isinstance(raw.get(bound), int | float | None):

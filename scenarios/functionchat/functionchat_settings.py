@@ -76,7 +76,7 @@ class FunctionChatSettings(RunSettings):
     judge_temperature: float = temperature_option("the judge")
     interactor_temperature: float = temperature_option("the interactor")
     candidate_tokens: int = tokens_option("answer of the candidate", 512)
-    judge_tokens: int = tokens_option("reasoning with verdict", 1024)
+    judge_tokens: int = tokens_option("verdict, including its reasoning", 1024)
     interactor_tokens: int = tokens_option("message of the interactor", 256)
     exchanges: int = Field(
         default=10, ge=1, le=1000, description="Maximum number of messages of the simulated user (mode user)."

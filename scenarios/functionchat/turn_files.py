@@ -321,7 +321,7 @@ def _singlecall_turns(raw: Raw) -> TurnIterator:
     for index, entry in enumerate(object_list(raw, "tools")):
         name = entry.get("type")
         if name not in TOOL_LISTS or name in lists:
-            problem = "occurs twice" if name in lists else f"is none of {', '.join(TOOL_LISTS)}"
+            problem = "occurs twice" if name in lists else f"is not one of {', '.join(TOOL_LISTS)}"
             raise FieldError(f"tools[{index}].type", f"{preview(name)} {problem}")
         lists[name] = parse_toolbox(entry.get("content"), f"tools[{index}].content")
     queries, truths = _by_serial(raw, "query"), _by_serial(raw, "ground_truth")
@@ -398,7 +398,7 @@ def _common_turn(raw: Raw, subset: Subset) -> TurnIterator:
 
 def _output_type(kind: Any, path: str) -> OutputType:
     if kind not in OUTPUT_TYPES:
-        raise FieldError(path, f"{preview(kind)} is none of {', '.join(OUTPUT_TYPES)}")
+        raise FieldError(path, f"{preview(kind)} is not one of {', '.join(OUTPUT_TYPES)}")
     output_type: OutputType = kind
     return output_type
 

@@ -40,10 +40,11 @@ class KievalSettings(RunSettings):
     assistant: AssistantNames = Field(
         default=[],
         description="Assistant whose score of each reply the evaluator reads: rouge-l, bleu, logprob:MODEL, "
-        "FILE.py#NAME, … (docs/judges.md); @question or @dialogue compares with that text, else with the right answer.",
+        "FILE.py#NAME, … (docs/judges.md); append @question or @dialogue to compare with that text instead of the "
+        "right answer.",
     )
     n: int | None = count_option("Items")
-    ids: FilePath | None = Field(default=None, description="File of item ids: only these items are used.")
+    ids: FilePath | None = Field(default=None, description="File of item ids: use only these items.")
     shuffled: bool = Field(default=False, description="Shuffle the items by the seed.")
     cluster: Cluster | None = Field(
         default=None,

@@ -56,23 +56,25 @@ class ProbeSettings(RunSettings):
     method: list[Method] = Field(
         default=["letter"],
         min_length=1,
-        description="letter, text (each option's words), generate (read from an answer) or loss.",
+        description="letter or text: likelihood of each option's letter or words; generate: a written answer; loss: "
+        "the loss of the item's text.",
     )
     n: int | None = count_option("Items")
-    ids: FilePath | None = Field(default=None, description="File of item ids: only these are probed.")
+    ids: FilePath | None = Field(default=None, description="File of item ids: use only these items.")
     shots: int = Field(default=5, ge=0, le=100, description="Examples before each question, sampled with the seed.")
     shots_from: DataSource | None = Field(
         default=None, description="Source of the examples (default: the dataset's dev split)."
     )
     against: DataSource | None = Field(
         default=None,
-        description="Second set for method loss: the gap of mean losses, and how well detectors separate the sets.",
+        description="Second dataset for method loss: adds the gap between mean losses, and how well detectors separate "
+        "the two.",
     )
     against_n: int | None = Field(
         default=None, ge=1, description="Items to sample from the second set (default: as many as -n)."
     )
     members: Literal["dataset", "against"] = Field(
-        default="dataset", description="The set that counts as seen in training."
+        default="dataset", description="Which of the two sets counts as seen in training."
     )
     answer_tokens: int = tokens_option("answer of method generate", 32)
     pack: FilePath = pack_option("probe")

@@ -322,7 +322,7 @@ class Api:
         await response.prepare(request.request)
         await response.write(server_sent_event(state.model_dump(), name="State"))
         if run is not None:
-            position = run.events.place_of(latest)
+            position = run.events.event_number(latest)
             async with aclosing(run.events.events_after(run.events.last if position is None else position)) as events:
                 async for block in events:
                     await response.write(block)

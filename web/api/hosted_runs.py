@@ -160,7 +160,7 @@ class RecentEvents(Broadcast):
             self._timer = None
         super().wake()
 
-    def place_of(self, id_: str | None) -> int | None:
+    def event_number(self, id_: str | None) -> int | None:
         """Return the number of the event with this id, or None if the id is missing or from another epoch."""
         epoch, _, number = (id_ or "").rpartition("-")
         if epoch != self.epoch or not number.isascii() or not number.isdecimal() or len(number) > 18:
@@ -223,7 +223,7 @@ class HostedRun:
         self._state: State = "starting"
         self._error: str | None = None
         self.live.begin()
-        self._task = asyncio.create_task(self._carry(ended))
+        self._task = asyncio.create_task(self._finish(ended))
 
     @property
     def path(self) -> Path:
@@ -277,7 +277,7 @@ class HostedRun:
             await self.live.abandon()
             await asyncio.wait([self._task])
 
-    async def _carry(self, ended: Callable[[HostedRun], None]) -> None:
+    async def _finish(self, ended: Callable[[HostedRun], None]) -> None:
         try:
             await self.live.finish()
             outcome = self.live.outcome

@@ -70,7 +70,7 @@ class RoomPages:
 
     def listed(self, reader: Reader, now: float) -> str:
         """Render the list: all waiting requests, oldest first, and the latest answers."""
-        waiting, fingerprint = self.waiting(now)
+        waiting, fingerprint = self.render_waiting(now)
         return self._render(
             "room.html",
             reader,
@@ -80,7 +80,7 @@ class RoomPages:
             counts=self.room.counts(),
         )
 
-    def waiting(self, now: float) -> tuple[str, str]:
+    def render_waiting(self, now: float) -> tuple[str, str]:
         """Render the live part of the list; return it with a fingerprint of its content."""
         listed, attended = self.room.standings("waiting"), self.room.attended
         state = [attended, [[request.name, request.asked_at, request.deadline] for request in listed]]

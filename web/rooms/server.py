@@ -181,7 +181,7 @@ class RoomsApplication:
     async def _waiting(self, request: web.Request) -> web.StreamResponse:
         """Return the live part of the list, without a body if the page already has it."""
         room, _ = self._inside(request)
-        html, fingerprint = await self._in_thread(lambda: room.pages.waiting(time.time()))
+        html, fingerprint = await self._in_thread(lambda: room.pages.render_waiting(time.time()))
         if request.query.get("seen") == fingerprint:
             return web.Response(status=204)
         return web.json_response({"html": html, "fingerprint": fingerprint})

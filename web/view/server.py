@@ -79,7 +79,7 @@ class LiveUpdates(Broadcast):
         if self._loop is not None and not self._loop.is_closed():
             self._loop.call_soon_threadsafe(self._note, version, conversations)
 
-    def touch(self) -> None:
+    def notify_changed(self) -> None:
         """Send the overview again: there are new findings, though no new index. Call it in the event loop."""
         self._note(self.latest, [])
 
@@ -140,7 +140,7 @@ class LiveUpdates(Broadcast):
         return response
 
     def _since(self, latest: int, is_overview: bool) -> tuple[bytes, int]:
-        """Return the events after one, and the number of the last of them."""
+        """Return the events after event `latest`, and the number of the newest one."""
         if latest == self.latest:
             return b"", latest
         events = [event for event in self._events if event[1] > latest]
@@ -168,7 +168,7 @@ class Viewer:
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="viva-view-pages")
         self._pages: Pages | None = None
         self.indexer = Indexer(root, self.file, self.live.changed)
-        self.answering = AnswerUpdater(root, self.file.with_suffix(".report.html"), self.live.touch)
+        self.answering = AnswerUpdater(root, self.file.with_suffix(".report.html"), self.live.notify_changed)
 
     def application(self) -> web.Application:
         """Make the application; everything starts and ends with it."""

@@ -276,9 +276,9 @@ class Generation:
         return Segment(np.array(run, dtype=np.int32), decoded=not self.forcing)
 
     def _cut_at_stop(self, added: int) -> bool:
-        """End the answer before a stop string that ends in the last `added` bytes; return True if there is one.
+        """Cut the answer at a stop string that was completed by the last `added` bytes; return True if there is one.
 
-        The part of a forced run after it was never computed.
+        The rest of a forced run was never computed.
         """
         stop = find_stop(self.data, self.stops, added)
         if stop is None:

@@ -63,7 +63,7 @@ class PendingRequest:
 
     @property
     def prompt_length(self) -> int:
-        """Return the most tokens that the lane holds before anything is generated."""
+        """Return the maximum number of tokens in the lane before generation."""
         total = sum(len(segment.tokens) for segment in self.segments)
         if self.reading is not None:
             total += max(len(tokens) for tokens in self.reading.continuations) - 1

@@ -73,8 +73,8 @@ class Job:
 
     `segments` are still to be computed, the first from `offset` on; `position` is the number of tokens in the lane.
     `next_token` is the token to decode; None while segments are left, or if nothing more is requested. Of the jobs with
-    an equal `shared_prefix`, one computes it. `max_chunk` is the most tokens of the job in one batch, if that is less
-    than the batch size.
+    an equal `shared_prefix`, one computes it. `max_chunk` limits the job's tokens per batch, if set below the batch
+    size.
     """
 
     number: int

@@ -91,7 +91,9 @@ Examples:
 
 def serve(
     folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="Grading folder.")],
-    port: Annotated[int, typer.Option("--port", min=0, max=65535, help="Port; 0 takes a free one.")] = GRADING_PORT,
+    port: Annotated[
+        int, typer.Option("--port", min=0, max=65535, help="Port to listen on (0: any free one).")
+    ] = GRADING_PORT,
     host: Annotated[str, typer.Option("--host", metavar="ADDRESS", help="Address to listen on.")] = "127.0.0.1",
     name: Annotated[
         list[str] | None, typer.Option("--name", metavar="HOST", help="Host name under which pages may be requested.")
@@ -134,7 +136,9 @@ def answer_as_human(
         list[Path],
         typer.Argument(metavar="ROOM...", help="Folder of a room, as in human:ROOM; created if missing."),
     ],
-    port: Annotated[int, typer.Option("--port", min=0, max=65535, help="Port; 0 takes a free one.")] = ROOM_PORT,
+    port: Annotated[
+        int, typer.Option("--port", min=0, max=65535, help="Port to listen on (0: any free one).")
+    ] = ROOM_PORT,
     host: Annotated[str, typer.Option("--host", metavar="ADDRESS", help="Address to listen on.")] = "127.0.0.1",
     name: Annotated[
         list[str] | None, typer.Option("--name", metavar="HOST", help="Host name under which pages may be requested.")

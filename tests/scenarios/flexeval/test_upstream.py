@@ -86,7 +86,7 @@ def test_all_that_stands_for_a_function_is_built_in_and_takes_what_it_is_given()
         ({"name": "is_role", "type": "rubric"}, r"no metric matches"),
         ({"name": "is_role", "relative_object_position": 1}, r"relative_object_position 1: expected 0"),
         ({"name": "is_role", "metric_min_value": "high"}, r"metric_min_value: expected a number, found 'high'"),
-        ({"name": "is_role", "metric_level": "Word"}, r"metric_level 'Word' is none of Thread, Turn, Message"),
+        ({"name": "is_role", "metric_level": "Word"}, r"metric_level 'Word' is not one of Thread, Turn, Message"),
         ({"name": "is_role", "min": 1}, r"unknown field 'min'; known: .*metric_min_value"),
         ("is_role", r"depends_on\[0\]: expected an object"),
     ],
