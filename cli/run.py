@@ -305,8 +305,8 @@ def run_launch(launch: Launch) -> RunResult:
     if raised is not None:  # the results are incomplete
         message = f"{type(raised).__name__}: {raised} (at {user_frame(raised)})"
         raise ConfigurationError(
-            f"{launch.scenario.name}: its aggregate raised {message}. All is recorded in {launch.folder.path}: fix the "
-            "aggregate, then use `viva report` or `viva resume`"
+            f"{launch.scenario.name}: its aggregate raised {message}. Everything is recorded in {launch.folder.path}: "
+            "fix the aggregate, then use `viva report` or `viva resume`"
         )
     return RunResult(aggregate, outcome, progress.line(), progress.reasons)
 

@@ -50,7 +50,7 @@ class _SweepGroup(CommandGroup):
 
 
 sweep_group = typer.Typer(cls=_SweepGroup, no_args_is_help=True, context_settings=HELP, rich_markup_mode=None)
-_SUMMARY = "Examine many candidates on many datasets; the same command again resumes."
+_SUMMARY = "Examine many candidates on many datasets; run it again to resume."
 sweep_group.callback(help=_SUMMARY)(lambda: None)
 app.add_typer(sweep_group, name="sweep", help=_SUMMARY)
 
@@ -109,7 +109,7 @@ def _sweep(
     html: Html = None,
     max_failures: MaxFailures = 0,
 ) -> None:
-    """Examine many candidates on many datasets; the same command again resumes."""
+    """Examine many candidates on many datasets; run it again to resume."""
     from viva.orchestration.prepared_run import Shard
     from viva.sweeps.shards import SweepSlice
     from viva.sweeps.sweep import open_sweep
@@ -268,7 +268,7 @@ def _plan(
     file: Annotated[Path, typer.Argument(help="YAML file of a sweep, as for `viva sweep`.")],
     out: Annotated[
         Path | None,
-        typer.Option("--out", metavar="FOLDER", help="The sweep's folder (default: runs/NAME of the file)."),
+        typer.Option("--out", metavar="FOLDER", help="The sweep's folder (default: runs/ plus the file's name)."),
     ] = None,
     pilot: Annotated[
         float | None,

@@ -159,7 +159,9 @@ class Scorer:
 class KievalScoring(Scoring):
     """The scorer and its switches (KIEval, Appendix D)."""
 
-    scorer: ScorerName | None = Field(default=None, description="official, linear or corrected.")
+    scorer: ScorerName | None = Field(
+        default=None, description="How rounds are aggregated into a score: official, linear or corrected."
+    )
     decay: bool | None = Field(default=None, description="Weight early rounds more, or all rounds equally.")
     early_stop: bool | None = Field(
         default=None,
