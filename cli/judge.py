@@ -212,6 +212,9 @@ def _certify(
     read += [] if labels is None else [key_file(labels)]
     keys = None if out is None else key_file(out)
     check_output_files({"--out": out, "--csv": csv, "--html": html, "the key file of --out": keys}, read)
+    for existing in (out, keys):
+        if existing is not None and existing.exists():
+            raise ConfigurationError(f"--out {out}: {existing} exists and may hold grades; choose another name")
     if labels is not None:
         by_round = has_rounds(labels)
     answers = read_graded_answers(run, by_round=by_round, scale=_parse_scale(scale))

@@ -127,6 +127,18 @@ def test_rounds_are_drawn_graded_corrected_and_drawn_again(interviews: Path, tmp
     assert more["candidates"]["a"]["corrected"]["value"] < more["candidates"]["a"]["judged"]["value"]
 
 
+@pytest.mark.parametrize("existing", ["next.csv", "next.key.csv"])
+def test_grades_that_exist_are_never_overwritten(interviews: Path, tmp_path: Path, existing: str) -> None:
+    file = tmp_path / "next.csv"
+    _viva("judge", "certify", interviews, "--select", "5", "--out", file)
+    (tmp_path / ({"next.csv", "next.key.csv"} - {existing}).pop()).unlink()
+    content = (tmp_path / existing).read_bytes()
+    _, error = _viva("judge", "certify", interviews, "--select", "5", "--out", file, ok=False)
+    assert f"{existing} exists and may hold grades; choose another name" in " ".join(error.split())
+    assert [path.name for path in tmp_path.iterdir()] == [existing]
+    assert (tmp_path / existing).read_bytes() == content
+
+
 @pytest.mark.parametrize("rounds", [True, False])
 def test_people_are_shown_question_and_answer_in_random_order_and_nothing_of_judge_or_candidate(
     interviews: Path, tmp_path: Path, rounds: bool
@@ -193,8 +205,8 @@ def test_ids_do_not_follow_from_what_graders_know(tmp_path: Path) -> None:
         rows = _rows(_scores(tmp_path / "scores.csv", 20))
         rows[0]["score"] = change
         scores = _write(tmp_path / "scores.csv", rows)
-        _viva("judge", "certify", scores, "--scale", "1:5", "--select", "10", "--out", tmp_path / "next.csv")
-        ids.append({row["key"] + row["candidate"]: row["id"] for row in _key_rows(tmp_path / "next.csv")})
+        _viva("judge", "certify", scores, "--scale", "1:5", "--select", "10", "--out", tmp_path / f"next-{change}.csv")
+        ids.append({row["key"] + row["candidate"]: row["id"] for row in _key_rows(tmp_path / f"next-{change}.csv")})
     assert ids[0].keys() == ids[1].keys()
     assert not set(ids[0].values()) & set(ids[1].values()), "keys, candidates and seed alone make them"
 
