@@ -114,7 +114,7 @@ def test_a_model_may_be_an_object_is_retried_and_has_to_be_given_again(tmp_path:
     )
     assert run.outcome is not None
     assert (run.outcome.how, mine.asked) == ("budget", 2)
-    with pytest.raises(viva.ConfigurationError, match="go on from Python, with models="):
+    with pytest.raises(viva.ConfigurationError, match="resume from Python and pass models="):
         asyncio.run(viva.resume(tmp_path / "run", max_calls=None))
     done = asyncio.run(viva.resume(tmp_path / "run", models={"pupil": mine}, max_calls=None))
     assert (done.outcome and done.outcome.how, mine.asked) == ("done", 3)

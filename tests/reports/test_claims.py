@@ -300,7 +300,7 @@ def test_few_items_accuse_and_acquit_nobody(root: Path, items: int) -> None:
     )
     page = study_page(report)
     assert set(told) <= {*page.verdict, *(one for _, group in page.further for one in group)}
-    assert [one["sentences"] for one in study_answer(runs).found] == [told]
+    assert [one["sentences"] for one in study_answer(runs).findings] == [told]
 
 
 def test_a_clean_verdict_takes_the_power_that_the_rule_names(root: Path) -> None:

@@ -132,7 +132,7 @@ def _agrees(model: Path, folder: Path, source: str, *, count: int, shots: int, c
     losses = []
     for item in items:
         letters, texts, [whole] = readings[item.id]
-        shown = examples.of(item) if examples is not None else []
+        shown = examples.for_item(item) if examples is not None else []
         told = "".join(f"{_asked(shot)} {_LETTERS[shot.answer]}\n\n" for shot in shown)
         names = [f" {_LETTERS[n]}" for n in range(len(item.choices))]
         expected = reference.logprobs([_header(item) + told, _asked(item)], names)

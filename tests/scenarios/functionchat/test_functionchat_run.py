@@ -247,7 +247,7 @@ def test_all_700_turns_of_the_published_data_with_simulated_models(tmp_path: Pat
     [
         ({"judge": None}, "judge"),
         ({"interactor": "simulated:i"}, "mode user"),
-        ({"mode": "user"}, "nothing is judged"),
+        ({"mode": "user"}, "needs no judge"),
         ({"mode": "user", "judge": None, "subset": "dialog"}, "subset"),
         ({"repeats": 0}, "repeats"),
     ],
@@ -265,7 +265,7 @@ def test_settings_that_do_not_go_together_are_refused(data: Path, changes: dict[
         ({"data": ".."}, "has no FunctionChat-Singlecall.jsonl"),
         ({"system": "nowhere.txt"}, "nowhere.txt"),
         ({"rubrics": "nowhere"}, "rubric_call.txt"),
-        ({"mode": "user", "judge": None, "data": "examples"}, "plays its user"),
+        ({"mode": "user", "judge": None, "data": "examples"}, "plays the user"),
         ({"pack": "kieval"}, "prompt pack"),
     ],
 )
