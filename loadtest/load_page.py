@@ -1,4 +1,4 @@
-"""HTML page of a load test with its plots, and its figures as rows of a CSV file, made from the record alone."""
+"""HTML page of a load test with plots, and its numbers as rows of a CSV file, made from the record alone."""
 
 from __future__ import annotations
 

@@ -52,8 +52,8 @@ def foreign_shards(cell: Cell, shards: Sequence[ShardContents]) -> list[str]:
         )
         if different:
             problems.append(
-                f"{shard_text(contents.shard)}: belongs to another run than {shard_text(first.shard)}; different: "
-                f"{', '.join(different)}"
+                f"{shard_text(contents.shard)}: belongs to a different run from {shard_text(first.shard)}; "
+                f"differences: {', '.join(different)}"
             )
     return problems
 

@@ -51,7 +51,7 @@ def grade_columns(graded: GradedRound) -> list[str]:
 
 
 def grade_rows(graded: GradedRound) -> Iterator[Row]:
-    """Yield the rows of original grades, None without a grade."""
+    """Yield the rows of the original grades; a candidate without a grade has None in its column."""
     yield from _candidate_rows(graded, graded.original)
 
 

@@ -1,6 +1,6 @@
 """The lanes of one context and its inference thread: restore KV, compute batches, sample, store KV.
 
-All llama.cpp calls of a context are made on this thread. The event loop submits and cancels requests through a queue
+All llama.cpp calls for a context are made on this thread. The event loop submits and cancels requests through a queue
 and is woken once per answer.
 """
 

@@ -195,7 +195,7 @@ def accept(
         is_ready,
         lambda bank, names: bank.accept(names, _author(author), note),
         "accepted",
-        "no inspected question (see viva grade bank inspect)",
+        "no question has been inspected (see viva grade bank inspect)",
     )
 
 

@@ -17,7 +17,7 @@ def test_what_init_writes_goes_all_the_way_to_a_grading_folder(tmp_path: Path) -
     _, said = viva("grade", "init", folder, code=2)
     assert "already contains project.yaml, questions.jsonl; choose another folder" in said
     viva("grade", "bank", "import", folder, folder / "questions.jsonl", "--by", "Ada")
-    assert viva("grade", "bank", "accept", folder, "--all")[0].startswith("0 accepted; no inspected question")
+    assert viva("grade", "bank", "accept", folder, "--all")[0].startswith("0 accepted; no question has been inspected")
     assert viva("grade", "bank", "inspect", folder, "--all")[0] == "8 inspected\n"
     assert viva("grade", "bank", "accept", folder, "--all")[0] == "8 accepted\n"
     printed, said = viva("grade", "check", folder)
