@@ -258,7 +258,7 @@ def test_shards_of_other_settings_or_data_are_refused(tmp_path: Path) -> None:
     other = write_file(tmp_path / "o", items=5, candidates=["simulated:a?knowledge=0.9"], interviews=INTERVIEWS)
     dataset(tmp_path / "alpha.jsonl", 6)
     _held(file, out, 2, 2)
-    assert "different: dataset" in _refusal(out, partial=True)
+    assert "differences: dataset" in _refusal(out, partial=True)
     shards = out / "cells" / ONE / "shards"
     for path in shards.glob("2-of-2.*"):
         shutil.rmtree(path)
