@@ -59,13 +59,13 @@ def _ask(name: str, conversations: int, turns: int = 2) -> tuple[int, dict[str, 
 def test_conversations_are_spread_by_weight_and_each_keeps_to_one_member(tmp_path: Path, replanned: Replanned) -> None:
     server = replanned({})
     name = _pool(tmp_path, server.model("a"), {"model": server.model("b"), "weight": 3})
-    assert _ask(name, 60, turns=3)[0] == 180
+    assert _ask(name, 240, turns=3)[0] == 720
     asked = Counter((entry["model"], entry["hash"]) for entry in server.log())
-    assert len(asked) == 180
+    assert len(asked) == 720
     counts = Counter(model for model, _ in asked)
     assert {counts["a"] % 3, counts["b"] % 3} == {0}  # three calls of one conversation go to one member
-    assert 20 <= counts["a"] // 3 + 10 <= 35
-    assert counts["b"] > counts["a"]
+    # A quarter of the weight. The choice depends on the server's port: six standard errors (6.7) are allowed.
+    assert 20 <= counts["a"] // 3 <= 100
 
 
 def test_where_one_refuses_or_is_gone_the_others_answer(
