@@ -132,7 +132,7 @@ def test_a_part_that_no_machine_can_hold_ends_in_a_timeout_that_names_what_is_mi
     cells: dict[str, Any] = {cell["candidate"]: cell for cell in orjson.loads(printed)["cells"]}
     assert (cells["a"]["state"], cells["b"]["state"]) == ("done", "failed")
     assert cells["b"]["error"]["type"] == "NotScheduled"
-    assert "no machine of the cluster can hold it: GPU 1 for b, and no machine has more than 0" in told
+    assert "no machine in the cluster can run it: GPU 1 for b, and no machine has more than 0" in told
 
 
 def _as_ray_pickles_it(given: object) -> bytes:
