@@ -1,4 +1,4 @@
-"""How well `viva judge load` measures: against queues with known theory, the server's own counts, and guidellm.
+"""Accuracy of `viva judge load`, checked against queueing theory, the server's own counts, and guidellm.
 
 The server is an M/M/c queue in a process of its own (``tests/servers/queue_server.py``). Measured are: percentiles and
 utilisation at loads of 0.3 to 0.9 beside the theory; what a server that stalls for 5 s does to an open and to a closed

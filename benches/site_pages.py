@@ -102,7 +102,7 @@ def _help(path: list[str]) -> str:
 
 def models() -> str:
     """Return the options of each kind of model."""
-    from viva.engine.backends.model_options import describe_options, described_kinds
+    from viva.engine.backends.registry import describe_options, described_kinds
 
     lines = ["# Options of models", "", "What `viva list KIND` prints; [models](../models.md) explains the kinds."]
     for kind in described_kinds():

@@ -68,7 +68,7 @@ def _list_command(
     json: Json = False,
 ) -> None:
     """List available scenarios, datasets, prompt packs, scorers, detectors, assistants, metrics and models."""
-    from viva.engine.backends.model_options import described_kinds
+    from viva.engine.backends.registry import described_kinds
     from viva.engine.errors import ConfigurationError
 
     from .output import print_json, print_tables
@@ -154,7 +154,7 @@ def _models() -> list[Record]:
 
 
 def _options(kind: str) -> list[Record]:
-    from viva.engine.backends.model_options import describe_options
+    from viva.engine.backends.registry import describe_options
 
     options = describe_options(kind).items()
     return [{"name": name, "summary": meaning, "default": default} for name, (default, meaning) in options]

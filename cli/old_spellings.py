@@ -1,4 +1,7 @@
-"""Old spellings of verbs and options: they work for one version, and a note says the new one."""
+"""Old spellings of verbs and options: they work for one version, and a note says the new one.
+
+A file of its own, because it goes as a whole with that version.
+"""
 
 from __future__ import annotations
 

@@ -10,6 +10,7 @@ import hashlib
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, replace
+from functools import cache
 from importlib import import_module
 from pathlib import Path
 
@@ -329,3 +330,34 @@ class BackendPool:
     def statistics(self) -> dict[str, dict[str, object]]:
         """Return each model's counters; for closed backends those at closing time."""
         return self._closed | {name: backend.statistics() for name, backend in self._open.items()}
+
+
+Options = dict[str, tuple[str, str]]  # by name: default and meaning, for `viva list KIND` and the reference
+
+_ENDPOINTS = ("openai", "anthropic", "gemini")
+_SHARED = ("every", "endpoint")
+
+
+def described_kinds() -> list[str]:
+    """Return the kinds of models whose options are described in `options.yaml`."""
+    return [kind for kind in _read_options() if kind not in _SHARED]
+
+
+def describe_options(kind: str) -> Options:
+    """Return all options of a kind of model, its own first."""
+    options = _read_options()
+    shared = [*(["endpoint"] if kind in _ENDPOINTS else []), "every"]
+    return options[kind] | {
+        name: text for group in shared for name, text in options[group].items() if name not in options[kind]
+    }
+
+
+@cache
+def _read_options() -> dict[str, Options]:
+    import yaml
+
+    text = Path(__file__).with_name("options.yaml").read_text(encoding="utf-8")
+    return {
+        kind: {name: (str(default), meaning) for name, (default, meaning) in options.items()}
+        for kind, options in yaml.safe_load(text).items()
+    }

@@ -7,8 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from viva.engine.backends.model_options import describe_options, described_kinds
-from viva.engine.backends.registry import build
+from viva.engine.backends.registry import build, describe_options, described_kinds
 from viva.engine.clock import RealClock
 from viva.engine.errors import ConfigurationError
 
