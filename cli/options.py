@@ -36,6 +36,9 @@ Config = Annotated[Path | None, typer.Option("--config", help="YAML file with se
 Concurrency = Annotated[
     int | None, typer.Option("--concurrency", min=1, help="Maximum number of conversations in flight.")
 ]
+MaxCost = Annotated[
+    float | None, typer.Option("--max-cost", metavar="COST", help="Start no more conversations once this is spent.")
+]
 MaxFailures = Annotated[
     int, typer.Option("--max-failures", min=0, help="Failed conversations that still count as success.")
 ]

@@ -193,8 +193,9 @@ class _UserPlayer:
 
 def _transcript_lines(messages: Sequence[Message]) -> list[tuple[str, str]]:
     """Return messages as lines of a transcript."""
-    calls = [" ".join(call.text for call in message.tool_calls) for message in messages]
-    return [(message.role, message.content or text) for message, text in zip(messages, calls, strict=True)]
+    return [
+        (message.role, message.content or " ".join(call.text for call in message.tool_calls)) for message in messages
+    ]
 
 
 def _append_message(view: View, message: Message) -> None:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from viva.cli.app import HELP, CommandGroup, command
+from viva.cli.options import Concurrency, MaxCost, read_settings
 
 if TYPE_CHECKING:
     from viva.cli.run import RunResult
@@ -52,12 +53,8 @@ def run(
     ] = None,
     n: Annotated[int | None, typer.Option("-n", min=1, help="Only test the first N conversations.")] = None,
     seed: Annotated[int | None, typer.Option("--seed", help="Seed of all random choices.")] = None,
-    concurrency: Annotated[
-        int | None, typer.Option("--concurrency", min=1, help="Maximum number of conversations in flight.")
-    ] = None,
-    max_cost: Annotated[
-        float | None, typer.Option("--max-cost", metavar="COST", help="Start no more conversations once this is spent.")
-    ] = None,
+    concurrency: Concurrency = None,
+    max_cost: MaxCost = None,
     out: Annotated[
         Path | None, typer.Option("--out", metavar="FOLDER", help="Run folder to create (default: runs/NAME-TIME).")
     ] = None,
@@ -88,8 +85,6 @@ def suite_settings(suite: str, options: dict[str, Any]) -> FlexEvalSettings:
     Raises:
         ConfigurationError: The suite or an option is invalid.
     """
-    from viva.cli.options import read_settings
-
     from ..scenario import SCENARIO
 
     chosen = {name: str(value) if isinstance(value, Path) else value for name, value in options.items() if value}
@@ -182,7 +177,6 @@ def gate(
 
 def check(suite: SuiteFile) -> None:
     """Check a suite and print what it would test, without calling a model."""
-    from viva.cli.options import read_settings
     from viva.orchestration.prepared_run import PreparedRun
     from viva.reports.tables import escape_controls
 

@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from viva.cli.options import Concurrency, MaxCost, RetryFailed, read_settings
+
 if TYPE_CHECKING:
     from viva.orchestration.launch import Launch
 
@@ -59,13 +61,9 @@ def collect(
         int | None, typer.Option("--candidate-tokens", min=1, help="Token limit of an answer to a round of a question.")
     ] = None,
     pack: Annotated[str | None, typer.Option("--pack", help="Prompt pack (default: lalaeval).")] = None,
-    concurrency: Annotated[
-        int | None, typer.Option("--concurrency", min=1, help="Maximum number of conversations in flight.")
-    ] = None,
-    max_cost: Annotated[
-        float | None, typer.Option("--max-cost", metavar="COST", help="Start nothing new beyond this cost.")
-    ] = None,
-    retry_failed: Annotated[bool, typer.Option("--retry-failed", help="Retry failed conversations.")] = False,
+    concurrency: Concurrency = None,
+    max_cost: MaxCost = None,
+    retry_failed: RetryFailed = False,
     max_failures: Annotated[
         int, typer.Option("--max-failures", min=0, help="Number of missing answers with which grading may begin.")
     ] = 0,
@@ -122,7 +120,6 @@ def launch_collection(round_: Round, options: dict[str, Any], *, retry_failed: b
     Raises:
         ConfigurationError: No candidate is given, or the run was started with other settings.
     """
-    from viva.cli.options import read_settings
     from viva.engine.errors import ConfigurationError
     from viva.orchestration.launch import continued_run, resumed_run
 

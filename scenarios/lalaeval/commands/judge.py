@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from viva.cli.options import Concurrency, MaxCost, RetryFailed, read_settings
+
 if TYPE_CHECKING:
     from viva.grading.records import Grader
     from viva.grading.store import GradeStore
@@ -37,13 +39,9 @@ def judge(
         int | None, typer.Option("--grader-tokens", min=1, help="Token limit of reasoning and grades.")
     ] = None,
     pack: Annotated[str | None, typer.Option("--pack", help="Prompt pack (default: lalaeval-judge).")] = None,
-    concurrency: Annotated[
-        int | None, typer.Option("--concurrency", min=1, help="Maximum number of conversations in flight.")
-    ] = None,
-    max_cost: Annotated[
-        float | None, typer.Option("--max-cost", metavar="COST", help="Start nothing new beyond this cost.")
-    ] = None,
-    retry_failed: Annotated[bool, typer.Option("--retry-failed", help="Retry failed conversations.")] = False,
+    concurrency: Concurrency = None,
+    max_cost: MaxCost = None,
+    retry_failed: RetryFailed = False,
 ) -> None:
     """Let judge models grade a folder's answers; run it again to resume."""
     from viva.cli.run import exit_with, run_launch
@@ -77,7 +75,6 @@ def launch_judging(store: GradeStore, model: str, options: dict[str, Any], *, re
     Raises:
         ConfigurationError: A person has the judge's name, or the run was started with other settings or pages.
     """
-    from viva.cli.options import read_settings
     from viva.orchestration.launch import continued_run
 
     from ..judging import SCENARIO
