@@ -192,6 +192,25 @@ def test_kendall_counts_pairs_of_pairs(found: list[tuple[int, int]]) -> None:
     assert 0 <= told.p <= 1
 
 
+@case_table("n", [3, 8, 20, 33, 34])
+def test_kendalls_p_is_exact_up_to_33_pairs_without_ties(n: int) -> None:
+    xs, ys = [float(x) for x in range(n)], [float(y) for y in np.random.default_rng(n).permutation(n)]
+    result = kendall(xs, ys)
+    assert result is not None
+    exact, normal = (stats.kendalltau(xs, ys, method=method).pvalue for method in ("exact", "asymptotic"))
+    assert exact != pytest.approx(normal, rel=1e-6)
+    assert result.p == pytest.approx(exact if n <= 33 else normal, rel=1e-9)
+
+
+def test_spearmans_p_is_exact_with_8_pairs() -> None:
+    xs, ys = [float(x) for x in range(8)], [1.0, 0.0, 3.0, 2.0, 7.0, 4.0, 5.0, 6.0]
+    result = spearman(xs, ys)
+    assert result is not None
+    here = float(np.dot(xs, ys))
+    above = sum(float(np.dot(order, ys)) >= here for order in permutations(xs))
+    assert result.p == pytest.approx(2 * above / math.factorial(8))
+
+
 @relaxed
 @given(pairs)
 def test_ranks_do_not_see_scale_and_no_coefficient_sees_which_side_is_which(found: list[tuple[int, int]]) -> None:
