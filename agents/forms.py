@@ -185,11 +185,7 @@ _SCHEMA_KEYWORDS = ("type", "enum", "const", "items", "minItems", "maxItems", "m
 
 @lru_cache(maxsize=256)  # pydantic takes a millisecond, as long as some calls
 def form_schema(form: type[BaseModel]) -> dict[str, Any]:
-    """Return a model's JSON schema in the subset that every structured-output implementation accepts.
-
-    It has no `$ref`, titles and defaults; every field is required and no other allowed. Descriptions stay with their
-    fields. The result is shared: do not change it.
-    """
+    """Return a model's JSON schema without `$ref`, titles and defaults. The result is shared: do not change it."""
     schema = form.model_json_schema()
     return _inline_schema(schema, schema.get("$defs", {}))
 

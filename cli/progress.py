@@ -74,12 +74,10 @@ class Display(ABC):
         return one_line(" · ".join([*parts, *[self.note] * bool(self.note)]))
 
     @abstractmethod
-    def parts(self) -> list[str]:
-        """Return the parts of `line`."""
+    def parts(self) -> list[str]: ...
 
     @abstractmethod
-    def drawing(self, width: int, height: int) -> RenderableType:
-        """Draw the progress for a terminal of this size."""
+    def drawing(self, width: int, height: int) -> RenderableType: ...
 
     def _elapsed(self) -> float:
         return max(1e-9, time.monotonic() - self._began)

@@ -29,8 +29,7 @@ class Display(Protocol):
 
     note: str
 
-    async def show(self) -> None:
-        """Display until cancelled."""
+    async def show(self) -> None: ...
 
 
 async def run_with_signals(work: Callable[[Callable[[Any], None]], Awaitable[T]], display: Display) -> T:

@@ -117,11 +117,7 @@ class ChangeDetector:
         self._digests.append(_record_digest(record))
 
     def check(self, position: int, record: Any, id_: str, path: str, line: int | None = None) -> None:
-        """Compare a record of a later pass with the one at the same 0-based position in the first.
-
-        Raises:
-            DatasetError: It differs, or there was none; the error names the file, the line if known, and the id.
-        """
+        """Raise DatasetError unless a record of a later pass equals the one at the same position in the first."""
         if position >= len(self._digests) or self._digests[position] != _record_digest(record):
             problem = f"changed since the run began: '{id_}' differs from the item that was checked"
             raise DatasetError(f"{problem}; {_CHANGED_ADVICE}", path=path, line=line)

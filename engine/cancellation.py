@@ -58,8 +58,7 @@ _ENDS_TASK = (asyncio.CancelledError, GeneratorExit, KeyboardInterrupt, EndOfRec
 def is_failure(error: BaseException) -> bool:
     """Return True if an exception raised by a user's code is a failure of that code.
 
-    Everything is, except the cancellation of the task and what ends the program. `SystemExit` is a failure, and so are
-    library exceptions that are no `Exception` (`pytest.fail`), and `CancelledError` in a task that nobody cancelled.
+    It is none if it ends the program or cancels the current task.
     """
     if isinstance(error, asyncio.CancelledError):
         task = asyncio.current_task()

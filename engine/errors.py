@@ -232,8 +232,7 @@ def _library_folders() -> tuple[str, ...]:
 def user_frame(error: BaseException) -> str:
     """Return `FILE:LINE in FUNCTION` of the innermost frame of the user's own code.
 
-    That is code neither of the standard library nor of an installed package nor of viva. If there is none, the
-    innermost frame of viva is returned, else the innermost of all.
+    Frames of viva come next, then those of packages and the standard library.
     """
     while isinstance(error, BaseExceptionGroup):  # raised together in a task group: the first counts
         error = error.exceptions[0]

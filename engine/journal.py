@@ -209,12 +209,10 @@ class LogWriter(ABC):
     # -- the writing thread ---------------------------------------------------------------------------------------
 
     @abstractmethod
-    def _open(self) -> sqlite3.Connection:
-        """Open the file for writing, or create it."""
+    def _open(self) -> sqlite3.Connection: ...
 
     @abstractmethod
-    def _write(self, connection: sqlite3.Connection) -> None:
-        """Write and commit what is queued."""
+    def _write(self, connection: sqlite3.Connection) -> None: ...
 
     def _write_forever(self) -> None:
         connection: sqlite3.Connection | None = None

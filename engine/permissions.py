@@ -349,10 +349,9 @@ def _code_name(name: str | Path) -> str:
 
 
 def seal_manifest(record: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a manifest with the code granted now, sealed with this user's key.
+    """Return a manifest with the code granted now, sealed so that later reads by this user grant the same code.
 
-    Later reads of the manifest by this user grant the same code. There is no seal if nothing is granted or no key can
-    be stored.
+    There is no seal if nothing is granted or no key can be stored.
     """
     plain = {name: value for name, value in record.items() if name != SEAL}
     code = sorted(permissions().code)

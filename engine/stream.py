@@ -111,10 +111,7 @@ class EventStream:
         self.congested = False
 
     def listen(self, listener: Listener) -> ListenerHandle:
-        """Call `listener` with every event, in the publisher's own turn: it must be quick.
-
-        A listener that raises is not called again: a warning of the logger `viva` and a `ListenerFailed` report it.
-        """
+        """Call `listener` at once with every event. If it raises, it is not called again, and an event reports it."""
         handle = ListenerHandle(self, listener)
         self._set_readers((*self._handles, handle), self._subscriptions)
         return handle

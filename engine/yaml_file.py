@@ -52,12 +52,7 @@ def read_text(path: Path) -> str:
 
 
 def parse_yaml(text: str, name: str) -> Any:
-    """Parse a YAML text; None if it is empty. `name` is the text's name in errors.
-
-    Raises:
-        ConfigurationError: It is not one YAML document, has a key twice, nests deeper than `MAX_LEVELS`, or its aliases
-            stand for more than `MAX_REPEATED`; the message has `name`, line and column.
-    """
+    """Parse a YAML text, None if empty; a ConfigurationError has `name`, line and column."""
     return _parse_document(text, name)[0]
 
 

@@ -214,11 +214,7 @@ class HumanGrades:
 
 
 def has_rounds(path: Path) -> bool:
-    """Return True if the grades in a file are of rounds: its first record names one.
-
-    Raises:
-        DatasetError: The file cannot be read.
-    """
+    """Return True if the grades in a file are of rounds: its first record names one."""
     for _, _, raw in _grade_lines(path):
         return raw.get("round") not in (None, "")
     raise DatasetError("contains no grade; expected rows of key and grade", path=str(path))

@@ -46,20 +46,14 @@ class Followup(NamedTuple):
 def followup(world: World, kind: Kind, entity: str, attribute: str, draw: float, *, true_premise: bool = False) -> str:
     """Return the text of a question.
 
-    The kinds: "related" asks for the attribute; "derived" (derived attributes only) for it and its reason; "premise"
-    presupposes a false value, or with `true_premise` the true one; "contrast" offers the true value and a false one, in
-    either order.
-
     Args:
         world: The world.
-        kind: Of question.
+        kind: "related" asks for the attribute, "derived" for it and its reason, "premise" presupposes a false value,
+            "contrast" offers the true value and a false one in either order.
         entity: The mineral.
-        attribute: In question.
-        draw: In [0, 1), decides the wording and the values.
-        true_premise: Presuppose the true value.
-
-    Raises:
-        ValueError: for kind "derived" if the attribute is not derived.
+        attribute: The attribute; for "derived" a derived one, or ValueError is raised.
+        draw: A number in [0, 1) that decides the wording and the values.
+        true_premise: Presuppose the true value instead.
     """
     described = world.attribute(attribute)
     if kind == "derived" and described.kind != "derived":

@@ -181,27 +181,13 @@ class World:
         self._entity = {entity.lower(): entity for entity in self.entities}
 
     def attribute(self, name: str) -> Attribute:
-        """Return an attribute by name.
-
-        Raises:
-            KeyError: if it does not exist.
-        """
         return self._by_name[name]
 
     def fact(self, entity: str, attribute: str) -> Fact:
-        """Return the fact about an attribute of a mineral.
-
-        Raises:
-            KeyError: if mineral or attribute does not exist.
-        """
         return self._facts[entity, attribute]
 
     def known_facts(self, fraction: float) -> frozenset[Fact]:
-        """Return the facts that a model with this fraction (0 to 1) learns, the same number of each attribute.
-
-        A larger fraction includes every smaller one, and each is closed under the rules. Benchmark splits and halves
-        are represented proportionally.
-        """
+        """Return the facts that a model with this fraction (0 to 1) learns. Larger fractions include smaller ones."""
         count = round(fraction * len(self.entities))
         return frozenset(self.fact(entity, name) for name, order in self._order.items() for entity in order[:count])
 

@@ -110,10 +110,7 @@ class JudgePasses:
         return sorted(self._judgements)
 
     def unloaded(self) -> tuple[VerdictPass, VerdictPass]:
-        """Return the two unloaded passes that other steps are compared with; empty if a pass is missing.
-
-        If answers are sampled, the second pass is the one with other seeds, since another draw is equally valid.
-        """
+        """Return the two unloaded passes that other steps are compared with; empty if one is missing."""
         second = OTHER_SEEDS if OTHER_SEEDS in self._judgements else SECOND_BASELINE
         return self.step(BASELINE).first, self.step(second).first
 

@@ -35,11 +35,7 @@ class ParsedVerdict:
 
 
 def verdict_by_schema(schema: Mapping[str, Any], value: Any) -> ParsedVerdict:
-    """Parse an object that has to follow a schema. "3" counts as 3, and letters may differ in case.
-
-    Raises:
-        MalformedOutput: It breaks the schema; the message names the field.
-    """
+    """Parse an object that has to follow a schema; MalformedOutput names the field that breaks it."""
     return _verdict_of_leaves(_leaves_by_schema(schema, value, ()))
 
 
@@ -256,11 +252,7 @@ READERS: Mapping[str, Reader] = {
 
 
 def check_reader(name: str) -> str:
-    """Return the name if there is such a reader.
-
-    Raises:
-        ConfigurationError: There is none; the message lists the readers.
-    """
+    """Return the name of a reader; a ConfigurationError lists the readers if there is none of this name."""
     if name not in READERS:
         raise ConfigurationError(f"reader '{name}': expected one of {', '.join(READERS)}")
     return name

@@ -358,12 +358,7 @@ def scoring_of(scenario: AnyScenario, options: Mapping[str, Any]) -> Scoring:
 
 
 def recorded_results(folder: RunFolder, options: Mapping[str, Any] | None = None) -> Aggregate:
-    """Aggregate a run's results so far, without a model call.
-
-    Raises:
-        ConfigurationError: The folder or a scoring option is invalid.
-        JournalError: The journal cannot be read.
-    """
+    """Aggregate a run's results so far, without a model call."""
     return results_and_damage(folder, options)[0]
 
 

@@ -36,11 +36,7 @@ class Shard:
 
     @classmethod
     def parse(cls, text: str) -> Shard:
-        """Parse `2/8`, the second of eight.
-
-        Raises:
-            ConfigurationError: The text is invalid.
-        """
+        """Parse `2/8`, the second of eight; raise ConfigurationError if the text is invalid."""
         match = _SHARD_TEXT.fullmatch(text)
         if match is None or not 1 <= int(match[1]) <= int(match[2]):
             raise ConfigurationError(f"--shard {text}: expected i/n with i from 1 to n, such as 2/8")

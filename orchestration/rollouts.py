@@ -112,10 +112,7 @@ class Rollouts(AsyncIterator[Rollout]):
         return [key for _, key in self._prepared.numbered_keys()]
 
     async def cancel(self, group: str, reason: str = "the group was cancelled") -> list[str]:
-        """Cancel the conversations of a group, given by `Rollout.group` or any key; return the keys of running ones.
-
-        They are yielded as rollouts with an `error`.
-        """
+        """Cancel a group by `Rollout.group` or any key; return the keys of its running conversations."""
         first = group_of(group, self._repeats)
         repeats = (f"{first}#{number}" for number in range(2, self._repeats + 1))
         return await self._live.cancel(first, *repeats, reason=reason)

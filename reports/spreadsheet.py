@@ -47,11 +47,7 @@ def _escape_code(code: int) -> str:
 
 
 def write_spreadsheet(path: Path, header: Sequence[str], rows: Iterable[Sequence[str]]) -> int:
-    """Write a table as TSV with escaped cells and return the number of rows; replaces an existing file.
-
-    Raises:
-        ConfigurationError: if the file cannot be written.
-    """
+    """Write a table as TSV with escaped cells and return the number of rows; replace an existing file."""
     cells = ([_cut_cell(cell) for cell in row] for row in rows)
     return write_table(path, header, cells, delimiter="\t", line_end="\r\n", mark=True)
 
@@ -67,20 +63,10 @@ def write_table(
     option: str = "",
     advice: str = "",
 ) -> int:
-    """Write a table whose cells are already harmless and return the number of rows; replaces an existing file.
+    """Write a table whose cells are already harmless and return the number of rows; replace an existing file.
 
-    Args:
-        path: File to write.
-        header: Names of columns.
-        rows: Cells.
-        delimiter: Between cells.
-        line_end: Of each row.
-        mark: Begin with a byte order mark, or Excel would assume the local code page.
-        option: Text before the path in an error.
-        advice: Text at the end of an error.
-
-    Raises:
-        ConfigurationError: if the file cannot be written.
+    `mark` adds a byte order mark, or Excel would assume the local code page; `option` and `advice` are texts around
+    the error if the file cannot be written.
     """
     text = io.StringIO(newline="")
     writer = csv.writer(text, delimiter=delimiter, lineterminator=line_end)

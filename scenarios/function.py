@@ -96,11 +96,6 @@ class FunctionScenario(Scenario[RunSettings, InlineTask]):
         return type(self).function(*arguments)
 
     def with_tasks(self, tasks: Iterable[Any]) -> FunctionScenario:
-        """Return the same scenario with these tasks, whatever file the settings name.
-
-        Raises:
-            ConfigurationError: A task is not of the function's type, or cannot be written as JSON.
-        """
         return type(self)(inline_tasks(tasks, self.task_type))
 
     @property

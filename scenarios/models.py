@@ -86,20 +86,14 @@ def replay_name(run: str, label: str, model: str) -> str:
 
 
 def token_prices(model: str) -> list[float]:
-    """Return a model's prices per million prompt and completion tokens.
-
-    A third price is that of cached tokens, if the name states it.
-    """
+    """Return the prices per million prompt and completion tokens, and per million cached ones if stated."""
     spec = ModelSpec.parse(model)
     prices = [spec.number("price_in", 0.0), spec.number("price_out", 0.0)]
     return [*prices, spec.number("price_cached", 0.0)] if "price_cached" in spec.options else prices
 
 
 def known_price(model: str) -> list[float] | None:
-    """Return a model's prices per million prompt and completion tokens; None if unknown.
-
-    An unknown price is not zero. Models in this process and replays cost nothing.
-    """
+    """Return a model's prices per million prompt and completion tokens; None, not zero, if they are unknown."""
     spec = ModelSpec.parse(model)
     is_stated = any(name in spec.options for name in ("price_in", "price_out", "price_cached"))
     return token_prices(model) if is_stated or spec.kind in _FREE else None
@@ -127,11 +121,7 @@ def check_prices(settings: RunSettings, models: Iterable[str]) -> None:
 
 
 def label_of_key(key: str, labels: list[str]) -> str:
-    """Return the candidate that a conversation's key (LABEL/ITEM) begins with; labels may contain slashes.
-
-    Raises:
-        JournalError: The key begins with none of the labels.
-    """
+    """Return the candidate that a conversation's key (LABEL/ITEM) begins with; labels may contain slashes."""
     matches = [label for label in labels if key.startswith(f"{label}/")]
     if not matches:
         raise JournalError(f"the journal has a conversation '{key}', but manifest.json has no such candidate: {labels}")

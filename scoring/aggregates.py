@@ -156,18 +156,9 @@ class Tally:
 
 
 def pass_hat_k(trials: Iterable[tuple[int, int]], k: int) -> Mean:
-    """Estimate pass^k of tau-bench: the chance that k independent tries of a task all succeed.
+    """Estimate pass^k, the chance that k independent tries of a task all succeed.
 
-    Args:
-        trials: By task, the number of tries (n) and of successes (c).
-        k: Number of tries, from 1.
-
-    Returns:
-        The mean over tasks with n ≥ k of C(c, k) / C(n, k), an unbiased estimate of each task's chance; its standard
-        error is over tasks. Empty if no task was tried k times.
-
-    Raises:
-        ValueError: if k is below 1, or a task succeeded more often than it was tried.
+    `trials` has tries (n) and successes (c) by task. The mean is over C(c, k) / C(n, k) of tasks with n ≥ k.
 
     Source: Yao et al. 2024, section 3.
     """
@@ -198,11 +189,6 @@ class ItemClusters:
 
     @classmethod
     def from_record(cls, record: Mapping[str, Any]) -> ItemClusters:
-        """Read what `to_record` returned.
-
-        Raises:
-            KeyError, TypeError, ValueError: if the record is malformed.
-        """
         return cls(str(record["field"]), tuple(map(int, record["sizes"])))
 
 

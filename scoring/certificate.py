@@ -418,11 +418,7 @@ def draw_answers(
 
 
 def combine_probabilities(first: Floats, second: Floats) -> Floats:
-    """Return the probability of being in either of two draws, the second made independently of the first.
-
-    The second draw's probabilities depend on the labels of the first through a few numbers, which one label moves by
-    1 / labels: that is the only bias of figures that use them.
-    """
+    """Return the probability of being in either of two independent draws."""
     both: Floats = 1.0 - (1.0 - first) * (1.0 - second)
     return both
 

@@ -98,15 +98,8 @@ class ClusteredMean:
 def clustered_mean(values: Values, labels: Sequence[str], strata: Sequence[str] | None = None) -> ClusteredMean | None:
     """Return the mean of `values` with its cluster-robust standard error; None if there are none.
 
-    The sandwich estimator for a mean with the few-clusters factor: se² = G/(G-1) · sum over clusters of (sum of the
-    cluster's residuals)² / n². With one value a cluster it is the ordinary standard error. The order of the values does
-    not matter, to the last bit.
-
-    Args:
-        values: Finite numbers.
-        labels: Each value's cluster.
-        strata: Each value's stratum, such as its dataset: residuals are then taken from the stratum's mean, with the
-            factor of each stratum (Cochran 1977, section 5.6). Ignored unless every stratum has two clusters.
+    se² = G/(G-1) · sum over clusters of (sum of the cluster's residuals)² / n². With `strata`, residuals are taken from
+    each stratum's mean (Cochran 1977, section 5.6), if every stratum has two clusters.
 
     Source: Liang and Zeger 1986; Cameron and Miller 2015, sections II.C and VI.B; for evaluations of language models,
         Miller 2024, "Adding error bars to evals", section 2.2.

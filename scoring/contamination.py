@@ -46,40 +46,19 @@ def perplexity(logprobs: Floats) -> float:
 
 
 def zlib_ratio(text: str, logprobs: Floats) -> float:
-    """Return the LM loss over the size of the zlib-compressed text in bytes.
-
-    The loss is the mean per token, as in the public code of Min-K% Prob and Min-K%++.
-
-    Source: Carlini et al. 2021, section 5.2.
-    """
+    """Return the LM loss per token over the zlib-compressed text's bytes (Carlini et al. 2021, section 5.2)."""
     if not text:
         raise ValueError("text: empty; the zlib ratio needs the text that the logprobs belong to")
     return loss(logprobs) / len(zlib.compress(text.encode()))
 
 
 def min_k(logprobs: Floats, k: float) -> float:
-    """Return Min-K% Prob: the mean log-probability of the k% least likely tokens.
-
-    Of n tokens, max(1, int(n * k / 100)) count; the public code has no value if int(n * k / 100) is 0.
-
-    Source: Shi et al. 2024.
-    """
+    """Return Min-K% Prob: the mean log-probability of the k% least likely tokens (Shi et al. 2024)."""
     return _mean_of_lowest(np.sort(_check_logprobs(logprobs)), k)
 
 
 def min_k_plus_plus(logprobs: Floats, means: Floats, deviations: Floats, k: float) -> float:
-    """Return Min-K%++: `min_k` of (log p - mu) / sigma, with the same number of tokens.
-
-    If sigma is 0, all possible tokens are equally likely, and the token counts as 0.
-
-    Args:
-        logprobs: One for each token.
-        means: mu of each token's position, see `moments`.
-        deviations: sigma of each token's position.
-        k: A percentage.
-
-    Source: Zhang et al. 2024.
-    """
+    """Return Min-K%++: `min_k` of (log p - mu) / sigma, 0 if sigma is 0 (Zhang et al. 2024; see `moments`)."""
     return _mean_of_lowest(np.sort(_standardize(_check_logprobs(logprobs), means, deviations)), k)
 
 

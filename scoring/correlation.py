@@ -458,8 +458,7 @@ def _score_variance(xs: Sequence[float], ys: Sequence[float]) -> float:
 def correlate(figures: Iterable[ModelScores], without: Collection[str] = ()) -> Correlations:
     """Return coefficients of accuracy and score over all models except `without` (Yu et al. 2024, Table 7).
 
-    Overall pools all datasets, as in the paper; its p-values are too small, because a model's figures are not
-    independent.
+    P-values of the pooled datasets are too small, because a model's figures are not independent.
     """
     rows = [row for row in figures if row.model not in without]
     return Correlations(
@@ -468,13 +467,7 @@ def correlate(figures: Iterable[ModelScores], without: Collection[str] = ()) -> 
 
 
 def fit_lines(figures: Iterable[ModelScores]) -> dict[str, DatasetLine | None]:
-    """Fit the robust line of score on accuracy in each dataset; None if accuracies are equal.
-
-    Raises:
-        ValueError: if a dataset has fewer than three models, or one of them twice.
-
-    Source: Yu et al. 2024, Figure 4.
-    """
+    """Fit the robust line of score on accuracy in each dataset; None if accuracies are equal."""
     return {name: _fit_line(group) for name, group in group_by_dataset(figures).items()}
 
 

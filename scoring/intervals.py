@@ -26,21 +26,14 @@ class Estimate:
 
 
 def extend_to_zero(estimate: Estimate, p: float | None, level: float = 0.95) -> Estimate:
-    """Extend the interval of a difference to 0 if a test at its level does not reject 0.
-
-    Interval and test rest on different assumptions; with few values one may reject 0 while the other does not.
-    """
+    """Extend a difference's interval to 0 if a test, which makes other assumptions, does not reject 0."""
     if p is None or p < 1.0 - level:
         return estimate
     return Estimate(estimate.value, min(estimate.low, 0.0), max(estimate.high, 0.0))
 
 
 def check_level(level: float) -> None:
-    """Check a confidence level.
-
-    Raises:
-        ValueError: if it is not between 0 and 1.
-    """
+    """Raise ValueError unless a confidence level is between 0 and 1."""
     if not 0.0 < level < 1.0:
         raise ValueError(f"level is {level}; it is a share between 0 and 1")
 
@@ -94,18 +87,9 @@ def bounded_interval(
 ) -> tuple[Floats, Floats]:
     """Return both ends of intervals of means of values from 0 to 1: Wilson's interval, generalised to such values.
 
-    The mean of `items` yes-or-no values has the variance m (1 - m) / items; that of other values has `dispersions`
-    times it (0–1), so it gets Wilson's interval for items / dispersion values. No interval is wider than that of
-    yes-or-no values, because no values between the same bounds vary more. Every interval allows for unseen items: a
-    fraction u = z² / (items + z²) of them may sit at either end, as Wilson's interval of 20 right out of 20 says that
-    one sixth may still be wrong. So an interval has a width even if all values are equal.
-
-    Args:
-        means: One mean for each interval, 0–1.
-        dispersions: Variance over that of yes-or-no values, 0–1.
-        items: Effective number of items.
-        stretch: Factor on the normal quantile for having estimated the dispersion.
-        level: Confidence level.
+    `dispersions` are variances over those of yes-or-no values with the same mean (0–1): n items count as n /
+    dispersion. `stretch` multiplies the normal quantile, because dispersions are estimated. Every interval allows for
+    unseen items: a fraction z² / (items + z²) of them may sit at either end, so the width is never 0.
     """
     z = normal_quantile((1.0 + level) / 2)
     effective_items = np.maximum(items, items / (np.maximum(dispersions, 1e-12) * stretch**2))

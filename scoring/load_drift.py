@@ -327,17 +327,8 @@ def judge_rates(
     """Compare a judge at each rate with two unloaded passes.
 
     Intervals have the level 1 - `alpha`, each by itself, and include 0 if the figure's p, corrected for all figures and
-    rates, is not below `alpha`. Figures without a request are left out.
-
-    Args:
-        rates: The judge's verdicts at each rate.
-        first: The first unloaded pass.
-        second: The second unloaded pass.
-        requests: All requests by id.
-        scales: Known ends of scales; for others the lowest and highest score in use.
-        alpha: Level of the test.
-        draws: Number of random exchanges.
-        seed: Of the exchanges.
+    rates, is not below `alpha`. Figures without a request are left out. For scales whose ends are unknown, the lowest
+    and highest score in use count. `draws` is the number of random exchanges.
     """
     columns = VerdictColumns((*rates, first, second), requests)
     clusters, answered, favours = columns.positions()
@@ -446,11 +437,7 @@ def _changed_figure(figure: _NamedFigure, index: int, p: float, level: float) ->
 
 
 def _p_of_direction(mean: ClusteredMean) -> float:
-    """Return Student's p-value of a mean of 0.
-
-    Exchanging passes rejects that nothing has changed; verdicts that change evenly in both directions do not move a
-    score.
-    """
+    """Return Student's p-value of a mean of 0: changes in both directions cancel."""
     if mean.se is None:
         return 1.0
     return 2.0 * float(student_tail(abs(mean.mean) / mean.se, mean.freedom)) if mean.se else float(mean.mean == 0.0)

@@ -30,10 +30,7 @@ def poisson_arrivals(rate: float, *seed: object) -> Iterator[float]:
 
 
 def bursty_arrivals(rate: float, burst: float, *seed: object) -> Iterator[float]:
-    """Generate independent gamma gaps with a mean of 1/rate and a squared coefficient of variation of `burst`.
-
-    1 is a Poisson process; above 1 requests come in bursts with pauses in between, below 1 more evenly.
-    """
+    """Generate gamma gaps with a mean of 1/rate; `burst` is their squared coefficient of variation (1: Poisson)."""
     draw = seeds.generator(*seed, "bursty").gammavariate
     shape, scale = 1.0 / burst, burst / rate
     return itertools.accumulate(draw(shape, scale) for _ in itertools.repeat(None))
@@ -42,12 +39,7 @@ def bursty_arrivals(rate: float, burst: float, *seed: object) -> Iterator[float]
 def replay_arrivals(times: Sequence[float], rate: float | None = None) -> Iterator[float]:
     """Repeat recorded times endlessly, sorted, from the first one on.
 
-    Args:
-        times: Recorded times.
-        rate: Mean rate to stretch or compress the recording to; None keeps the recorded speed.
-
-    Raises:
-        ValueError: if there are fewer than two times, or all are equal.
+    `rate` is the mean rate to stretch or compress them to. There must be at least two different times.
     """
     ordered = sorted(times)
     span = ordered[-1] - ordered[0] if len(ordered) > 1 else 0.0
@@ -204,11 +196,7 @@ class Objective:
 
     @classmethod
     def parse(cls, text: str) -> Objective:
-        """Parse terms separated by commas.
-
-        Raises:
-            ConfigurationError: if a term is not FIGURE<BOUND, or its figure or unit is unknown.
-        """
+        """Parse terms FIGURE<BOUND separated by commas; raise ConfigurationError if one is unknown."""
         return cls(tuple(_parse_term(part) for part in text.split(",")))
 
     def __str__(self) -> str:

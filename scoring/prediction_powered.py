@@ -216,10 +216,7 @@ class PoweredEstimate:
     def _skewed(self, quantile: float) -> tuple[float, float]:
         """Return the distances of the ends by Student's t, transformed for the skew of the deviations.
 
-        Otherwise a few labels of skewed gaps would miss on one side. Deviations of 0 say nothing about unseen grades.
-
-        Source: Hall 1992, "On the removal of skewness by transformation", JRSS B 54, equation 3.5, by the invertible
-            cubic.
+        Source: Hall 1992, "On the removal of skewness by transformation", JRSS B 54, equation 3.5.
         """
         squares = float((self.deviations**2).sum())
         if squares <= (_ROUNDING * self.value) ** 2:
@@ -387,11 +384,7 @@ def corrected_mean(sample: GradedSample, *, power: float | None = None) -> Power
 
 
 def corrected_difference(first: GradedSample, second: GradedSample) -> PoweredEstimate:
-    """Estimate the mean of `first` minus that of `second`, with joint powers and shared clusters.
-
-    Raises:
-        ValueError: if fewer than four clusters of one of them have grades.
-    """
+    """Estimate the mean of `first` minus that of `second`, with joint powers and shared clusters."""
     count = max(first.count, second.count)
     return tune_power([mean_parts(first, count), mean_parts(second, count)], [1.0, -1.0])
 

@@ -14,12 +14,7 @@ from .intervals import bounded_interval, check_level, normal_quantile, student_h
 
 
 def items_for_half_width(half_width: float, variance: float, level: float = 0.95) -> int:
-    """Return the smallest number of items at which Student's half-width is at most `half_width`; at least 2.
-
-    `variance` is that of one item's score; t(n-1) · sqrt(variance / n) <= half_width is solved for n.
-
-    Source: Cochran 1977, section 4.7.
-    """
+    """Return the smallest n ≥ 2 with t(n-1) · sqrt(variance / n) ≤ half_width (Cochran 1977, section 4.7)."""
     _check_arguments("half_width", half_width, variance, level)
     deviation = math.sqrt(variance)
     return _smallest_n(lambda n: student_half(deviation, n - 1, level) / math.sqrt(n) <= half_width)

@@ -65,11 +65,6 @@ class Cell:
 
     @classmethod
     def from_record(cls, record: dict[str, Any]) -> Cell:
-        """Return the cell of a record.
-
-        Raises:
-            KeyError, ValueError: The record is not a cell's.
-        """
         kind = part_of(record["scenario"]).scenario.settings
         settings = kind.model_validate({**kind.formerly, **record["settings"]})
         return cls(**{**record, "settings": settings})

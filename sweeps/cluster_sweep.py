@@ -400,10 +400,7 @@ def open_cluster_sweep(
 ) -> ClusterSweep:
     """Open the sweep in a file for execution on a cluster. Nothing is written yet.
 
-    `cell` selects a single cell, as in `SweepSlice`; `settings` are `retry_failed` and `concurrency`, as in `Sweep`.
-
-    Raises:
-        ConfigurationError: The file is wrong.
+    `cell` selects a single cell; `settings` are `retry_failed` and `concurrency`, as in `Sweep`.
     """
     base, (checked, _) = open_sweep(file, out, selection=SweepSlice(cell)), read_sweep_file(file)
     sweep = ClusterSweep(base.recorded, checked, base.out, base.clock, selection=SweepSlice(cell), **settings)

@@ -160,11 +160,7 @@ class Sweep:
         return {model for run in self._active for model in run.cell.models}
 
     def survey(self, datasets: CheckedDatasets | None = None) -> None:
-        """Determine the progress of every cell (`runs`) without opening a model.
-
-        Args:
-            datasets: Datasets that need not be read again.
-        """
+        """Determine the progress of every cell (`runs`) without opening a model; `datasets` are not read again."""
         with (datasets or CheckedDatasets()).activate():
             self._survey()
 
@@ -275,9 +271,6 @@ def open_sweep(file: Path, out: Path | None = None, clock: Clock | None = None, 
 
     If the folder already contains the sweep, finished cells stay as they are and the others continue. `options` are
     `retry_failed`, `concurrency` and `selection`, as in `Sweep`.
-
-    Raises:
-        ConfigurationError: The file is wrong; the message names file and field.
     """
     checked, contents = read_sweep_file(file)
     folder = file.resolve().parent

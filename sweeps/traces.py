@@ -47,11 +47,8 @@ class SharedProcessor:
         self.peak = int(self._level.max(initial=0.0))
 
     def work(self, c: float) -> np.ndarray:
-        """Return the exclusive seconds of each call: its time in flight, weighted by the speed at each moment.
-
-        Calls of this work take the recorded time when simulated at the recorded times. The mean number in flight would
-        not do: a call's speed is convex in it, so its work would come out too small.
-        """
+        """Return the exclusive seconds of each call: its time in flight, weighted by the speed at each moment."""
+        # A mean number in flight would give too little work, because speed is convex in the number.
         speeds = 1.0 / (1.0 + c * np.maximum(0.0, self._level - 1.0))
         progress = np.concatenate([[0.0], np.cumsum(speeds[:-1] * np.diff(self._times))])
         begun, ended = (np.interp(moments, self._times, progress) for moments in (self._begins, self._ends))

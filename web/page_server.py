@@ -93,11 +93,6 @@ def wants_json(request: web.Request) -> bool:
 
 
 async def read_form(request: web.Request) -> MultiDictProxy[Any]:
-    """Return the fields of a form.
-
-    Raises:
-        Refusal: The form is not UTF-8.
-    """
     try:
         return await request.post()
     except UnicodeDecodeError:

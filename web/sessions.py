@@ -36,13 +36,7 @@ def new_token() -> tuple[str, str]:
 
 
 def parse_expiry(text: str, now: float) -> float | None:
-    """Return when a link of this duration expires (`90m`, `12h`, `7d`, `2w`), in seconds since 1970.
-
-    `never` gives None.
-
-    Raises:
-        ConfigurationError: The text is no duration.
-    """
+    """Return when a link of this duration (`90m`, `12h`, `7d`, `2w`) expires, in seconds since 1970; None: never."""
     if text == "never":
         return None
     match = re.fullmatch(r"(\d{1,4})([mhdw])", text)

@@ -138,10 +138,7 @@ def entailment(folder: str, premise: str, hypothesis: str) -> float:
 
 
 def similarity(folder: str, first: str, second: str) -> float:
-    """Return the cosine of two texts' embeddings (-1 to 1), by a sentence-transformers model.
-
-    A plain transformer's embedding is the mean of its token vectors (Reimers and Gurevych 2019).
-    """
+    """Return the cosine of two texts' embeddings (-1 to 1), by a sentence-transformers model."""
     with _MODEL_LOCK:
         first_vector, second_vector = _embedder(folder).encode([first, second], batch_size=1, normalize_embeddings=True)
     return min(1.0, max(-1.0, float((first_vector.astype("float64") * second_vector.astype("float64")).sum())))

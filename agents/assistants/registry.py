@@ -39,13 +39,7 @@ def describe_names() -> dict[str, str]:
 
 
 def absolute_name(text: str, folder: Path = Path()) -> str:
-    """Return an assistant's name with absolute paths, so that it means the same from any folder.
-
-    Relative paths begin at `folder`.
-
-    Raises:
-        ConfigurationError: A model's name contains a credential.
-    """
+    """Return an assistant's name with absolute paths; relative ones begin at `folder`. Refuse one with a credential."""
     label, text = _split_label(text)
     return f"{label}={_make_absolute(text, folder)}" if label else _make_absolute(text, folder)
 
@@ -62,12 +56,9 @@ def _make_absolute(text: str, folder: Path) -> str:
 
 
 def open_assistant(text: str, default: str | None = None) -> Assistant:
-    """Return the assistant of a name; nothing is opened or imported for it.
+    """Return the assistant of a name; a ConfigurationError lists the names if there is no such assistant.
 
     `default` is the text to compare with if the name has none; None means the example's.
-
-    Raises:
-        ConfigurationError: There is none of this name; the message lists the names.
     """
     label, name = _split_label(text)
     assistant = _open_unlabelled(name, default)

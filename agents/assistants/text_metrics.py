@@ -40,11 +40,7 @@ def rouge_l(text: str, reference: str) -> float:
 
 
 def bleu(text: str, reference: str) -> float:
-    """Compute sentence BLEU (Papineni et al. 2002; sacrebleu), divided by 100.
-
-    Up to four words in a row, only of orders that the text has (`effective_order`), smoothed exponentially (Chen and
-    Cherry 2014).
-    """
+    """Compute BLEU of a sentence as sacrebleu does, divided by 100 (Papineni et al. 2002; Chen and Cherry 2014)."""
     return 0.0 if not text.strip() else _clip_to_one(float(_bleu().sentence_score(text, [reference]).score) / 100)
 
 
@@ -54,11 +50,9 @@ def chrf(text: str, reference: str) -> float:
 
 
 def meteor(text: str, reference: str) -> float:
-    """Compute METEOR (Banerjee and Lavie 2005; nltk) with alpha 0.9, beta 3, gamma 0.5.
+    """Compute METEOR (Banerjee and Lavie 2005) by nltk with alpha 0.9, beta 3, gamma 0.5.
 
-    Words match if they are equal, have the same stem (Porter), or are synonyms by WordNet; nltk pairs them greedily
-    from the end, which may count a run more than the original's search for the fewest. WordNet is data that nltk does
-    not include: if it is not installed (`has_wordnet`), synonyms do not match and figures are slightly lower.
+    Without WordNet (`has_wordnet`) synonyms do not match, and figures are slightly lower.
     """
     single_meteor_score = import_under_lock("nltk.translate.meteor_score").single_meteor_score
     words, reference_words = _WORDS.findall(text), _WORDS.findall(reference)

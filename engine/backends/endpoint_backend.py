@@ -333,12 +333,10 @@ class EndpointBackend(Backend):
         return url
 
     @abstractmethod
-    def _own_headers(self, address: EndpointAddress) -> dict[str, str]:
-        """Return the headers of each request, including the key."""
+    def _own_headers(self, address: EndpointAddress) -> dict[str, str]: ...
 
     @abstractmethod
-    def _call_url(self, *, streaming: bool) -> str:
-        """Return the URL that requests are sent to."""
+    def _call_url(self, *, streaming: bool) -> str: ...
 
     @abstractmethod
     def _body(self, request: Request, form: str, *, streaming: bool) -> dict[str, Any]:
@@ -349,8 +347,7 @@ class EndpointBackend(Backend):
         """Read an answer; raise one of `FORMAT_ERRORS` if it is not one. `tools`: tools were offered."""
 
     @abstractmethod
-    def _assembly(self, records: JsonRecordStream) -> RecordAssembly:
-        """Return the assembly of a streamed answer."""
+    def _assembly(self, records: JsonRecordStream) -> RecordAssembly: ...
 
     @property
     def _advice(self) -> Mapping[str, str]:

@@ -306,8 +306,7 @@ class RecordAssembly(StreamAssembly):
         """Return True if the end of the answer has arrived."""
 
     @abstractmethod
-    def answer(self) -> Any:
-        """Return the whole answer."""
+    def answer(self) -> Any: ...
 
 
 async def read_stream(

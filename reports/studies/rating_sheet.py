@@ -416,11 +416,7 @@ def _to_text(value: Any) -> str | None:
 
 
 def check_scored(sheet: Sheet) -> None:
-    """Check that there is something to compare.
-
-    Raises:
-        ConfigurationError: if there is not.
-    """
+    """Raise ConfigurationError if there is nothing to compare."""
     if not sheet.judges and all(len(names) < 2 for names in sheet.annotators.values()):
         raise ConfigurationError(
             f"{sheet.source}: human ratings of one annotator and no scores; name the scores with --score"

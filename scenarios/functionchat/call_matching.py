@@ -194,11 +194,7 @@ class Mentions:
         self._numbers = set(map(_normalize_number, _NUMBER.findall(text)))
 
     def has(self, value: Any) -> bool:
-        """Return True if the messages mention a value, as a whole or by all its words and numbers.
-
-        Spaces, marks, and zeros at the end of numbers are ignored (3만 mentions 30000). Booleans always count as
-        mentioned.
-        """
+        """Return True if the messages mention a value, as a whole or by all its words and numbers."""
         return all(map(self._has, leaf_values(value)))
 
     def _has(self, value: Any) -> bool:

@@ -184,10 +184,7 @@ def singlecall_figures(outcomes: Iterable[GradedTurn]) -> dict[str, Any]:
 
 
 def dialog_figures(outcomes: Iterable[GradedTurn]) -> dict[str, Any]:
-    """Return pass rates by type, their plain mean over types (macro), and the share of all turns (micro).
-
-    Standard errors of both are over dialogs. Outcomes of single calls are left out.
-    """
+    """Return pass rates of dialogs by type, their plain mean (macro), and the share of all turns (micro)."""
     selected = [outcome for outcome in outcomes if outcome.subset == "dialog"]
     types = {kind: _pass_counts([outcome for outcome in selected if outcome.type == kind]) for kind in OUTPUT_TYPES}
     return {"types": types, "macro": _macro_mean(selected), "micro": _pass_rate(selected)}
@@ -209,11 +206,7 @@ def category_figures(outcomes: Iterable[GradedTurn]) -> dict[str, dict[str, Any]
 
 
 def averages(rates: Mapping[str, float], counts: Mapping[str, int]) -> tuple[float, float]:
-    """Return the macro and the micro average of rates by type: Σ rate / types, and Σ rate · count / Σ count.
-
-    Raises:
-        ValueError: There is no rate, or a type has no count.
-    """
+    """Return the macro and the micro average of rates by type: Σ rate / types, and Σ rate · count / Σ count."""
     if not rates or any(counts.get(name, 0) < 1 for name in rates):
         raise ValueError(f"averages need at least one rate, and a count for each: {dict(rates)}, {dict(counts)}")
     micro = sum(rate * counts[name] for name, rate in rates.items()) / sum(counts[name] for name in rates)
@@ -272,12 +265,9 @@ def _clustered_mean(values: Sequence[float], clusters: Sequence[str]) -> dict[st
 
 
 def judge_errors(outcomes: Iterable[GradedTurn], corrections: Mapping[str, Correction]) -> dict[str, Any]:
-    """Count the verdicts of rules and of the judge that reviewers overruled, by subset and over `all` of them.
+    """Count the verdicts of rules and of the judge that reviewers overruled, by subset and over `all` (Table 5).
 
-    A false positive passed and should have failed, a false negative the reverse. Rates are shares of all cases, graded
-    by rule or judged, as in Table 5 (its 202 of 5000 cases are printed as 5.1%, which they are of 4000: 500 items for
-    each of eight models). `of_judged` has the judge's wrong verdicts as shares of all its verdicts, and `by_rule`
-    counts the wrong verdicts of rules.
+    A false positive passed and should have failed. `of_judged` has shares of the judge's verdicts, not of all cases.
     """
     cases = list(outcomes)
     names: list[str] = ["singlecall", "dialog", *sorted({case.subset for case in cases} - {"singlecall", "dialog"})]

@@ -263,14 +263,7 @@ def read_singlecall(path: Path, skipped: OnSkipped | None = None) -> TurnIterato
 
 
 def read_dialogs(path: Path, skipped: OnSkipped | None = None) -> TurnIterator:
-    """Read the turns of a file of dialogs, one dialog per line.
-
-    A line has `dialog_num`, `tools` and `turns`; a turn has `query` (the messages before it), `ground_truth` (an
-    assistant message), `type_of_output`, `acceptable_arguments` (optional) and `serial_num` (default: `turn_num`, else
-    its position).
-
-    `skipped` and errors are as in `read_singlecall`.
-    """
+    """Read the turns of a file of dialogs, one dialog per line (docs/functionchat.md)."""
     return _read_turns(path, _dialog_turns, skipped)
 
 

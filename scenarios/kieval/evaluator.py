@@ -54,8 +54,7 @@ _FIRST_VERDICTS = {True: ("right", 4), False: ("wrong", 1), None: ("unread", 3)}
 def first_verdict(pack: PromptPack, *, right: bool | None) -> tuple[str, str]:
     """Return the pack's remark on the first answer, and the initial verdict on it.
 
-    `right` is None for an answer that names no choice. A pack may lack the remark (`evaluator.right`, `wrong` or
-    `unread`) and the verdict (`evaluator.first_right`, …); the default verdict has all scores 4, 1 or 3.
+    `right` is None for an answer that names no choice. The default verdict has all scores 4, 1 or 3.
     """
     kind, score = _FIRST_VERDICTS[right]
     remark = pack.render(f"evaluator.{kind}") if f"evaluator.{kind}" in pack else ""

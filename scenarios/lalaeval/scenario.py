@@ -93,8 +93,7 @@ class AnswerPersona:
 def simulated_level(label: str, knowledge: float, question: str, difficulty: str) -> int:
     """Return the quality of a candidate's answer.
 
-    It is wrong as often as the candidate lacks `knowledge` (less often for simple questions, more often for difficult
-    ones), otherwise partly right, right, or right with more than was asked.
+    It is wrong as often as the candidate lacks `knowledge`, less often for simple questions.
     """
     if seeds.uniform(label, question, "knows") >= min(1.0, max(0.0, knowledge + _EASIER.get(difficulty, 0.0))):
         return WRONG

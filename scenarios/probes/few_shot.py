@@ -16,10 +16,7 @@ from viva.engine.errors import ConfigurationError
 def open_examples(dataset: str, shots_from: str | None, *, without: str, skip_bad: bool) -> Dataset:
     """Open the source of examples: the named one, or the dataset's dev split.
 
-    `without` is the advice if there is none.
-
-    Raises:
-        ConfigurationError: No source is named and no dev split is found.
+    `without` is the advice in the error if neither is found.
     """
     source = shots_from or development_source(dataset)
     if source is None:

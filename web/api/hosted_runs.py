@@ -168,10 +168,7 @@ class RecentEvents(Broadcast):
         return min(int(number), self.last)
 
     def events_after(self, position: int) -> AsyncGenerator[bytes, None]:
-        """Iterate over the events after a position, in blocks, until the run has ended.
-
-        `Gap` events say how many events were lost.
-        """
+        """Iterate in blocks over the events after a position until the run has ended; `Gap` says how many are lost."""
         return self.read(position, self._block, lambda at: self._pause() if at < self.last else 0.0)
 
     def _pause(self) -> float:

@@ -42,11 +42,6 @@ class RoomAccess:
         self._sessions = Sessions(secret, purpose="room")
 
     def check_link(self, token: str) -> None:
-        """Check the token of a link.
-
-        Raises:
-            Refusal: The token is not the one of this room.
-        """
         if not hmac.compare_digest(hash_token(token).encode(), self._link.encode()):
             raise Refusal(403, "This link does not work", "Please ask for the room's link again.", code="link")
 
@@ -77,11 +72,6 @@ class RoomAccess:
         return self._sessions.form_token(session)
 
     def require_form(self, session: Session, seal: object) -> None:
-        """Check the token of a form.
-
-        Raises:
-            Refusal: The form does not come from a page of this session.
-        """
         if not self._sessions.is_of_form(session, seal):
             raise Refusal(
                 403, "Please try again", "The page was older than your session. Please send it again.", code="form"

@@ -157,11 +157,7 @@ class Generation:
     def add_expected_score(self, values: Mapping[int, float]) -> None:
         """Append the expected value of the next token, a score, to `expected`.
 
-        Args:
-            values: The probability of each value of `score_options`, up to a common factor.
-
-        Raises:
-            ValueError: The probabilities do not sum to a positive, finite number.
+        `values` has the probability of each value of `score_options`, up to a common factor.
         """
         total = math.fsum(values.values())
         if not 0 < total < math.inf:

@@ -620,10 +620,7 @@ class TokenMasks:
 
 
 def _may_become(piece: bytes, text: bytes) -> bool:
-    """Return True if a token that may come here (b"" for the end) may represent the rest of an integer.
-
-    The integer may continue after the token, or the token after the integer, but not with another digit.
-    """
+    """Return True if a token (b"" for the end) may represent the rest of an integer; no digit may follow."""
     if piece and text.startswith(piece):
         return True
     return piece.startswith(text) and not piece[len(text) : len(text) + 1].isdigit()

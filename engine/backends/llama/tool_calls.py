@@ -208,9 +208,6 @@ def _read_call(text: str, start: int = 0, *, parameters: bool = False) -> tuple[
     """Return id, name and arguments of a call that is all of a text from `start` on; None if it is no call.
 
     `parameters`: without a marker, an object must have arguments and no members that calls do not have.
-
-    Raises:
-        _TruncatedStringError: The text may be the beginning of a call.
     """
     read = _read_members(text, start)
     if read is None or text[read[1] :].strip():

@@ -80,11 +80,7 @@ def run(
 
 
 def suite_settings(suite: str, options: dict[str, Any]) -> FlexEvalSettings:
-    """Return the settings of a suite's run with these options; empty options are ignored.
-
-    Raises:
-        ConfigurationError: The suite or an option is invalid.
-    """
+    """Return the settings of a suite's run with these options; empty options are ignored."""
     from ..scenario import SCENARIO
 
     chosen = {name: str(value) if isinstance(value, Path) else value for name, value in options.items() if value}
