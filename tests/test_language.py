@@ -14,6 +14,7 @@ from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 
+import jinja2
 import pytest
 
 ROOT = Path(__file__).parents[1]
@@ -98,6 +99,13 @@ def _names(tree: ast.AST) -> Iterator[tuple[str, int]]:
                 yield name, node.lineno
 
 
+def _template_names(path: Path) -> Iterator[tuple[str, int]]:
+    """Yield the names of a template with their lines: variables set, looped over or passed to it, macros, blocks."""
+    kinds = (jinja2.nodes.Name, jinja2.nodes.Macro, jinja2.nodes.Block)
+    for node in jinja2.Environment().parse(_source(path)).find_all(kinds):
+        yield node.name, node.lineno
+
+
 def _docstrings(path: Path) -> Iterator[tuple[str, int]]:
     sent = _SENT.get(str(path.relative_to(ROOT)), "")
     for node in ast.walk(ast.parse(_source(path))):
@@ -144,6 +152,16 @@ def test_names_are_nouns_and_verbs() -> None:
         for path in MODULES
         for name, line in _names(ast.parse(_source(path)))
         if name.strip("_").lower() in _NO_NAMES and name not in _PUBLIC.get(str(path.relative_to(ROOT)), "").split()
+    ]
+    assert not wrong, "\n".join(wrong)
+
+
+def test_names_in_templates_are_nouns_and_verbs() -> None:
+    wrong = [
+        f"{_at(path, line)}: {name}"
+        for path in TEMPLATES
+        for name, line in _template_names(path)
+        if name.strip("_").lower() in _NO_NAMES
     ]
     assert not wrong, "\n".join(wrong)
 

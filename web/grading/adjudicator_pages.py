@@ -98,7 +98,7 @@ class AdjudicatorPages:
             "dispute.html",
             case=case,
             question=await self._site.questions.render(case.question),
-            most_comment=MAX_COMMENT,
+            max_comment=MAX_COMMENT,
         )
 
     async def _decide(self, request: web.Request) -> web.Response:
@@ -128,7 +128,7 @@ class AdjudicatorPages:
 def list_disputes(store: GradeStore, grader: Grader) -> DisputeList:
     """List the disputes, those first that every assigned grader has graded."""
     disputes = read_disputes(store, read_criteria(store.meta("about")))
-    own = {seat.question for seat in assignments_of(store, grader)}
+    own = {assignment.question for assignment in assignments_of(store, grader)}
     mine = [dispute for dispute in disputes.disputed if dispute.question not in own]
     to_decide = sorted(
         (dispute for dispute in mine if dispute.decided is None),

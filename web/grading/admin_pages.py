@@ -50,7 +50,7 @@ class Overview:
     questions: list[tuple[int, str]]
     open_disputes: int
     decided: int
-    deeds: list[tuple[float, str, str]]
+    audit_events: list[tuple[float, str, str]]
 
 
 @dataclass(slots=True, frozen=True)
@@ -88,7 +88,7 @@ class AdminPages:
             new_link = None
         origin = f"{'https' if self._site.secure else 'http'}://{request.host}"
         link = None if new_link is None else (new_link[1], f"{origin}/link/{new_link[2]}")
-        return self._site.page(request, "admin.html", found=overview, link=link, now=time.time(), ago=format_age)
+        return self._site.page(request, "admin.html", overview=overview, link=link, now=time.time(), ago=format_age)
 
     async def _add(self, request: web.Request) -> web.Response:
         fields = await self._site.form(request)

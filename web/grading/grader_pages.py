@@ -96,7 +96,7 @@ class GraderPages:
             plain=plain,
             name=secrets.token_hex(12),
             seal=question_seal(self._site.sessions, desk.grader.number, number),
-            most_comment=MAX_COMMENT,
+            max_comment=MAX_COMMENT,
         )
 
     async def _save(self, request: web.Request) -> web.Response:
@@ -122,14 +122,14 @@ class GraderPages:
 
         def record(store: GradeStore, grader: Grader) -> dict[str, object]:
             results = record_submissions(store, sessions, grader, submissions)
-            finished = sum(seat.finished for seat in assignments_of(store, grader))
+            finished = sum(assignment.finished for assignment in assignments_of(store, grader))
             return {"results": results, "finished": finished}
 
         return web.json_response(await self._site.ask(request, record, changes=True))
 
     async def _mine(self, request: web.Request) -> web.Response:
         listed = await self._site.ask(request, lambda store, grader: list_own_questions(store, grader), paused=True)
-        return self._site.page(request, "mine.html", listed=listed)
+        return self._site.page(request, "mine.html", questions=listed)
 
     async def _finished_page(self, request: web.Request) -> web.Response:
         def look(store: GradeStore, grader: Grader) -> tuple[Progress, list[QuestionRow]]:
@@ -144,15 +144,15 @@ def next_question(store: GradeStore, grader: Grader, after: int | None) -> int |
     """Return the question after this one: the grader's next, else a new one, else one that was put off."""
     without = seen_questions(store, grader)
     if after is None:
-        seat = next_assignment(store, grader, excluded=without)
-        return None if seat is None else seat.question
+        assignment = next_assignment(store, grader, excluded=without)
+        return None if assignment is None else assignment.question
     mine = assignments_of(store, grader)
-    numbers = [seat.question for seat in mine]
+    numbers = [assignment.question for assignment in mine]
     if after in numbers[:-1]:
         return numbers[numbers.index(after) + 1]
-    open_ = [seat.question for seat in mine if not seat.finished]
-    if len(open_) < _MAX_OPEN and (seat := claim_assignment(store, grader, excluded=without)) is not None:
-        return seat.question
+    open_ = [assignment.question for assignment in mine if not assignment.finished]
+    if len(open_) < _MAX_OPEN and (assignment := claim_assignment(store, grader, excluded=without)) is not None:
+        return assignment.question
     return next((number for number in open_ if number != after), None)
 
 
@@ -162,7 +162,7 @@ def read_question_view(store: GradeStore, grader: Grader, number: int) -> Questi
     Raises:
         Refusal: The question is not assigned to this grader.
     """
-    numbers = [seat.question for seat in assignments_of(store, grader)]
+    numbers = [assignment.question for assignment in assignments_of(store, grader)]
     if number not in numbers:
         raise Refusal(
             404, "Not assigned to you", "This question is not assigned to you, or no longer counts.", code="not-yours"

@@ -222,12 +222,14 @@ def record_submission(store: GradeStore, sessions: Sessions, grader: Grader, sub
     row = store.connection.execute(
         "select id from answers where question = ? and position = ?", (submission.question, submission.position)
     ).fetchone()
-    has_seat = store.connection.execute(
+    has_assignment = store.connection.execute(
         "select 1 from seats where question = ? and grader = ?", (submission.question, grader.number)
     ).fetchone()
-    if row is None or not (has_seat or sessions.unsealed(submission.seal) == f"{grader.number} {submission.question}"):
+    if row is None or not (
+        has_assignment or sessions.unsealed(submission.seal) == f"{grader.number} {submission.question}"
+    ):
         raise Refusal(403, "Not assigned to you", "This question is not assigned to you.", code="not-yours")
-    if not has_seat:
+    if not has_assignment:
         reopen_assignment(store, grader, submission.question)
     try:
         store.grade(

@@ -55,7 +55,7 @@ class LinkPages:
 
     async def _look(self, request: web.Request) -> web.Response:
         opened = await self._opened_link(request)
-        return html_response(render(self._site.templates, "welcome.html", site=self._site, found=opened))
+        return html_response(render(self._site.templates, "welcome.html", site=self._site, opened_link=opened))
 
     async def _enter(self, request: web.Request) -> web.StreamResponse:
         opened = await self._opened_link(request)

@@ -161,8 +161,8 @@ class Pages:
             "conversation.html",
             depth,
             latest=latest,
-            one=listed,
-            drawn=page,
+            conversation=listed,
+            page=page,
             before=before,
             after=after,
             filter=chosen,
@@ -179,9 +179,9 @@ class Pages:
         return self._render(
             "compare.html",
             0,
-            one=first,
-            other=second,
-            drawn=pages,
+            first=first,
+            second=second,
+            pages=pages,
             pairs=pair_turns(*pages),
             beside=self.reader.beside(first),
         )
