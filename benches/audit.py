@@ -54,21 +54,21 @@ def main() -> None:
     parser = argparse.ArgumentParser(description="power and false findings of audits")
     parser.add_argument("--quick", action="store_true", help="fewer seeds, under a minute")
     parser.add_argument("--seeds", type=int, default=None, help="audits of each judge")
-    given = parser.parse_args()
-    count = given.seeds or (80 if given.quick else 500)
+    options = parser.parse_args()
+    count = options.seeds or (80 if options.quick else 500)
     began = time.perf_counter()
     rows, found_pct, false_pct = [], [], []
     figures: dict[str, float] = {}
     for judge in JUDGES:
         hits = others = 0
         for seed in range(count):
-            found = audited(drawn_cases(CASES, seed), seed, noise=judge.noise, traits=judge.traits)
-            hits += any(one["found"] for one in found if one["audit"] == judge.audit)
-            others += any(one["found"] for one in found if one["audit"] not in (judge.audit, judge.true))
+            findings = audited(drawn_cases(CASES, seed), seed, noise=judge.noise, traits=judge.traits)
+            hits += any(finding["found"] for finding in findings if finding["audit"] == judge.audit)
+            others += any(finding["found"] for finding in findings if finding["audit"] not in (judge.audit, judge.true))
         part = hits if judge.audit else others
         ends = binomtest(part, count).proportion_ci(method="wilson")
-        told = f"{100 * part / count:.1f}% ({100 * ends.low:.1f}% to {100 * ends.high:.1f}%)"
-        rows.append([judge.name, judge.audit or "any", told, f"{100 * others / count:.1f}%" if judge.audit else "–"])
+        text = f"{100 * part / count:.1f}% ({100 * ends.low:.1f}% to {100 * ends.high:.1f}%)"
+        rows.append([judge.name, judge.audit or "any", text, f"{100 * others / count:.1f}%" if judge.audit else "–"])
         (found_pct if judge.audit else false_pct).append(100 * (ends.high if judge.audit else ends.low))
         word = re.sub(r"\W+", "_", judge.name).lower()
         figures[f"{'found' if judge.audit else 'false'}_{word}_pct"] = round(100 * part / count, 3)

@@ -73,7 +73,7 @@ REACH: table.Reach = {
     "median_covered_plain_pct": ("<=", 90),
     "general_median_width_share": ("<=", 1.0),
 }
-FEW = (10, 20, 40, 60)
+SMALL_COUNTS = (10, 20, 40, 60)
 RARE = (0.02, 0.05, 0.10, 0.50)
 SEEN = {"blind": 0.0, "partly": 0.5, "good": 1.0}
 _LARGE = 400_000
@@ -130,8 +130,8 @@ def passes_world(judge: str, source: Draw, items: int) -> tuple[World, World]:
             "drifting": (0.9 + 0.08 * number / items, 0.95 - 0.45 * number / items),
             "near": (0.99, 0.98),
         }[judge]
-        told = source.random(count)
-        scores = np.where(grades == 1, told < right, told >= wrong).astype(np.float64)
+        draws = source.random(count)
+        scores = np.where(grades == 1, draws < right, draws >= wrong).astype(np.float64)
         worlds.append(World(grades, scores, number, easy))
     return worlds[0], worlds[1]
 
@@ -171,35 +171,37 @@ def clustered_world(seen: float, rate: float, source: Draw, items: int) -> tuple
     for share in (rate, 0.6 * rate):
         easy = source.beta(2 * share, 2 * (1 - share), items)[number]
         failed = source.random(number.size) < easy
-        told = np.where(failed, source.random(number.size) < seen, source.random(number.size) < 0.03)
-        worlds.append(World((~failed).astype(np.float64), (~told).astype(np.float64), number, easy))
+        verdicts = np.where(failed, source.random(number.size) < seen, source.random(number.size) < 0.03)
+        worlds.append(World((~failed).astype(np.float64), (~verdicts).astype(np.float64), number, easy))
     return worlds[0], worlds[1]
 
 
 def lab_rounds(folder: Path) -> dict[str, Floats]:
     """By candidate the overall verdicts of the lab's oracle, items × rounds, which are right by construction."""
-    experiment = Experiment([one for one in ideal_family() if one.label in ("clean-50", "clean-75")], folder / "lab")
+    experiment = Experiment(
+        [model for model in ideal_family() if model.label in ("clean-50", "clean-75")], folder / "lab"
+    )
     import anyio
 
     for launch in experiment.launches(1):
         anyio.run(launch.run)
-    found: dict[str, list[list[float]]] = {}
+    scores: dict[str, list[list[float]]] = {}
     with History(RunFolder.open(experiment.run_folder(1, "kieval")).journal) as history:
         for ended in history.ended():
-            rounds = [held[0][-1] for held in ended.result["rounds"] if held[0] is not None]
+            rounds = [passes[0][-1] for passes in ended.result["rounds"] if passes[0] is not None]
             if len(rounds) == experiment.rounds:
-                found.setdefault(ended.result["candidate"], []).append([float(one) for one in rounds])
-    least = min(len(rows) for rows in found.values())
-    return {name: np.array(rows[:least]) for name, rows in found.items()}
+                scores.setdefault(ended.result["candidate"], []).append([float(verdict) for verdict in rounds])
+    smallest = min(len(rows) for rows in scores.values())
+    return {name: np.array(rows[:smallest]) for name, rows in scores.items()}
 
 
 def lab_world(rounds: dict[str, Floats], source: Draw, items: int) -> tuple[World, World]:
     """Items of the lab drawn anew; the judge is lenient by a grade on four of ten answers that deserve less."""
     worlds = []
     count = min(len(rows) for rows in rounds.values())
-    drawn = source.integers(0, count, items)
+    chosen = source.integers(0, count, items)
     for rows in rounds.values():
-        grades = rows[drawn].ravel()
+        grades = rows[chosen].ravel()
         scores = np.where(source.random(grades.size) < 0.4, np.minimum(4.0, grades + 1.0), grades)
         worlds.append(World(grades, scores, np.repeat(np.arange(items), rows.shape[1]), grades))
     return worlds[0], worlds[1]
@@ -216,18 +218,18 @@ def sampled(world: World, labels: int, source: Draw) -> GradedSample:
 def whole_items(world: World, labels: int, source: Draw) -> GradedSample:
     """The answers with people's grades on all of some items, drawn evenly."""
     each = int((world.items == 0).sum())
-    held = np.isin(world.items, source.permutation(int(world.items.max()) + 1)[: labels // each])
-    return GradedSample.from_arrays(world.scores, np.where(held, world.grades, np.nan), world.items)
+    labelled = np.isin(world.items, source.permutation(int(world.items.max()) + 1)[: labels // each])
+    return GradedSample.from_arrays(world.scores, np.where(labelled, world.grades, np.nan), world.items)
 
 
 def second_draw(world: World, labels: int, source: Draw) -> GradedSample:
     """Half of the labels drawn evenly, the others where gaps are expected."""
     first = sampled(world, labels // 2, source)
-    drawn = draw_answers(expected_spread(first), first.graded, labels - labels // 2, seed=int(source.integers(2**31)))
-    grades = np.where(first.graded | drawn.chosen, world.grades, np.nan)
+    sample = draw_answers(expected_spread(first), first.graded, labels - labels // 2, seed=int(source.integers(2**31)))
+    grades = np.where(first.graded | sample.chosen, world.grades, np.nan)
     before = np.full(grades.size, first.labels / grades.size)
     return GradedSample.from_arrays(
-        world.scores, grades, world.items, combine_probabilities(before, drawn.probabilities)
+        world.scores, grades, world.items, combine_probabilities(before, sample.probabilities)
     )
 
 
@@ -237,44 +239,44 @@ Covered = dict[str, tuple[Estimate, Estimate | None, Estimate | None, float]]
 def figures_of(task: Task, worlds: tuple[World, World], source: Draw) -> Covered:
     """The corrected figures of a study, those of the judge and of the labels alone, and the truth."""
     kind, labels, truth = task.kind, task.labels, task.truth
-    found: Covered = {}
+    covered: Covered = {}
     if kind == "spearman":
         sample = sampled(worlds[0], labels, source)
         end = from_fisher(corrected_spearman(worlds[0].known, sample).interval())
         return {"spearman": (end, None, None, truth["spearman"])}
     passes = kind in ("passes", "clustered")
-    drawn = whole_items if kind == "clustered" or task.whole else sampled
-    samples = {name: drawn(world, labels, source) for name, world in zip("ab", worlds, strict=True)}
+    draw_labels = whole_items if kind == "clustered" or task.whole else sampled
+    samples = {name: draw_labels(world, labels, source) for name, world in zip("ab", worlds, strict=True)}
     low, high = {"passes": (0.0, 1.0), "clustered": (0.0, 1.0), "lab": (1.0, 4.0)}.get(kind, (0.0, 100.0))
     all_ = certify(samples, GradeRange(low, high, passes))
-    one, pair = all_.candidates["a"], all_.differences["a", "b"]
+    estimate, pair = all_.candidates["a"], all_.differences["a", "b"]
     name = "rate" if passes else "mean"
-    for figure, one_name, value in ((one, name, truth["mean"]), (pair, f"{name}_difference", truth["difference"])):
+    for figure, one_name, value in ((estimate, name, truth["mean"]), (pair, f"{name}_difference", truth["difference"])):
         if figure.corrected is not None:
-            found[one_name] = (figure.corrected, figure.judged, figure.labels_alone, value)
+            covered[one_name] = (figure.corrected, figure.judged, figure.labels_alone, value)
     if passes:
-        told = judge_confusion(samples["a"])
-        rate = rogan_gladen(ungraded_pass_rate(samples["a"]), told.sensitivity, told.specificity)
-        found["rogan_gladen"] = (rate, None, None, truth["mean"])
+        confusion = judge_confusion(samples["a"])
+        rate = rogan_gladen(ungraded_pass_rate(samples["a"]), confusion.sensitivity, confusion.specificity)
+        covered["rogan_gladen"] = (rate, None, None, truth["mean"])
     elif kind == "scores":
         known, sample = worlds[0].known, samples["a"]
         judged = GradedSample.from_arrays(sample.scores, sample.scores, sample.clusters)
         pearson, plain = (from_fisher(corrected_pearson(known, each).interval()) for each in (sample, judged))
-        found["pearson"] = (pearson, plain, None, truth["pearson"])
+        covered["pearson"] = (pearson, plain, None, truth["pearson"])
     if kind in ("scores", "failures") and not task.whole:
         second = corrected_mean(second_draw(worlds[0], labels, source)).interval(low=low, high=high)
-        found["second_draw"] = (second, None, None, truth["mean"])
-    return found
+        covered["second_draw"] = (second, None, None, truth["mean"])
+    return covered
 
 
 def truth_of(make: Callable[[Draw, int], tuple[World, World]]) -> dict[str, float]:
     """The figures over 800,000 answers."""
-    one, other = make(np.random.default_rng(0), _LARGE)
-    found = {"mean": float(one.grades.mean()), "difference": float(one.grades.mean() - other.grades.mean())}
-    if one.known is not one.grades:
-        found["pearson"] = float(np.corrcoef(one.known, one.grades)[0, 1])
-        found["spearman"] = float(np.corrcoef(rankdata(one.known), rankdata(one.grades))[0, 1])
-    return found
+    first, second = make(np.random.default_rng(0), _LARGE)
+    truth = {"mean": float(first.grades.mean()), "difference": float(first.grades.mean() - second.grades.mean())}
+    if first.known is not first.grades:
+        truth["pearson"] = float(np.corrcoef(first.known, first.grades)[0, 1])
+        truth["spearman"] = float(np.corrcoef(rankdata(first.known), rankdata(first.grades))[0, 1])
+    return truth
 
 
 @dataclass(frozen=True)
@@ -314,7 +316,7 @@ def maker(task: Task) -> Callable[[Draw, int], tuple[World, World]]:
 
 
 @dataclass(frozen=True)
-class Found:
+class CoverageFigure:
     """A figure of a task: percent of intervals that cover the truth (those of judge and labels alone beside), mean
     width, and the median of widths over those of the labels alone.
     """
@@ -326,7 +328,7 @@ class Found:
     share: float | None
 
 
-def coverage(task: Task) -> dict[str, Found]:
+def coverage(task: Task) -> dict[str, CoverageFigure]:
     """By figure: how often intervals cover the truth, and how wide they are."""
     make = maker(task)
     source = np.random.default_rng([28, task.labels, *map(ord, task.kind + task.words)])
@@ -334,29 +336,32 @@ def coverage(task: Task) -> dict[str, Found]:
     for _ in range(task.studies):
         worlds = make(source, ITEMS)
         for name, (end, plain, alone, truth) in figures_of(task, worlds, source).items():
-            sides = [math.nan if one is None else float(one.low <= truth <= one.high) for one in (end, plain, alone)]
+            sides = [
+                math.nan if values is None else float(values.low <= truth <= values.high)
+                for values in (end, plain, alone)
+            ]
             width = end.high - end.low
             share = math.nan if alone is None or alone.high == alone.low else width / (alone.high - alone.low)
             hits.setdefault(name, []).append((*sides, width, share))
-    found: dict[str, Found] = {}
+    figures: dict[str, CoverageFigure] = {}
     for name, rows in hits.items():
         covered, beside, labels, width, share = np.array(rows).T
-        known = [None if np.isnan(one).all() else 100.0 * float(np.nanmean(one)) for one in (beside, labels)]
+        known = [None if np.isnan(values).all() else 100.0 * float(np.nanmean(values)) for values in (beside, labels)]
         wider = None if np.isnan(share).all() else float(np.nanmedian(share))
-        found[name] = Found(100.0 * float(covered.mean()), known[0], known[1], float(width.mean()), wider)
-    return found
+        figures[name] = CoverageFigure(100.0 * float(covered.mean()), known[0], known[1], float(width.mean()), wider)
+    return figures
 
 
 def tasks(studies: int, quick: bool, rounds: dict[str, Floats]) -> Iterator[Task]:
     """All kinds of study, each with its truth."""
-    counts, few = ((30,), (20,)) if quick else (LABELS, FEW)
+    counts, small_counts = ((30,), (20,)) if quick else (LABELS, SMALL_COUNTS)
     kinds = [(Task("general", kind, judge, 0, studies, {}), counts)
              for judge in JUDGES for kind in ("scores", "spearman", "passes")]  # fmt: skip
     kinds.append((Task("general", "lab", "lenient", 0, studies, {}, rounds), counts))
     kinds += [
         (Task("near", kind, judge, 0, studies, {}), counts) for kind, judge in (("far", "far"), ("passes", "near"))
     ]
-    kinds += [(Task("rare", "failures", judge, 0, studies, {}, rate=rate, whole=whole), few)
+    kinds += [(Task("rare", "failures", judge, 0, studies, {}, rate=rate, whole=whole), small_counts)
               for judge in SEEN for rate in RARE for whole in (False, True)]  # fmt: skip
     kinds += [(Task("clustered", "clustered", judge, 0, studies, {}, rate=rate), (20, 40, 60))
               for judge in SEEN for rate in (0.05, 0.10, 0.30, 0.50)]  # fmt: skip
@@ -380,29 +385,35 @@ def main() -> None:
     with ProcessPoolExecutor(max_workers=min(8, os.cpu_count() or 1)) as pool:
         results = list(pool.map(coverage, work))
     rows, figures = [], {}
-    held: dict[str, list[Found]] = {}
+    by_group: dict[str, list[CoverageFigure]] = {}
     plains: list[float] = []
-    for task, found in zip(work, results, strict=True):
-        for name, one in found.items():
-            beside = [DASH if value is None else f"{value:.1f}" for value in (one.alone, one.plain)]
-            share = DASH if one.share is None else f"{one.share:.2f}"
-            rows.append([name, task.words, str(task.labels), f"{one.covered:.1f}", *beside, f"{one.width:.3g}", share])
-            where = "_".join([name, *task.words.replace(",", "").replace("%", "").split(), str(task.labels)])
-            figures[f"{where}_pct"] = one.covered
-            held.setdefault(task.group, []).append(one)
-            if task.group == "general" and name in ("mean", "rate") and one.plain is not None:
-                plains.append(one.plain)
+    for task, task_figures in zip(work, results, strict=True):
+        for name, figure in task_figures.items():
+            beside = [DASH if value is None else f"{value:.1f}" for value in (figure.alone, figure.plain)]
+            share = DASH if figure.share is None else f"{figure.share:.2f}"
+            rows.append(
+                [name, task.words, str(task.labels), f"{figure.covered:.1f}", *beside, f"{figure.width:.3g}", share]
+            )
+            key = "_".join([name, *task.words.replace(",", "").replace("%", "").split(), str(task.labels)])
+            figures[f"{key}_pct"] = figure.covered
+            by_group.setdefault(task.group, []).append(figure)
+            if task.group == "general" and name in ("mean", "rate") and figure.plain is not None:
+                plains.append(figure.plain)
     rows.sort()
     title = f"{studies:,} studies of each kind: 95% intervals that cover the truth, percent"
     header = ["figure", "judge", "labels", "corrected", "labels alone", "judge alone", "mean width", "of labels' width"]
     table.show(title, header, rows)
     summary = {"median_covered_plain_pct": float(np.median(plains)), "studies": float(studies)}
-    for group, many in held.items():
-        covered = [one.covered for one in many]
+    for group, group_figures in by_group.items():
+        covered = [figure.covered for figure in group_figures]
         summary[f"{group}_least_covered_pct"] = min(covered)
         summary[f"{group}_mean_covered_pct"] = float(np.mean(covered))
-        summary[f"{group}_labels_alone_least_covered_pct"] = min(one.alone for one in many if one.alone is not None)
-        summary[f"{group}_median_width_share"] = float(np.median([one.share for one in many if one.share is not None]))
+        summary[f"{group}_labels_alone_least_covered_pct"] = min(
+            figure.alone for figure in group_figures if figure.alone is not None
+        )
+        summary[f"{group}_median_width_share"] = float(
+            np.median([figure.share for figure in group_figures if figure.share is not None])
+        )
     figures = summary | figures
     table.conclude("certified", {name: round(value, 3) for name, value in figures.items()}, REACH)
     print(f"took {time.perf_counter() - began:.0f} s")

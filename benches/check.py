@@ -50,7 +50,7 @@ def main() -> int:
         commit = result.get("commit", "").rstrip("+") or table.git("log", "-1", "--format=%h", "--", str(path))
         date = result.get("date") or table.git("log", "-1", "--format=%cs", "--", str(path))
         places = [f"benches/{bench}.py", *MEASURED.get(bench, "").split()]
-        here = [str(table.RESULTS.parents[1] / place) for place in places]
+        here = [str(table.RESULTS.parents[1] / name) for name in places]
         known = bool(commit) and table.git("cat-file", "-t", commit) == "commit"
         since = len(table.git("log", "--format=%h", f"{commit}..HEAD", "--", *here).split()) if known else 0
         verdict = "commit not found" if not known else f"older: {since} commits since" if since else "current"

@@ -61,8 +61,8 @@ def made(task: Task) -> Mapping[str, int]:
     counts: dict[str, int] = {}
     for number in range(task.studies):
         draw = np.random.default_rng([SEED, task.size, number, *map(ord, task.kind)])
-        for one in report.claims(world, task.size, draw):
-            counts[one] = counts.get(one, 0) + 1
+        for claim in report.claims(world, task.size, draw):
+            counts[claim] = counts.get(claim, 0) + 1
     return counts
 
 
@@ -89,12 +89,14 @@ def main() -> None:
         """Add a row: the share of the studies of these kinds that make a claim, by size."""
         whole = studies[name] * len(list(kinds))
         tasks = {size: [Task(name, kind, size, studies[name]) for kind in kinds] for size in SIZES}
-        shares = {size: 100 * sum(results[one].get(claim, 0) for one in of) / whole for size, of in tasks.items()}
+        shares = {
+            size: 100 * sum(results[task].get(claim, 0) for task in members) / whole for size, members in tasks.items()
+        }
         rows.append([name, claim, words, *(f"{share:.1f}" for share in shares.values())])
         figures.update({f"{key}_{size}_items_pct": share for size, share in shares.items()})
 
     for name, report in REPORTS.items():
-        for kinds, claims in ((report.kinds, report.untrue), (report.others, report.said)):
+        for kinds, claims in ((report.kinds, report.untrue), (report.others, report.counted_claims)):
             for kind, claim in product(kinds, claims):
                 tell(name, claim, [kind], kind, f"{name}_{claim}_{kind.replace(' ', '_')}")
         for claim in report.untrue:

@@ -27,42 +27,44 @@ REACH: table.Reach = {
 }
 
 
-def dialogs(mode: str, data: str, *more: str) -> Line:
+def dialogs(mode: str, data: str, *options: str) -> Line:
     """Dialogs over canned models."""
-    note(f"dialogs_run.py {mode} {' '.join(more)}")
-    return last_line([sys.executable, "dialogs_run.py", mode, "--data", data, *more])
+    note(f"dialogs_run.py {mode} {' '.join(options)}")
+    return last_line([sys.executable, "dialogs_run.py", mode, "--data", data, *options])
 
 
-def interviews(count: int, width: int, *more: str) -> Line:
+def interviews(count: int, width: int, *options: str) -> Line:
     """KIEval interviews over canned models."""
-    note(f"engine_run.py {count} {width} {' '.join(more)}")
+    note(f"engine_run.py {count} {width} {' '.join(options)}")
     size = ["--conversations", str(count), "--concurrency", str(width)]
-    return last_line([sys.executable, "engine_run.py", *size, *more])
+    return last_line([sys.executable, "engine_run.py", *size, *options])
 
 
 def main() -> None:
     """Measure, print, write."""
     parser = argparse.ArgumentParser(description="what tool-use dialogs cost")
     parser.add_argument("--quick", action="store_true", help="everything once, under a minute")
-    given = parser.parse_args()
+    options = parser.parse_args()
     turns = DATA.is_dir()
     if not turns:
         print(f"single turns are left out: there is no {DATA} (see VIVA_DATA)")
     began = time.perf_counter()
     lines: dict[str, list[Line]] = {}
     weights: dict[str, float] = {}
-    many = str(-(-IN_FLIGHT // 12))  # four candidates, three tasks
-    held = ["--concurrency", str(2 * IN_FLIGHT)]
+    repeats = str(-(-IN_FLIGHT // 12))  # four candidates, three tasks
+    width_options = ["--concurrency", str(2 * IN_FLIGHT)]
     try:
-        for _ in range(1 if given.quick else 3):
+        for _ in range(1 if options.quick else 3):
             lines.setdefault("talks", []).append(dialogs("user", "examples", "--candidates", "4", "--repeats", "300"))
             if turns:
                 lines.setdefault("turns", []).append(dialogs("turns", str(DATA), "--repeats", "60"))
             lines.setdefault("interviews", []).append(interviews(3_000, 1_000))
-        talks = dialogs("user", "examples", "--candidates", "4", "--repeats", many, *held, "--memory")
-        weights["talks"], lines["talks, all at once"] = talks["kb_per_conversation"], [talks]
+        user_lines = dialogs("user", "examples", "--candidates", "4", "--repeats", repeats, *width_options, "--memory")
+        weights["talks"], lines["talks, all at once"] = user_lines["kb_per_conversation"], [user_lines]
         if turns:
-            weights["turns"] = dialogs("turns", str(DATA), "--repeats", "15", *held, "--memory")["kb_per_conversation"]
+            weights["turns"] = dialogs("turns", str(DATA), "--repeats", "15", *width_options, "--memory")[
+                "kb_per_conversation"
+            ]
         kieval = interviews(IN_FLIGHT, IN_FLIGHT, "--memory")
         weights["interviews"], lines["interviews, all at once"] = kieval["kb_per_conversation"], [kieval]
     except PeerFailed as failed:
@@ -73,12 +75,12 @@ def main() -> None:
         for name, some in lines.items()
     ]
     table.show("CPU per call", ["what", "conversations", "calls", "µs"], cells)
-    table.show("Waiting for an answer", ["what", "kB each"], [[what, f"{kb:.1f}"] for what, kb in weights.items()])
+    table.show("Waiting for an answer", ["what", "kB each"], [[state, f"{kb:.1f}"] for state, kb in weights.items()])
     figures = {
         "talks_vs_kieval": cost["talks"] / cost["interviews"],
         "talks_vs_kieval_all_at_once": cost["talks, all at once"] / cost["interviews, all at once"],
         "kb_per_dialog": weights["talks"],
-        "dialogs_in_flight": float(talks["most_in_flight"]),
+        "dialogs_in_flight": float(user_lines["most_in_flight"]),
         "us_per_call": cost["talks"],
         "us_per_call_all_at_once": cost["talks, all at once"],
     }

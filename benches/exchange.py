@@ -42,8 +42,8 @@ async def lesson(conversation: viva.Conversation, task: str) -> dict[str, Any]:
     view = viva.View()
     for number in range(2):
         view.append("user", f"Question {number} about {task}: why?")
-        said = await conversation.generate("pupil", view, viva.Sampling())
-        view.append("assistant", said.text)
+        completion = await conversation.generate("pupil", view, viva.Sampling())
+        view.append("assistant", completion.text)
     await conversation.generate("examiner", view, viva.Sampling())
     return {"score": float(len(task) % 101), "care": 3}
 
@@ -70,13 +70,13 @@ def exported(run: Path, form: str, out: Path) -> tuple[float, float, float]:
         _, status, used = os.wait4(process.pid, 0)
         process.returncode = os.waitstatus_to_exitcode(status)
         log.seek(0)
-        said = log.read().decode(errors="replace")
+        output = log.read().decode(errors="replace")
     seconds = time.perf_counter() - began
     if process.returncode:
-        raise PeerFailed(f"{' '.join(command)} ended with {process.returncode}: {said[-2000:]}")
-    files = [out] if out.is_file() else [one for one in out.rglob("*") if one.is_file()]
+        raise PeerFailed(f"{' '.join(command)} ended with {process.returncode}: {output[-2000:]}")
+    files = [out] if out.is_file() else [path for path in out.rglob("*") if path.is_file()]
     unit = 1 if sys.platform == "darwin" else 1024
-    return seconds, used.ru_maxrss * unit / 1e6, sum(one.stat().st_size for one in files) / 1e6
+    return seconds, used.ru_maxrss * unit / 1e6, sum(path.stat().st_size for path in files) / 1e6
 
 
 def main() -> None:
@@ -85,26 +85,39 @@ def main() -> None:
     parser.add_argument("--quick", action="store_true", help="4,000 conversations, under a minute")
     parser.add_argument("--conversations", type=int, default=100_000)
     parser.add_argument("--to", action="append", choices=list(FORMATS), help="only this format; may be repeated")
-    given = parser.parse_args()
-    many = 4_000 if given.quick else given.conversations
-    few = many // 10
-    figures: dict[str, float] = {"conversations": many}
+    options = parser.parse_args()
+    count_large = 4_000 if options.quick else options.conversations
+    count_small = count_large // 10
+    figures: dict[str, float] = {"conversations": count_large}
     rows = []
     with tempfile.TemporaryDirectory() as folder:
-        forms = given.to or list(FORMATS)
-        sizes = {form: many // 5 if form == "inspect" else many for form in forms}
-        runs = {count: Path(folder) / f"run-{count}" for count in sorted({few, *sizes.values()})}
+        forms = options.to or list(FORMATS)
+        sizes = {form: count_large // 5 if form == "inspect" else count_large for form in forms}
+        runs = {count: Path(folder) / f"run-{count}" for count in sorted({count_small, *sizes.values()})}
         for count, run in runs.items():
             make_run(run, count)
         for form, count in sizes.items():
-            _, least, _ = exported(runs[few], form, Path(folder) / f"few-{form}")
-            seconds, most, size = exported(runs[count], form, Path(folder) / f"many-{form}")
-            each = 1000 * max(0.0, most - least) / (count - few)
-            figures |= {f"{form}_seconds": seconds, f"{form}_peak_mb": most, f"{form}_kb_per_conversation": each}
-            rows.append([form, f"{count:,}", f"{seconds:.1f}", f"{count / seconds:,.0f}", f"{least:.0f}", f"{most:.0f}",
-                         f"{each:.2f}", f"{size:.0f}"])  # fmt: skip
-    header = ["format", "conversations", "seconds", "a second", f"MB, {few:,}", "MB, all", "KB each", "size, MB"]
-    table.show(f"exports of {many:,} conversations", header, rows)
+            _, memory_small, _ = exported(runs[count_small], form, Path(folder) / f"few-{form}")
+            seconds, memory_large, size = exported(runs[count], form, Path(folder) / f"many-{form}")
+            each = 1000 * max(0.0, memory_large - memory_small) / (count - count_small)
+            figures |= {
+                f"{form}_seconds": seconds,
+                f"{form}_peak_mb": memory_large,
+                f"{form}_kb_per_conversation": each,
+            }
+            rows.append([form, f"{count:,}", f"{seconds:.1f}", f"{count / seconds:,.0f}", f"{memory_small:.0f}",
+                         f"{memory_large:.0f}", f"{each:.2f}", f"{size:.0f}"])  # fmt: skip
+    header = [
+        "format",
+        "conversations",
+        "seconds",
+        "a second",
+        f"MB, {count_small:,}",
+        "MB, all",
+        "KB each",
+        "size, MB",
+    ]
+    table.show(f"exports of {count_large:,} conversations", header, rows)
     table.conclude("exchange", figures, REACH)
 
 

@@ -75,9 +75,9 @@ def filled(folder: Path, times: int, size: int) -> int:
         first = "$run resume disk/run"
     script += f"mount -o remount,size=1g disk\n{first} > /dev/null 2>> filled.log || exit 8\ncp -r disk/run filled\n"
     done = subprocess.run([*_NAMESPACE, "sh", "-c", script], cwd=folder, check=False)
-    said = (folder / "filled.log").read_text()
-    if done.returncode or said.count("free space on that disk") != times or "Traceback" in said:
-        raise SystemExit(f"faults: a full disk ended with {done.returncode}: {said[-1000:]}")
+    log = (folder / "filled.log").read_text()
+    if done.returncode or log.count("free space on that disk") != times or "Traceback" in log:
+        raise SystemExit(f"faults: a full disk ended with {done.returncode}: {log[-1000:]}")
     return times * 2 * _WIDE
 
 
@@ -114,10 +114,10 @@ def main() -> None:
     totals = dict.fromkeys(REACH, 0.0)
     with process.running({}) as server, tempfile.TemporaryDirectory() as home:
         folder = Path(home)
-        what = settings(server, dataset(folder / "items.jsonl", count), concurrency=_WIDE, timeout=_TIMEOUT)
-        (folder / "run.yaml").write_text(yaml.safe_dump(what.model_dump(mode="json", exclude_defaults=True)))
+        fields = settings(server, dataset(folder / "items.jsonl", count), concurrency=_WIDE, timeout=_TIMEOUT)
+        (folder / "run.yaml").write_text(yaml.safe_dump(fields.model_dump(mode="json", exclude_defaults=True)))
         whole = folder / "whole"
-        held(what, whole)
+        held(fields, whole)
         calls, size = recorded(whole).total(), (whole / "journal.sqlite").stat().st_size
 
         def measured(name: str, plan: dict[str, Any], hold: Callable[[], int], like: Path = whole) -> None:
@@ -138,20 +138,20 @@ def main() -> None:
 
         def through(name: str) -> Callable[[], int]:
             def hold() -> int:
-                held(what, folder / name)
+                held(fields, folder / name)
                 return 0
 
             return hold
 
         def with_clock_set() -> int:
             with clock_set(24):
-                held(what, folder / "clock set", calls=calls // 2)
-                held(what, folder / "clock set")
+                held(fields, folder / "clock set", calls=calls // 2)
+                held(fields, folder / "clock set")
             return 2 * _WIDE
 
         def in_two_parts() -> int:
-            held(what, folder / "10 MB", calls=calls // 2)
-            held(what, folder / "10 MB")
+            held(fields, folder / "10 MB", calls=calls // 2)
+            held(fields, folder / "10 MB")
             return 2 * _WIDE
 
         slow = {"default": {"do": "slow", "delay": 0.02}}
@@ -163,7 +163,7 @@ def main() -> None:
         measured("trickled", {"drawn": [_TRICKLED]}, through("trickled"))
         measured("broken", {"drawn": _BROKEN}, through("broken"))
         server.replan(_LONG)
-        held(what, folder / "whole of 10 MB")
+        held(fields, folder / "whole of 10 MB")
         measured("10 MB", _LONG, in_two_parts, folder / "whole of 10 MB")
         longest = max(len(row[4]) for row in recorded(folder / "10 MB"))
     header = ["fault", "calls recorded", "lost", "doubled", "answered again", "other tries", "report same", "s"]

@@ -110,11 +110,11 @@ def main() -> None:
     """Measure, print, write."""
     parser = argparse.ArgumentParser(description="judges with assistants")
     parser.add_argument("--quick", action="store_true", help="36 replies")
-    given = parser.parse_args()
+    options = parser.parse_args()
     if not DATA.is_file():
         print(f"fusion: nothing is measured: there is no {DATA} (see VIVA_DATA)")
         return
-    rows = 36 if given.quick else 360
+    rows = 36 if options.quick else 360
     figures: dict[str, float] = {"replies": float(rows)}
     cells: dict[str, dict[str, str]] = {}
     try:
@@ -123,12 +123,12 @@ def main() -> None:
             (folder / "plan.yaml").write_text(_PLAN)
             finish([sys.executable, "-c", _MODEL, str(ROOT / "tests" / "models"), str(folder / "tiny.gguf")])
             for mode in MODES:
-                report, found = measured(folder, mode, rows)
-                figures |= found
-                one = report["candidates"]["judge"]
-                gaps = sum(sum(problems.values()) for problems in one["gaps"].values())
+                report, measures = measured(folder, mode, rows)
+                figures |= measures
+                judge = report["candidates"]["judge"]
+                gaps = sum(sum(problems.values()) for problems in judge["gaps"].values())
                 figures[f"{mode}_gaps"] = float(gaps)
-                for criterion, agreement in one["agreement"].items():
+                for criterion, agreement in judge["agreement"].items():
                     sources = agreement["sources"]
                     for source in sources if mode == MODES[-1] else ["judge"]:
                         label = f"judge, {mode}" if source == "judge" else source
@@ -143,8 +143,8 @@ def main() -> None:
     table.conclude("fusion", figures, REACH)
 
 
-def _spearman(found: Line) -> str:
-    value = (found["items"]["spearman"] or {}).get("value")
+def _spearman(figures: Line) -> str:
+    value = (figures["items"]["spearman"] or {}).get("value")
     return "–" if value is None else f"{value:.3f}"
 
 

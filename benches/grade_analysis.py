@@ -28,7 +28,7 @@ def make_folder(folder: Path, grades: int, seed: int) -> None:
     """A folder with that many grades, the later candidates the better and the later graders the severer."""
     draw = random.Random(seed)
     labels = [Label(float(value), f"grade {value}") for value in range(4)]
-    names = [f"m{one}" for one in range(CANDIDATES)]
+    names = [f"m{number}" for number in range(CANDIDATES)]
     count = -(-grades // (CANDIDATES * OVERLAP))
     questions = [
         Question(f"q{k}", f"question {k}", labels, [Answer(name, [Turn("assistant", f"{name} {k}")]) for name in names],
@@ -38,7 +38,7 @@ def make_folder(folder: Path, grades: int, seed: int) -> None:
     responses = {f"q{k}": dict.fromkeys(names, "same") for k in range(count)}
     about = {"versions": dict.fromkeys(responses, "same"), "responses": responses}
     with GradeStore.create(folder, questions, title="a bench", seed=seed, about=about) as store, store.batch():
-        numbers = [store.add_grader(f"g{one}").number for one in range(GRADERS)]
+        numbers = [store.add_grader(f"g{number}").number for number in range(GRADERS)]
         rows = []
         for answer, question, candidate in store.connection.execute("select id, question, candidate from answers"):
             quality = names.index(candidate) / CANDIDATES

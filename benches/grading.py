@@ -48,7 +48,7 @@ def make_folder(folder: Path) -> None:
         return Answer(name, [Turn("assistant", " ".join(draw.choices(_WORDS, k=120)))])
 
     def question(number: int) -> Question:
-        answers = [answer(f"m{one}") for one in range(ANSWERS)]
+        answers = [answer(f"m{model}") for model in range(ANSWERS)]
         right = " ".join(draw.choices(_WORDS, k=40))
         return Question(f"q{number}", f"{_SENTENCE}?", _LABELS, answers, standard_answer=right, overlap=3)
 
@@ -67,10 +67,10 @@ def served(folder: Path) -> Iterator[tuple[str, dict[str, str], int]]:
             assert process.stdout is not None
             links: dict[str, str] = {}
             for line in process.stdout:
-                if found := re.fullmatch(r"(\w+) \(\w+\): (\S+)\n", line):
-                    links[found[1]] = found[2]
-                elif found := re.match(r"viva grade: (\S+)/ ", line):
-                    yield found[1], links, process.pid
+                if match := re.fullmatch(r"(\w+) \(\w+\): (\S+)\n", line):
+                    links[match[1]] = match[2]
+                elif match := re.match(r"viva grade: (\S+)/ ", line):
+                    yield match[1], links, process.pid
                     return
             raise SystemExit("grading: the server ended before it served")
         finally:
@@ -88,7 +88,7 @@ class Person:
     seal: str
     draw: random.Random
     count: Iterator[int] = field(default_factory=itertools.count)
-    given: dict[int, int] = field(default_factory=dict)
+    grades: dict[int, int] = field(default_factory=dict)
 
 
 async def enter(session: aiohttp.ClientSession, link: str, number: int) -> tuple[Person, float]:
@@ -102,73 +102,73 @@ async def enter(session: aiohttp.ClientSession, link: str, number: int) -> tuple
     async with session.get(f"{base}next", headers={"Cookie": cookie}) as page:
         text = await page.text()
     took = 1e3 * (time.perf_counter() - began)
-    found = _PAGE.search(text)
-    assert found is not None, text[:500]
-    return Person(number, cookie, found[1], int(found[2]), found[3], random.Random(number)), took
+    match = _PAGE.search(text)
+    assert match is not None, text[:500]
+    return Person(number, cookie, match[1], int(match[2]), match[3], random.Random(number)), took
 
 
-async def press(session: aiohttp.ClientSession, who: Person) -> float:
+async def press(session: aiohttp.ClientSession, person: Person) -> float:
     """Give a grade as the page's script does; the milliseconds until it was acknowledged."""
-    position, value = who.draw.randint(1, ANSWERS), who.draw.randint(0, 3)
-    item = {"name": f"{next(who.count)}", "question": who.question, "position": position, "value": value,
-            "comment": "", "seal": who.seal}  # fmt: skip
-    body = orjson.dumps({"form": who.form, "items": [item]})
-    headers = {"Cookie": who.cookie, "Content-Type": "application/json", "Accept": "application/json"}
+    position, value = person.draw.randint(1, ANSWERS), person.draw.randint(0, 3)
+    item = {"name": f"{next(person.count)}", "question": person.question, "position": position, "value": value,
+            "comment": "", "seal": person.seal}  # fmt: skip
+    body = orjson.dumps({"form": person.form, "items": [item]})
+    headers = {"Cookie": person.cookie, "Content-Type": "application/json", "Accept": "application/json"}
     began = time.perf_counter()
-    async with session.post(f"/g/{who.number}/grades", data=body, headers=headers) as answer:
-        told = orjson.loads(await answer.read())
+    async with session.post(f"/g/{person.number}/grades", data=body, headers=headers) as answer:
+        reply = orjson.loads(await answer.read())
     took = 1e3 * (time.perf_counter() - began)
-    assert told["results"] == {item["name"]: {}}, told
-    who.given[position] = value
+    assert reply["results"] == {item["name"]: {}}, reply
+    person.grades[position] = value
     return took
 
 
 async def steadily(session: aiohttp.ClientSession, people: list[Person], seconds: float) -> list[float]:
     """Each presses a key every second, at moments of their own."""
 
-    async def one(who: Person) -> list[float]:
-        begin = time.perf_counter() + who.draw.random()
+    async def grade_steadily(grader: Person) -> list[float]:
+        begin = time.perf_counter() + grader.draw.random()
         took = []
         for number in range(int(seconds)):
             await asyncio.sleep(max(0.0, begin + number - time.perf_counter()))
-            took.append(await press(session, who))
+            took.append(await press(session, grader))
         return took
 
-    return [each for person in await asyncio.gather(*map(one, people)) for each in person]
+    return [each for person in await asyncio.gather(*map(grade_steadily, people)) for each in person]
 
 
 async def together(session: aiohttp.ClientSession, people: list[Person], times: int) -> list[float]:
     """All press at the same moment, again and again."""
-    found: list[float] = []
+    all_times: list[float] = []
     for _ in range(times):
-        found += await asyncio.gather(*(press(session, who) for who in people))
+        all_times += await asyncio.gather(*(press(session, person) for person in people))
         await asyncio.sleep(0.2)
-    return found
+    return all_times
 
 
 async def breathless(session: aiohttp.ClientSession, people: list[Person], seconds: float) -> float:
     """Grades a second where each presses as soon as the last grade is acknowledged."""
     end = time.perf_counter() + seconds
 
-    async def one(who: Person) -> int:
+    async def grade_at_once(person: Person) -> int:
         count = 0
         while time.perf_counter() < end:
-            await press(session, who)
+            await press(session, person)
             count += 1
         return count
 
     began = time.perf_counter()
-    return sum(await asyncio.gather(*map(one, people))) / (time.perf_counter() - began)
+    return sum(await asyncio.gather(*map(grade_at_once, people))) / (time.perf_counter() - began)
 
 
 def check(folder: Path, people: list[Person]) -> None:
     """See that the folder holds what was acknowledged last, and nothing else."""
     with GradeStore.open(folder) as store:
-        for who in people:
-            places = {answer.id: answer.position for answer in store.question(who.question).answers}
-            found = {places[grade.answer]: grade.value for grade in store.grades(grader=who.number)}
-            if found != who.given:
-                raise SystemExit(f"grading: grader {who.number} gave {who.given}, and {found} is recorded")
+        for person in people:
+            places = {answer.id: answer.position for answer in store.question(person.question).answers}
+            stored = {places[grade.answer]: grade.value for grade in store.grades(grader=person.number)}
+            if stored != person.grades:
+                raise SystemExit(f"grading: grader {person.number} gave {person.grades}, and {stored} is recorded")
 
 
 def pages(quick: bool) -> dict[str, float]:
@@ -216,8 +216,8 @@ def _at(values: list[float], share: float) -> float:
 
 
 def _peak_mb(pid: int) -> float:
-    found = re.search(r"VmHWM:\s+(\d+) kB", Path(f"/proc/{pid}/status").read_text())
-    return int(found[1]) / 1024 if found else 0.0
+    match = re.search(r"VmHWM:\s+(\d+) kB", Path(f"/proc/{pid}/status").read_text())
+    return int(match[1]) / 1024 if match else 0.0
 
 
 PARTS = {"pages": pages, "analysis": analysis}
@@ -228,11 +228,11 @@ def main() -> None:
     parser = argparse.ArgumentParser(description="what grading by people costs")
     parser.add_argument("--quick", action="store_true", help="a third of the time")
     parser.add_argument("--only", choices=PARTS, help="one part; the others' figures are left out")
-    given = parser.parse_args()
+    options = parser.parse_args()
     figures: dict[str, float] = {}
     for name, part in PARTS.items():
-        if given.only in (None, name):
-            figures |= part(given.quick)
+        if options.only in (None, name):
+            figures |= part(options.quick)
     table.conclude("grading", {name: round(value, 3) for name, value in figures.items()}, REACH)
 
 

@@ -67,20 +67,20 @@ def judged(kind: Kind, seed: int) -> list[bool]:
     """At which loads one judge of a kind is flagged."""
     generator = np.random.default_rng([seed, *kind.name.encode()])
     truth = generator.uniform(2, 9, kind.requests)
-    passes = [_said(kind, truth, generator, "") for _ in range(kind.rates + 2)]
+    passes = [_simulated_pass(kind, truth, generator, "") for _ in range(kind.rates + 2)]
     if kind.change:
-        passes[kind.rates - 1] = _said(kind, truth, generator, kind.change)
+        passes[kind.rates - 1] = _simulated_pass(kind, truth, generator, kind.change)
     rates = [
-        {id_: verdict for at, (id_, verdict) in enumerate(one.items())
-         if not kind.nested or at < kind.requests * (place + 1) / kind.rates}
-        for place, one in enumerate(passes[: kind.rates])
+        {id_: verdict for at, (id_, verdict) in enumerate(rating.items())
+         if not kind.nested or at < kind.requests * (index + 1) / kind.rates}
+        for index, rating in enumerate(passes[: kind.rates])
     ]  # fmt: skip
-    asked = {f"r{at}": JudgedRequest(item=f"i{at // kind.per_item}") for at in range(kind.requests)}
-    found = judge_rates(rates, passes[-2], passes[-1], asked, SCALES, alpha=ALPHA, draws=DRAWS, seed=seed)
-    return [one.flagged(ALPHA) for one in found]
+    requests = {f"r{at}": JudgedRequest(item=f"i{at // kind.per_item}") for at in range(kind.requests)}
+    statistics = judge_rates(rates, passes[-2], passes[-1], requests, SCALES, alpha=ALPHA, draws=DRAWS, seed=seed)
+    return [rating.flagged(ALPHA) for rating in statistics]
 
 
-def _said(kind: Kind, truth: Floats, generator: Draw, change: str) -> VerdictPass:
+def _simulated_pass(kind: Kind, truth: Floats, generator: Draw, change: str) -> VerdictPass:
     changes: dict[str, Callable[[Floats], Floats]] = {
         "flattens": lambda values: np.full(len(values), 5.5),
         "smaller": lambda values: generator.permutation(values),
@@ -90,8 +90,8 @@ def _said(kind: Kind, truth: Floats, generator: Draw, change: str) -> VerdictPas
     scores = np.clip(np.round(mean + generator.normal(0.0, kind.noise, len(truth))), 1, 10)
     lost = generator.uniform(size=len(truth)) < (0.33 if change == "truncates" else kind.unreadable)
     return {
-        f"r{at}": Verdict(failure="truncated") if gone else Verdict({"score": float(score)})
-        for at, (score, gone) in enumerate(zip(scores, lost, strict=True))
+        f"r{at}": Verdict(failure="truncated") if is_lost else Verdict({"score": float(score)})
+        for at, (score, is_lost) in enumerate(zip(scores, lost, strict=True))
     }
 
 
@@ -100,9 +100,9 @@ def counts(task: tuple[Kind, int]) -> tuple[int, int]:
     how many at the highest.
     """
     kind, judges = task
-    found = [judged(kind, seed) for seed in range(judges)]
-    unchanged = [one[:-1] if kind.change else one for one in found]
-    return sum(map(any, unchanged)), sum(one[-1] for one in found)
+    results = [judged(kind, seed) for seed in range(judges)]
+    unchanged = [passes_flagged[:-1] if kind.change else passes_flagged for passes_flagged in results]
+    return sum(map(any, unchanged)), sum(passes_flagged[-1] for passes_flagged in results)
 
 
 def reach(sound: int, changed: int) -> table.Reach:
@@ -123,8 +123,8 @@ def main() -> None:
     judges = 60 if parser.parse_args().quick else 1_000
     began = time.perf_counter()
     with ProcessPoolExecutor(max_workers=min(4, os.cpu_count() or 1)) as pool:
-        found = list(pool.map(counts, [(kind, judges) for kind in (*SOUND, *CHANGED)]))
-    sound, changed = found[: len(SOUND)], found[len(SOUND) :]
+        results = list(pool.map(counts, [(kind, judges) for kind in (*SOUND, *CHANGED)]))
+    sound, changed = results[: len(SOUND)], results[len(SOUND) :]
     rows = []
     for kind, (flagged, _) in zip(SOUND, sound, strict=True):
         ends = binomtest(flagged, judges).proportion_ci(0.95, "exact")

@@ -40,10 +40,10 @@ REACH: table.Reach = {"least_share_pct": (">=", 95), "most_refused_pct": ("<=", 
 async def drive(port: int, seconds: float) -> dict[str, dict[str, float]]:
     """All clients for so many seconds; what each limit had found at the end."""
     clock = RealClock()
-    found: dict[str, dict[str, float]] = {}
+    results: dict[str, dict[str, float]] = {}
 
-    async def client(place: int, name: str) -> None:
-        inner = build(ModelSpec.parse(f"openai:http://127.0.0.1:{port}/{place}/v1#m"), clock)
+    async def client(index: int, name: str) -> None:
+        inner = build(ModelSpec.parse(f"openai:http://127.0.0.1:{port}/{index}/v1#m"), clock)
         limits = Limits(clock, adaptive=AdaptiveLimit(clock.now(), FIRST_WINDOW))
         governed = RetryingBackend(inner, limits, clock, RetryPolicy(attempts=1000))
         async with governed as backend:
@@ -61,13 +61,13 @@ async def drive(port: int, seconds: float) -> dict[str, dict[str, float]]:
 
             tasks = [asyncio.create_task(caller()) for _ in range(CALLERS)]
             await asyncio.sleep(seconds)
-            found[name] = limits.statistics()
+            results[name] = limits.statistics()
             for task in tasks:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
 
-    await asyncio.gather(*(client(place, name) for place, name in enumerate(PERMITTED)))
-    return found
+    await asyncio.gather(*(client(index, name) for index, name in enumerate(PERMITTED)))
+    return results
 
 
 def main() -> None:
@@ -79,21 +79,21 @@ def main() -> None:
         assert server.stdout is not None
         port = int(server.stdout.readline())
         note(f"{len(PERMITTED)} endpoints, {CALLERS} callers each, {seconds:.0f} s")
-        found = RealClock().run(lambda: drive(port, seconds))
+        results = RealClock().run(lambda: drive(port, seconds))
         with urlopen(f"http://127.0.0.1:{port}/counts", timeout=60) as answer:
-            told = json.load(answer)
+            counts = json.load(answer)
     finally:
         server.kill()
         server.wait()
     rows, shares, refusals = [], [], []
     for name, permitted in PERMITTED.items():
-        taken, refused = told["courses"][name]
+        accepted, refused = counts["courses"][name]
         # The last second holds calls that were cut off; windows of time are counted whole.
         end = 10.0 * ((seconds - 1.0) // 10.0)
-        share = sum(SETTLED <= at < end for at in taken) / (end - SETTLED) / permitted
-        whole = len(refused) / max(1, len(taken) + len(refused))
-        late = sum(at >= SETTLED for at in refused) / max(1, sum(at >= SETTLED for at in taken))
-        limits = ", ".join(f"{key} {found[name][key]:g}" for key in ("window", "pace") if key in found[name])
+        share = sum(SETTLED <= at < end for at in accepted) / (end - SETTLED) / permitted
+        whole = len(refused) / max(1, len(accepted) + len(refused))
+        late = sum(at >= SETTLED for at in refused) / max(1, sum(at >= SETTLED for at in accepted))
+        limits = ", ".join(f"{key} {results[name][key]:g}" for key in ("window", "pace") if key in results[name])
         rows.append([name, f"{permitted:g}", f"{100 * share:.1f}", f"{100 * whole:.2f}", f"{100 * late:.2f}", limits])
         shares.append(100 * share)
         refusals.append(100 * whole)

@@ -9,7 +9,7 @@ from pathlib import Path
 from statistics import median
 
 from running import ROOT, note
-from turns import SECONDS, Told, in_turns
+from turns import SECONDS, ProgramOutput, in_turns
 
 sys.path.insert(0, str(ROOT / "tests" / "models"))
 from tiny_gguf import make_model
@@ -34,45 +34,53 @@ class Bench:
         self.lanes = 16 if quick else 32  # few talks would not fill two contexts
         self.threads = len(os.sched_getaffinity(0))
 
-    def turns(self, commands: dict[str, list[str]]) -> dict[str, Told]:
+    def turns(self, commands: dict[str, list[str]]) -> dict[str, ProgramOutput]:
         """Run programs in turns; on a GPU one after the other, for their work there cannot be stopped."""
         for name in commands:
             note(name)
         return in_turns(commands, None if self.gpu else SECONDS)
 
     def viva(
-        self, what: str, count: int, *more: str, lanes: int = 0, context: int = CONTEXT, options: str = ""
+        self, workload: str, count: int, *arguments: str, lanes: int = 0, context: int = CONTEXT, options: str = ""
     ) -> list[str]:
         """Our backend, in a process of its own."""
         layers = "&gpu_layers=-1" if self.gpu else ""
         name = f"llama:{self.model}?lanes={lanes or self.lanes}&ctx={context}&threads={self.threads}{layers}{options}"
-        return [sys.executable, "llama_viva.py", what, name, str(count), *more]
+        return [sys.executable, "llama_viva.py", workload, name, str(count), *arguments]
 
     def batched(self, prompt: int, tokens: int, lanes: int, times: int = 1, context: int = CONTEXT) -> list[str]:
         """llama-batched-bench; ``rates`` reads what it says."""
         size = ["-c", str(lanes * context), "-b", "512", "-ub", "512", "-npp", str(prompt), "-ntg", str(tokens)]
-        more = ["-npl", ",".join([str(lanes)] * times), "-t", str(self.threads), "--output-format", "jsonl", "-no-kvu"]
-        return [str(BATCHED), "-m", str(self.model), *size, *more, *(["-ngl", "99"] if self.gpu else [])]
+        arguments = [
+            "-npl",
+            ",".join([str(lanes)] * times),
+            "-t",
+            str(self.threads),
+            "--output-format",
+            "jsonl",
+            "-no-kvu",
+        ]
+        return [str(BATCHED), "-m", str(self.model), *size, *arguments, *(["-ngl", "99"] if self.gpu else [])]
 
-    def http(self, count: int, *which: str) -> list[str]:
+    def http(self, count: int, *arguments: str) -> list[str]:
         """A llama.cpp server over HTTP."""
         size = ["--lanes", str(self.lanes), "--ctx", str(CONTEXT), "--threads", str(self.threads)]
-        return [sys.executable, "llama_http.py", str(self.model), str(count), *size, *which]
+        return [sys.executable, "llama_http.py", str(self.model), str(count), *size, *arguments]
 
-    def loop(self, what: str, count: int) -> list[str]:
+    def loop(self, workload: str, count: int) -> list[str]:
         """llama_cpp.Llama, one call after the other."""
-        return [sys.executable, "llama_loop.py", what, str(self.model), str(count), "--threads", str(self.threads)]
+        return [sys.executable, "llama_loop.py", workload, str(self.model), str(count), "--threads", str(self.threads)]
 
 
-def rates(told: Told) -> tuple[float, float]:
+def rates(program: ProgramOutput) -> tuple[float, float]:
     """llama-batched-bench's prompt and decode rates, tokens of its own time over all lanes; medians of its rows."""
     prompts, replies = [], []
-    for ended, line in told.lines:
+    for ended, line in program.lines:
         if line.startswith("{"):
             row = json.loads(line)
             turned = ended - row["t_tg"]  # from prompts to replies; it prints when these are done
-            prompts.append(row["pl"] * row["pp"] / told.own(turned - row["t_pp"], turned))
-            replies.append(row["pl"] * row["tg"] / told.own(turned, ended))
+            prompts.append(row["pl"] * row["pp"] / program.own(turned - row["t_pp"], turned))
+            replies.append(row["pl"] * row["tg"] / program.own(turned, ended))
     return median(prompts), median(replies)
 
 

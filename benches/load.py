@@ -58,12 +58,12 @@ Figures = dict[str, float]
 
 
 def drive(
-    where: RunningQueue, each: Callable[[LoadTest, Path], None] | None = None, **fields: Any
+    queue: RunningQueue, each: Callable[[LoadTest, Path], None] | None = None, **fields: Any
 ) -> list[StepMeasurement]:
     """The steps of a load on the server, without unloaded passes."""
     clock = RealClock()
     settings = check_load_settings(
-        {"judges": {"judge": where.model}, "baseline": 0, "warm_up": 0.0, "cool_down": 0.0, **fields}
+        {"judges": {"judge": queue.model}, "baseline": 0, "warm_up": 0.0, "cool_down": 0.0, **fields}
     )
 
     async def run(folder: Path) -> list[StepMeasurement]:
@@ -78,14 +78,14 @@ def drive(
         return clock.run(lambda: run(Path(folder)))
 
 
-def theory(where: RunningQueue, seconds: float) -> Figures:
+def theory(queue: RunningQueue, seconds: float) -> Figures:
     """Percentiles and utilisation beside the theory of M/M/c."""
     rows, worst, busy_worst = [], 0.0, 0.0
     for load in LOADS:
         rate = load * SERVERS / MEAN
         note(f"M/M/{SERVERS} at a load of {load:g}: {rate:g} requests a second for {seconds:g} s")
-        where.plan(servers=SERVERS, mean=MEAN, seed=11)
-        [measured] = drive(where, rates=(rate,), seconds=seconds, stop_at_saturation=False)
+        queue.plan(servers=SERVERS, mean=MEAN, seed=11)
+        [measured] = drive(queue, rates=(rate,), seconds=seconds, stop_at_saturation=False)
         e2e = measured.record["latencies"]["e2e"]
         off = {name: e2e[name] / sojourn_quantile(share, rate, MEAN, SERVERS) - 1 for name, share in QUANTILES.items()}
         off["mean"] = e2e["mean"] / mean_sojourn(rate, MEAN, SERVERS) - 1
@@ -102,7 +102,7 @@ def theory(where: RunningQueue, seconds: float) -> Figures:
     return {"theory_worst_pct": 100 * worst, "utilisation_worst_pct": 100 * busy_worst}
 
 
-def stall(where: RunningQueue, seconds: float) -> Figures:
+def stall(queue: RunningQueue, seconds: float) -> Figures:
     """A server that stands still for 5 s, in an open and in a closed loop.
 
     Requests that are due in the stall wait for its end and for those before them: the first one for 5 s, each later
@@ -113,37 +113,39 @@ def stall(where: RunningQueue, seconds: float) -> Figures:
     loads: dict[str, dict[str, Any]] = {"open": {"rates": (rate,)}, "closed": {"concurrency": (4,)}}
     for name, load in loads.items():
         note(f"a stall of 5 s in the {name} loop")
-        where.plan(servers=servers, mean=mean, stall_at=200, stall=5.0)
-        [measured] = drive(where, seconds=seconds, **load)
+        queue.plan(servers=servers, mean=mean, stall_at=200, stall=5.0)
+        [measured] = drive(queue, seconds=seconds, **load)
         e2e = measured.record["latencies"]["e2e"]
-        rows.append([name, f"{e2e['count']:,}", *(f"{e2e[one]:.3f}" for one in ("p50", "p95", "p99", "max"))])
+        rows.append([name, f"{e2e['count']:,}", *(f"{e2e[quantile]:.3f}" for quantile in ("p50", "p95", "p99", "max"))])
         figures[f"stall_{name}_p99_s"] = e2e["p99"]
         if name == "open":
             delayed = 5.0 / (1 - rate * mean / servers) / seconds  # as a share of all requests
-            musts = {one: 5.0 * (1 - (1 - QUANTILES[one]) / delayed) for one in ("p95", "p99")}
-            figures["stall_open_worst_pct"] = max(100 * abs(e2e[one] / must - 1) for one, must in musts.items())
+            musts = {quantile: 5.0 * (1 - (1 - QUANTILES[quantile]) / delayed) for quantile in ("p95", "p99")}
+            figures["stall_open_worst_pct"] = max(
+                100 * abs(e2e[quantile] / must - 1) for quantile, must in musts.items()
+            )
             rows.append(["open, as it must", "", "", *(f"{must:.3f}" for must in musts.values()), "5.000"])
     table.show("A server that stalls for 5 s (seconds)", ["loop", "n", "p50", "p95", "p99", "max"], rows)
     return figures
 
 
-def rates(where: RunningQueue, seconds: float) -> Figures:
+def rates(queue: RunningQueue, seconds: float) -> Figures:
     """Counts of both sides, and up to which rate requests are dispatched as intended."""
     rows, highest, differ, missing, each = [], 0.0, 0, 0, 0.0
     for rate in RATES if seconds > QUICK["rates"] else RATES[:3]:
         note(f"{rate} requests a second for {seconds:g} s")
-        where.plan(servers=64, mean=0.01)
+        queue.plan(servers=64, mean=0.01)
         counted: dict[str, int] = {}
 
         def count(test: LoadTest, folder: Path, counted: dict[str, int] = counted) -> None:
             with LoadHistory(folder) as history:
-                for one in history.sent_requests(0, "judge"):
+                for request in history.sent_requests(0, "judge"):
                     counted["requests"] = counted.get("requests", 0) + 1
-                    counted["prompt_tokens"] = counted.get("prompt_tokens", 0) + one.prompt_tokens
-                    counted["completion_tokens"] = counted.get("completion_tokens", 0) + one.completion_tokens
+                    counted["prompt_tokens"] = counted.get("prompt_tokens", 0) + request.prompt_tokens
+                    counted["completion_tokens"] = counted.get("completion_tokens", 0) + request.completion_tokens
 
-        [measured] = drive(where, count, rates=(float(rate),), arrivals="constant", seconds=seconds)
-        record, theirs = measured.record, where.counts()
+        [measured] = drive(queue, count, rates=(float(rate),), arrivals="constant", seconds=seconds)
+        record, theirs = measured.record, queue.counts()
         differ += sum(
             counted.get(name, 0) != theirs[name] for name in ("requests", "prompt_tokens", "completion_tokens")
         )
@@ -163,14 +165,14 @@ def rates(where: RunningQueue, seconds: float) -> Figures:
             "client_cpu_us": 1e6 * each}  # fmt: skip
 
 
-def soak(where: RunningQueue, seconds: float) -> Figures:
+def soak(queue: RunningQueue, seconds: float) -> Figures:
     """Memory of a step of 500 requests a second: after a quarter of it, and at its end."""
     note(f"500 requests a second for {seconds:g} s")
-    where.plan(servers=64, mean=0.01)
+    queue.plan(servers=64, mean=0.01)
     seen: list[tuple[float, float]] = []
     clock = RealClock()
     settings = check_load_settings(
-        {"judges": {"judge": where.model}, "baseline": 0, "rates": (500.0,), "arrivals": "constant", "seconds": seconds}
+        {"judges": {"judge": queue.model}, "baseline": 0, "rates": (500.0,), "arrivals": "constant", "seconds": seconds}
     )
 
     async def run(folder: Path) -> StepMeasurement:
@@ -215,7 +217,7 @@ def _memory() -> float:
     return pages * resource.getpagesize() / 1e6
 
 
-def guidellm(where: RunningQueue, seconds: float) -> Figures:
+def guidellm(queue: RunningQueue, seconds: float) -> Figures:
     """The same requests at the same times by guidellm: percentiles, and CPU of the client for each request.
 
     CPU is that of a long load beyond that of a short one, so that neither pays for its imports.
@@ -223,26 +225,28 @@ def guidellm(where: RunningQueue, seconds: float) -> Figures:
     if not GUIDELLM.exists():
         note("guidellm is not there (make guidellm)")
         return {}
-    few, many = round(_BESIDE_RATE * seconds / 6), round(_BESIDE_RATE * seconds)
+    count_short, count_long = round(_BESIDE_RATE * seconds / 6), round(_BESIDE_RATE * seconds)
     try:
-        short, theirs = [_theirs(where, count) for count in (few, many)]
+        short, theirs = [_theirs(queue, count) for count in (count_short, count_long)]
     except PeerFailed as error:
         note(str(error))
         return {}
-    own_short, ours = [_ours(where, count) for count in (few, many)]
+    own_short, ours = [_ours(queue, count) for count in (count_short, count_long)]
     rows, worst = [], 0.0
     for name in QUANTILES:
         off = ours[name] / theirs[name] - 1
         worst = max(worst, abs(off))
-        due = [f"{1000 * one[f'due_{name}']:.1f}" for one in (ours, theirs)]
+        due = [f"{1000 * row[f'due_{name}']:.1f}" for row in (ours, theirs)]
         rows.append([name, f"{1000 * ours[name]:.1f}", f"{1000 * theirs[name]:.1f}", f"{100 * off:+.1f}%", *due])
-    cpu = [(long["cpu"] - one["cpu"]) / (many - few) for long, one in ((ours, own_short), (theirs, short))]
+    cpu = [
+        (long["cpu"] - row["cpu"]) / (count_long - count_short) for long, row in ((ours, own_short), (theirs, short))
+    ]
     table.show(
-        f"guidellm on the same server: {many:,} requests, {_BESIDE_RATE:g} a second (ms)",
+        f"guidellm on the same server: {count_long:,} requests, {_BESIDE_RATE:g} a second (ms)",
         ["", "viva", "guidellm", "off", "viva, from due", "guidellm, from due"], rows,
     )  # fmt: skip
     table.show("CPU of the client", ["", "viva", "guidellm"],
-               [["µs each", *(f"{1e6 * one:.0f}" for one in cpu)]])  # fmt: skip
+               [["µs each", *(f"{1e6 * seconds:.0f}" for seconds in cpu)]])  # fmt: skip
     return {
         "guidellm_percentiles_worst_pct": 100 * worst,
         "guidellm_cpu_us": 1e6 * cpu[1],
@@ -250,33 +254,33 @@ def guidellm(where: RunningQueue, seconds: float) -> Figures:
     }
 
 
-def _ours(where: RunningQueue, count: int) -> Figures:
+def _ours(queue: RunningQueue, count: int) -> Figures:
     """Our figures of a load beside guidellm: percentiles from the dispatch and from when requests were due."""
     note(f"viva: {count:,} requests")
-    where.plan(**_BESIDE)
+    queue.plan(**_BESIDE)
     began = time.process_time()
-    [measured] = drive(where, rates=(_BESIDE_RATE,), arrivals="constant", requests=count, stop_at_saturation=False)
+    [measured] = drive(queue, rates=(_BESIDE_RATE,), arrivals="constant", requests=count, stop_at_saturation=False)
     cpu, latencies = time.process_time() - began, measured.record["latencies"]
-    _see_all_answered(where, count)
+    _see_all_answered(queue, count)
     return {"cpu": cpu, **{name: latencies["service"][name] for name in QUANTILES},
             **{f"due_{name}": latencies["e2e"][name] for name in QUANTILES}}  # fmt: skip
 
 
-def _theirs(where: RunningQueue, count: int) -> Figures:
+def _theirs(queue: RunningQueue, count: int) -> Figures:
     """guidellm's figures of the same load.
 
     :raises PeerFailed: it did not end well.
     """
     note(f"guidellm: {count:,} requests")
-    where.plan(**_BESIDE)
-    found = guidellm_figures(where.root, _BESIDE_RATE, count, list(QUANTILES))
-    _see_all_answered(where, count)
-    return found
+    queue.plan(**_BESIDE)
+    figures = guidellm_figures(queue.root, _BESIDE_RATE, count, list(QUANTILES))
+    _see_all_answered(queue, count)
+    return figures
 
 
-def _see_all_answered(where: RunningQueue, count: int) -> None:
+def _see_all_answered(queue: RunningQueue, count: int) -> None:
     """:raises PeerFailed: the server answered another number of requests: percentiles cannot be compared."""
-    answered = where.counts()["answered"]
+    answered = queue.counts()["answered"]
     if answered != count:
         raise PeerFailed(f"{answered:,} requests were answered, not {count:,}")
 
@@ -300,25 +304,25 @@ def main() -> None:
     if options.soak:
         lengths = {**lengths, "soak": options.soak}
     figures: Figures = {}
-    with running_queue() as where, gc_tuned():
+    with running_queue() as queue, gc_tuned():
         for name in options.only or lengths:
-            figures |= PARTS[name](where, lengths.get(name, SECONDS[name]))
+            figures |= PARTS[name](queue, lengths.get(name, SECONDS[name]))
     if options.only and not options.quick:
         figures = _measured_before() | figures
     if options.quick:
         figures = {f"{name}_rough" if name in ROUGH else name: value for name, value in figures.items()}
     table.conclude(
-        "load", figures, {name: one for name, one in REACH.items() if not options.quick or name not in ROUGH}
+        "load", figures, {name: limit for name, limit in REACH.items() if not options.quick or name not in ROUGH}
     )
 
 
 def _measured_before() -> Figures:
     """What the file of results has from this machine, so that parts can be measured one by one."""
     try:
-        found = json.loads((table.RESULTS / "load.json").read_bytes())
+        record = json.loads((table.RESULTS / "load.json").read_bytes())
     except (OSError, json.JSONDecodeError):
         return {}
-    return dict(found["figures"]) if found["machine"] == table.machine() else {}
+    return dict(record["figures"]) if record["machine"] == table.machine() else {}
 
 
 if __name__ == "__main__":

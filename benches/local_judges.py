@@ -71,10 +71,10 @@ def write_requests(file: Path, count: int) -> None:
     form = {"type": "json_schema", "json_schema": {"name": "grade", "schema": SCHEMA}}
     with file.open("w") as lines:
         for number in range(count):
-            asked = (
+            prompt = (
                 f"Question: what is {number} times {number + 3}?\nAnswer: it is {number * (number + 3) + number % 2}."
             )
-            messages = [{"role": "system", "content": SYSTEM}, {"role": "user", "content": asked}]
+            messages = [{"role": "system", "content": SYSTEM}, {"role": "user", "content": prompt}]
             body = {"messages": messages, "temperature": 0.7, "max_tokens": 160, "response_format": form}
             lines.write(json.dumps({"id": f"r{number}", **body}) + "\n")
 
@@ -109,12 +109,12 @@ def free_port() -> int:
 def judges(model: Path, stack: ExitStack) -> list[str]:
     """The judges' names, their servers running."""
     options = f"ctx={CONTEXT}&lanes={LANES}&threads={THREADS}"
-    found = [f"llama:{model}?{options}&label={IN_PROCESS.replace(' ', '%20')}"]
+    names = [f"llama:{model}?{options}&label={IN_PROCESS.replace(' ', '%20')}"]
     if SERVER.exists():
         port = free_port()
         size = ["-np", str(LANES), "-c", str(LANES * CONTEXT), "-t", str(THREADS), "--no-warmup", "--cache-ram", "0"]
         stack.enter_context(serving([str(SERVER), "-m", str(model), "--port", str(port), *size], port))
-        found.append(f"openai:http://127.0.0.1:{port}/v1#judge?label={LLAMA_SERVER}")
+        names.append(f"openai:http://127.0.0.1:{port}/v1#judge?label={LLAMA_SERVER}")
     else:
         note(f"{LLAMA_SERVER} is not there (make peers): left out")
     for label, interrupts in ((PYTHON_SERVER, "false"), (INTERRUPTING, "true")):
@@ -123,8 +123,8 @@ def judges(model: Path, stack: ExitStack) -> list[str]:
         command = [sys.executable, "-m", "llama_cpp.server", "--model", str(model), "--port", str(port), *size]
         stack.enter_context(serving(command, port))
         name = f"openai:http://127.0.0.1:{port}/v1#judge?label={label.replace(' ', '%20')}&json=object_schema"
-        found.append(name)
-    return found
+        names.append(name)
+    return names
 
 
 def load_test(names: list[str], folder: Path, loads: str, requests: int) -> dict[str, Any]:
@@ -141,7 +141,7 @@ def load_test(names: list[str], folder: Path, loads: str, requests: int) -> dict
     return record
 
 
-def shown(record: dict[str, Any]) -> dict[str, float]:
+def mode_figures(record: dict[str, Any]) -> dict[str, float]:
     """One table of all judges at all loads; and the figures."""
     cells, figures, best = [], {}, dict[str, float]()
     for judge in record["judges"]:
@@ -158,10 +158,12 @@ def shown(record: dict[str, Any]) -> dict[str, float]:
         prefix = PREFIXES[name]
         judged = [step["judgement"] for step in judge["steps"]]
         figures[f"{prefix}_verdicts_per_minute"] = best[name]
-        figures[f"{prefix}_same_bytes_pct"] = min(100 * one["texts"]["same"]["value"] for one in judged)
-        figures[f"{prefix}_same_verdicts_pct"] = min(100 * one["agreement"]["same"]["value"] for one in judged)
+        figures[f"{prefix}_same_bytes_pct"] = min(100 * judgement["texts"]["same"]["value"] for judgement in judged)
+        figures[f"{prefix}_same_verdicts_pct"] = min(
+            100 * judgement["agreement"]["same"]["value"] for judgement in judged
+        )
         figures[f"{prefix}_failed"] = float(failed)
-        figures[f"{prefix}_flagged"] = float(sum(one["flagged"] for one in judged))
+        figures[f"{prefix}_flagged"] = float(sum(judgement["flagged"] for judgement in judged))
     header = ["judge", "load", "verdicts/min", "p50 s", "p95 s", "same", "bytes", "no verdict", "judges"]
     table.show("One model file in three places (same: verdicts, bytes: answers, as unloaded)", header, cells)
     for name, figure in ((LLAMA_SERVER, "vs_llama_server"), (PYTHON_SERVER, "vs_llama_cpp_python")):
@@ -187,7 +189,7 @@ def main() -> None:
         )
         write_requests(folder / "requests.jsonl", count := 16 if quick else 64)
         record = load_test(judges(model, stack), folder, "2,8" if quick else "2,8,16", count)
-    table.conclude("local_judges", shown(record), REACH)
+    table.conclude("local_judges", mode_figures(record), REACH)
 
 
 if __name__ == "__main__":

@@ -38,11 +38,11 @@ REACH: table.Reach = {
 }
 
 
-def peer(program: str, conversations: int, concurrency: int, *more: str, python: str = sys.executable) -> Line:
+def peer(program: str, conversations: int, concurrency: int, *options: str, python: str = sys.executable) -> Line:
     """The figures that a program of ``peers/`` prints as its last line."""
-    note(f"{program}: {conversations:,} conversations, {concurrency:,} in flight {' '.join(more)}")
+    note(f"{program}: {conversations:,} conversations, {concurrency:,} in flight {' '.join(options)}")
     size = ["--conversations", str(conversations), "--concurrency", str(concurrency)]
-    return last_line([python, program, *size, *more])
+    return last_line([python, program, *size, *options])
 
 
 def middle(lines: list[Line], name: str = "us_per_call") -> float:
@@ -124,24 +124,24 @@ def start() -> dict[str, float]:
     return {"first_result_s": median(walls)}
 
 
-def growth(most: int, sides: int) -> dict[str, float]:
+def growth(limit: int, sides: int) -> dict[str, float]:
     """Whether a call costs more in a long run than in a short one; short ones on both sides even out drift."""
-    few = [peer("engine_run.py", 1_000, 1_000) for _ in range(sides)]
-    many = peer("engine_run.py", most, 1_000)
-    few += [peer("engine_run.py", 1_000, 1_000) for _ in range(sides)]
-    ratio = many["us_per_call"] / middle(few)
+    small_runs = [peer("engine_run.py", 1_000, 1_000) for _ in range(sides)]
+    large_run = peer("engine_run.py", limit, 1_000)
+    small_runs += [peer("engine_run.py", 1_000, 1_000) for _ in range(sides)]
+    ratio = large_run["us_per_call"] / middle(small_runs)
     cells = [
         [
             f"{count:,}",
             f"{middle(lines):.1f}",
             f"{middle(lines, 'peak_rss_mb'):.0f}",
-            f"{middle(lines) / middle(few):.3f}",
+            f"{middle(lines) / middle(small_runs):.3f}",
         ]
-        for count, lines in ((1_000, few), (most, [many]))
+        for count, lines in ((1_000, small_runs), (limit, [large_run]))
     ]
     header = ["conversations", "CPU µs per call", "peak MB", "ratio"]
     table.show(f"Growth, 1,000 in flight (the small size: median of {2 * sides})", header, cells)
-    return {"growth_1k_to_100k": ratio, "growth_conversations": most}
+    return {"growth_1k_to_100k": ratio, "growth_conversations": limit}
 
 
 @contextlib.contextmanager

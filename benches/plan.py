@@ -61,8 +61,12 @@ def endpoint(seed: int) -> Iterator[str]:
 
 def over_http(url: str, candidate: str, evaluator: str, concurrency: int) -> dict[str, Any]:
     """A sweep's file with all roles at an endpoint; the first two arguments are options of these models."""
-    talks = {"interactor": f"openai:{url}#interactor", "evaluator": f"openai:{url}#evaluator{evaluator}", "rounds": 3}
-    return {"candidates": [f"openai:{url}#candidate{candidate}"], "interviews": talks, "concurrency": concurrency}
+    interviews = {
+        "interactor": f"openai:{url}#interactor",
+        "evaluator": f"openai:{url}#evaluator{evaluator}",
+        "rounds": 3,
+    }
+    return {"candidates": [f"openai:{url}#candidate{candidate}"], "interviews": interviews, "concurrency": concurrency}
 
 
 def local(model: Path, *, everywhere: bool) -> dict[str, Any]:
@@ -73,7 +77,7 @@ def local(model: Path, *, everywhere: bool) -> dict[str, Any]:
     """
     name = f"llama:{model}?lanes=16&threads=1&ctx=2048"
     other = "simulated:other?latency=0.05"
-    talks = {
+    interviews = {
         "interactor": name if everywhere else other,
         "evaluator": name if everywhere else other,
         "pack": str(model.with_name("short.yaml")),
@@ -82,22 +86,22 @@ def local(model: Path, *, everywhere: bool) -> dict[str, Any]:
         "interactor_tokens": 16,
         "evaluator_tokens": 48,
     }
-    return {"candidates": [f"{name}&label=local"], "interviews": talks, "concurrency": 16}
+    return {"candidates": [f"{name}&label=local"], "interviews": interviews, "concurrency": 16}
 
 
-def foretold(folder: Path, items: int, seed: int, said: dict[str, Any], share: float) -> dict[str, Any]:
+def foretold(folder: Path, items: int, seed: int, settings: dict[str, Any], share: float) -> dict[str, Any]:
     """A pilot, the plan of the rest, and the rest: what was foretold and what it took."""
     faulthandler.dump_traceback_later(STUCK_SECONDS, exit=True)
     folder.mkdir()
     dataset(folder / "items.jsonl", items)
     file, out = folder / "grid.yaml", folder / "out"
-    file.write_text(yaml.safe_dump({"datasets": ["items.jsonl"], "seeds": [seed], "patience": 20, **said}))
+    file.write_text(yaml.safe_dump({"datasets": ["items.jsonl"], "seeds": [seed], "patience": 20, **settings}))
     pilot = open_pilot(file, out, share)
     pilot.clock.run(pilot.run)
     piloted = _tokens(out)
     began = time.perf_counter()
     plan = Plan(file, out)
-    told = PlanReport(plan)
+    report = PlanReport(plan)
     planning = time.perf_counter() - began
     sweep = open_sweep(file, out)
     began = time.perf_counter()
@@ -116,7 +120,7 @@ def foretold(folder: Path, items: int, seed: int, said: dict[str, Any], share: f
         "error": 100 * abs(plan.prediction.seconds.value / seconds - 1),
         "halves": halves,
         "tokens_error": 100 * abs(plan.prediction.tokens.value / tokens - 1),
-        "bottleneck": told.bottleneck(),
+        "bottleneck": report.bottleneck(),
         "planning": planning,
     }
 
@@ -150,7 +154,7 @@ def main() -> None:
     quick = parser.parse_args().quick
     items, local_items, times = (240, 240, 1) if quick else (1000, 12_000, 2)
     began = time.perf_counter()
-    found: dict[str, list[dict[str, Any]]] = {}
+    results: dict[str, list[dict[str, Any]]] = {}
     with tempfile.TemporaryDirectory() as home:
         folder = Path(home)
         # As in real models, weights outweigh the KV of a conversation, and several heads share keys. Where small heads
@@ -169,34 +173,36 @@ def main() -> None:
                 }
                 if not quick:
                     sweeps["llama: all roles"] = local_items // 3, local(model, everywhere=True)
-                for name, (count, said) in sweeps.items():
+                for name, (count, settings) in sweeps.items():
                     note(f"{name}, seed {seed}: {count} interviews")
-                    place = folder / f"{[*sweeps].index(name)}-{seed}"
+                    path = folder / f"{[*sweeps].index(name)}-{seed}"
                     share = QUICK_LOCAL_SHARE if quick and name.startswith("llama") else SHARE
-                    found.setdefault(name, []).append(foretold(place, count, seed, said, share))
+                    results.setdefault(name, []).append(foretold(path, count, seed, settings, share))
     rows = []
-    for name, some in found.items():
-        for one in some:
-            outlook = one["outlook"].seconds
-            inside = "yes" if outlook.low <= one["seconds"] <= outlook.high else "no"
+    for name, some in results.items():
+        for row in some:
+            outlook = row["outlook"].seconds
+            inside = "yes" if outlook.low <= row["seconds"] <= outlook.high else "no"
             span = f"{outlook.low:.1f} to {outlook.high:.1f}"
-            rows.append([name, f"{one['share']:.0%}", f"{outlook.value:.1f}", span, f"{one['seconds']:.1f}",
-                         f"{one['error']:.1f}%", inside, f"{one['halves']:+.1f}%", f"{one['tokens_error']:.1f}%",
-                         one["bottleneck"], f"{one['planning']:.1f}"])  # fmt: skip
+            rows.append([name, f"{row['share']:.0%}", f"{outlook.value:.1f}", span, f"{row['seconds']:.1f}",
+                         f"{row['error']:.1f}%", inside, f"{row['halves']:+.1f}%", f"{row['tokens_error']:.1f}%",
+                         row["bottleneck"], f"{row['planning']:.1f}"])  # fmt: skip
     header = ["sweep", "pilot", "foretold s", "90%", "took s", "off", "inside", "halves", "tokens off", "bottleneck",
               "planned s"]  # fmt: skip
     table.show("The rest of sweeps after a pilot", header, rows)
-    every = [one for some in found.values() for one in some]
+    every = [row for some in results.values() for row in some]
     figures = {
-        f"{kind}_worst_pct": max(one["error"] for name, some in found.items() if name.startswith(kind) for one in some)
+        f"{kind}_worst_pct": max(
+            row["error"] for name, some in results.items() if name.startswith(kind) for row in some
+        )
         for kind in ("endpoint", "llama")
     }
-    figures["mean_pct"] = sum(one["error"] for one in every) / len(every)
-    figures["tokens_worst_pct"] = max(one["tokens_error"] for one in every)
+    figures["mean_pct"] = sum(row["error"] for row in every) / len(every)
+    figures["tokens_worst_pct"] = max(row["tokens_error"] for row in every)
     figures["inside_share"] = sum(
-        one["outlook"].seconds.low <= one["seconds"] <= one["outlook"].seconds.high for one in every
+        row["outlook"].seconds.low <= row["seconds"] <= row["outlook"].seconds.high for row in every
     ) / len(every)
-    figures["planning_longest_s"] = max(one["planning"] for one in every)
+    figures["planning_longest_s"] = max(row["planning"] for row in every)
     table.conclude("plan", figures, REACH)
     print(f"took {time.perf_counter() - began:.0f} s")
 

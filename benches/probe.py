@@ -66,24 +66,24 @@ def main() -> None:
     """Measure, print, write."""
     parser = argparse.ArgumentParser(description="5-shot accuracy beside lm-evaluation-harness")
     parser.add_argument("--quick", action="store_true", help="fewer questions, under a minute")
-    given = parser.parse_args()
+    options = parser.parse_args()
     if not (DATA / "arc").is_dir() or not HARNESS.exists():
         raise SystemExit(f"probe: needs {DATA / 'arc'} (see VIVA_DATA) and {HARNESS.relative_to(ROOT)} (make peers)")
     model = model_file(False)
     rows: list[list[str]] = []
-    found = {}
+    by_method = {}
     try:
-        for method in ["letter"] if given.quick else ["letter", "text"]:
-            more, found[method] = compare(model, method, given.quick)
-            rows += more
+        for method in ["letter"] if options.quick else ["letter", "text"]:
+            lines, by_method[method] = compare(model, method, options.quick)
+            rows += lines
     except PeerFailed as failed:
         raise SystemExit(f"probe: {failed}") from None
     header = ["method", "program", "questions", "questions/s", "peak MB", "same choice", "furthest apart, nats"]
     table.show("5-shot ARC-Challenge", header, rows)
-    figures = {"items_vs_lm_eval": found["letter"]["items"], "peak_memory_ratio": found["letter"]["memory"]}
-    figures["same_choice"] = found["letter"]["same"]
-    if "text" in found:
-        figures["text_items_vs_lm_eval"] = found["text"]["items"]
+    figures = {"items_vs_lm_eval": by_method["letter"]["items"], "peak_memory_ratio": by_method["letter"]["memory"]}
+    figures["same_choice"] = by_method["letter"]["same"]
+    if "text" in by_method:
+        figures["text_items_vs_lm_eval"] = by_method["text"]["items"]
     table.conclude("probe", {name: round(value, 4) for name, value in figures.items()}, REACH)
 
 

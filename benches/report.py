@@ -40,19 +40,19 @@ _BATCH = 2_000
 def interview(candidate: str, item: str, ability: float, draw: random.Random) -> Interview:
     """A talk that might have been held: better candidates score higher and are stopped less often."""
     knows = draw.random() < ability
-    talk = Interview(candidate, item, ROUNDS, choice=draw.randrange(4), right=knows)
+    conversation = Interview(candidate, item, ROUNDS, choice=draw.randrange(4), right=knows)
     for _ in range(ROUNDS):
-        held = Round([min(4, max(1, round(draw.gauss(3.2 if knows else 1.9, 0.8)))) for _ in range(6)])
-        held.scores = None if draw.random() < 0.01 else held.scores
-        talk.rounds.append(held)
+        round_scores = Round([min(4, max(1, round(draw.gauss(3.2 if knows else 1.9, 0.8)))) for _ in range(6)])
+        round_scores.scores = None if draw.random() < 0.01 else round_scores.scores
+        conversation.rounds.append(round_scores)
         if draw.random() < (0.03 if knows else 0.15):
-            held.stop = draw.choice(_REASONS)
-            talk.ended_by, talk.reason = "evaluator", held.stop
+            round_scores.stop = draw.choice(_REASONS)
+            conversation.ended_by, conversation.reason = "evaluator", round_scores.stop
             break
-    n = len(talk.rounds)
-    talk.usage = {"candidate": [n + 1, 400 * n, 60 * n], "evaluator": [n, 1100 * n, 150 * n]}
-    talk.usage["interactor"] = [n, 450 * n, 30 * n]
-    return talk
+    n = len(conversation.rounds)
+    conversation.usage = {"candidate": [n + 1, 400 * n, 60 * n], "evaluator": [n, 1100 * n, 150 * n]}
+    conversation.usage["interactor"] = [n, 450 * n, 30 * n]
+    return conversation
 
 
 def make_run(folder: Path, conversations: int) -> Path:
@@ -76,10 +76,10 @@ def make_run(folder: Path, conversations: int) -> Path:
             number = 0
             for id_ in ids:
                 record = {"id": id_, "question": f"Which is {id_}?", "choices": ["a", "b", "c", "d"], "answer": 0}
-                for place, label in enumerate(labels):
+                for position, label in enumerate(labels):
                     journal.record_started(number, f"{label}/{id_}", record | {"subject": ""})
-                    talk = interview(label, id_, 0.3 + 0.06 * place, draw)
-                    journal.record_ended(number, "finished", talk.to_record())
+                    conversation = interview(label, id_, 0.3 + 0.06 * position, draw)
+                    journal.record_ended(number, "finished", conversation.to_record())
                     number += 1
                     if number % _BATCH == 0:
                         await journal.flush()

@@ -54,13 +54,13 @@ def decode(bench: Bench) -> dict[str, float]:
                 pair[f"llama-batched-bench {lanes}"] = bench.batched(64, tokens, lanes, context=DECODE)
             first, *others = bench.turns(pair).values()
             ours.append(first.last_line()["tokens_per_s"])
-            theirs += [rates(told)[1] for told in others]
-        shown = [str(lanes), f"{median(ours):,.0f}"]
+            theirs += [rates(program)[1] for program in others]
+        row = [str(lanes), f"{median(ours):,.0f}"]
         if theirs:
-            ratios = [one / other for one, other in zip(ours, theirs, strict=True)]
+            ratios = [rate / other for rate, other in zip(ours, theirs, strict=True)]
             figures[f"decode_vs_batched_bench_{lanes}"] = median(ratios)
-            shown += [f"{median(theirs):,.0f}", f"{median(ratios):.3f}", f"{min(ratios):.3f}–{max(ratios):.3f}"]
-        cells.append(shown)
+            row += [f"{median(theirs):,.0f}", f"{median(ratios):.3f}", f"{min(ratios):.3f}–{max(ratios):.3f}"]
+        cells.append(row)
     header = ["lanes", "viva", "llama-batched-bench", "ratio", "from–to"]
     table.show("(a) Plain decode, tokens/s, medians of the pairs", header[: len(cells[0])], cells)
     return figures
@@ -87,12 +87,12 @@ def interviews(bench: Bench) -> dict[str, float]:
         far["llama_cpp.Llama in a loop"] = bench.loop("interviews", 4)
     cells, lines, times = [], dict[str, Line](), dict[str, float]()
     for group in [near | far] if bench.quick else [near, {"viva": near["viva"]} | far]:
-        told = {name: one.last_line() for name, one in bench.turns(group).items()}
-        for name, line in told.items():
-            times[name] = told["viva"]["talks_per_s"] / line["talks_per_s"]
+        last_lines = {name: program.last_line() for name, program in bench.turns(group).items()}
+        for name, line in last_lines.items():
+            times[name] = last_lines["viva"]["talks_per_s"] / line["talks_per_s"]
             computed = f"{line['prompt_tokens']:,}" if "prompt_tokens" in line else "–"
             cells.append([name, f"{line['talks_per_s']:.3f}", f"{times[name]:.2f}", computed])
-        lines = told | lines
+        lines = last_lines | lines
     ours = lines["viva"]
     figures = {
         "overhead_share": ours["overhead"],
@@ -130,7 +130,7 @@ def floors(bench: Bench, count: int, line: Line) -> dict[str, float]:
     return {"interviews_vs_floor": rate / floor}
 
 
-def many(bench: Bench) -> dict[str, float]:
+def many_lanes(bench: Bench) -> dict[str, float]:
     """(b) 500 conversations in flight: memory within the budget, no growth with their number or as they go on. Beside
     llama-server, where they are a hundred, with the same memory for what waits.
 
@@ -138,14 +138,16 @@ def many(bench: Bench) -> dict[str, float]:
     twelve the 500 are about an hour's work.
     """
     budget = 300
-    few = Bench(model_file(bench.gpu, layers=2), bench.quick, bench.gpu)
+    small_bench = Bench(model_file(bench.gpu, layers=2), bench.quick, bench.gpu)
     counts = (100, 500)
     lines, figures = [], {}
     for count in counts:
-        commands = {f"{count} interviews in flight": few.viva("interviews", count, options=f"&kv_cache={budget}")}
+        commands = {
+            f"{count} interviews in flight": small_bench.viva("interviews", count, options=f"&kv_cache={budget}")
+        }
         if SERVER.exists() and count == counts[0]:
-            commands["llama-server"] = few.http(count, "--server", str(SERVER), "--cache-ram", str(budget))
-        ours, *servers = (told.last_line() for told in few.turns(commands).values())
+            commands["llama-server"] = small_bench.http(count, "--server", str(SERVER), "--cache-ram", str(budget))
+        ours, *servers = (program.last_line() for program in small_bench.turns(commands).values())
         lines.append(ours)
         for theirs in servers:
             figures["many_vs_llama_server"] = ours["talks_per_s"] / theirs["talks_per_s"]
@@ -182,13 +184,15 @@ def verdicts(bench: Bench) -> dict[str, float]:
     for attention, forced in ways:
         options = f"&forced={forced}&flash_attn={attention}"
         commands[f"viva verdicts {options}"] = bench.viva("verdicts", count, lanes=VERDICTS, options=options)
-    told = bench.turns(commands)
-    lines = {way: one.last_line() for way, one in zip(ways, told.values(), strict=True)}
+    programs = bench.turns(commands)
+    lines = {way: program.last_line() for way, program in zip(ways, programs.values(), strict=True)}
     rate = {way: line["turns_per_s"] for way, line in lines.items()}
     cells = []
     for (attention, forced), line in lines.items():
-        how = "as prompt" if forced == "on" else "one by one"
-        cells.append([attention, how, f"{rate[attention, forced]:.3f}", f"{line['tokens']:,}", f"{line['decoded']:,}"])
+        reading = "as prompt" if forced == "on" else "one by one"
+        cells.append(
+            [attention, reading, f"{rate[attention, forced]:.3f}", f"{line['tokens']:,}", f"{line['decoded']:,}"]
+        )
     header = ["flash attention", "forced tokens", "verdicts/s", "tokens", "of them decoded"]
     table.show(f"(c) {count} verdicts by the schema, {VERDICTS} lanes", header, cells)
     figures = {"verdict_vs_unforced": rate["auto", "on"] / rate["auto", "off"]}
@@ -201,15 +205,18 @@ def likelihoods(bench: Bench) -> dict[str, float]:
     """(d) 5-shot log-likelihoods beside llama_cpp.Llama."""
     count = 8 if bench.quick else 200
     cells, figures = [], {}
-    for what, shown in (("letters", "four letters"), ("options", "four options of 8 tokens")):
+    for workload, label in (("letters", "four letters"), ("options", "four options of 8 tokens")):
         # The loop's cost per question is constant: a part of them tells its rate, in about the time of all of ours.
-        fewer = max(2 if bench.quick else 4, count // (5 if what == "letters" else 20))
-        both = {f"viva {what}": bench.viva(what, count), f"llama_cpp.Llama {what}": bench.loop(what, fewer)}
-        ours, theirs = (told.last_line() for told in bench.turns(both).values())
+        fewer = max(2 if bench.quick else 4, count // (5 if workload == "letters" else 20))
+        both = {
+            f"viva {workload}": bench.viva(workload, count),
+            f"llama_cpp.Llama {workload}": bench.loop(workload, fewer),
+        }
+        ours, theirs = (program.last_line() for program in bench.turns(both).values())
         same = sum(a == b for a, b in zip(ours["answers"], theirs["answers"], strict=False))
         ratio = ours["questions_per_s"] / theirs["questions_per_s"]
-        figures["loglikelihood_vs_llama_loop" if what == "letters" else "options_vs_llama_loop"] = ratio
-        row = [shown, f"{ours['questions_per_s']:.2f}", f"{theirs['questions_per_s']:.2f}", f"{ratio:.1f}"]
+        figures["loglikelihood_vs_llama_loop" if workload == "letters" else "options_vs_llama_loop"] = ratio
+        row = [label, f"{ours['questions_per_s']:.2f}", f"{theirs['questions_per_s']:.2f}", f"{ratio:.1f}"]
         cells.append([*row, f"{same} of {fewer}"])
     header = ["5-shot, of each question", "viva, questions/s", "llama_cpp.Llama", "ratio", "same answer"]
     table.show(f"(d) {count} questions", header, cells)
@@ -224,7 +231,13 @@ def gpu_hours(bench: Bench) -> dict[str, float]:
     return {"gpu_hours_200_interviews": hours}
 
 
-PARTS = {"decode": decode, "interviews": interviews, "many": many, "verdicts": verdicts, "likelihoods": likelihoods}
+PARTS = {
+    "decode": decode,
+    "interviews": interviews,
+    "many": many_lanes,
+    "verdicts": verdicts,
+    "likelihoods": likelihoods,
+}
 
 
 def main() -> None:
@@ -233,24 +246,24 @@ def main() -> None:
     parser.add_argument("--quick", action="store_true", help="fewer conversations, one repetition, under a minute")
     parser.add_argument("--gpu", action="store_true", help="all layers on the GPU, an 8B-shaped model")
     parser.add_argument("--only", choices=list(PARTS), action="append", help="these parts alone, written to no file")
-    given = parser.parse_args()
+    options = parser.parse_args()
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # or the programs that wait for their turn outlive us
     for peer in (SERVER, BATCHED, XLLAMACPP):
         if not peer.exists():
             print(f"{peer.name} is left out: there is no {peer.relative_to(ROOT)}; `make peers` builds it")
-    bench = Bench(model_file(given.gpu, layers=2 if given.quick else 0), given.quick, given.gpu)
+    bench = Bench(model_file(options.gpu, layers=2 if options.quick else 0), options.quick, options.gpu)
     began = time.perf_counter()
     figures: dict[str, float] = {}
     try:
         for name, part in PARTS.items():
-            if (given.only is None or name in given.only) and not (given.quick and name == "many"):
+            if (options.only is None or name in options.only) and not (options.quick and name == "many"):
                 figures |= part(bench)
-        if given.gpu and given.only is None:
+        if options.gpu and options.only is None:
             figures |= gpu_hours(bench)
     except PeerFailed as failed:
         raise SystemExit(f"rollout: {failed}") from None
-    if given.only is None:
-        table.conclude("rollout-gpu" if given.gpu else "rollout", {k: round(v, 4) for k, v in figures.items()}, REACH)
+    if options.only is None:
+        table.conclude("rollout-gpu" if options.gpu else "rollout", {k: round(v, 4) for k, v in figures.items()}, REACH)
     else:
         print(figures)
     print(f"took {time.perf_counter() - began:.0f} s")

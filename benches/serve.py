@@ -44,7 +44,7 @@ def chat(model: Path, quick: bool) -> dict[str, float]:
         programs = {"viva serve": ["--viva"]}
         if SERVER.exists():
             programs["llama-server"] = ["--server", str(SERVER)]
-        lines = _rates(model, {name: [*which, *size, *options] for name, which in programs.items()}, way)
+        lines = _rates(model, {name: [*command, *size, *options] for name, command in programs.items()}, way)
         ours = lines["viva serve"]["tokens_per_s"]
         for name, line in lines.items():
             rate = line["tokens_per_s"]
@@ -84,10 +84,10 @@ def inspect(model: Path, quick: bool) -> dict[str, float]:
     return {"inspect_vs_llama_server": lines["viva serve"]["tokens_per_s"] / lines["llama-server"]["tokens_per_s"]}
 
 
-def _rates(model: Path, programs: dict[str, list[str]], what: str) -> dict[str, Line]:
-    note(f"{what}: {', '.join(programs)}")
+def _rates(model: Path, programs: dict[str, list[str]], title: str) -> dict[str, Line]:
+    note(f"{title}: {', '.join(programs)}")
     commands = {name: [sys.executable, "chat_http.py", str(model), *options] for name, options in programs.items()}
-    return {name: told.last_line() for name, told in in_turns(commands, 0.25).items()}
+    return {name: program.last_line() for name, program in in_turns(commands, 0.25).items()}
 
 
 def _installed() -> bool:
@@ -110,14 +110,14 @@ def main() -> None:
     """Measure, print, write."""
     parser = argparse.ArgumentParser(description="viva serve beside llama-server")
     parser.add_argument("--quick", action="store_true", help="a small model, few questions: under a minute")
-    given = parser.parse_args()
+    options = parser.parse_args()
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # or the programs that wait for their turn outlive us
     if not SERVER.exists():
         print(f"llama-server is left out: there is no {SERVER.relative_to(ROOT)}; `make peers` builds it")
-    model = model_file(False, layers=2 if given.quick else 0)
+    model = model_file(False, layers=2 if options.quick else 0)
     began = time.perf_counter()
     try:
-        figures = layer(given.quick) | chat(model, given.quick) | inspect(model, given.quick)
+        figures = layer(options.quick) | chat(model, options.quick) | inspect(model, options.quick)
     except PeerFailed as failed:
         raise SystemExit(f"serve: {failed}") from None
     table.conclude("serve", {name: round(value, 4) for name, value in figures.items()}, REACH)

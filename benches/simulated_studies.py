@@ -78,29 +78,33 @@ CHEATING: dict[str, World] = {"cheating": World((*GRADED, 0.4), cheats=True)}
 def interviews_claims(world: World, size: int, draw: Draw) -> set[str]:
     """The untrue claims of a study of interviews and probes; of one with a cheater, what is said of it."""
     report = study(world, size, draw)
-    found = findings(report)
-    sentences = [sentence for one in found for sentence in one.sentences]
-    told: set[str] = set()
+    conclusions = findings(report)
+    sentences = [sentence for conclusion in conclusions for sentence in conclusion.sentences]
+    claims: set[str] = set()
     lines = [line for line in report["correlations"]["lines"].values() if line is not None]
     accused = {
-        name for one in found for standing in one.standings if standing.suspected for name in [standing.candidate]
+        name
+        for conclusion in conclusions
+        for standing in conclusion.standings
+        if standing.suspected
+        for name in [standing.candidate]
     }
     accused |= {name for line in lines for name in line["below"]}
     if world.cheats:
-        verdicts = {one["candidate"]: one["verdict"] for one in report["verdicts"]["candidates"]}
+        verdicts = {verdict["candidate"]: verdict["verdict"] for verdict in report["verdicts"]["candidates"]}
         return {{"suspected": "found", "no_sign": "cleared"}.get(verdicts["cheat"], "neither")}
-    if accused or any(one.startswith("Contamination suspected") for one in sentences):
-        told.add("accused")
+    if accused or any(sentence.startswith("Contamination suspected") for sentence in sentences):
+        claims.add("accused")
     levels = dict(zip(MODELS, world.levels, strict=True))
     for lead in report["verdicts"]["leads"]:
         if lead["verdict"] == "ahead" and levels[lead["first"]] <= levels[lead["second"]]:
-            told.add("lead")
+            claims.add("lead")
     if (
-        any("significantly lower" in one and "not significantly" not in one for one in sentences)
+        any("significantly lower" in sentence and "not significantly" not in sentence for sentence in sentences)
         and world != KINDS["graded"]
     ):
-        told.add("lead")
-    return told
+        claims.add("lead")
+    return claims
 
 
 def study(world: World, size: int, draw: Draw) -> dict[str, Any]:
@@ -116,7 +120,7 @@ def study(world: World, size: int, draw: Draw) -> dict[str, Any]:
         for name, level in zip(names, world.levels, strict=True):
             cell = StudyCell(name, name, "kieval", name, f"simulated:{name}", dataset, 1, "judge")
             cell.manifest = {"settings": {"rounds": ROUNDS}}
-            columns = talks(world, name, level, ease, clusters, draw, scorer, items)
+            columns = conversation_columns(world, name, level, ease, clusters, draw, scorer, items)
             readings.append(RunReading(cell, columns, {}))
             readings.append(probes(dataset, name, clusters, draw))
     material = InterviewMaterial(Material(scorer, readings, ItemCatalogue(numbers)), lent)
@@ -132,7 +136,7 @@ def study(world: World, size: int, draw: Draw) -> dict[str, Any]:
     return report
 
 
-def talks(
+def conversation_columns(
     world: World,
     name: str,
     level: float,
@@ -168,8 +172,8 @@ def probes(dataset: str, name: str, clusters: NDArray[np.int64], draw: Draw) -> 
     common = np.concatenate([draw.normal(0, math.sqrt(0.5), size)[clusters] for _ in range(2)])
     scores = (common + draw.normal(0, math.sqrt(0.5), 2 * size)).tolist()
     places = [(second, f"item-{item}") for second, item in product((False, True), range(size))]
-    labels = {place: f"{place[0]} {cluster}" for place, cluster in zip(places, [*clusters, *clusters], strict=True)}
-    texts = {place: {"min_k_20": score} for place, score in zip(places, scores, strict=True)}
+    labels = {pair: f"{pair[0]} {cluster}" for pair, cluster in zip(places, [*clusters, *clusters], strict=True)}
+    texts = {pair: {"min_k_20": score} for pair, score in zip(places, scores, strict=True)}
     columns = ProbeColumns(1, members_are_second=False)
     columns.signals = {places[0]: Signals(1, 1.0, 1.0, 1.0, [0.0])}  # the figures are those of the result
     loss = {"mean": 1.0, "se": 0.1, "n": size}
@@ -181,7 +185,7 @@ def probes(dataset: str, name: str, clusters: NDArray[np.int64], draw: Draw) -> 
 
 # What functions return: values of tasks, the range that the scenario declares, and the mean over all tasks.
 def _passed(size: int, draw: Draw) -> list[Any]:
-    return [bool(one) for one in draw.random(size) < 0.8]
+    return [bool(outcome) for outcome in draw.random(size) < 0.8]
 
 
 def _shares(size: int, draw: Draw) -> list[Any]:
@@ -198,7 +202,7 @@ def _lengths(size: int, draw: Draw) -> list[Any]:
 
 def _repeated(size: int, draw: Draw) -> list[Any]:
     chance = np.clip(draw.normal(0.7, 0.25, size), 0, 1)
-    return [bool(one) for one in draw.random((size, 3)).ravel() < np.repeat(chance, 3)]
+    return [bool(outcome) for outcome in draw.random((size, 3)).ravel() < np.repeat(chance, 3)]
 
 
 @dataclass(frozen=True)
@@ -229,15 +233,15 @@ TASKS = {
 def tasks_claims(world: Returned, size: int, draw: Draw) -> set[str]:
     """The untrue claims of a function scenario's report: its interval is not where the mean is, or cannot be."""
     ranges = {SCORE: (world.low, world.high)} if math.isfinite(world.low) else None
-    found = CandidateMeasures(ranges)
-    for place, value in enumerate(world.values(size, draw)):
-        found.add({"task": f"task-{place // world.each}", "value": {SCORE: value}, "usage": {}})
-    one = found.to_dict({})["measures"][SCORE]
-    if one["low"] is None:
+    measures = CandidateMeasures(ranges)
+    for index, value in enumerate(world.values(size, draw)):
+        measures.add({"task": f"task-{index // world.each}", "value": {SCORE: value}, "usage": {}})
+    measure = measures.to_dict({})["measures"][SCORE]
+    if measure["low"] is None:
         return set()
-    told = set() if one["low"] <= mean_returned(world) <= one["high"] else {"missed"}
-    least = min(world.values(1000, draw))
-    return told | ({"impossible"} if one["low"] == one["high"] or (one["low"] < 0 <= least) else set())
+    claims = set() if measure["low"] <= mean_returned(world) <= measure["high"] else {"missed"}
+    lowest = min(world.values(1000, draw))
+    return claims | ({"impossible"} if measure["low"] == measure["high"] or (measure["low"] < 0 <= lowest) else set())
 
 
 @dataclass(frozen=True)
@@ -255,16 +259,20 @@ def grades_claims(world: Graded, size: int, draw: Draw) -> set[str]:
     """The untrue claims of graded answers: a candidate leads that is no better, or the interval is elsewhere."""
     rows = []
     for item in range(size):
-        place = item % len(world.tops)
-        top, hard = world.tops[place], draw.normal(0, 0.25)
+        dimension = item % len(world.tops)
+        top, hard = world.tops[dimension], draw.normal(0, 0.25)
         for name in MODELS:
             worth = draw.normal(0.7 + hard, 0.25)
             for grader in range(world.graders):
                 value = float(np.clip(np.round(top * (worth + draw.normal(0, 0.1))), 0, top))
-                rows.append(GradeRow(f"part/{place}", f"q{item}", name, f"g{grader}", value, top))
-    pairs = [one for one in compare_candidates(GradeSums(GradeTable.from_rows(rows), None)) if one.group == "overall"]
-    told = {"lead" for one in pairs if one.p_corrected is not None and one.p_corrected < 0.05}
-    return told | {"lead" for one in pairs if one.low is not None and one.low > 0}
+                rows.append(GradeRow(f"part/{dimension}", f"q{item}", name, f"g{grader}", value, top))
+    pairs = [
+        comparison
+        for comparison in compare_candidates(GradeSums(GradeTable.from_rows(rows), None))
+        if comparison.group == "overall"
+    ]
+    claims = {"lead" for comparison in pairs if comparison.p_corrected is not None and comparison.p_corrected < 0.05}
+    return claims | {"lead" for comparison in pairs if comparison.low is not None and comparison.low > 0}
 
 
 @dataclass(frozen=True)
@@ -308,11 +316,16 @@ def _sweep_file(folder: Path, size: int, rounds: int, talkative: Floats, seed: i
         for at in range(size)
     ]
     (folder / "items.jsonl").write_text("".join(lines))
-    names = [f"simulated:{MODELS[at]}?verbosity={one:.3f}" for at, one in enumerate(talkative[1:])]
+    names = [f"simulated:{MODELS[at]}?verbosity={verbosity:.3f}" for at, verbosity in enumerate(talkative[1:])]
     roles = {"interactor": f"simulated:i?verbosity={talkative[0]:.3f}", "evaluator": "simulated:e"}
     file = folder / "sweep.yaml"
-    said = {"candidates": names, "datasets": ["items.jsonl"], "seeds": [seed], "interviews": roles | {"rounds": rounds}}
-    file.write_text(yaml.safe_dump(said))
+    settings = {
+        "candidates": names,
+        "datasets": ["items.jsonl"],
+        "seeds": [seed],
+        "interviews": roles | {"rounds": rounds},
+    }
+    file.write_text(yaml.safe_dump(settings))
     return file
 
 
@@ -338,23 +351,27 @@ LOAD_STEPS = (4.0, 8.0)
 
 def load_claims(world: Loaded, size: int, draw: Draw) -> set[str]:
     """The untrue claims of a load test: a judge changed that did not, or is the same while it is not, or not known."""
-    held = JudgePasses()
+    passes = JudgePasses()
     hard = draw.random(size)
     steps = [LoadStep(at, ("judge",), "closed", concurrency=1, requests=1) for at in (BASELINE, SECOND_BASELINE)]
     steps += [LoadStep(at, ("judge",), "poisson", rate=rate, requests=1) for at, rate in enumerate(LOAD_STEPS)]
     for step in steps:
-        most = step.rate == LOAD_STEPS[-1]
-        failed = hard < (world.lost if most else 0.0)
+        is_highest = step.rate == LOAD_STEPS[-1]
+        failed = hard < (world.lost if is_highest else 0.0)
         for at in range(size):
-            score = at % 8 + 2 + draw.normal(0, world.noise) - (world.shift if most else 0.0)
-            said = {} if failed[at] else {"score": float(np.clip(round(score), 1, 10))}
+            score = at % 8 + 2 + draw.normal(0, world.noise) - (world.shift if is_highest else 0.0)
+            scores = {} if failed[at] else {"score": float(np.clip(round(score), 1, 10))}
             failure = "error" if failed[at] else ""
-            held.add(Judgement(f"r{at}", step.index, "judge", at, 0, said, failure=failure))
-    asked = {f"r{at}": JudgedRequest(f"item {at}") for at in range(size)}
-    found = judgement_record(held, steps, asked, {"score": (1.0, 10.0)})["steps"]
-    told = {"changed" for one in found if judgement_status(one) == "changed" and not (world.shift and one is found[-1])}
+            passes.add(Judgement(f"r{at}", step.index, "judge", at, 0, scores, failure=failure))
+    requests = {f"r{at}": JudgedRequest(f"item {at}") for at in range(size)}
+    step_records = judgement_record(passes, steps, requests, {"score": (1.0, 10.0)})["steps"]
+    claims = {
+        "changed"
+        for record in step_records
+        if judgement_status(record) == "changed" and not (world.shift and record is step_records[-1])
+    }
     sound = not world.shift and not world.lost
-    return told | ({"same"} if judgement_status(found[-1]) == "same" and not sound else set())
+    return claims | ({"same"} if judgement_status(step_records[-1]) == "same" and not sound else set())
 
 
 @dataclass(frozen=True)
@@ -365,7 +382,7 @@ class Certified:
     passes: bool = False
     rare: float = 0.0
 
-    def drawn(self, items: int, draw: Draw) -> tuple[Floats, Floats]:
+    def sample(self, items: int, draw: Draw) -> tuple[Floats, Floats]:
         """Return grades and scores of a candidate."""
         ease = np.repeat(draw.normal(0, 0.1, items), 2)
         if self.passes:
@@ -379,7 +396,7 @@ class Certified:
 @cache
 def mean_grade(world: Certified) -> float:
     """Return the mean grade over many items."""
-    return float(world.drawn(500_000, np.random.default_rng(0))[0].mean())
+    return float(world.sample(500_000, np.random.default_rng(0))[0].mean())
 
 
 CERTIFIED = {"scores": Certified(), "passes": Certified(passes=True), "rare failures": Certified(rare=0.05)}
@@ -390,28 +407,30 @@ def certified_claims(world: Certified, size: int, draw: Draw) -> set[str]:
     samples = {}
     items = np.repeat(np.arange(size), 2)
     for name in MODELS:
-        grades, scores = world.drawn(size, draw)
+        grades, scores = world.sample(size, draw)
         labelled = np.isin(np.arange(2 * size), draw.permutation(2 * size)[: math.ceil(world.share * 2 * size)])
         samples[name] = GradedSample.from_arrays(scores, np.where(labelled, grades, np.nan), items)
-    found = certify(samples, GradeRange(0.0, 1.0 if world.passes else 100.0, world.passes))
-    first = found.candidates["a"].corrected
-    told = set() if first is None or first.low <= mean_grade(world) <= first.high else {"missed"}
-    pairs = [one.corrected for one in found.differences.values() if one.corrected is not None]
-    return told | {"lead" for one in pairs if one.low > 0 or one.high < 0}
+    certificate = certify(samples, GradeRange(0.0, 1.0 if world.passes else 100.0, world.passes))
+    first = certificate.candidates["a"].corrected
+    claims = set() if first is None or first.low <= mean_grade(world) <= first.high else {"missed"}
+    pairs = [
+        difference.corrected for difference in certificate.differences.values() if difference.corrected is not None
+    ]
+    return claims | {"lead" for difference in pairs if difference.low > 0 or difference.high < 0}
 
 
 @dataclass(frozen=True)
 class Report:
     """A kind of report: its honest studies by kind, and what makes one of some size and tells its untrue claims.
 
-    ``others``: studies in which something is to be found, of which ``said`` tells what is counted.
+    ``others``: studies in which something is to be found, of which ``counted_claims`` are counted.
     """
 
     claims: Callable[[Any, int, Draw], set[str]]
     untrue: tuple[str, ...]
     kinds: Mapping[str, Any]
     others: Mapping[str, Any] = field(default_factory=dict)
-    said: tuple[str, ...] = ()
+    counted_claims: tuple[str, ...] = ()
     studies: int = 200  # of each kind and size
 
 

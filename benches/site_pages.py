@@ -22,7 +22,7 @@ ROOT = Path(__file__).resolve().parents[1]
 _RESULTS = ROOT / "benches" / "results"
 _OUTSIDE = re.compile(r"\]\((?:\.\./)+((?:benches|engine|scenarios|CONTRIBUTING|README|CHANGELOG)[^)#]*)(#[^)]*)?\)")
 # Files of the repository that a generated page shows.
-_SHOWN = {
+_INCLUDED = {
     "engine/backends/options.yaml": "reference/models.md",
     "engine/backends/http_application_mapping.py": "reference/fields.md#applications",
     "scenarios/functionchat/rule_grading.py": "reference/fields.md#tags-of-tool-use-dialogs",
@@ -34,9 +34,9 @@ def on_config(config: MkDocsConfig) -> MkDocsConfig:
     assert config.nav is not None
     named = set(re.findall(r"[\w./-]+\.md", json.dumps(config.nav)))
     pages = sorted(Path(config.docs_dir).rglob("*.md"))
-    more = [name for page in pages if (name := str(page.relative_to(config.docs_dir))) not in named]
-    if more:
-        config.nav.append({"More": more})
+    unnamed = [name for page in pages if (name := str(page.relative_to(config.docs_dir))) not in named]
+    if unnamed:
+        config.nav.append({"More": unnamed})
     return config
 
 
@@ -51,16 +51,16 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
 def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
     """Links to results of benches lead to the page of figures; other files of the repository are not on the site."""
 
-    def found(link: re.Match[str]) -> str:
+    def link_target(link: re.Match[str]) -> str:
         up = "../" * page.file.src_uri.count("/")
-        if link[1] in _SHOWN:
-            return f"]({up}{_SHOWN[link[1]]})"
+        if link[1] in _INCLUDED:
+            return f"]({up}{_INCLUDED[link[1]]})"
         if not link[1].startswith("benches/results"):
             raise ValueError(f"{page.file.src_uri}: {link[0]} leads out of the site")
         stem = Path(link[1]).stem if link[1].endswith(".json") else ""
         return f"]({up}reference/figures.md#{stem})" if stem else f"]({up}reference/figures.md)"
 
-    return _OUTSIDE.sub(found, markdown)
+    return _OUTSIDE.sub(link_target, markdown)
 
 
 def commands() -> str:
@@ -161,14 +161,14 @@ def figures() -> str:
         if not record.get("figures"):
             continue
         machine = record.get("machine", {})
-        what = ", ".join(
+        text = ", ".join(
             f"{name} {machine[name]}" for name in ("cpu", "cores", "memory_gb", "python") if name in machine
         )
         lines += [
             "",
             f"## {path.stem}",
             "",
-            f"{_date(path)}; {what}",
+            f"{_date(path)}; {text}",
             "",
             "| figure | value | bound |",
             "|---|---|---|",

@@ -111,9 +111,9 @@ def main() -> None:
             note(f"{count:,} conversations, {width:,} in flight, killed half-way")
             first = run(folder, url, count, width, kill_at=count // 2)
             killed_at = requests_at(url)
-            again = begins_again(folder, url, count, width)
+            resumed_run = begins_again(folder, url, count, width)
             second = run(folder, url, count, width)
-            asked = requests_at(url)
+            request_count = requests_at(url)
             wrong = lost_or_doubled(folder / "run" / "journal.sqlite", count)
     finally:
         server.kill()
@@ -122,13 +122,15 @@ def main() -> None:
         [sys.executable, str(PEERS / "engine_run.py"), "--conversations", "4000", "--concurrency", "1000"]
     )
     line = second[-1]
-    (before_kill, most_before_kill), (resumed, most_resumed) = (settled_memory(one, width) for one in (first, second))
+    (before_kill, most_before_kill), (resumed, most_resumed) = (
+        settled_memory(process, width) for process in (first, second)
+    )
     figures = {
         "conversations_lost_or_doubled": wrong,
         "conversations_failed": line["failed"] + (count - line["scored"]),
-        "calls_asked": asked,
+        "calls_asked": request_count,
         "calls_before_the_kill": killed_at,
-        "most_in_flight": max(one["in_flight"] for one in (*first, *second) if "mb" in one),
+        "most_in_flight": max(line["in_flight"] for line in (*first, *second) if "mb" in line),
         "memory_settled_mb": before_kill,
         "memory_settled_resumed_mb": resumed,
         "growth_mb": max(most_before_kill - before_kill, most_resumed - resumed),
@@ -136,7 +138,7 @@ def main() -> None:
         "loop_lag_p99_ms": line["lag"]["p99_ms"],
         "http_calls_per_s": line["calls"] / line["wall_s"],
         "journalled_calls_per_s": canned["calls"] / canned["wall_s"],
-        "begins_again_s": again,
+        "begins_again_s": resumed_run,
     }
     table.show("Soak", ["figure", "measured"], [[key, f"{value:,.1f}"] for key, value in figures.items()])
     table.conclude("soak", figures, REACH)

@@ -35,12 +35,12 @@ REACH: table.Reach = {"again_share": ("<=", 0.25), "compacted_share": ("<=", 0.5
 _WORDS = ("the", "of", "and", "to", "in", "was", "it", "for", "with", "he", "be", "on", "that", "by", "at", "you")
 
 
-def reported(runs: list[Path], cache: Path, *more: str) -> tuple[float, bytes]:
+def reported(runs: list[Path], cache: Path, *options: str) -> tuple[float, bytes]:
     """Seconds of ``viva report … --json`` as a whole process, and what it printed.
 
     :raises PeerFailed: it did not end well.
     """
-    command = [sys.executable, "-m", "viva", "report", *map(str, runs), "--json", *more]
+    command = [sys.executable, "-m", "viva", "report", *map(str, runs), "--json", *options]
     began = time.perf_counter()
     done = subprocess.run(
         command, capture_output=True, check=False, env={**os.environ, "XDG_CACHE_HOME": str(cache)}, cwd=runs[0].parent
@@ -89,21 +89,21 @@ def main() -> None:
         note(f"{CELLS} runs of {each:,} interviews")
         cache = Path(scratch) / "cache"
         fresh, expected = reported(runs, cache, "--fresh")
-        first, said = reported(runs, cache)
-        same = said == expected
-        again, said = reported(runs, cache)
-        same = same and said == expected
+        first, output = reported(runs, cache)
+        same = output == expected
+        second, output = reported(runs, cache)
+        same = same and output == expected
         with closing(sqlite3.connect(runs[7] / "journal.sqlite")) as journal, journal:
             journal.execute("delete from ended where number % 50 = 0")
         settle(runs[7])
-        changed, said = reported(runs, cache)
-        same = same and said == reported(runs, cache, "--fresh")[1] != expected
+        changed, output = reported(runs, cache)
+        same = same and output == reported(runs, cache, "--fresh")[1] != expected
         add_calls(runs[0], 4 * each)
         began = time.perf_counter()
         made = compact_journal(runs[0] / "journal.sqlite")
         seconds = time.perf_counter() - began
     figures = {
-        "fresh_s": fresh, "first_s": first, "again_s": again, "changed_s": changed, "again_share": again / fresh,
+        "fresh_s": fresh, "first_s": first, "again_s": second, "changed_s": changed, "again_share": second / fresh,
         "changed_share": changed / fresh, "reports_differ": float(not same), "conversations": float(CELLS * each),
         "before_mb": made.before / 1e6, "after_mb": made.after / 1e6, "compacted_share": made.after / made.before,
         "compact_s": seconds,

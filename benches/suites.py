@@ -64,7 +64,7 @@ def ours(folder: Path, turns: int) -> Line:
     if process.returncode:
         raise PeerFailed(f"{' '.join(command)} ended with {process.returncode}: {(folder / 'log').read_text()[-2000:]}")
     [figures] = json.loads((folder / "report.json").read_bytes())["candidates"].values()
-    sums = {name: [one["n"], one["n"] * one.get("mean", 0.0)] for name, one in figures["metrics"].items()}
+    sums = {name: [figure["n"], figure["n"] * figure.get("mean", 0.0)] for name, figure in figures["metrics"].items()}
     unit = 1 if sys.platform == "darwin" else 1024
     return {"seconds": seconds, "cpu": used.ru_utime + used.ru_stime, "peak_mb": used.ru_maxrss * unit / 1e6,
             "values": sums, "turns": turns, "size_mb": _size(out)}  # fmt: skip
@@ -74,13 +74,13 @@ def _size(folder: Path) -> float:
     return sum(file.stat().st_size for file in folder.rglob("*") if file.is_file()) / 1e6
 
 
-def peer_python(given: Path | None) -> Path | str:
+def peer_python(path: Path | None) -> Path | str:
     """The interpreter of an environment with upstream's tool; in words why there is none."""
-    python = given or ROOT / ".peers" / "flexeval" / "bin" / "python"
+    python = path or ROOT / ".peers" / "flexeval" / "bin" / "python"
     if python.exists():
         return python
-    if given is not None:
-        return f"there is no {given}"
+    if path is not None:
+        return f"there is no {path}"
     note(f"pip install {' '.join(_PEER)}")
     folder = python.parent.parent
     for command in ([sys.executable, "-m", "venv", str(folder)], [str(python), "-m", "pip", "install", "-q", *_PEER]):
@@ -124,16 +124,16 @@ def gate(pairs: int) -> dict[str, float]:
         "one skewed metric, 40 conversations, 3 repeats": alarms(skewed, pairs, repeats=3, alpha=ALPHA),
         "twenty metrics, 40 conversations": alarms(continuous, pairs, metrics=20, alpha=ALPHA),
     }
-    found = alarms(continuous, pairs, fall=0.5 * math.sqrt(2), alpha=ALPHA)
-    rows = [[what, "none", f"{100 * red / pairs:.1f}%"] for what, red in shares.items()]
-    rows.append(["one metric, 40 conversations", "0.5 sd of the differences", f"{100 * found / pairs:.1f}%"])
+    alarm_counts = alarms(continuous, pairs, fall=0.5 * math.sqrt(2), alpha=ALPHA)
+    rows = [[case, "none", f"{100 * red / pairs:.1f}%"] for case, red in shares.items()]
+    rows.append(["one metric, 40 conversations", "0.5 sd of the differences", f"{100 * alarm_counts / pairs:.1f}%"])
     table.show(f"The gate at alpha {ALPHA}: {pairs:,} release pairs", ["what", "regression", "red"], rows)
-    one, skew, twenty = (red / pairs for red in shares.values())
+    once, skew, twenty = (red / pairs for red in shares.values())
     return {
-        "false_alarms_one": one,
+        "false_alarms_one": once,
         "false_alarms_skewed": skew,
         "false_alarms_twenty": twenty,
-        "power_half_sd_40": found / pairs,
+        "power_half_sd_40": alarm_counts / pairs,
         "ms_per_comparison": 1e3 * (time.process_time() - began) / (23 * pairs),
     }
 
@@ -143,18 +143,18 @@ def main() -> None:
     parser = argparse.ArgumentParser(description="what a suite over finished conversations costs")
     parser.add_argument("--quick", action="store_true", help="10,000 turns, under a minute")
     parser.add_argument("--flexeval-python", type=Path, help="interpreter of an environment with python-flexeval")
-    given = parser.parse_args()
-    turns, few = (10_000, 100) if given.quick else (50_000, 1_000)
+    options = parser.parse_args()
+    turns, small_count = (10_000, 100) if options.quick else (50_000, 1_000)
     began = time.perf_counter()
     lines: dict[str, Line] = {}
     with tempfile.TemporaryDirectory() as scratch:
         folder = Path(scratch)
         try:
-            small = ours(folder / "small", few)
+            small = ours(folder / "small", small_count)
             lines["viva"] = ours(folder / "large", turns)
-            python = peer_python(given.flexeval_python)
+            python = peer_python(options.flexeval_python)
             if isinstance(python, Path):
-                lines["python-flexeval"] = upstream(folder, python, few)
+                lines["python-flexeval"] = upstream(folder, python, small_count)
                 check_same(lines["python-flexeval"], small)
             else:
                 print(f"python-flexeval is left out: {python}")
@@ -172,17 +172,17 @@ def main() -> None:
         f"seconds_{count}": large["seconds"],
         f"cpu_seconds_{count}": large["cpu"],
         f"peak_mb_{count}": large["peak_mb"],
-        "kb_per_turn": 1e3 * max(0.0, large["peak_mb"] - small["peak_mb"]) / (turns - few),
+        "kb_per_turn": 1e3 * max(0.0, large["peak_mb"] - small["peak_mb"]) / (turns - small_count),
         "us_cpu_per_turn": 1e6 * large["cpu"] / turns,
         "us_per_turn": 1e6 * large["seconds"] / turns,
         "folder_mb": large["size_mb"],
     }
     if (theirs := lines.get("python-flexeval")) is not None:
-        figures["upstream_us_cpu_per_turn"] = 1e6 * theirs["cpu"] / few
-        figures["upstream_us_per_turn"] = 1e6 * theirs["seconds"] / few
+        figures["upstream_us_cpu_per_turn"] = 1e6 * theirs["cpu"] / small_count
+        figures["upstream_us_per_turn"] = 1e6 * theirs["seconds"] / small_count
         figures["cpu_ratio"] = figures["upstream_us_cpu_per_turn"] / figures["us_cpu_per_turn"]
         figures["wall_ratio"] = figures["upstream_us_per_turn"] / figures["us_per_turn"]
-    figures |= gate(100 if given.quick else 1_000)
+    figures |= gate(100 if options.quick else 1_000)
     table.conclude("suites", {name: round(value, 4) for name, value in figures.items()}, REACH)
     print(f"took {time.perf_counter() - began:.0f} s")
 

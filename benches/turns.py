@@ -2,7 +2,7 @@
 
 Other guests of a host make it faster and slower within seconds, and by more than the programs differ; in turns all of
 them meet the same machine. What each took is its own time alone: programs of ``peers/`` are given a clock that stands
-still while they are stopped (``peers/stopwatch.py``), for others ``Told.own`` leaves it out. Who outlasts the others
+still while they are stopped (``peers/stopwatch.py``), for others ``ProgramOutput.own`` leaves it out. Who outlasts them
 has the machine alone, and meets what they did not: compare works of about one length where a few percent count.
 """
 
@@ -29,7 +29,7 @@ from stopwatch import PAUSED
 SECONDS = 0.25  # a turn: many steps of a model, so that changing over costs little, yet shorter than most disturbances
 
 
-class Told:
+class ProgramOutput:
     """What a program said, and when it ran; moments are of ``time.perf_counter``."""
 
     def __init__(self) -> None:
@@ -46,7 +46,7 @@ class Told:
         return line
 
 
-def in_turns(commands: Mapping[str, list[str]], seconds: float | None) -> dict[str, Told]:
+def in_turns(commands: Mapping[str, list[str]], seconds: float | None) -> dict[str, ProgramOutput]:
     """Run all to their ends, ``seconds`` a turn; for None one after the other.
 
     :raises PeerFailed: one of them did not end well; the others are killed.
@@ -58,14 +58,14 @@ def in_turns(commands: Mapping[str, list[str]], seconds: float | None) -> dict[s
             for program in list(waiting):
                 if program.turn(seconds if len(waiting) > 1 else None):
                     waiting.remove(program)
-        return {name: program.told for name, program in programs.items()}
+        return {name: program.output for name, program in programs.items()}
 
 
 class _Program:
     """One of them, in a process group of its own."""
 
     def __init__(self, command: list[str]) -> None:
-        self.told = Told()
+        self.output = ProgramOutput()
         self._command = command
         self._process: subprocess.Popen[str] | None = None
         self._ended = threading.Event()
@@ -97,18 +97,18 @@ class _Program:
         if self._process is None:
             self._start()
         else:
-            self._paused += began - self.told.turns[-1][1]
+            self._paused += began - self.output.turns[-1][1]
             self._shared[:] = struct.pack("d", self._paused)
             os.killpg(self._process.pid, signal.SIGCONT)
         assert self._process is not None
         ended = self._ended.wait(seconds)
         if not ended:
             os.killpg(self._process.pid, signal.SIGSTOP)
-        self.told.turns.append((began, time.perf_counter()))
+        self.output.turns.append((began, time.perf_counter()))
         if ended and self._process.wait():
             self._errors.seek(0)
-            said = self._errors.read().strip()[-2000:]
-            raise PeerFailed(f"{' '.join(self._command)} ended with {self._process.returncode}:\n{said}")
+            errors = self._errors.read().strip()[-2000:]
+            raise PeerFailed(f"{' '.join(self._command)} ended with {self._process.returncode}:\n{errors}")
         return ended
 
     def _start(self) -> None:
@@ -127,5 +127,5 @@ class _Program:
         assert process.stdout is not None
         with process.stdout:
             for line in process.stdout:
-                self.told.lines.append((time.perf_counter(), line))
+                self.output.lines.append((time.perf_counter(), line))
         self._ended.set()

@@ -73,19 +73,19 @@ def make_run(folder: Path, conversations: int) -> Path:
     run = new_run("kieval", settings, folder / "run").folder
     verdict = {name: {"comment": "so it is", "score": 3} for name in _ASPECTS} | {
         "overall_comment": "fine", "overall_score": 3, "stop_conversation": False, "stop_reason": "none"}  # fmt: skip
-    said = orjson.dumps(verdict).decode()
+    verdict_text = orjson.dumps(verdict).decode()
 
     async def write(run: RunFolder) -> None:
         async with Journal(run.journal, RealClock()) as journal:
             number = 0
             for id_, record in records.items():
                 shared = record | {"subject": ""}
-                for place, label in enumerate(labels):
+                for position, label in enumerate(labels):
                     journal.record_started(number, f"{label}/{id_}", shared)
                     for role, text in (
                         ("candidate", sentence(draw, 30)),
                         ("interactor", sentence(draw, 20)),
-                        ("evaluator", said),
+                        ("evaluator", verdict_text),
                     ):
                         completion = Completion(text, "stop", 300, 60, draw.expovariate(1.0))
                         journal.record_call(number, role, 0, draw.randbytes(16), completion, 1e9 + number)
@@ -93,8 +93,8 @@ def make_run(folder: Path, conversations: int) -> Path:
                         error = {"type": "BackendTimeout", "message": f"no answer within {draw.randrange(90)} s"}
                         journal.record_ended(number, "failed", error)
                     else:
-                        talk = interview(label, id_, 0.3 + 0.06 * place, draw)
-                        journal.record_ended(number, "finished", talk.to_record())
+                        conversation = interview(label, id_, 0.3 + 0.06 * position, draw)
+                        journal.record_ended(number, "finished", conversation.to_record())
                     number += 1
                     if number % _BATCH == 0:
                         await journal.flush()
@@ -117,8 +117,8 @@ def viewer(root: Path, index: Path) -> Iterator[tuple[str, int]]:
 
 def peak_mb(pid: int) -> float:
     """The most memory that a process has had."""
-    found = re.search(r"VmHWM:\s+(\d+) kB", Path(f"/proc/{pid}/status").read_text())
-    return int(found[1]) / 1024 if found else 0.0
+    match = re.search(r"VmHWM:\s+(\d+) kB", Path(f"/proc/{pid}/status").read_text())
+    return int(match[1]) / 1024 if match else 0.0
 
 
 def fetched(address: str) -> tuple[float, str]:
@@ -136,13 +136,13 @@ def pages(run: Path, index: Path, conversations: int) -> tuple[dict[str, tuple[f
         while f"{conversations:,}</b>" not in fetched(f"{site}/conversations")[1]:
             time.sleep(0.2)
         until = re.compile(r'id="ended">([\d,]+)<')
-        while (found := until.search(fetched(f"{site}/")[1])) is None or found[1] != f"{conversations:,}":
+        while (match := until.search(fetched(f"{site}/")[1])) is None or match[1] != f"{conversations:,}":
             time.sleep(0.2)
         took = time.perf_counter() - began
         note(f"taken up in {took:.0f} s")
         while "reading" in fetched(f"{site}/")[1]:
             time.sleep(0.5)
-        asked = {
+        requests = {
             "overview": "/",
             "list": "/conversations",
             "last page": f"/conversations?page={conversations // 50}",
@@ -157,10 +157,10 @@ def pages(run: Path, index: Path, conversations: int) -> tuple[dict[str, tuple[f
             "two side by side": "/compare?a=run/4320&b=run/4321",
         }
         measured = {}
-        for name, path in asked.items():
+        for name, path in requests.items():
             first = fetched(site + path)[0]
             measured[name] = (first, statistics.median(fetched(site + path)[0] for _ in range(5)))
-        size = sum(one.stat().st_size for one in index.iterdir()) / 1e6
+        size = sum(entry.stat().st_size for entry in index.iterdir()) / 1e6
         return measured, {"taken_up_seconds": took, "viewer_peak_mb": peak_mb(pid), "index_mb": size}
 
 
@@ -170,7 +170,7 @@ async def listen(site: str) -> None:
     host, port = site.removeprefix("http://").split(":")
     counts = [0, 0]
 
-    async def one() -> None:
+    async def follow() -> None:
         reader, writer = await asyncio.open_connection(host, int(port))
         writer.write(f"GET /events?page=overview HTTP/1.1\r\nHost: {host}:{port}\r\n\r\n".encode())
         await reader.readuntil(b"hello")
@@ -181,7 +181,7 @@ async def listen(site: str) -> None:
         writer.close()
 
     ready = asyncio.Semaphore(0)
-    tasks = [asyncio.create_task(one()) for _ in range(READERS)]
+    tasks = [asyncio.create_task(follow()) for _ in range(READERS)]
     for _ in tasks:
         await ready.acquire()
     print("ready", flush=True)
@@ -227,9 +227,9 @@ def readers_cost(folder: Path, conversations: int, times: int) -> dict[str, floa
                 events += int(readers.stdout.readline().split()[0])
     figures: dict[str, float] = {"events": events}
     for at, name in enumerate(("", "cpu_")):
-        least, least_read = min(one[at] for one in alone), min(one[at] for one in read)
-        figures |= {f"run_alone_{name}seconds": least, f"run_read_{name}seconds": least_read}
-        figures[f"readers_{name}cost_percent"] = 100 * (least_read / least - 1)
+        fastest, least_read = min(timing[at] for timing in alone), min(timing[at] for timing in read)
+        figures |= {f"run_alone_{name}seconds": fastest, f"run_read_{name}seconds": least_read}
+        figures[f"readers_{name}cost_percent"] = 100 * (least_read / fastest - 1)
     return figures
 
 
@@ -249,15 +249,15 @@ def main() -> None:
         run = make_run(folder, conversations)
         size = run.joinpath("journal.sqlite").stat().st_size / 1e6
         note(f"a journal of {conversations:,} interviews, {size:.0f} MB, in {time.perf_counter() - began:.0f} s")
-        measured, more = pages(run, folder / "index-of-run", conversations)
+        measured, page_figures = pages(run, folder / "index-of-run", conversations)
         cost = readers_cost(folder, 500 if options.quick else 3_000, 1 if options.quick else 5)
     rows = [[name, f"{first:.0f}", f"{later:.1f}"] for name, (first, later) in measured.items()]
     table.show(f"viva view over {conversations:,} interviews", ["page", "first ms", "later ms"], rows)
     count = "100k" if conversations == 100_000 else f"{conversations // 1000}k"
     figures = {
         f"slowest_page_ms_{count}": max(later for _, later in measured.values()),
-        f"viewer_peak_mb_{count}": more.pop("viewer_peak_mb"),
-        **more,
+        f"viewer_peak_mb_{count}": page_figures.pop("viewer_peak_mb"),
+        **page_figures,
         **cost,
         "readers": READERS,
         "conversations": conversations,

@@ -20,6 +20,7 @@ import pytest
 ROOT = Path(__file__).parents[1]
 FOLDERS = sorted(init.parent for init in ROOT.glob("*/__init__.py") if init.parent.name not in ("tests", "benches"))
 MODULES = [path for folder in FOLDERS for path in sorted(folder.rglob("*.py"))]
+BENCHES = [path for folder in ("benches", "benches/peers") for path in sorted((ROOT / folder).glob("*.py"))]
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
 TEMPLATES = [path for folder in FOLDERS for path in sorted(folder.rglob("*.html"))]
 
@@ -149,7 +150,7 @@ def unclear_terms(text: str) -> list[str]:
 def test_names_are_nouns_and_verbs() -> None:
     wrong = [
         f"{_at(path, line)}: {name}"
-        for path in MODULES
+        for path in [*MODULES, *BENCHES]
         for name, line in _names(ast.parse(_source(path)))
         if name.strip("_").lower() in _NO_NAMES and name not in _PUBLIC.get(str(path.relative_to(ROOT)), "").split()
     ]

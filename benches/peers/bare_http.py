@@ -62,12 +62,12 @@ class Client:
     async def worker(self, numbers: Iterator[int]) -> None:
         """Take conversations until none is left."""
         for number in numbers:
-            talk = workload.conversation(number)
-            role, ordinal, messages = next(talk)
+            script = workload.conversation(number)
+            role, ordinal, messages = next(script)
             while True:
                 reply = await self.ask(number, role, ordinal, messages)
                 try:
-                    role, ordinal, messages = talk.send(reply)
+                    role, ordinal, messages = script.send(reply)
                 except StopIteration as end:
                     self.score += end.value
                     break

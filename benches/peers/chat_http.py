@@ -48,35 +48,35 @@ def messages(client: int, number: int) -> list[dict[str, str]]:
 
 
 @contextlib.asynccontextmanager
-async def answering(given: argparse.Namespace) -> AsyncIterator[Ask]:
+async def answering(options: argparse.Namespace) -> AsyncIterator[Ask]:
     """How a question is asked, while entered."""
-    if given.direct:
-        async with build(_model(given), RealClock()) as backend:
+    if options.direct:
+        async with build(_model(options), RealClock()) as backend:
 
             async def ask(client: int, number: int) -> int:
-                asked = [Message(one["role"], one["content"]) for one in messages(client, number)]  # type: ignore[arg-type]
-                sampling = Sampling(given.temperature, max_tokens=given.tokens)
-                on_text = (lambda _: None) if given.stream else None
-                request = Request(asked, sampling, client * 1000 + number + 1, b"", on_text=on_text)
+                view = [Message(message["role"], message["content"]) for message in messages(client, number)]  # type: ignore[arg-type]
+                sampling = Sampling(options.temperature, max_tokens=options.tokens)
+                on_text = (lambda _: None) if options.stream else None
+                request = Request(view, sampling, client * 1000 + number + 1, b"", on_text=on_text)
                 return (await backend.generate(request)).completion_tokens
 
             yield ask
         return
     timeout = aiohttp.ClientTimeout(total=_PATIENCE_SECONDS)
-    with started(given) as address:
+    with started(options) as address:
         async with aiohttp.ClientSession(timeout=timeout, connector=_connector()) as session:
             await _ready(session, address)
 
             async def ask_over_http(client: int, number: int) -> int:
-                body = {"model": "bench", "messages": messages(client, number), "max_tokens": given.tokens}
-                body |= {"temperature": given.temperature, "seed": client * 1000 + number + 1}
-                if given.stream:
+                body = {"model": "bench", "messages": messages(client, number), "max_tokens": options.tokens}
+                body |= {"temperature": options.temperature, "seed": client * 1000 + number + 1}
+                if options.stream:
                     body |= {"stream": True, "stream_options": {"include_usage": True}}
                 async with session.post(f"{address}/v1/chat/completions", json=body) as response:
                     data = await response.read()
                 if response.status != 200:
                     raise SystemExit(f"{response.status}: {data[:500]!r}")
-                if given.stream:
+                if options.stream:
                     data = data.strip().split(b"\n\n")[-2].removeprefix(b"data: ")
                 return int(json.loads(data)["usage"]["completion_tokens"])
 
@@ -84,10 +84,10 @@ async def answering(given: argparse.Namespace) -> AsyncIterator[Ask]:
 
 
 @contextlib.contextmanager
-def started(given: argparse.Namespace) -> Iterator[str]:
+def started(options: argparse.Namespace) -> Iterator[str]:
     """The address of the server while entered."""
-    process, address = _started(given)
-    given.server_process = process.pid
+    process, address = _started(options)
+    options.server_process = process.pid
     try:
         yield address
     finally:
@@ -100,25 +100,25 @@ def _connector() -> aiohttp.TCPConnector:
     return aiohttp.TCPConnector(limit=0, force_close=True)
 
 
-def _model(given: argparse.Namespace) -> str:
-    return f"llama:{given.model}?lanes={given.clients}&ctx={given.ctx}&threads={given.threads}&label=bench"
+def _model(options: argparse.Namespace) -> str:
+    return f"llama:{options.model}?lanes={options.clients}&ctx={options.ctx}&threads={options.threads}&label=bench"
 
 
-def _started(given: argparse.Namespace) -> tuple[subprocess.Popen[str], str]:
-    if given.viva:
-        command = [sys.executable, "-m", "viva", "serve", "--port", "0", "--model", _model(given)]
-        command += ["--runs", str(Path(given.model).parent / "serve-runs")]
+def _started(options: argparse.Namespace) -> tuple[subprocess.Popen[str], str]:
+    if options.viva:
+        command = [sys.executable, "-m", "viva", "serve", "--port", "0", "--model", _model(options)]
+        command += ["--runs", str(Path(options.model).parent / "serve-runs")]
         process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
         assert process.stdout is not None
-        found = re.search(r"http://\S+", process.stdout.readline())
-        if found is None:
+        match = re.search(r"http://\S+", process.stdout.readline())
+        if match is None:
             raise SystemExit("viva serve did not come up")
-        return process, found[0]
+        return process, match[0]
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
-    command = [given.server, "-m", given.model, "--port", str(port), "-np", str(given.clients), "--no-warmup"]
-    command += ["-c", str(given.clients * given.ctx), "-b", "2048", "-ub", "512", "-t", str(given.threads)]
+    command = [options.server, "-m", options.model, "--port", str(port), "-np", str(options.clients), "--no-warmup"]
+    command += ["-c", str(options.clients * options.ctx), "-b", "2048", "-ub", "512", "-t", str(options.threads)]
     process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, text=True)
     return process, f"http://127.0.0.1:{port}"
 
@@ -133,19 +133,19 @@ async def _ready(session: aiohttp.ClientSession, address: str) -> None:
     raise SystemExit("the server did not come up")
 
 
-async def by_inspect(given: argparse.Namespace) -> dict[str, Any]:
+async def by_inspect(options: argparse.Namespace) -> dict[str, Any]:
     """The questions as a task of inspect_ai."""
-    with started(given) as address, tempfile.NamedTemporaryFile("w", suffix=".jsonl") as file:
+    with started(options) as address, tempfile.NamedTemporaryFile("w", suffix=".jsonl") as file:
         async with aiohttp.ClientSession() as session:
             await _ready(session, address)
-        for number in range(given.samples):
-            file.write(json.dumps([one["content"] for one in messages(number, 0)]) + "\n")
+        for number in range(options.samples):
+            file.write(json.dumps([message["content"] for message in messages(number, 0)]) + "\n")
         file.flush()
-        command = [given.inspect_python, "inspect_ai_chat.py", address, file.name, "--tokens", str(given.tokens)]
+        command = [options.inspect_python, "inspect_ai_chat.py", address, file.name, "--tokens", str(options.tokens)]
         done = await asyncio.create_subprocess_exec(*command, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
-        printed, said = await done.communicate()
+        printed, errors = await done.communicate()
     if done.returncode:
-        raise SystemExit(f"inspect_ai: {said.decode()[-1500:]}")
+        raise SystemExit(f"inspect_ai: {errors.decode()[-1500:]}")
     line: dict[str, Any] = json.loads(printed.splitlines()[-1])
     return line
 
@@ -167,23 +167,23 @@ async def main() -> dict[str, Any]:
     parser.add_argument("--samples", type=int)
     parser.set_defaults(server_process=os.getpid())
     parser.add_argument("--inspect-python")
-    given = parser.parse_args()
-    if given.samples:
-        return await by_inspect(given)
-    async with answering(given) as ask:
+    options = parser.parse_args()
+    if options.samples:
+        return await by_inspect(options)
+    async with answering(options) as ask:
 
         async def client(number: int, first: int, last: int) -> int:
             return sum([await ask(number, index) for index in range(first, last)])
 
-        await asyncio.gather(*(client(number, 0, 1) for number in range(given.clients)))
-        began, before = time.perf_counter(), cpu_seconds(given.server_process)
-        told = await asyncio.gather(*(client(number, 1, given.questions + 1) for number in range(given.clients)))
-        wall, used = time.perf_counter() - began, cpu_seconds(given.server_process) - before
+        await asyncio.gather(*(client(number, 0, 1) for number in range(options.clients)))
+        began, before = time.perf_counter(), cpu_seconds(options.server_process)
+        times = await asyncio.gather(*(client(number, 1, options.questions + 1) for number in range(options.clients)))
+        wall, used = time.perf_counter() - began, cpu_seconds(options.server_process) - before
     return {
         "wall_s": wall,
-        "tokens": sum(told),
-        "tokens_per_s": sum(told) / wall,
-        "requests_per_s": given.clients * given.questions / wall,
+        "tokens": sum(times),
+        "tokens_per_s": sum(times) / wall,
+        "requests_per_s": options.clients * options.questions / wall,
         "server_cpu_s": used,
     }
 

@@ -36,29 +36,31 @@ _VOICES = 4  # so many different answers to each turn
 class Canned(Backend):
     """Says what a simulated model said to this turn of this talk the first time, in one of a few voices.
 
-    Where there is a ``gathering``, conversations wait at the candidate's call number ``place``, which they all make.
+    Where there is a ``gathering``, conversations wait at the candidate's call number ``ordinal``, which they all make.
     """
 
     gathering: Gathering | None = None
-    place = 0
+    ordinal = 0
 
     seconds = 0.0
 
     def __init__(self, inner: Backend, clock: Clock) -> None:
         self._inner, self._clock = inner, clock
-        self._said: dict[tuple[str, str, int, int], Completion] = {}
+        self._completions: dict[tuple[str, str, int, int], Completion] = {}
 
     async def generate(self, request: Request) -> Completion:
         await (self._clock.sleep(self.seconds) if self.seconds else asyncio.sleep(0))
         item = request.conversation.partition("#")[0]
         key = (item, request.role, request.ordinal, request.seed % _VOICES)
-        said = self._said.get(key)
-        if said is None:
-            said = self._said[key] = await self._inner.generate(request)
-        if self.gathering is not None and request.role == "candidate" and request.ordinal == self.place:
+        completion = self._completions.get(key)
+        if completion is None:
+            completion = self._completions[key] = await self._inner.generate(request)
+        if self.gathering is not None and request.role == "candidate" and request.ordinal == self.ordinal:
             await self.gathering.wait()
-        calls = None if said.calls is None else list(said.calls)
-        return Completion(said.text, said.finish, said.prompt_tokens, said.completion_tokens, calls=calls)
+        calls = None if completion.calls is None else list(completion.calls)
+        return Completion(
+            completion.text, completion.finish, completion.prompt_tokens, completion.completion_tokens, calls=calls
+        )
 
 
 def build(spec: ModelSpec, clock: Clock) -> Backend:
@@ -89,7 +91,7 @@ def main() -> None:
     sys.modules["canned"] = module
     registry.KINDS["canned"] = "canned"
     Canned.seconds = options.latency
-    Canned.place = 1 if options.mode == "user" else 0
+    Canned.ordinal = 1 if options.mode == "user" else 0
     others = {"judge": "canned:judge"} if options.mode == "turns" else {"interactor": "canned:user"}
     with tempfile.TemporaryDirectory() as folder:
         settings = FunctionChatSettings(
@@ -112,17 +114,17 @@ def main() -> None:
 
         launch.events.listen(hear)
         meter = workload.Meter()
-        more: dict[str, Any] = {}
+        fields: dict[str, Any] = {}
         with meter, gc_tuned():
             if options.memory:
-                more["kb_per_conversation"] = asyncio.run(weigh(launch, count))
+                fields["kb_per_conversation"] = asyncio.run(weigh(launch, count))
             else:
                 outcome = launch.clock.run(launch.run)
                 assert outcome.finished == count, outcome
-                more["lag"] = outcome.loop_lag
-        more["most_in_flight"] = launch.runner.most_in_flight
-        more["journal_mb"] = round(launch.folder.journal.stat().st_size / 1e6, 1)
-        print(meter.line(f"viva, {options.mode}", count, calls, **json.loads(json.dumps(more))))
+                fields["lag"] = outcome.loop_lag
+        fields["most_in_flight"] = launch.runner.most_in_flight
+        fields["journal_mb"] = round(launch.folder.journal.stat().st_size / 1e6, 1)
+        print(meter.line(f"viva, {options.mode}", count, calls, **json.loads(json.dumps(fields))))
 
 
 if __name__ == "__main__":

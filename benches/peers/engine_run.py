@@ -104,20 +104,20 @@ def main() -> None:
 
         launch.events.listen(hear)
         meter = workload.Meter()
-        more: dict[str, Any] = {}
+        fields: dict[str, Any] = {}
         with meter, gc_tuned():
             if options.memory:
-                more["kb_per_conversation"] = asyncio.run(measure_memory(launch, options.conversations))
+                fields["kb_per_conversation"] = asyncio.run(measure_memory(launch, options.conversations))
             else:
                 outcome = launch.clock.run(launch.run)
-                more["lag"] = outcome.loop_lag
+                fields["lag"] = outcome.loop_lag
         report = aggregate.report()["candidates"]["candidate"]
         assert report["scored"] == options.conversations, report
-        more["journal_mb"] = round(launch.folder.journal.stat().st_size / 1e6, 1)
-        more["commits"] = launch.journal_statistics["commits"]
-        more["score"] = report["score"]["mean"]
+        fields["journal_mb"] = round(launch.folder.journal.stat().st_size / 1e6, 1)
+        fields["commits"] = launch.journal_statistics["commits"]
+        fields["score"] = report["score"]["mean"]
         calls = sum(usage["calls"] for usage in report["usage"].values())
-        print(meter.line("viva", options.conversations, calls, **json.loads(json.dumps(more))))
+        print(meter.line("viva", options.conversations, calls, **json.loads(json.dumps(fields))))
 
 
 if __name__ == "__main__":

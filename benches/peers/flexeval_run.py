@@ -40,9 +40,9 @@ def main() -> None:
     flexeval.run(run)
     seconds, cpu = time.perf_counter() - began, time.process_time() - used
     query = "SELECT evaluation_name, COUNT(*), SUM(metric_value) FROM metric GROUP BY evaluation_name"
-    found = {name: [count, total] for name, count, total in sqlite3.connect(options.database).execute(query)}
+    totals = {name: [count, total] for name, count, total in sqlite3.connect(options.database).execute(query)}
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1000
-    line = {"seconds": seconds, "cpu": cpu, "peak_mb": peak, "values": found, "version": version("python-flexeval")}
+    line = {"seconds": seconds, "cpu": cpu, "peak_mb": peak, "values": totals, "version": version("python-flexeval")}
     print(json.dumps(line))
 
 

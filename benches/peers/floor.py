@@ -32,13 +32,13 @@ async def model(role: str, _messages: list[workload.Message]) -> str:
 
 async def converse(number: int, tally: Tally) -> None:
     """Run one conversation to its end."""
-    talk = workload.conversation(number)
-    role, _, messages = next(talk)
+    script = workload.conversation(number)
+    role, _, messages = next(script)
     while True:
         reply = await model(role, messages)
         tally.calls += 1
         try:
-            role, _, messages = talk.send(reply)
+            role, _, messages = script.send(reply)
         except StopIteration as end:
             tally.score += end.value
             return

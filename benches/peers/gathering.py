@@ -13,13 +13,13 @@ class Gathering:
     """``count`` conversations call ``wait``; when the last has come they are weighed, then all go on."""
 
     def __init__(self, count: int) -> None:
-        self._count, self._held = count, 0
+        self._count, self._waiting = count, 0
         self._gathered, self._release = asyncio.Event(), asyncio.Event()
 
     async def wait(self) -> None:
         """Come to the gathering, and leave with the others."""
-        self._held += 1
-        if self._held == self._count:
+        self._waiting += 1
+        if self._waiting == self._count:
             self._gathered.set()
         await self._release.wait()
 

@@ -25,8 +25,10 @@ def guidellm_figures(root: str, rate: float, count: int, percentiles: Sequence[s
         were due, and ``cpu``: CPU seconds of all its processes. :raises PeerFailed: it did not end well.
     """
     with tempfile.TemporaryDirectory() as folder:
-        asked, report = Path(folder) / "asked.jsonl", Path(folder) / "report.json"
-        asked.write_text("".join(json.dumps({"prompt": f"Judge answer {number}."}) + "\n" for number in range(count)))
+        requests, report = Path(folder) / "asked.jsonl", Path(folder) / "report.json"
+        requests.write_text(
+            "".join(json.dumps({"prompt": f"Judge answer {number}."}) + "\n" for number in range(count))
+        )
         before = resource.getrusage(resource.RUSAGE_CHILDREN)
         done = subprocess.run(
             [
@@ -34,7 +36,7 @@ def guidellm_figures(root: str, rate: float, count: int, percentiles: Sequence[s
                 "--backend", f"kind=openai_http,target={root},model=judge,max_tokens=16",
                 "--profile", f"kind=constant,rate={rate:g}",
                 "--constraint", f"kind=max_requests,count={count}",
-                "--data", f"kind=json_file,path={asked}",
+                "--data", f"kind=json_file,path={requests}",
                 "--output", f"kind=json,path={report}",
             ],
             capture_output=True, text=True, check=False, env=os.environ | {"HF_HUB_OFFLINE": "1"},
@@ -42,9 +44,10 @@ def guidellm_figures(root: str, rate: float, count: int, percentiles: Sequence[s
         after = resource.getrusage(resource.RUSAGE_CHILDREN)
         if done.returncode or not report.exists():
             raise PeerFailed(f"guidellm ended with {done.returncode}:\n{(done.stderr or done.stdout).strip()[-1500:]}")
-        [found] = json.loads(report.read_bytes())["benchmarks"]
+        [benchmark] = json.loads(report.read_bytes())["benchmarks"]
     latency, due = (
-        found["metrics"][name]["successful"]["percentiles"] for name in ("request_latency", "request_scheduled_latency")
+        benchmark["metrics"][name]["successful"]["percentiles"]
+        for name in ("request_latency", "request_scheduled_latency")
     )
     return {
         "cpu": after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime,

@@ -26,29 +26,29 @@ def main() -> None:
     parser.add_argument("samples", help="a file with one JSON list of system prompt and question a line")
     parser.add_argument("--tokens", type=int, default=64)
     parser.add_argument("--connections", type=int, default=16)
-    given = parser.parse_args()
+    options = parser.parse_args()
     import inspect_ai
     from inspect_ai.dataset import MemoryDataset, Sample
     from inspect_ai.model import ChatMessageSystem, ChatMessageUser, GenerateConfig, get_model
     from inspect_ai.scorer import includes
     from inspect_ai.solver import generate
 
-    with open(given.samples) as file:
+    with open(options.samples) as file:
         texts = [json.loads(line) for line in file]
     samples = [
         Sample(input=[ChatMessageSystem(content=system), ChatMessageUser(content=question)], target="the")
         for system, question in texts
     ]
     config = GenerateConfig(
-        max_connections=given.connections, temperature=0.0, seed=7, max_tokens=given.tokens, max_retries=1
+        max_connections=options.connections, temperature=0.0, seed=7, max_tokens=options.tokens, max_retries=1
     )
     model = get_model(
-        "openai-api/bench/bench", config=config, base_url=f"{given.address}/v1", api_key="none", memoize=False
+        "openai-api/bench/bench", config=config, base_url=f"{options.address}/v1", api_key="none", memoize=False
     )
     task = inspect_ai.Task(dataset=MemoryDataset(samples), solver=generate(), scorer=includes())
     with tempfile.TemporaryDirectory() as folder:
         began = time.perf_counter()
-        [log] = inspect_ai.eval(task, model=model, log_dir=folder, display="none", max_samples=given.connections)
+        [log] = inspect_ai.eval(task, model=model, log_dir=folder, display="none", max_samples=options.connections)
         wall = time.perf_counter() - began
         if log.status != "success":
             raise SystemExit(f"inspect_ai: {log.status}: {log.error}")

@@ -54,13 +54,13 @@ calls: Counter[str] = Counter()
 def role_model(role: str) -> Model:
     """A mock model that always answers with the role's text."""
     text = workload.REPLIES[role]
-    told = len(text) // 4
+    tokens = len(text) // 4
 
     async def answer(_input: list[ChatMessage], *_rest: Any) -> ModelOutput:
         await asyncio.sleep(0)
         calls[role] += 1
         output = ModelOutput.from_content("mockllm/model", text)
-        output.usage = ModelUsage(input_tokens=1_000, output_tokens=told, total_tokens=1_000 + told)
+        output.usage = ModelUsage(input_tokens=1_000, output_tokens=tokens, total_tokens=1_000 + tokens)
         return output
 
     outputs: Callable[..., Awaitable[ModelOutput]] = answer

@@ -50,8 +50,8 @@ async def main() -> None:
         name = names[int(request.match_info["place"])]
         limit, mean, form = ENDPOINTS[name]
         now = loop.time() - began
-        taken, after = limit.arrive(now)
-        if not taken:
+        accepted, after = limit.arrive(now)
+        if not accepted:
             courses[name].refused.append(now)
             headers = _headers(form, limit, now) | ({"Retry-After": f"{after:.3f}"} if after is not None else {})
             return web.json_response({"error": {"message": "too many requests"}}, status=429, headers=headers)
@@ -61,8 +61,8 @@ async def main() -> None:
         return web.json_response(_ANSWER, headers=_headers(form, limit, loop.time() - began))
 
     async def counts(request: web.Request) -> web.Response:
-        told = {name: [one.taken, one.refused] for name, one in courses.items()}
-        return web.json_response({"now": loop.time() - began, "courses": told}, dumps=json.dumps)
+        counts_by_name = {name: [course.taken, course.refused] for name, course in courses.items()}
+        return web.json_response({"now": loop.time() - began, "courses": counts_by_name}, dumps=json.dumps)
 
     app = web.Application()
     app.router.add_post("/{place}/v1/chat/completions", answer)

@@ -39,11 +39,11 @@ time.sleep(1e6)
 
 
 @contextlib.contextmanager
-def running(given: argparse.Namespace) -> Iterator[str]:
+def running(options: argparse.Namespace) -> Iterator[str]:
     """The server's base address while the block lasts."""
-    if given.python:
-        arguments = [given.model, given.lanes, given.ctx, given.threads]
-        command = [given.python, "-c", XLLAMACPP, *map(str, arguments)]
+    if options.python:
+        arguments = [options.model, options.lanes, options.ctx, options.threads]
+        command = [options.python, "-c", XLLAMACPP, *map(str, arguments)]
         with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as process:
             try:
                 assert process.stdout is not None
@@ -57,8 +57,27 @@ def running(given: argparse.Namespace) -> Iterator[str]:
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
-    command = [given.server, "-m", given.model, "--port", str(port), "-np", str(given.lanes), "-t", str(given.threads)]
-    command += ["-c", str(given.lanes * given.ctx), "-b", "2048", "-ub", "512", "--no-warmup", *given.more]
+    command = [
+        options.server,
+        "-m",
+        options.model,
+        "--port",
+        str(port),
+        "-np",
+        str(options.lanes),
+        "-t",
+        str(options.threads),
+    ]
+    command += [
+        "-c",
+        str(options.lanes * options.ctx),
+        "-b",
+        "2048",
+        "-ub",
+        "512",
+        "--no-warmup",
+        *options.server_options,
+    ]
     with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as process:
         try:
             yield f"http://127.0.0.1:{port}"
@@ -76,10 +95,10 @@ async def main() -> dict[str, Any]:
     parser.add_argument("--lanes", type=int, default=16)
     parser.add_argument("--ctx", type=int, default=2048)
     parser.add_argument("--threads", type=int, default=2)
-    given, given.more = parser.parse_known_args()
-    chat = ChatFormat(NativeModel(Path(given.model)))
+    options, options.server_options = parser.parse_known_args()
+    chat = ChatFormat(NativeModel(Path(options.model)))
     prompted = 0
-    with running(given) as address:
+    with running(options) as address:
         timeout = aiohttp.ClientTimeout(total=3600)
         async with aiohttp.ClientSession(timeout=timeout, connector=aiohttp.TCPConnector(limit=0)) as session:
             await _ready(session, address)
@@ -97,12 +116,12 @@ async def main() -> dict[str, Any]:
                 return Completion(answer["content"], pieces=[(True, answer["tokens"])])
 
             began = time.perf_counter()
-            await interviews(given.count, complete)
+            await interviews(options.count, complete)
             wall = time.perf_counter() - began
     return {
         "wall_s": wall,
-        "talks_per_s": given.count / wall,
-        "generated": given.count * GENERATED,
+        "talks_per_s": options.count / wall,
+        "generated": options.count * GENERATED,
         "prompt_tokens": prompted,
     }
 

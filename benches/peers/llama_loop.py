@@ -35,12 +35,12 @@ def letters(model: str, count: int, threads: int, *, whole: bool) -> dict[str, A
         if whole:
             scores = []
             for option in range(4):
-                said = llama.tokenize(words(8, number, option).encode(), add_bos=False)
+                tokens = llama.tokenize(words(8, number, option).encode(), add_bos=False)
                 llama.reset()
-                llama.eval(context + said)
-                rows = np.array(llama.scores[len(context) - 1 : len(context) + len(said) - 1], dtype=np.float64)
+                llama.eval(context + tokens)
+                rows = np.array(llama.scores[len(context) - 1 : len(context) + len(tokens) - 1], dtype=np.float64)
                 norm = np.log(np.exp(rows - rows.max(1, keepdims=True)).sum(1)) + rows.max(1)
-                scores.append(float((rows[np.arange(len(said)), said] - norm).sum()))
+                scores.append(float((rows[np.arange(len(tokens)), tokens] - norm).sum()))
         else:
             llama.reset()
             llama.eval(context)
@@ -52,7 +52,7 @@ def letters(model: str, count: int, threads: int, *, whole: bool) -> dict[str, A
     return {"wall_s": wall, "questions_per_s": count / wall, "answers": answers}
 
 
-async def talks(model: str, count: int, threads: int) -> dict[str, Any]:
+async def run_interviews(model: str, count: int, threads: int) -> dict[str, Any]:
     """The interviews, one call at a time."""
     llama = llama_cpp.Llama(model, n_ctx=2048, n_threads=threads, n_threads_batch=threads, verbose=False)
     chat = ChatFormat(NativeModel(Path(model)))
@@ -61,12 +61,12 @@ async def talks(model: str, count: int, threads: int) -> dict[str, Any]:
     async def complete(conversation: str, role: str, view: View, tokens: int) -> Completion:
         prompt = [int(token) for run in chat.segments(view.messages) for token in run.tokens]
         async with alone:
-            said: list[int] = []
+            reply: list[int] = []
             for token in llama.generate(prompt, temp=0.0, repeat_penalty=1.0):
-                said.append(token)
-                if len(said) == tokens:
+                reply.append(token)
+                if len(reply) == tokens:
                     break
-        return Completion("", pieces=[(True, said)])
+        return Completion("", pieces=[(True, reply)])
 
     began = time.perf_counter()
     await interviews(count, complete)
@@ -81,10 +81,10 @@ def main() -> dict[str, Any]:
     parser.add_argument("model", help="a GGUF file")
     parser.add_argument("count", type=int)
     parser.add_argument("--threads", type=int, default=2)
-    given = parser.parse_args()
-    if given.what == "interviews":
-        return asyncio.run(talks(given.model, given.count, given.threads))
-    return letters(given.model, given.count, given.threads, whole=given.what == "options")
+    options = parser.parse_args()
+    if options.what == "interviews":
+        return asyncio.run(run_interviews(options.model, options.count, options.threads))
+    return letters(options.model, options.count, options.threads, whole=options.what == "options")
 
 
 if __name__ == "__main__":

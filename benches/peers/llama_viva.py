@@ -28,7 +28,7 @@ async def decode(backend: LlamaBackend, lanes: int, tokens: int) -> dict[str, An
     """
     backend.engine.model.ends[:] = False
 
-    async def one(number: int, tokens: int) -> None:
+    async def generate(number: int, tokens: int) -> None:
         view = View()
         view.append("user", words(60, number))
         await backend.generate(Request(view.messages, Sampling(max_tokens=tokens), number + 1, b"", f"talk-{number}"))
@@ -36,20 +36,20 @@ async def decode(backend: LlamaBackend, lanes: int, tokens: int) -> dict[str, An
     contexts = len(backend.engine.workers)
 
     def elsewhere() -> float:
-        told = backend.statistics()
-        return (told["prompt_s"] + told["copy_s"]) / contexts
+        statistics = backend.statistics()
+        return (statistics["prompt_s"] + statistics["copy_s"]) / contexts
 
     for number in range(contexts):
-        await one(lanes + number, 1)
+        await generate(lanes + number, 1)
     began, before = time.perf_counter(), elsewhere()
     async with asyncio.TaskGroup() as group:
         for number in range(lanes):
-            group.create_task(one(number, tokens))
+            group.create_task(generate(number, tokens))
     wall = time.perf_counter() - began - (elsewhere() - before)
     return {"tokens_per_s": lanes * (tokens - 1) / wall, "wall_s": wall, "told": backend.statistics()}
 
 
-async def talks(backend: LlamaBackend, count: int) -> dict[str, Any]:
+async def run_interviews(backend: LlamaBackend, count: int) -> dict[str, Any]:
     """The interviews. What they were is put aside in a file, so that memory is the backend's; it is counted behind."""
     with tempfile.TemporaryFile() as aside:
         backend.engine.model.ends[:] = False
@@ -74,22 +74,22 @@ async def talks(backend: LlamaBackend, count: int) -> dict[str, Any]:
         began = time.perf_counter()
         await interviews(count, complete, backend.ended)
         wall = time.perf_counter() - began
-        told, peak, fewest = backend.statistics(), _peak(), Fewest()
+        statistics, peak, fewest = backend.statistics(), _peak(), Fewest()
         aside.seek(0)
         for _ in range(calls):
-            prompt, said = pickle.load(aside)
+            prompt, replies = pickle.load(aside)
             fewest.prompt(prompt)
-            fewest.reply(prompt, said)
+            fewest.reply(prompt, replies)
         return {
             "wall_s": wall,
             "talks_per_s": count / wall,
             "generated": count * GENERATED,
-            "prompt_tokens": told["prompted"] + told["replayed"],
+            "prompt_tokens": statistics["prompted"] + statistics["replayed"],
             "fewest_prompt_tokens": fewest.tokens,
             "prompt_depth": fewest.prompt_depth,
             "reply_depth": fewest.reply_depth,
-            "overhead": told["rest_s"] / wall / told["contexts"],
-            "told": told,
+            "overhead": statistics["rest_s"] / wall / statistics["contexts"],
+            "told": statistics,
             "kept_mb": most_kept / 1e6,
             "half_way_rss_mb": half_way / 1024,
             "peak_rss_mb": peak / 1024,
@@ -100,7 +100,7 @@ async def verdicts(backend: LlamaBackend, count: int) -> dict[str, Any]:
     """Evaluator turns with the verdict's schema."""
     sizes: list[int] = []
 
-    async def one(number: int) -> None:
+    async def judge(number: int) -> None:
         view = View()
         view.append("system", words(600, "evaluator"))
         view.append("user", words(160, number))
@@ -112,15 +112,15 @@ async def verdicts(backend: LlamaBackend, count: int) -> dict[str, Any]:
     began = time.perf_counter()
     async with asyncio.TaskGroup() as group:
         for number in range(count):
-            group.create_task(one(number))
+            group.create_task(judge(number))
     wall = time.perf_counter() - began
-    told = backend.statistics()
+    statistics = backend.statistics()
     return {
         "wall_s": wall,
         "turns_per_s": count / wall,
         "tokens": sum(sizes),
-        "decoded": told["decoded"] + told["replayed"],
-        "told": told,
+        "decoded": statistics["decoded"] + statistics["replayed"],
+        "told": statistics,
     }
 
 
@@ -129,7 +129,7 @@ async def letters(backend: LlamaBackend, count: int, *, whole: bool) -> dict[str
     shots = "".join(words(80, "shot", number) + " answer" for number in range(5))
     answers = [0] * count
 
-    async def one(number: int) -> None:
+    async def read_letters(number: int) -> None:
         options = [words(8, number, option) for option in range(4)] if whole else [" the", " of", " and", " to"]
         reading = Reading(words(80, number), tuple(options), shots)
         likelihoods = (await backend.read(reading)).likelihoods or []
@@ -138,7 +138,7 @@ async def letters(backend: LlamaBackend, count: int, *, whole: bool) -> dict[str
     began = time.perf_counter()
     async with asyncio.TaskGroup() as group:
         for number in range(count):
-            group.create_task(one(number))
+            group.create_task(read_letters(number))
     wall = time.perf_counter() - began
     return {"wall_s": wall, "questions_per_s": count / wall, "answers": answers}
 
@@ -155,18 +155,18 @@ async def main() -> dict[str, Any]:
     parser.add_argument("model", help="a model's name, llama:FILE?options")
     parser.add_argument("count", type=int)
     parser.add_argument("--tokens", type=int, default=128)
-    given = parser.parse_args()
-    async with build(given.model, RealClock()) as backend:
+    options = parser.parse_args()
+    async with build(options.model, RealClock()) as backend:
         assert isinstance(backend, LlamaBackend)
-        match given.what:
+        match options.what:
             case "decode":
-                line = await decode(backend, given.count, given.tokens)
+                line = await decode(backend, options.count, options.tokens)
             case "interviews":
-                line = await talks(backend, given.count)
+                line = await run_interviews(backend, options.count)
             case "verdicts":
-                line = await verdicts(backend, given.count)
+                line = await verdicts(backend, options.count)
             case what:
-                line = await letters(backend, given.count, whole=what == "options")
+                line = await letters(backend, options.count, whole=what == "options")
     return line
 
 

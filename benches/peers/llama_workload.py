@@ -41,13 +41,13 @@ async def interview(number: int, complete: Complete, ended: Callable[[str], None
         views[role].append("system", words(length, role))
     views["interactor"].append("user", question)
     for turn in range(ROUNDS):
-        said = {role: words(length, number, turn, role) for role, length in REPLY.items()}
+        replies = {role: words(length, number, turn, role) for role, length in REPLY.items()}
         opening = question if turn == 0 else ""
         await _speak(number, "interactor", views, complete)
-        views["candidate"].append("user", opening + said["interactor"])
+        views["candidate"].append("user", opening + replies["interactor"])
         await _speak(number, "candidate", views, complete)
-        views["interactor"].append("user", said["candidate"])
-        views["evaluator"].append("user", opening + said["interactor"] + said["candidate"])
+        views["interactor"].append("user", replies["candidate"])
+        views["evaluator"].append("user", opening + replies["interactor"] + replies["candidate"])
         await _speak(number, "evaluator", views, complete)
     if ended is not None:
         ended(f"talk-{number}")
@@ -104,9 +104,9 @@ class Fewest:
         """The places that are new."""
         new: list[int] = []
         chain = 0
-        for place, token in enumerate(tokens):
+        for position, token in enumerate(tokens):
             chain = hash((chain, token))
-            if (place, chain) not in self._known:
-                self._known.add((place, chain))
-                new.append(place)
+            if (position, chain) not in self._known:
+                self._known.add((position, chain))
+                new.append(position)
         return new

@@ -45,27 +45,27 @@ def main() -> dict[str, Any]:
     parser.add_argument("model", type=Path)
     parser.add_argument("questions", type=Path)
     parser.add_argument("--batch", type=int, default=1)
-    given = parser.parse_args()
+    options = parser.parse_args()
     os.environ["HF_HUB_OFFLINE"] = os.environ["HF_DATASETS_OFFLINE"] = "1"
     from lm_eval import simple_evaluate
     from lm_eval.models.huggingface import HFLM
 
     model = HFLM(
-        pretrained=str(given.model.parent),
-        gguf_file=given.model.name,
+        pretrained=str(options.model.parent),
+        gguf_file=options.model.name,
         tokenizer=None,
         device="cpu",
         dtype="float32",
-        batch_size=given.batch,
+        batch_size=options.batch,
     )
     _without_dummy_prefix(model.tokenizer)
-    task = TASK | {"dataset_kwargs": {"data_files": {"test": str(given.questions)}}}
+    task = TASK | {"dataset_kwargs": {"data_files": {"test": str(options.questions)}}}
     began = time.perf_counter()
-    found = simple_evaluate(model=model, tasks=[task], log_samples=True, bootstrap_iters=0, verbosity="ERROR")
+    evaluation = simple_evaluate(model=model, tasks=[task], log_samples=True, bootstrap_iters=0, verbosity="ERROR")
     wall = time.perf_counter() - began
-    samples = sorted(found["samples"]["same_questions"], key=lambda sample: sample["doc_id"])
+    samples = sorted(evaluation["samples"]["same_questions"], key=lambda sample: sample["doc_id"])
     sums = [[float(answer[0]) for answer in sample["filtered_resps"]] for sample in samples]
-    results = found["results"]["same_questions"]
+    results = evaluation["results"]["same_questions"]
     return {
         "wall_s": wall,
         "items_per_s": len(samples) / wall,

@@ -67,9 +67,13 @@ class Endpoint:
             return 0.0, refusal(400, f"want a JSON object with a model among {', '.join(_MIDDLE)}")
         self.requests += 1
         # Four bytes a token: clients that add up usage get numbers of the right size.
-        asked = len(body) // 4
-        told = len(workload.REPLIES[role]) // 4
-        usage = b'{"prompt_tokens":%d,"completion_tokens":%d,"total_tokens":%d}' % (asked, told, asked + told)
+        prompt_tokens = len(body) // 4
+        completion_tokens = len(workload.REPLIES[role]) // 4
+        usage = b'{"prompt_tokens":%d,"completion_tokens":%d,"total_tokens":%d}' % (
+            prompt_tokens,
+            completion_tokens,
+            prompt_tokens + completion_tokens,
+        )
         content = b'{"id":"chatcmpl-%x","object":"chat.completion","created":%d,%b"usage":%b}' % (
             self.requests,
             time.time(),

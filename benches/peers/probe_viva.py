@@ -32,8 +32,10 @@ def main() -> dict[str, Any]:
     parser.add_argument("count", type=int)
     parser.add_argument("--method", choices=["letter", "text"], default="letter")
     parser.add_argument("--questions", type=Path)
-    given = parser.parse_args()
-    settings = ProbeSettings(dataset=given.dataset, candidate=[given.model], method=[given.method], n=given.count)
+    options = parser.parse_args()
+    settings = ProbeSettings(
+        dataset=options.dataset, candidate=[options.model], method=[options.method], n=options.count
+    )
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "run"
         launch = new_run("probe", settings, path)
@@ -42,18 +44,21 @@ def main() -> dict[str, Any]:
             asyncio.run(launch.run())
         report = recorded_results(RunFolder.open(path)).report()
         wall = time.perf_counter() - began
-        [told] = report["candidates"].values()
+        [figures] = report["candidates"].values()
         with History(path / "journal.sqlite") as history:
-            sums = {one.result["item"]: one.result[given.method]["logprobs"] for one in history.ended()}
+            sums = {
+                conversation.result["item"]: conversation.result[options.method]["logprobs"]
+                for conversation in history.ended()
+            }
     prepared = SCENARIO.prepare(settings)
     items = [task.item for task in prepared.tasks]
-    if given.questions is not None:
+    if options.questions is not None:
         shots = Shots.from_record(prepared.records["shots"]) if "shots" in prepared.records else None
-        _write(given.questions, shots, items, given.method)
+        _write(options.questions, shots, items, options.method)
     return {
         "wall_s": wall,
         "items_per_s": len(items) / wall,
-        "accuracy": {name: one["value"] for name, one in told["accuracy"].items()},
+        "accuracy": {name: accuracy["value"] for name, accuracy in figures["accuracy"].items()},
         "logprobs": [sums[item.id] for item in items],
         "peak_rss_mb": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024,
     }
@@ -63,8 +68,8 @@ def _write(path: Path, shots: Shots | None, items: list[Any], method: str) -> No
     questions = Questions(TEMPLATES.open("probe"))
     with path.open("w") as file:
         for item in items:
-            shown = shots.for_item(item) if shots is not None else []
-            reading = (questions.by_letter if method == "letter" else questions.by_text)(item, shown)
+            examples = shots.for_item(item) if shots is not None else []
+            reading = (questions.by_letter if method == "letter" else questions.by_text)(item, examples)
             line = {"context": reading.shared + reading.context, "gold": item.answer}
             line["choices"] = [text.removeprefix(" ") for text in reading.continuations]
             file.write(json.dumps(line) + "\n")

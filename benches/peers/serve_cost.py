@@ -24,20 +24,20 @@ async def main() -> dict[str, float]:
     """Requests without a stream, then streams of many tokens."""
     parser = argparse.ArgumentParser()
     parser.add_argument("--requests", type=int, default=100, help="of each client")
-    given = parser.parse_args()
+    options = parser.parse_args()
     command = [sys.executable, "-m", "viva", "serve", "--port", "0", "--model", f"python:{_MODEL}#Pieces"]
     with _running(command) as process:
         assert process.stdout is not None
-        found = re.search(r"http://\S+", process.stdout.readline())
-        if found is None:
+        match = re.search(r"http://\S+", process.stdout.readline())
+        if match is None:
             raise SystemExit("viva serve did not come up")
         body = {"model": "Pieces", "messages": [{"role": "user", "content": "word " * 200}]}
         async with aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=0)) as session:
 
             async def client(count: int, tokens: int, stream: bool) -> None:
                 for _ in range(count):
-                    asked = body | {"max_tokens": tokens, "stream": stream}
-                    async with session.post(f"{found[0]}/v1/chat/completions", json=asked) as response:
+                    payload = body | {"max_tokens": tokens, "stream": stream}
+                    async with session.post(f"{match[0]}/v1/chat/completions", json=payload) as response:
                         if response.status != 200:
                             raise SystemExit(await response.text())
                         await response.read()
@@ -48,8 +48,8 @@ async def main() -> dict[str, float]:
                 await asyncio.gather(*(client(count, tokens, stream) for _ in range(CLIENTS)))
                 return (cpu_seconds(process.pid) - before) / (count * CLIENTS)
 
-            request = await cost(given.requests, 1, False)
-            streamed = await cost(max(1, given.requests // 5), TOKENS, True)
+            request = await cost(options.requests, 1, False)
+            streamed = await cost(max(1, options.requests // 5), TOKENS, True)
         process.terminate()
     return {"us_per_request": request * 1e6, "us_per_streamed_token": streamed / TOKENS * 1e6}
 

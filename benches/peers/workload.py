@@ -163,7 +163,7 @@ class Meter:
     def __exit__(self, *exc: object) -> None:
         self.wall, self.cpu = time.perf_counter() - self.wall, time.process_time() - self.cpu
 
-    def line(self, name: str, conversations: int, calls: int, **more: object) -> str:
+    def line(self, name: str, conversations: int, calls: int, **fields: object) -> str:
         """The figures as one line of JSON. CPU is that of the whole process, all threads."""
         figures = {
             "name": name,
@@ -175,6 +175,6 @@ class Meter:
             "conversations_per_s": round(conversations / self.wall, 2),
             "peak_rss_mb": round(_memory_mb("VmHWM"), 1),
             "import_rss_mb": round(self.import_rss_mb, 1),
-            **more,
+            **fields,
         }
         return json.dumps(figures)
