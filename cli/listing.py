@@ -57,6 +57,7 @@ _HINTS = {
     "contamination": "method loss; computed for every text",
     "assistants": "--assistant NAME",
     "models": "KIND:…; viva list KIND has the options of a kind",
+    "gguf": "models on this machine (hub cache, packages, Ollama, LM Studio)",
 }
 
 
@@ -79,11 +80,13 @@ def _list_command(
     elif kind is not None:
         if kind not in names:
             raise ConfigurationError(f"'{kind}' cannot be listed; expected one of {', '.join(names)}")
-        names = {kind: names[kind]}
+        names = {name: names[name] for name in (kind, *(["gguf"] if kind == "models" else []))}
     if json:
         print_json(names)
     else:
         print_tables(_table(name, records) for name, records in names.items())
+        if names.get("gguf") == []:
+            print("GGUF models on this machine: none found (hub cache, packages, Ollama, LM Studio)")
 
 
 def list_names() -> dict[str, list[Record]]:
@@ -104,6 +107,7 @@ def list_names() -> dict[str, list[Record]]:
         "contamination": _contamination(),
         "assistants": _name_records(describe_names()),
         "models": _models(),
+        "gguf": _installed_models(),
     }
     for scenario in scenarios:
         for kind, lines in (scenario.plugins() if isinstance(scenario, SupportsPlugins) else {}).items():
@@ -153,6 +157,14 @@ def _models() -> list[Record]:
     return _name_records({kind: _read_docstring(module) for kind, module in modules.items()})
 
 
+def _installed_models() -> list[Record]:
+    from viva.engine.backends.llama.model_files import list_installed
+
+    return [
+        {"name": model.name, "summary": f"{model.size / 1e6:,.1f} MB", "size": model.size} for model in list_installed()
+    ]
+
+
 def _options(kind: str) -> list[Record]:
     from viva.engine.backends.registry import describe_options
 
@@ -174,7 +186,9 @@ def _first_sentence(text: str) -> str:
 
 
 def _table(kind: str, records: list[Record]) -> tuple[str, list[str], list[list[str]]]:
-    title = kind.capitalize() + (f": {_HINTS[kind]}" if kind in _HINTS else "")
+    title = (kind.upper() if kind == "gguf" else kind.capitalize()) + (f": {_HINTS[kind]}" if kind in _HINTS else "")
+    if kind == "gguf":
+        return title, ["name", "size"], [[record["name"], record["summary"]] for record in records]
     if any("default" in record for record in records):
         title = f"Options of {kind}: {kind}:…?NAME=VALUE&…"
     if kind != "datasets":

@@ -2,6 +2,7 @@
 
 VivaError
 ├── ConfigurationError        an option, pack, manifest or model name is wrong: the run cannot start
+│   ├── ChecksumMismatch      a model file is not what its store says
 │   └── DatasetError          a benchmark file or one of its lines is wrong (carries path, line, field)
 ├── BackendError              a model call failed (carries the model's label)
 │   ├── Rejected              the endpoint understood and refused: never retried
@@ -53,6 +54,10 @@ class ConfigurationError(VivaError):
 
 class SettingRefused(ConfigurationError):
     """An endpoint refuses an option of a model's name or of the run; a resumed run would be refused too."""
+
+
+class ChecksumMismatch(ConfigurationError):
+    """A model file does not have the SHA-256 that its store states; the message names the file and both sums."""
 
 
 class DatasetError(ConfigurationError):

@@ -249,10 +249,17 @@ def check_unchanged(folder: RunFolder, prepared: PreparedRun) -> None:
     compared = [key for key in current if key in recorded and key not in ("settings", "versions")]
     differences = [key for key in compared if _has_changed(recorded[key], current[key])]
     if differences:
+        files = _file_changes(recorded["files"], current["files"]) if "files" in differences else ""
         raise ConfigurationError(
             f"{folder.path}: cannot resume: changed since the run began: {', '.join(differences)}; "
-            "restore the original files, or start a new run"
+            f"{files}restore the original files, or start a new run"
         )
+
+
+def _file_changes(recorded: Mapping[str, str], current: Mapping[str, str]) -> str:
+    """Describe which model files have changed, for a message that continues after it."""
+    changed = (name for name, record in recorded.items() if current.get(name) != record)
+    return "".join(f"{name} was {recorded[name]}, is {current.get(name, 'missing')}; " for name in changed)
 
 
 def _has_changed(recorded: Any, current: Any) -> bool:

@@ -14,7 +14,7 @@ from typing import Any
 
 from viva.engine.backends.base import Backend
 from viva.engine.backends.fault_injection import read_fault_plan
-from viva.engine.backends.registry import fingerprint, variation_reason
+from viva.engine.backends.registry import file_records, variation_reason
 from viva.engine.errors import ConfigurationError
 from viva.engine.run_folder import installed_versions
 from viva.engine.runner import Plan
@@ -106,6 +106,7 @@ class PreparedRun:
         self.models = list(dict.fromkeys(model for role in self.roles for model in role.models(settings)))
         self.repeats = repeats_of(settings)
         self._check_keys()
+        self._recorded_files: Mapping[str, str] = {} if recorded is None else recorded.get("files", {})
         self.first = 0  # number of the first conversation, if tasks arrive in batches
         self.run_total = len(self.opened.tasks) * len(self.lineups) * self.repeats
         self.total = self.run_total if shard is None else shard.count(self.run_total)
@@ -134,6 +135,7 @@ class PreparedRun:
         Raises:
             ConfigurationError: The settings demand byte-identical transcripts, and a model cannot provide them.
         """
+        files = self._file_records()
         reasons = breaks_identity(self.models)
         if self.settings.strict and reasons:
             raise ConfigurationError(f"strict: transcripts would not be byte-identical: {'; '.join(reasons)}")
@@ -144,7 +146,7 @@ class PreparedRun:
             "seed": self.settings.seed,
             "tier": "A" if reasons else "C",
             "not_identical": reasons,
-            "files": {name: digest for name in self.models if (digest := fingerprint(name)) is not None},
+            "files": files,
             "versions": installed_versions(),
             "settings": self.settings.model_dump(mode="json"),
             "models": self._models_by_role,
@@ -155,6 +157,13 @@ class PreparedRun:
             "prompts": None if pack is None else pack.text,
             **({} if self.shard is None else {"shard": self.shard.to_record()}),
         }
+
+    def _file_records(self) -> dict[str, str]:
+        """Return what identifies the models' files; a resumed run looks for the recorded ones."""
+        files: dict[str, str] = {}
+        for name in self.models:
+            files |= file_records(name, self._recorded_files.get(name, ""))
+        return files
 
     def plans(self, backends: dict[str, Backend]) -> Iterator[Plan]:
         """Yield the plans of the run or its shard, always in the same order."""

@@ -6,7 +6,6 @@ own kinds are in `KINDS`; higher layers and other packages register theirs under
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, replace
@@ -26,6 +25,8 @@ from ..permissions import bound_permissions, permissions
 from ..thoughts import ThoughtMarks
 from .base import Backend, EventSink, ModelSpec
 from .fault_injection import FaultInjector, FaultPlan
+from .llama import model_files
+from .llama.model_files import store_name
 from .model_name import find_inline_mapping, refuse_credentials
 from .retry import RetryingBackend, RetryPolicy
 from .wrappers import ThoughtSplittingBackend, ValidatingBackend
@@ -198,6 +199,8 @@ def with_absolute_path(text: str, folder: Path = Path()) -> str:
     path, hash_, fragment = path.partition("#") if facts.has_fragment else (path, "", "")
     if not facts.is_path or not path or find_inline_mapping(text) is not None:
         return text
+    if kind == "llama" and store_name(path, folder) is not None:
+        return text
     if kind == "hf" and not (folder / Path(path).expanduser()).is_dir():  # a name on the hub
         return text
     if kind == "http" and path.startswith("//"):  # a URL, which is refused later
@@ -209,24 +212,29 @@ def _facts(kind: str) -> KindFacts:
     return KIND_FACTS.get(kind) or KindFacts(varies=f"nothing is known of models of kind {kind}")
 
 
-def fingerprint(text: str) -> str | None:
-    """Return a file's size and a hash of both ends, to distinguish files of the same name."""
+def file_records(text: str, recorded: str = "") -> dict[str, str]:
+    """Return what distinguishes a model's files from others of the same name: hashes, and of the hub the commit.
+
+    The main file is under the model's name, others under names of their own. A model of the hub that is missing is
+    downloaded; `recorded` is the main file's record in the manifest of a resumed run, which gets the same commit.
+
+    Raises:
+        ConfigurationError: A model that is named by its store cannot be had, or must not be opened here.
+    """
     spec = ModelSpec.parse(text)
+    digest: str | None = None
     if spec.kind == "hf":
-        model_hash: str | None = import_module("viva.engine.backends.hf").fingerprint(Path(spec.where))
-        return model_hash
-    if not _facts(spec.kind).is_hashed:
-        return None
-    try:
-        with Path(spec.where).open("rb") as file:
-            size = file.seek(0, 2)
-            file.seek(0)
-            digest = hashlib.sha256(file.read(1 << 20))
-            file.seek(max(0, size - (1 << 20)))
-            digest.update(file.read())
-    except OSError:
-        return None
-    return f"{size}-{digest.hexdigest()[:16]}"
+        digest = import_module("viva.engine.backends.hf").fingerprint(Path(spec.where))
+    elif spec.kind == "llama":
+        permissions().check_model(text)
+        try:
+            return model_files.locate(spec.where, spec.take("revision") or "", recorded).records(text)
+        except ConfigurationError:
+            if store_name(spec.where) is not None:
+                raise
+    elif _facts(spec.kind).is_hashed:
+        digest = model_files.ends_hash(Path(spec.where))
+    return {} if digest is None else {text: digest}
 
 
 def variation_reason(text: str) -> str | None:
@@ -238,8 +246,15 @@ def variation_reason(text: str) -> str | None:
         return "strict=off computes prompts of several conversations together"
     if spec.take("gpu_layers", "0") != "0":
         return "on a GPU a row's result depends on the rows beside it, as far as is known"
+    permissions().check_model(text)
     native = import_module("viva.engine.backends.llama.native")
-    reason: str | None = native.nondeterminism_reason(Path(spec.where).expanduser())
+    try:
+        files = model_files.locate(spec.where, spec.take("revision") or "")
+    except ConfigurationError:
+        if store_name(spec.where) is not None:
+            raise
+        return None
+    reason: str | None = native.nondeterminism_reason(files.path)
     return reason
 
 

@@ -41,6 +41,8 @@ def names(found: dict[str, list[dict[str, Any]]], kind: str) -> list[str]:
 
 def test_every_name_has_one_line(found: dict[str, list[dict[str, Any]]]) -> None:
     for kind, records in found.items():
+        if kind == "gguf":  # models on this machine: tests/engine/llama/test_model_names.py
+            continue
         assert len({(one["name"], one.get("scenario")) for one in records}) == len(records) > 0
         for one in records:
             assert 3 < len(one["summary"]) < 250, (kind, one["name"])

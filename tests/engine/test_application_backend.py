@@ -15,7 +15,7 @@ from case_tables import case_table
 
 from viva.engine.backends.base import Backend
 from viva.engine.backends.http_application_mapping import Application, inline_name, parse_mapping
-from viva.engine.backends.registry import build, fingerprint, with_absolute_path
+from viva.engine.backends.registry import build, file_records, with_absolute_path
 from viva.engine.backends.retry import RetryPolicy
 from viva.engine.clock import RealClock
 from viva.engine.errors import (
@@ -125,7 +125,7 @@ def test_a_file_holds_the_mapping_and_the_environment_the_key(
     with pytest.raises(ConfigurationError, match=r"app\.yaml: headers\.Authorization: .*variable APP_KEY; set it"):
         answers(model, request("hello"))
     monkeypatch.setenv("APP_KEY", _KEY)
-    before = fingerprint(model)
+    before = file_records(model)
     [completion] = answers(model, request("hello"))
     assert log(place)[-1]["headers"]["Authorization"] == f"Bearer {_KEY}"
     assert completion.text == "key Bearer ***", "the key is taken out of answers"
@@ -134,7 +134,7 @@ def test_a_file_holds_the_mapping_and_the_environment_the_key(
     assert "cannot log in with Bearer ***" in str(caught.value)
     assert place in str(caught.value) or "HTTP 500" in str(caught.value)
     file.write_text(file.read_text() + "timeout: 5\n")
-    assert fingerprint(model) != before, "a resumed run sees that the mapping has changed"
+    assert file_records(model) != before, "a resumed run sees that the mapping has changed"
 
 
 def test_no_header_and_no_parameter_is_shown(place: str, monkeypatch: pytest.MonkeyPatch) -> None:

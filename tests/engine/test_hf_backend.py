@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from viva.engine.backends.base import Backend
-from viva.engine.backends.registry import build, fingerprint, with_absolute_path
+from viva.engine.backends.registry import build, file_records, with_absolute_path
 from viva.engine.cancellation import RunStopping, StopSignal
 from viva.engine.clock import RealClock
 from viva.engine.errors import ConfigurationError, ContextTooLong, Rejected
@@ -263,9 +263,9 @@ def test_names_and_folders(folder: Path, tmp_path: Path, monkeypatch: pytest.Mon
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
     assert with_absolute_path("hf:tiny?batch=2") == f"hf:{folder}?batch=2"
     assert with_absolute_path("hf:owner/name") == "hf:owner/name"
-    first = fingerprint(f"hf:{folder}")
-    assert first is not None
-    assert fingerprint("hf:owner/name") is None
+    first = file_records(f"hf:{folder}")
+    assert first
+    assert file_records("hf:owner/name") == {}
     with pytest.raises(ConfigurationError, match="cannot be loaded"):
         _answers(f"hf:{tmp_path}", _request("x"))
     for name, said in (

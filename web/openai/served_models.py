@@ -8,6 +8,7 @@ would get. Without a name nothing is kept, and an answer depends on its request 
 from __future__ import annotations
 
 import hashlib
+import re
 import time
 from collections import OrderedDict
 from collections.abc import Iterable, Iterator, Mapping
@@ -15,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from viva.engine.backends.base import Backend, ModelSpec
-from viva.engine.backends.registry import BackendPool, fingerprint
+from viva.engine.backends.registry import BackendPool, file_records
 from viva.engine.errors import ConfigurationError
 from viva.engine.messages import Completion, Message, Pieces, View
 from viva.engine.run_folder import installed_versions
@@ -117,13 +118,16 @@ class ServedModels:
         return {name: model.text for name, model in self._models.items()}
 
 
+_FILE_ENDING = re.compile(r"\.(gguf|py|ya?ml)$", re.IGNORECASE)
+
+
 def served_names(texts: Iterable[str]) -> dict[str, str]:
-    """Return full model names by served name: the label, or the stem of a local file."""
+    """Return full model names by served name: the label, or the last part of a path or a store's name."""
     names: dict[str, str] = {}
     for text in texts:
         spec = ModelSpec.parse(text)
         plain = spec.take("label") is None and not spec.fragment and "/" in spec.where and spec.kind != "openai"
-        name = Path(spec.where).stem if plain else spec.label
+        name = _FILE_ENDING.sub("", Path(spec.where).name) if plain else spec.label
         if name in names:
             raise ConfigurationError(f"--model '{text}': '{name}' is already served; add ?label=NAME")
         names[name] = text
@@ -135,7 +139,8 @@ async def open_models(pool: BackendPool, names: Mapping[str, str]) -> ServedMode
     models = []
     for name, text in names.items():
         backend = await pool.open(text)
-        facts = f"{text} {fingerprint(text)} {installed_versions()['viva']}"
+        records = " ".join(file_records(text).values()) or None
+        facts = f"{text} {records} {installed_versions()['viva']}"
         print_of = f"viva-{hashlib.blake2b(facts.encode(), digest_size=6).hexdigest()}"
         models.append(ServedModel(name, text, backend, print_of, int(time.time()), NamedConversations(name, backend)))
     await pool.check(names.values())

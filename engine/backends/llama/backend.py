@@ -1,10 +1,12 @@
 """A local model as a `Backend`, with continuous batching over all conversations: `llama:model.gguf`.
 
+A model is named by its file or by its store (`model_files`); a model of the hub is downloaded when it is first entered.
+
 Options: `ctx` (tokens of a lane), `lanes` (requests computed at once), `threads`, `contexts` (which share lanes and
 threads and compute side by side), `gpu_layers` (-1: all), `kv_type` (f16, q8_0, f32), `flash_attn` (auto, on, off),
 `template` (plain, chatml or a file), `kv_cache` (MB of host memory for idle KV), `strict` (on, off: identical output at
 any concurrency; default: on), `forced` (off: decode forced tokens one by one, for comparison); `top_k`, `top_p`,
-`min_p` and `repeat_penalty` for requests that do not set them.
+`min_p` and `repeat_penalty` for requests that do not set them; `revision` (of a model of the hub).
 
 A file's weights are loaded once per process; backends with identical options also share lanes and KV.
 """
@@ -37,6 +39,7 @@ from .generation import ContinuationReading, Generation
 from .grammar import Grammar, TokenMasks
 from .kv_reuse import Affinity, PromptSplit, PromptWriter, continues_from_answer, split_prompt
 from .lanes import InferenceLoop, Lanes, PendingRequest, ThreadAnswer
+from .model_files import check_name, locate
 from .native import NativeContext, NativeModel, Segment
 from .sampler import SamplerSettings
 from .scheduler import Scheduler
@@ -146,8 +149,9 @@ class LlamaEngine:
 
 
 def _acquire_weights(path: Path, gpu_layers: int) -> NativeModel:
-    model, users = _WEIGHTS.get((path, gpu_layers)) or (NativeModel(path, gpu_layers=gpu_layers), 0)
-    _WEIGHTS[path, gpu_layers] = (model, users + 1)
+    key = (path.resolve(), gpu_layers)  # a store may know the same file under several names
+    model, users = _WEIGHTS.get(key) or (NativeModel(path, gpu_layers=gpu_layers), 0)
+    _WEIGHTS[key] = (model, users + 1)
     return model
 
 
@@ -177,24 +181,37 @@ class LlamaBackend(Backend):
     continues_text = True
 
     def __init__(
-        self, clock: Clock, path: Path, requested: EngineConfig, template: str | None, defaults: Sampling | None = None
+        self,
+        clock: Clock,
+        locate_file: Callable[[], Path],
+        requested: EngineConfig,
+        template: str | None,
+        defaults: Sampling | None = None,
     ) -> None:
-        """Store the settings. `defaults` apply to sampling settings that a request leaves at their defaults."""
+        """Store the settings.
+
+        `locate_file` may download the file; it runs in a thread. `defaults` apply to sampling settings that a request
+        leaves at their defaults.
+        """
         self._clock = clock
         self._defaults = defaults or Sampling()
-        self._key = (path, requested, template)
+        self._locate_file, self._requested, self._template = locate_file, requested, template
+        self._key: EngineKey | None = None
         self._engine: LlamaEngine | None = None
         self._affinity = Affinity([])
         self._long_ones = anyio.CapacityLimiter(1)
         self._this_turn = 0
 
     async def __aenter__(self) -> Backend:
+        with self._clock.external():
+            path = await anyio.to_thread.run_sync(self._locate_file, abandon_on_cancel=True)
+        self._key = (path, self._requested, self._template)
         self._engine = acquire_engine(self._key)
         self._affinity = Affinity(self._engine.assigned_conversations)
         return self
 
     async def __aexit__(self, *exc: object) -> None:
-        if self._engine is not None:
+        if self._engine is not None and self._key is not None:
             self._affinity.clear()
             self._engine = None
             release_engine(self._key)
@@ -468,14 +485,16 @@ def _no_callback(pending: PendingRequest) -> None:
 
 
 def build(spec: ModelSpec, clock: Clock) -> Backend:
-    """Build a model from `llama:FILE?options`; the file is opened when the backend is entered.
+    """Build a model from `llama:FILE?options` or `llama:STORE/NAME?options`; it is opened when the backend is entered.
 
     Raises:
         ConfigurationError: The file is missing or an option is invalid.
     """
-    path = Path(spec.where).expanduser()
-    if not path.is_file():
-        raise ConfigurationError(f"model '{spec.text}': no file {path}")
+    revision = spec.take("revision") or ""
+    try:
+        check_name(spec.where, revision)
+    except ConfigurationError as error:
+        raise ConfigurationError(f"model '{spec.text}': {error}") from None
     words: dict[str, tuple[str, ...]] = {"kv_type": ("f16", "q8_0", "f32"), "flash_attn": ("auto", "on", "off")}
     words |= {"strict": ("on", "off"), "forced": ("on", "off")}
     chosen = {}
@@ -502,4 +521,8 @@ def build(spec: ModelSpec, clock: Clock) -> Backend:
         min_p=spec.number("min_p", 0.0, 0.0, 1.0),
         repeat_penalty=spec.number("repeat_penalty", 1.0, 0.01, 100.0),
     )
-    return LlamaBackend(clock, path.resolve(), requested, spec.take("template"), defaults)
+
+    def locate_file() -> Path:
+        return locate(spec.where, revision).path
+
+    return LlamaBackend(clock, locate_file, requested, spec.take("template"), defaults)
