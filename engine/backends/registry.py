@@ -26,7 +26,7 @@ from ..thoughts import ThoughtMarks
 from .base import Backend, EventSink, ModelSpec
 from .fault_injection import FaultInjector, FaultPlan
 from .llama import model_files
-from .llama.model_files import store_name
+from .llama.model_files import file_sum, parse_adapters, store_name, with_absolute_adapters
 from .model_name import find_inline_mapping, refuse_credentials
 from .retry import RetryingBackend, RetryPolicy
 from .wrappers import ThoughtSplittingBackend, ValidatingBackend
@@ -199,8 +199,10 @@ def with_absolute_path(text: str, folder: Path = Path()) -> str:
     path, hash_, fragment = path.partition("#") if facts.has_fragment else (path, "", "")
     if not facts.is_path or not path or find_inline_mapping(text) is not None:
         return text
-    if kind == "llama" and store_name(path, folder) is not None:
-        return text
+    if kind == "llama":
+        options = with_absolute_adapters(options, folder)
+        if store_name(path, folder) is not None:
+            return f"{kind}:{path}{mark}{options}"
     if kind == "hf" and not (folder / Path(path).expanduser()).is_dir():  # a name on the hub
         return text
     if kind == "http" and path.startswith("//"):  # a URL, which is refused later
@@ -228,7 +230,9 @@ def file_records(text: str, recorded: str = "") -> dict[str, str]:
     elif spec.kind == "llama":
         permissions().check_model(text)
         try:
-            return model_files.locate(spec.where, spec.take("revision") or "", recorded).records(text)
+            records = model_files.locate(spec.where, spec.take("revision") or "", recorded).records(text)
+            adapters = {str(adapter.path): f"sha256:{file_sum(adapter.path)}" for adapter in parse_adapters(text)}
+            return records | adapters
         except ConfigurationError:
             if store_name(spec.where) is not None:
                 raise

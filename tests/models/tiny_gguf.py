@@ -162,6 +162,36 @@ def make_model(
     return path
 
 
+def make_adapter(
+    path: Path,
+    *,
+    seed: int = 1,
+    rank: int = 8,
+    width: int = 64,
+    layers: int = 2,
+    kind: str = "F32",
+    architecture: str = "llama",
+    strength: float = 1.0,
+) -> Path:
+    """Write a LoRA adapter for the attention of a model that ``make_model`` made with this width and these layers."""
+    rng = np.random.default_rng(seed)
+    writer = gguf.GGUFWriter(str(path), architecture)
+    writer.add_type("adapter")
+    writer.add_string("adapter.type", "lora")
+    writer.add_float32("adapter.lora.alpha", float(rank))
+    for layer in range(layers):
+        for name in ("attn_q", "attn_v", "attn_output"):
+            for half, shape in (("a", (rank, width)), ("b", (width, rank))):
+                values = (rng.standard_normal(shape) * strength / np.sqrt(shape[1])).astype(np.float32)
+                tensor = f"blk.{layer}.{name}.weight.lora_{half}"
+                writer.add_tensor(tensor, values if kind == "F32" else values.astype(np.float16))
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+    return path
+
+
 KINDS = {"Q4_0": 2, "Q4_K": 15, "Q5_K": 17, "Q6_K": 18, "IQ4_NL": 25, "BF16": 32}  # llama.cpp's numbers of file types
 
 

@@ -6,9 +6,11 @@ Options: `ctx` (tokens of a lane), `lanes` (requests computed at once), `threads
 threads and compute side by side), `gpu_layers` (-1: all), `kv_type` (f16, q8_0, f32), `flash_attn` (auto, on, off),
 `template` (plain, chatml or a file), `kv_cache` (MB of host memory for idle KV), `strict` (on, off: identical output at
 any concurrency; default: on), `forced` (off: decode forced tokens one by one, for comparison); `top_k`, `top_p`,
-`min_p` and `repeat_penalty` for requests that do not set them; `revision` (of a model of the hub).
+`min_p` and `repeat_penalty` for requests that do not set them; `revision` (of a model of the hub);
+`lora` (adapters, FILE or FILE,SCALE, comma-separated).
 
-A file's weights are loaded once per process; backends with identical options also share lanes and KV.
+A file's weights are loaded once per process, whatever the adapters; backends with identical options also share lanes
+and KV.
 """
 
 from __future__ import annotations
@@ -39,7 +41,7 @@ from .generation import ContinuationReading, Generation
 from .grammar import Grammar, TokenMasks
 from .kv_reuse import Affinity, PromptSplit, PromptWriter, continues_from_answer, split_prompt
 from .lanes import InferenceLoop, Lanes, PendingRequest, ThreadAnswer
-from .model_files import check_name, locate
+from .model_files import check_name, locate, parse_adapters
 from .native import NativeContext, NativeModel, Segment
 from .sampler import SamplerSettings
 from .scheduler import Scheduler
@@ -86,6 +88,7 @@ class ContextWorker:
             kv_type=config.kv_type,
             flash_attention=config.flash_attention,
             canonical=config.strict,
+            adapters=config.adapters,
         )
         scheduler = Scheduler(config.lanes, batch=self.context.batch, strict=config.strict, shape=config.shape)
         self.lanes = Lanes(self.context, scheduler, config.kv_cache)
@@ -122,6 +125,8 @@ class LlamaEngine:
         self.model = _acquire_weights(path, requested.gpu_layers)
         self.workers: list[ContextWorker] = []
         try:
+            for adapter in requested.adapters:
+                self.model.adapter(adapter.path)
             self.config = choose_config(self.model, requested)
             self.chat = ChatFormat(self.model, template)
             self.masks = TokenMasks(self.model.pieces, self.model.ends, self.model.controls)
@@ -493,6 +498,8 @@ def build(spec: ModelSpec, clock: Clock) -> Backend:
     revision = spec.take("revision") or ""
     try:
         check_name(spec.where, revision)
+        spec.take("lora")
+        adapters = parse_adapters(spec.text)
     except ConfigurationError as error:
         raise ConfigurationError(f"model '{spec.text}': {error}") from None
     words: dict[str, tuple[str, ...]] = {"kv_type": ("f16", "q8_0", "f32"), "flash_attn": ("auto", "on", "off")}
@@ -514,6 +521,7 @@ def build(spec: ModelSpec, clock: Clock) -> Backend:
         kv_cache=-1 if cache is None else cache * 1_000_000,
         strict=chosen["strict"] == "on",
         forced=chosen["forced"] == "on",
+        adapters=adapters,
     )
     defaults = Sampling(
         top_p=spec.number("top_p", 1.0, 0.0, 1.0),

@@ -24,6 +24,7 @@ from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote, unquote_plus
 
 from ...errors import ChecksumMismatch, ConfigurationError
 from ...files import write_atomically
@@ -140,6 +141,60 @@ def _is_file(path: Path) -> bool:
         return path.is_file()
     except (OSError, ValueError):  # too long, or a NUL
         return False
+
+
+# -- adapters ----------------------------------------------------------------------------------------------------------
+
+_SCALE = re.compile(r"[+-]?(\d+(\.\d*)?|\.\d+)(e[+-]?\d+)?", re.IGNORECASE)
+_MAX_SCALE = 1000.0
+
+
+@dataclass(frozen=True, slots=True)
+class Adapter:
+    """A LoRA adapter: its GGUF file, and the factor by which its effect is multiplied."""
+
+    path: Path
+    scale: float = 1.0
+
+
+def parse_adapters(name: str) -> tuple[Adapter, ...]:
+    """Return the adapters of a model's name: `lora=FILE[,SCALE][,FILE[,SCALE]]…`. A comma in a path is written `%2C`.
+
+    Raises:
+        ConfigurationError: The option has another form, or a file is missing.
+    """
+    adapters: list[Adapter] = []
+    for field in name.partition("?")[2].split("&"):
+        pieces = field.removeprefix("lora=").split(",") if field.startswith("lora=") else []
+        for before, piece in zip([None, *pieces], pieces, strict=False):
+            text = unquote_plus(piece)
+            if _SCALE.fullmatch(text):
+                if before is None or _SCALE.fullmatch(before) or abs(float(text)) > _MAX_SCALE:
+                    raise ConfigurationError(
+                        f"{field}: expected lora=FILE[,SCALE], several of them separated by commas, and scales up to "
+                        f"{_MAX_SCALE:g}; a file that is called like a number is written ./{text}"
+                    )
+                adapters[-1] = Adapter(adapters[-1].path, float(text))
+            elif not _is_file(Path(text).expanduser()):
+                raise ConfigurationError(f"{field}: no file {text or '(empty)'}; a comma in a path is written %2C")
+            else:
+                adapters.append(Adapter(Path(os.path.abspath(Path(text).expanduser()))))
+    return tuple(adapters)
+
+
+def with_absolute_adapters(options: str, folder: Path) -> str:
+    """Return the options of a model's name with the paths of adapters made absolute."""
+    fields = options.split("&")
+    for index, field in enumerate(fields):
+        if field.startswith("lora="):
+            pieces = [
+                piece
+                if _SCALE.fullmatch(piece) or not piece
+                else quote(str((folder / Path(unquote_plus(piece)).expanduser()).resolve()), safe="/")
+                for piece in field.removeprefix("lora=").split(",")
+            ]
+            fields[index] = f"lora={','.join(pieces)}"
+    return "&".join(fields)
 
 
 # -- split files and quantisations -------------------------------------------------------------------------------------

@@ -11,6 +11,8 @@ from __future__ import annotations
 import ctypes
 import os
 import struct
+from collections import deque
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -20,6 +22,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ...errors import ConfigurationError, Unavailable
+from .model_files import Adapter
 
 try:
     import llama_cpp.llama_cpp as lib
@@ -65,7 +68,16 @@ def explain_load_failure(path: Path) -> str:
     return f"its architecture '{architecture}' is not known to this build, or its tensors are not what that needs"
 
 
-_QUIET = lib.llama_log_callback(lambda level, text, data: None)
+_LOG_ERROR = 4  # ggml's level
+_log_errors: deque[str] = deque(maxlen=10)  # latest error messages of llama.cpp, to explain a failure
+
+
+def _on_log(level: int, text: bytes | None, _: Any) -> None:
+    if level == _LOG_ERROR and text:
+        _log_errors.append(text.decode("utf-8", "replace").strip())
+
+
+_QUIET = lib.llama_log_callback(_on_log)
 _SILENT = False
 
 
@@ -250,6 +262,7 @@ class NativeModel:
             raise ConfigurationError(f"{path}: llama.cpp cannot load this model: {explain_load_failure(path)}")
         self.path = path
         self._handle = handle
+        self._adapters: dict[Path, Any] = {}
         if problem := self._unsupported_reason():
             self.close()
             raise ConfigurationError(f"{path}: {problem}; use a text generation model")
@@ -304,6 +317,27 @@ class NativeModel:
     def kv_bytes(self, kv_type: str, tokens: int, lanes: int) -> int:
         """Return about how many bytes this many tokens in this many lanes take, recurrent states included."""
         return int(self._per_token * _KV_WIDTHS[kv_type] / _KV_WIDTHS["f16"] * tokens + self._per_lane * lanes)
+
+    def adapter(self, path: Path) -> Any:
+        """Return a LoRA adapter for these weights, loaded on first use and freed with the weights. Contexts share it.
+
+        Raises:
+            ConfigurationError: The file is no LoRA adapter, or one for another model.
+        """
+        if path not in self._adapters:
+            check_header(path)
+            _log_errors.clear()
+            handle = lib.llama_adapter_lora_init(self._handle, os.fsencode(path))
+            if not handle:
+                reason = _log_errors[-1].rpartition("lora adapter: ")[2] if _log_errors else "unknown"
+                raise ConfigurationError(
+                    f"{path}: llama.cpp cannot use this LoRA adapter with {self.path.name}: {reason}; name an adapter "
+                    "that was trained on this model and converted to GGUF"
+                )
+            if lib.llama_adapter_get_alora_n_invocation_tokens(handle):
+                raise ConfigurationError(f"{path}: an activated LoRA (aLoRA), which this engine cannot run")
+            self._adapters[path] = handle
+        return self._adapters[path]
 
     def close(self) -> None:
         """Free the weights."""
@@ -375,12 +409,14 @@ class NativeContext:
         kv_type: str = "f16",
         flash_attention: str = "auto",
         canonical: bool = True,
+        adapters: Sequence[Adapter] = (),
     ) -> None:
         """Create the context. With `canonical`, restored KV returns to its original cells, so sums keep their order.
 
         Raises:
             ConfigurationError: llama.cpp could not create the context, usually for lack of memory.
         """
+        handles = [model.adapter(adapter.path) for adapter in adapters]  # before the context, which plans for them
         params = lib.llama_context_default_params()
         params.n_ctx = context * lanes
         params.n_batch = params.n_ubatch = batch
@@ -396,6 +432,11 @@ class NativeContext:
                 f"{model.path}: no context of {lanes} lanes x {context} tokens could be created, usually for lack "
                 "of memory; try fewer ?lanes=, a smaller ?ctx= or ?kv_type=q8_0"
             )
+        scales = (ctypes.c_float * len(adapters))(*(adapter.scale for adapter in adapters))
+        pointers = (lib.llama_adapter_lora_p_ctypes * len(handles))(*handles)
+        if handles and lib.llama_set_adapters_lora(self._handle, pointers, len(handles), scales):
+            self.close()
+            raise ConfigurationError(f"{model.path}: llama.cpp could not apply the LoRA adapters")
         # llama.cpp caps batches at the requested context size, and aborts the process on a larger one.
         batch = min(batch, lib.llama_n_batch(self._handle))
         self.model, self.lanes, self.batch, self._canonical = model, lanes, batch, canonical

@@ -6,7 +6,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from ...errors import ConfigurationError
-from .native import NativeModel
+from .model_files import Adapter
+from .native import NativeModel, weight_types
 from .scheduler import UNCONSTRAINED, BatchShape, shape_for_weights
 
 _DEFAULT_LANES = 16
@@ -37,6 +38,7 @@ class EngineConfig:
     kv_cache: int = -1
     strict: bool = True
     forced: bool = True
+    adapters: tuple[Adapter, ...] = ()
     batch: int = _BATCH
     shape: BatchShape = UNCONSTRAINED
 
@@ -59,8 +61,9 @@ class EngineConfig:
         if model.recurrent:
             same += " (a recurrent state)"
         beyond = f"; ctx is beyond the {model.train_context:,} tokens of its training" * self._beyond(model)
+        adapted = f" with {len(self.adapters)} LoRA adapter{'s' * (len(self.adapters) > 1)}" if self.adapters else ""
         return (
-            f"{model.size / 1e6:,.0f} MB, {self.lanes} lanes x {self.context:,} tokens{beside} "
+            f"{model.size / 1e6:,.0f} MB{adapted}, {self.lanes} lanes x {self.context:,} tokens{beside} "
             f"({kv / 1e6:,.0f} MB of KV), {self.kv_cache / 1e6:,.0f} MB of host cache, {self.threads} threads, "
             f"{same}{beyond}"
         )
@@ -80,11 +83,11 @@ def choose_config(model: NativeModel, requested: EngineConfig) -> EngineConfig:
     free = memory_available()
     context = requested.context or min(_DEFAULT_CONTEXT, model.train_context or _DEFAULT_CONTEXT)
     per_lane = max(1, model.kv_bytes(requested.kv_type, int(context), 1))
-    shape = shape_for_weights(model.weight_types) if requested.strict and not requested.gpu_layers else UNCONSTRAINED
+    kinds = model.weight_types.union(*(weight_types(adapter.path) for adapter in requested.adapters))
+    shape = shape_for_weights(kinds) if requested.strict and not requested.gpu_layers else UNCONSTRAINED
     if requested.lanes and not shape.fits(requested.lanes):
-        weight_types = ", ".join(sorted(model.weight_types))
         raise ConfigurationError(
-            f"{model.path}: lanes={requested.lanes}: with weights of {weight_types} output is identical "
+            f"{model.path}: lanes={requested.lanes}: with weights of {', '.join(sorted(kinds))} output is identical "
             f"at any concurrency only with one lane, or a multiple of {shape.multiple} from {shape.minimum} on; "
             f"use lanes={shape.padded_rows(requested.lanes)}, or strict=off"
         )

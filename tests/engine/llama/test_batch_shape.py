@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -10,10 +10,11 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tiny_gguf import KINDS, make_model, requantised
+from tiny_gguf import KINDS, make_adapter, make_model, requantised
 
+from viva.engine.backends.llama.model_files import Adapter
 from viva.engine.backends.llama.native import NativeContext, NativeModel
-from viva.engine.backends.llama.scheduler import AT_LEAST_TWO, MULTIPLES_OF_FOUR, BatchShape, shape_for_weights
+from viva.engine.backends.llama.scheduler import AT_LEAST_TWO, MULTIPLES_OF_FOUR, BatchShape
 from viva.engine.backends.llama.sizing import EngineConfig, choose_config
 
 LANES, CONTEXT = 16, 768
@@ -42,11 +43,18 @@ def model(request: pytest.FixtureRequest, source: Path, tmp_path: Path) -> Itera
 class Bench:
     """Lanes with something in them, so that the same step can be taken beside any other lanes."""
 
-    def __init__(self, model: NativeModel, flash_attention: str) -> None:
+    def __init__(self, model: NativeModel, flash_attention: str, adapters: Sequence[Adapter] = ()) -> None:
+        config = EngineConfig(lanes=LANES, context=CONTEXT, threads=2, contexts=1, adapters=tuple(adapters))
+        self.shape = choose_config(model, config).shape
         self.context = NativeContext(
-            model, lanes=LANES, context=CONTEXT, batch=512, threads=2, flash_attention=flash_attention
+            model,
+            lanes=LANES,
+            context=CONTEXT,
+            batch=512,
+            threads=2,
+            flash_attention=flash_attention,
+            adapters=adapters,
         )
-        self.shape = shape_for_weights(model.weight_types)
         draw = np.random.default_rng(1)
         self.next = draw.integers(3, model.n_vocab, size=(LANES, 64)).astype(np.int32)
         for lane, held in enumerate(HELD):
@@ -100,6 +108,36 @@ def test_a_row_is_the_same_alone_and_in_company(model: NativeModel, flash_attent
     for some in ([0], [1], [15], [2, 3], [0, 6, 9], [4, 5, 6, 7, 11]):
         assert bench.decode(some) == [together[lane] for lane in some]
     bench.context.close()
+
+
+@pytest.mark.parametrize(("weights", "kind", "rank"), [("F16", "F32", 8), ("Q8_0", "F16", 3), ("Q4_K", "F32", 16)])
+def test_a_row_with_adapters_is_the_same_alone_and_in_company_and_another_than_without(
+    source: Path, tmp_path: Path, weights: str, kind: str, rank: int
+) -> None:
+    path = source
+    if weights == "Q8_0":
+        path = make_model(tmp_path / "Q8_0.gguf", width=256, layers=1, quantised=True)
+    elif weights != "F16":
+        path = requantised(source, tmp_path / "other.gguf", weights)
+    files = [
+        make_adapter(tmp_path / f"{seed}.gguf", seed=seed, rank=rank, width=256, layers=1, kind=kind) for seed in (1, 2)
+    ]
+    model = NativeModel(path)
+    bench = Bench(model, "off", [Adapter(files[0]), Adapter(files[1], -0.5)])
+    for count in (1, 5, 31):
+        alone = [bench.block(range(lane, lane + 1), count)[0] for lane in range(LANES)]
+        for lanes in (range(3, 6), range(LANES)):
+            if len(lanes) * bench.shape.padded_rows(count) <= 512:
+                assert bench.block(lanes, count) == [alone[lane] for lane in lanes]
+    together = bench.decode(list(range(LANES)))
+    for some in ([0], [15], [0, 6, 9], [4, 5, 6, 7, 11]):
+        assert bench.decode(some) == [together[lane] for lane in some]
+    plain = Bench(model, "off")  # beside it, on the same weights
+    assert plain.decode([0, 1]) != together[:2]
+    assert bench.decode([0, 1]) == together[:2]
+    for each in (bench, plain):
+        each.context.close()
+    model.close()
 
 
 @given(st.sampled_from([AT_LEAST_TWO, MULTIPLES_OF_FOUR]), st.lists(st.integers(0, 1), min_size=1, max_size=40))
