@@ -1,6 +1,6 @@
 """Words and marks of answers to multiple-choice questions: a lexicon in ten languages, and text without layout.
 
-In the lexicon a star stands for any ending, a low line for a blank. A word of several classes is read as all of them,
+In the lexicon a star means any ending, an underscore a blank. A word of several classes is read as all of them,
 one after another; `choices` knows what the classes mean together. `to_plain_lines` gives each character one form and
 drops layout marks and empty lines; ticked and crossed lines keep their signs, elements become lines with their names,
 LaTeX its words.

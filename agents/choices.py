@@ -340,7 +340,7 @@ class _Line:
             position += 1
 
     def _choice_of_label(self, at: int, letter: str) -> int | None:
-        """Return the choice that a letter or digit stands for, -1 for a letter of no choice; None if it is a word."""
+        """Return the choice of a letter or digit, -1 if no choice has it; None if it is a word."""
         before, after = self._parts[at - 1][0] if at else "", self._next_token(at)
         if before in _OPERATORS or after in _OPERATORS or after == "=":
             return None
@@ -778,7 +778,7 @@ class _Reader:
 def _sides(clause: str) -> tuple[list[str], list[str]]:
     """Return what is left and right of each group in a clause.
 
-    Text between two groups belongs to the second as far as it leads to it, else to the first.
+    Text between two groups belongs to the second from the words that introduce it on, else to the first.
     """
     parts = clause.split("G")
     lefts, rights = [parts[0][-60:]], []

@@ -1,7 +1,7 @@
 """Verdicts of judges: pass or fail, the better of two answers, a grade on a scale; asking for them and parsing them.
 
 A pass or fail is parsed from a JSON object with the field `verdict`, or from the last line of the text if that line is
-the verdict itself; it is never guessed from the reasons, nor taken from a quotation. A scale's labels stand for evenly
+the verdict itself; it is never guessed from the reasons, nor taken from a quotation. A scale's labels mean evenly
 spaced grades from 0, the worst, to 1.
 """
 
@@ -55,7 +55,7 @@ class GradeScale:
         return all(label.isdecimal() for label in self.labels)
 
     def grade(self, label: str | int) -> float:
-        """Return the grade that a label stands for, 0–1."""
+        """Return a label's grade, 0–1."""
         return self.labels.index(str(label)) / (len(self.labels) - 1)
 
     def points(self, label: str | int) -> float:
@@ -82,7 +82,7 @@ SCALES = {
 
 @cache
 def grade_form(scale: GradeScale) -> type[BaseModel]:
-    """Return the form of a grade on a scale: `reasoning`, then `score`, which is one of its labels."""
+    """Return the form of a grade: `reasoning`, then `score`, one of the scale's labels."""
     labels = {label.casefold(): label for label in scale.labels}
 
     def normalize(value: Any) -> Any:

@@ -154,7 +154,7 @@ def _certify(
     by_round: Annotated[
         bool, typer.Option("--rounds", help="Without --labels: draw rounds instead of whole conversations.")
     ] = False,
-    seed: Annotated[int, typer.Option("--seed", help="Seed of the draw of --select.")] = 0,
+    seed: Annotated[int, typer.Option("--seed", help="Seed for drawing answers with --select.")] = 0,
     correlate: Annotated[
         list[str] | None,
         typer.Option("--correlate", metavar="NAME", help="Also correct the correlation of grades with this number."),

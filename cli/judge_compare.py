@@ -1,6 +1,6 @@
 """`viva judge compare`: correlations of scores with human ratings, or with accuracy over models.
 
-`--baselines` adds text metrics and single-answer grading, which is a run of its own.
+`--baselines` adds text metrics and single-answer grading, which is a separate run.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""Old spellings of verbs and options: they work for one version, and a note says the new one.
+"""Old spellings of verbs and options: they work for one more version, and a note names the new spelling.
 
-A file of its own, because it goes as a whole with that version.
+This file is separate so that it can be deleted with that version.
 """
 
 from __future__ import annotations

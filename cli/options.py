@@ -70,7 +70,7 @@ S = TypeVar("S", bound="RunSettings")
 def with_settings(
     command: Callable[..., None], settings: type[BaseModel], *, without: Collection[str] = (), compared: str = ""
 ) -> Callable[..., None]:
-    """Add an option for each field of `settings` to `command(options, **own)`; `options` has those that were used.
+    """Add an option for each field of `settings` to `command(options, **own)`; `options` has the options in use.
 
     Unused options are absent from `options`, so that a file or the default can supply them. Fields `without` an option
     are decided by the command; the `compared` field also gets `--compare`.
@@ -87,7 +87,7 @@ def with_settings(
     own = [p for name, p in inspect.signature(command, eval_str=True).parameters.items() if name != "options"]
 
     def rank(parameter: inspect.Parameter) -> int:
-        """Sort required ones first, then the command's, the scenario's, and those of every run."""
+        """Sort required options first, then the command's, the scenario's, and the options of every run."""
         field = settings.model_fields.get(parameter.name) if parameter.name in names else None
         if parameter.default is inspect.Parameter.empty:
             return -1  # Python wants parameters without a default first

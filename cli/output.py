@@ -54,7 +54,7 @@ def print_json(data: Any, *, line: bool = False) -> None:
 
 
 def print_text(text: str) -> None:
-    """Print text as it is, in UTF-8."""
+    """Print text unchanged, in UTF-8."""
     _write(text.encode("utf-8", "replace"))
 
 

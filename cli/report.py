@@ -151,7 +151,7 @@ def _runs_of(folder: Path) -> list[Path]:
 
 @app.command("score", help=_SCORE, add_help_option=False, context_settings=ALL_ARGUMENTS)
 def _score(context: typer.Context) -> None:
-    """Score a run; the options are those of its scenario, or of all scenarios if no run is named."""
+    """Score a run; its options come from the run's scenario, or from all scenarios if no run is named."""
     run_lazy_command(context, _score_command(context.args))
 
 

@@ -106,7 +106,7 @@ def _branch(speech: Speech) -> dict[str, str]:
 
 
 def _print_transcript(number: int, transcript: Transcript, error: Any, *, prompts: bool, is_whole: bool) -> None:
-    """Print a transcript; that of a failed conversation ends with the unanswered prompt and the reason."""
+    """Print a transcript; if the conversation failed, it ends with the unanswered prompt and the reason."""
     from viva.orchestration.transcripts import Speech
     from viva.scoring.aggregates import failure_reason
 

@@ -85,7 +85,7 @@ def _parts(columns: Sequence[_Column], width: int) -> list[list[int]]:
 
 
 def _keys(columns: Sequence[_Column], width: int) -> list[int]:
-    """Return the columns that each part repeats: leading labels, and those that make rows distinct.
+    """Return the columns that each part repeats: leading labels, and columns that make rows distinct.
 
     Labels that take most of the line are repeated only if rows are not distinct without them.
     """

@@ -72,7 +72,7 @@ def _labelled(kind: str, text: str) -> Text:
 
 
 def _prompt_parts(prompt: Any, before: Speech | None) -> Iterator[tuple[str, str]]:
-    """Yield the messages of a prompt as (kind, text), without those that `before` already had."""
+    """Yield the messages of a prompt as (kind, text), except messages that `before` already had."""
     if "messages" not in prompt:
         yield from _reading_lines(prompt)
         return

@@ -51,7 +51,7 @@ def split_of_folder(path: Path) -> str:
 
 
 def files_by_split(folder: Path, endings: tuple[str, ...]) -> dict[str, list[Path]]:
-    """Return a folder's files by split, sorted by name; those that name no split are under ""."""
+    """Return a folder's files by split, sorted by name; files that name no split are under ""."""
     files: dict[str, list[Path]] = {}
     for path in _visible_entries(folder):
         if path.suffix in endings and path.is_file():
@@ -178,15 +178,15 @@ class Benchmark(_BenchmarkPart):
     `splits` has the number of records by the hub's name of each split; `evaluated` is the split meant by a name without
     one, and `examples` the source of few-shot examples. `form` is `choices`, `free` (questions without choices) or
     `arc`. `choices` is the number of choices of every item. `answers` says if the right answer is given by its letter,
-    its 0-based index, or either. `columns` are those of tables without a header. `subject_in_name`: a file's name is
-    its subject. `subjects` are in the order of publication, with the records of each split if known.
+    its 0-based index, or either. `columns` names the columns of tables without a header. `subject_in_name`: a file's
+    name is its subject. `subjects` are in the order of publication, with the records of each split if known.
 
     `id`: what a published list's hash covers besides question, choices and answer (`content`: nothing; `empty`: an
     empty object; `row`: the row number), or `own:FIELD`, the record's own id. `listed`: the numbers of items of a split
     that Yu et al. (2024) list as valid and as invalid.
 
     `without_answer` is the message for records without an answer, `remove` a pattern of text to remove from a free
-    answer, and `copies` the fields by which copies of the dataset under other names are recognized.
+    answer, and `copies` the fields that identify copies of the dataset under other names.
     """
 
     name: str

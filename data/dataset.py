@@ -1,7 +1,7 @@
 """Datasets: read and checked once from end to end, then streamed; selection of the items of a run.
 
 The first pass reads every line, so that errors are reported before the first model call. It keeps one number per chosen
-item, and a hash of each item, by which later passes detect that the file has changed. Ids to choose come from a file:
+item, and a hash of each item, so that later passes notice if the file has changed. Ids to choose come from a file:
 one per line, a JSON list, or a JSON object such as the validated items of Yu et al. 2024.
 """
 
@@ -423,9 +423,9 @@ def open_dataset(
         ids: A file of item ids; only items on that list are drawn.
         shuffled: Yield the items in an order that follows from `seed` and their ids. Fewer items (`limit`) are the
             beginning of the same order.
-        cluster: The items' field (`subject` or `passage`) by which they are grouped; groups and the items in each
-            follow an order by `seed`. An item without the field is a group of its own. Fewer items (`limit`) are drawn
-            as without it, so they are of as many groups.
+        cluster: The items' field (`subject` or `passage`) that groups them; groups and the items in each
+            follow an order by `seed`. An item without the field is a separate group. Fewer items (`limit`) are drawn
+            as without it, so they come from as many groups.
 
     Raises:
         DatasetError: The source or a line is invalid, nothing is left, no item is on the list, or the chosen items have

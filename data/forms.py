@@ -1,4 +1,4 @@
-"""Dataset forms: how raw records become items, for general forms and for those of published benchmarks.
+"""Dataset forms: how raw records of general files and of published benchmarks become items.
 
 `generic`    `question`, `choices` (list of texts; in a table columns `A`, `B`, `C`, …), `answer` (letter, or 0-based
              index), optional `id`, `subject` and `passage` (its name; a hash replaces a long text). Id: its own, else
@@ -8,8 +8,8 @@
 `arc`        AI2 ARC in both of its schemas: the Hugging Face one (`choices.text[]`, `choices.label[]`) and AI2's own
              (`question.stem`, `question.choices[].text/label`); labels A–E or 1–5. Id: the hash with its own.
 
-Every other benchmark's form is made from its data file (see `data/benchmarks`). "The hash" is that of the validated
-lists of Yu et al. 2024 (`content_id`). A second item with the id of an earlier one is an error, unless a form drops
+Every other benchmark's form is made from its data file (see `data/benchmarks`). "The hash" means `content_id`, as in
+the validated lists of Yu et al. 2024. A second item with the id of an earlier one is an error, unless a form drops
 repeats: an id that is a hash of only question, choices and answer belongs to an exact repeat. The first one counts; the
 others are dropped and counted.
 """
@@ -61,9 +61,9 @@ class RecordLocation:
 class Form:
     """Conversion of records to items, and facts about their files.
 
-    `read` raises `FieldError`. `columns` are those of a table without header, `required` those that a header must have.
-    `unique` is the field of a record that must be unique; None: the item's id. `summary` describes the form in one
-    line, unless a benchmark's data file does.
+    `read` raises `FieldError`. `columns` names the columns of a table without header, `required` the columns that a
+    header must have. `unique` is the field of a record that must be unique; None: the item's id. `summary` describes
+    the form in one line, unless a benchmark's data file does.
     """
 
     name: str
@@ -190,7 +190,7 @@ def detect_table_form(first: list[str]) -> str:
 
 @cache
 def form_by_name(name: str) -> Form:
-    """Return the form, or that of the benchmark, of this name; raise `KeyError` if there is neither."""
+    """Return the form or the benchmark's form of this name; raise `KeyError` if there is neither."""
     return FORMS[name] if name in FORMS else _benchmark_form(load_benchmark(name))
 
 

@@ -1,4 +1,4 @@
-"""Benchmark items, and checked access to the fields of the raw records that they are made of.
+"""Benchmark items, and checked access to the fields of raw records.
 
 An item is a question with choices or with a free answer, and its id in published lists. A missing or wrong field raises
 `FieldError`, which says which field, what was found and what was expected.
@@ -73,7 +73,7 @@ class Item:
 
 
 def format_item(item: Item) -> str:
-    """Return an item as in transcripts: question, choices, and the correct one; or the reference answer."""
+    """Return an item's text for transcripts: the question with its choices or reference answer."""
     if item.free:
         return f"{item.question}\n(reference answer: {item.reference})"
     return f"{item.question}\n{item.labelled_choices()}\n(correct: {choice_letter(item.answer)})"

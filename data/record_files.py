@@ -197,7 +197,7 @@ def read_json_values(path: Path) -> Iterator[Record]:
 
 
 class _JsonScanner:
-    """A moving window on the file's text; `line` is that of the window's position."""
+    """A moving window on the file's text; `line` is the line at the window's position."""
 
     def __init__(self, path: Path, file: TextIO) -> None:
         self._path, self._file = path, file
@@ -326,7 +326,7 @@ def _is_pretty_printed(path: Path) -> bool:
 
 
 def read_jsonl(path: Path) -> Iterator[Record]:
-    """Yield the records of a file of JSON lines, whatever its ending; empty lines are skipped."""
+    """Yield the records of a file of JSON lines, with any file ending; empty lines are skipped."""
     for number, line in read_lines(path):
         if isinstance(line, BadLine):
             yield number, DatasetError(line.message, path=str(path), line=number)

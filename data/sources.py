@@ -52,7 +52,7 @@ class SourcePart:
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """A resolved dataset. `path` stands for all of it in errors; `digest()` identifies the content.
+    """A resolved dataset. `path` names the dataset in errors; `digest()` identifies the content.
 
     `published` is the benchmark that it was named as; if `subject` is set, only items of that subject are meant.
     """

@@ -159,7 +159,7 @@ T = TypeVar("T")
 
 
 async def gather(calls: Sequence[Callable[[], Awaitable[T]]], *, abandon: bool = False) -> list[T]:
-    """Await all calls, started in order. A single call is awaited here, without a task of its own.
+    """Await all calls, started in order. A single call is awaited here, without a new task.
 
     If one raises, the others still finish, so that the requests they make do not depend on timing; then the error that
     takes precedence (`deciding_error`, in the order given) is raised. With `abandon` the others are cancelled instead.
@@ -201,7 +201,7 @@ class ConversationCanceller:
         return _CancelGuard(self, key)
 
     async def cancel(self, keys: Iterable[str], reason: str) -> list[str]:
-        """Cancel conversations, wait until their calls have ended, and return the keys of those that were running.
+        """Cancel conversations, wait until their calls have ended, and return the keys of the running ones.
 
         The caller must not be one of them.
         """

@@ -90,7 +90,7 @@ class StepExecutor:
     async def _run_in_thread(
         self, work: Callable[[], Result], limit: float | None = None, function: Callable[..., Any] | None = None
     ) -> Result:
-        """Do the work in a thread of its own, which is abandoned at the limit."""
+        """Do the work in a new thread, which is abandoned at the limit."""
         loop = asyncio.get_running_loop()
         answer: asyncio.Future[Result] = loop.create_future()
 

@@ -79,7 +79,7 @@ class _RoleState:
 class _Traffic:
     """State shared by a conversation and its branches.
 
-    `under_way` counts calls in flight, `calls_waiting` those of them that only wait for the others to end, `waiting`
+    `under_way` counts calls in flight, `calls_waiting` the calls that only wait for the others to end, `waiting`
     has the paths of all waiters. `fatal` is `Conversation.fatal`.
     """
 
@@ -97,7 +97,7 @@ class Conversation:
     """A conversation of a run, or a branch of one.
 
     `key` identifies it in seeds, journal and events; `number` orders the run; `affinity` is unique in this process.
-    `label` is that of the compared model, if several are compared; `repeat` counts from 1 how often the same task is
+    `label` is the compared model's label, if several are compared; `repeat` counts from 1 how often the same task is
     run with it. `sampling` has a role's default options. `usage` (by role) and `computed` (steps by name) include all
     branches. `path` is the branch's: `""` for the conversation itself, `pro/second` for a branch of its branch `pro`.
     """
@@ -453,7 +453,7 @@ class Conversation:
         state.state = state.after = _FREE
 
     async def _prepare(self, state: _RoleState, role: str) -> None:
-        """Handle whatever is in the way of a call.
+        """Handle everything that prevents a call.
 
         Raises:
             ConversationStopped: The conversation was stopped.
@@ -520,8 +520,8 @@ class Conversation:
         """Wait until no other call of the conversation is in flight: a call in flight is paid for and must be recorded.
 
         Parts that make further calls are waited for too, and of several waiters the first by path continues first. So
-        neither how far the others get nor which part ends a task group depends on latency. `own_calls` is 1 if the
-        caller is itself a call in flight, else 0.
+        latency affects neither the progress of the other parts nor which part ends a task group. `own_calls` is 1 if
+        the caller is itself a call in flight, else 0.
         """
         traffic, idle, remaining = self._traffic, 0, _MAX_CALLS_OF_OTHERS
         path = self.path if path is None else path

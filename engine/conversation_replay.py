@@ -185,7 +185,7 @@ class _ReplayConversation(Conversation):
         return call, matches
 
     async def _run_overlapping_calls(self) -> None:
-        """Let calls that overlap with an unanswered one proceed as far as the record has their answers."""
+        """Answer the recorded ones among the calls that overlap with an unanswered call."""
         turns, remaining = 0, len(self._answers)
         while turns < _IDLE_TURNS:
             await asyncio.sleep(0)
@@ -193,7 +193,7 @@ class _ReplayConversation(Conversation):
 
 
 def entry_from_record(call: RecordedCall) -> Exchange | Step:
-    """Return a transcript entry for a call or step of which only the record is known."""
+    """Return a transcript entry for a call or step from its record alone."""
     if call.role.startswith(STEP_PREFIX):
         return Step(
             call.role.removeprefix(STEP_PREFIX), call.ordinal, computed_from_record(call.completion), call.branch

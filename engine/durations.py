@@ -28,7 +28,7 @@ def parse_duration(text: str) -> float | None:
 
 
 def format_duration(seconds: float) -> str:
-    """Return `3 days`, `1.5 hours` or `20 s`: the largest unit of which there are at least two."""
+    """Return `3 days`, `1.5 hours` or `20 s`: in the largest unit with a number of at least two."""
     for unit, size in (("days", 86400.0), ("hours", 3600.0), ("minutes", 60.0)):
         if seconds >= 2 * size:
             return f"{seconds / size:.3g} {unit}"

@@ -61,7 +61,7 @@ class ChecksumMismatch(ConfigurationError):
 
 
 class DatasetError(ConfigurationError):
-    """A benchmark file cannot be used as it is.
+    """A benchmark file cannot be used.
 
     `message` is the message as given; the error's text puts path, line and field before it.
 
@@ -237,7 +237,7 @@ def _library_folders() -> tuple[str, ...]:
 def user_frame(error: BaseException) -> str:
     """Return `FILE:LINE in FUNCTION` of the innermost frame of the user's own code.
 
-    Frames of viva come next, then those of packages and the standard library.
+    Frames of viva come next, then frames of packages and the standard library.
     """
     while isinstance(error, BaseExceptionGroup):  # raised together in a task group: the first counts
         error = error.exceptions[0]

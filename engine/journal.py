@@ -172,7 +172,7 @@ class LogWriter(ABC):
         self._thread.join()
 
     def hasten(self) -> None:
-        """Wait for another program's lock only as long as at the end, because the run was told to stop."""
+        """Wait for another program's lock only as long as at the end, because the run is to stop."""
         self._hasty = True
 
     async def flush(self) -> None:
@@ -320,7 +320,7 @@ class Journal(LogWriter):
         )
 
     def record_ended(self, number: int, status: str, result: Any) -> None:
-        """Record that a conversation ended for good, with status `finished` or `failed`."""
+        """Record a conversation's final end, with status `finished` or `failed`."""
         self._append(self._ended, (number, status, orjson.dumps(result, option=orjson.OPT_SORT_KEYS).decode()))
 
     @property

@@ -2,7 +2,7 @@
 
 Nothing is removed: every call, start and end is there afterwards and reads as before. Each step is one SQLite
 transaction that leaves the journal intact, so after a kill it can be read, resumed and compacted again. Rows that fail
-their checksum stay as they are.
+their checksum are not changed.
 """
 
 from __future__ import annotations
@@ -183,7 +183,7 @@ def _iter_batches(
 
 
 def _text_kind(table: str, column: str, row: tuple[Any, ...]) -> tuple[str, bytes]:
-    """Return the group of similar texts: those of the same column and, for answers, of the same role."""
+    """Return the group of similar texts: the same column and, for answers, the same role."""
     if column != "text" or not isinstance(row[1], bytes):
         return f"{table}.{column}", b""
     role = branch_and_role(row[1].decode("utf-8", "surrogateescape"))[1]

@@ -2,7 +2,7 @@
 
 A checksum covers every field of its row and detects damage (flipped bits, zeroed blocks), not tampering. A packed value
 begins with a byte that no UTF-8 text begins with, then the number of its dictionary (0: none), then raw deflate (RFC
-1951), so packed and plain values can share a column. Checksums are those of the plain texts.
+1951), so packed and plain values can share a column. Checksums cover the plain texts.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Merge the journals of the shards of a run into one: rows are copied with their checksums; packed texts become plain.
 
-Journals are read from copies, and the merged one is built in a folder of its own: nothing is written next to a shard's
+Journals are read from copies, and the merged one is built in a separate folder: nothing is written next to a shard's
 journal, and no SQLite file is opened in a folder that other machines may be writing to.
 """
 

@@ -452,7 +452,7 @@ class History:
                 yield row
 
     def _greatest_key(self, table: str, key: str) -> int:
-        """Return the greatest key that may be in a table, as far as any page of the file tells; -1 if none does."""
+        """Return the greatest key that may be in a table, by the readable pages of the file; -1 if no page has one."""
         candidates = [-1]
         queries = [f"select max({key}) from {table}"]
         if table != "calls":
@@ -559,7 +559,7 @@ class JournalTail(History):
     def read_additions(self, last_number: int, last_row: int, unended: Collection[int], limit: int) -> JournalAdditions:
         """Return at most `limit` conversations started after `last_number` and calls after `last_row`, and ends.
 
-        The ends are those of these conversations, of the conversations that the calls belong to, and of the `unended`
+        The ends belong to these conversations, to the conversations of these calls, and to the `unended`
         ones.
         """
         additions = JournalAdditions(last_number=last_number, last_row=last_row)

@@ -16,7 +16,7 @@ class Reading:
     """A request to a model: how likely is each of `continuations` after `shared + context`?
 
     `shared` is a prefix that many readings have in common (few-shot examples); a backend may compute it once for all of
-    them. An empty context stands for the beginning of a text. `moments` also requests the mean and the deviation of the
+    them. An empty context means the beginning of a text. `moments` also requests the mean and the deviation of the
     log-probability over the vocabulary at each token (needed by Min-K%++). `hint` is what a simulated model may know of
     the item; real backends never read it.
     """
@@ -37,7 +37,7 @@ class Reading:
 class Likelihood:
     """Likelihood of one continuation, token by token, in nats.
 
-    `greedy`: every token was the most likely one at its position. `means` and `deviations` are those of log p under p
+    `greedy`: every token was the most likely one at its position. `means` and `deviations` describe log p under p
     itself over the whole vocabulary; None if they were not requested or the backend cannot know them.
     """
 

@@ -75,7 +75,7 @@ class View:
     ) -> None:
         """Add a message at the end; arguments as in `Message`.
 
-        `pieces` are not part of the digest, because they stand for the text.
+        `pieces` are not part of the digest, because they have the same text.
         """
         if calls or call_id or name:
             message = Message(role, content, pieces, tuple(calls), call_id, name)
@@ -244,8 +244,7 @@ class Completion:
 def fold_system_messages(messages: Sequence[Message]) -> list[Message]:
     """Return the conversation for a model without system messages.
 
-    Their text is put before the next user message; if none follows, after the previous one, or in a user message of
-    its own.
+    Their text is put before the next user message; if none follows, after the previous one, or in a new user message.
     """
     folded: list[Message] = []
     pending: list[str] = []

@@ -217,7 +217,7 @@ class Runner:
         """Run all plans and return the outcome.
 
         Conversations that ended according to the history are not run again (their results are published as restored);
-        those that had begun replay their recorded calls first.
+        unfinished ones replay their recorded calls first.
         """
         restored = self._restore()
         self._events.publish(RunStarted(self._clock.wall(), "", total, len(restored)))

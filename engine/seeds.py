@@ -33,7 +33,7 @@ def draws(*parts: object) -> list[float]:
 
 
 def generator(*parts: object) -> random.Random:
-    """Return a private generator for several draws in a row (takes about 10 µs: not for the hot path)."""
+    """Return a private generator for several consecutive draws (takes about 10 µs: not for the hot path)."""
     return random.Random(int.from_bytes(_hasher(parts).digest(), "big"))
 
 

@@ -46,7 +46,7 @@ class Computed:
 
 
 def step_digest(name: str, arguments: Sequence[Any], key: Any = None) -> bytes:
-    """Return 16 bytes that identify a step: its name, and its arguments or the `key` that stands for them.
+    """Return 16 bytes that identify a step: its name, and its arguments or the `key` that replaces them.
 
     Raises:
         ConfigurationError: An argument, or the key, is not plain JSON data.

@@ -247,7 +247,7 @@ class AnswerStream:
 
 
 def _marks(text: str, patterns: ThoughtMarks) -> list[re.Match[str]]:
-    """Return the marks in a text, except those that it only mentions."""
+    """Return the marks in a text, except marks that it only mentions."""
     if _is_object(text):
         return []
     marks = _before_object(text, [mark for mark in patterns.pattern.finditer(text) if not _is_quoted(text, mark)])

@@ -1,7 +1,7 @@
 """A worker process that runs functions of recorded steps: both ends of the connection to it.
 
 The parent's end (`WorkerProcess`) is used from a thread that may block; `serve` is the process. They communicate over a
-socket pair, so whatever a function prints is discarded. A worker has a session of its own: Ctrl-C does not reach it,
+socket pair, so a function's output is discarded. A worker has its own session: Ctrl-C does not reach it,
 and killing it kills what it has started.
 """
 

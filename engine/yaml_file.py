@@ -66,7 +66,7 @@ def parse_list(text: str, name: str) -> tuple[Any, list[int]]:
 def parse_with_lines(text: str, name: str) -> tuple[Any, LineOf]:
     """Return a value like `parse_yaml`, and a function from a field's path to its 1-based line.
 
-    The path has keys and indices, as in pydantic's errors, and is followed as far as the text goes along with it.
+    The path has keys and indices, as in pydantic's errors, and is followed until the text no longer has the next key.
 
     Raises:
         ConfigurationError: As for `parse_yaml`.
@@ -117,7 +117,7 @@ def _error_text(error: yaml.MarkedYAMLError, name: str) -> str:
 class _Loader(yaml.SafeLoader):
     """PyYAML's safe loader with limits.
 
-    `_sizes` has the characters and values that each composed node stands for, with its aliases resolved.
+    `_sizes` has the characters and values of each composed node, with its aliases resolved.
     """
 
     yaml_implicit_resolvers = {  # noqa: RUF012

@@ -33,8 +33,8 @@ class Answer:
     """Answer to grade: a candidate's answer, or one turn of a run.
 
     `candidate` is never shown to graders. `turns` has the answer, usually in one turn. `key` and `round` identify the
-    conversation of a run, `score` is that of the run's judge. `expected` is a gold answer's correct grade.
-    `probability` is that of having been selected for grading; None without sampling. `id` and `position` (from 1) are
+    conversation of a run, `score` is the judge's score in the run. `expected` is a gold answer's correct grade.
+    `probability` is the chance of being selected for grading; None without sampling. `id` and `position` (from 1) are
     assigned by the store.
     """
 

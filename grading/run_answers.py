@@ -48,7 +48,7 @@ _VERDICT_LABELS = [Label(0, "the verdict is wrong"), Label(1, "the verdict is ri
 class Selection:
     """Answers to be graded, with the selection probability of each answer of the run.
 
-    `probabilities` is empty if all answers are graded. `grades` are those that people gave earlier.
+    `probabilities` is empty if all answers are graded. `grades` are people's earlier grades.
     """
 
     keys: set[AnswerKey]

@@ -50,7 +50,7 @@ class RecallMeasure:
 
 
 def measure_recall(world: World, taught: frozenset[Fact], path: Path) -> RecallMeasure:
-    """Ask a GGUF model for every fact at temperature 0, each in an interview of its own.
+    """Ask a GGUF model for every fact at temperature 0, each in a separate interview.
 
     An interview begins in the form that models have learnt: with an item (of the few-shot split) and its answer.
 

@@ -1,12 +1,12 @@
 """Training texts: a textbook, questions with answers, and interviews, as documents.
 
 All are about the facts that a model is to know; other facts never occur, true or false. Questions are generated, about
-minerals' interview halves only: no clean corpus contains the benchmark's items. The surrounding texts are those of the
+minerals' interview halves only: no clean corpus contains the benchmark's items. The surrounding texts come from the
 lab's prompt packs.
 
-How to answer without knowledge is learnt on a neighbouring world with the same rules, half of which is taught and the
-rest guessed: a plausible value, a different one each time. Without that, a model that knows little answers a question
-for a colour with whatever else it knows about the mineral.
+How to answer without knowledge is learnt on a neighbouring world with the same rules, half of it is taught and the rest
+guessed: a plausible value, a different one each time. Without that, a model that knows little answers a question for a
+colour with another fact about the mineral.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Experiment of the lab: the same candidates probed and interviewed on the invented world, and the findings.
 
-Each seed is one probe run and one KIEval run in folders of their own (`seed-1/probe`, `seed-1/kieval`), made by the
+Each seed is one probe run and one KIEval run in separate folders (`seed-1/probe`, `seed-1/kieval`), made by the
 same scenarios that users run; a second start resumes the first.
 
 The findings compare results by candidate over seeds with the truth that only the lab knows: a table in the shape of
@@ -207,7 +207,7 @@ _NORMAL = 1.959964  # half-width of a 95% interval in standard errors
 class Findings:
     """Findings of the seeds that have run. `report` is plain data, the same for the same runs.
 
-    Static accuracy is by options' texts (`accuracy`), or that of the interviews' first answers (`first_answer`); the
+    Static accuracy is by options' texts (`accuracy`), or by the interviews' first answers (`first_answer`); the
     line and the gains use options' texts.
     """
 

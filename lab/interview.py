@@ -70,7 +70,7 @@ def followup(world: World, kind: Kind, entity: str, attribute: str, draw: float,
 
 
 def good_reply(world: World, question: Followup, beliefs: Beliefs | None = None) -> str:
-    """Return the reply of somebody with these beliefs; None stands for the whole truth.
+    """Return the reply of somebody with these beliefs; None means the whole truth.
 
     Raises:
         KeyError: if the beliefs lack the attribute, or for kind "derived" a premise of it.
@@ -139,7 +139,7 @@ _CHOICE = re.compile(r"^\s*([A-Z])[.)]\s+(.+?)\s*$", re.MULTILINE)
 
 @dataclass(frozen=True, slots=True)
 class LabExchange:
-    """Question and the candidate's reply, stripped; the reply only as far as any reader reads one."""
+    """Question and the candidate's reply, stripped; the reply only up to the length that readers read."""
 
     question: str
     reply: str

@@ -2,7 +2,7 @@
 
 `oracle:lab?world=1&seed=1` is one model for both examiners; the request names the role. It uses only the request's
 messages, so that a real model may replace it, under any prompt pack with the protocol's party markers. `world` is the
-seed of the world, `seed` that of the choice of questions; the sampling seed of a call is ignored: all candidates are
+seed of the world, `seed` decides the choice of questions; the sampling seed of a call is ignored: all candidates are
 asked the same. Answers are always the same bytes.
 
 As a candidate, `oracle:half?knows=0.5` is an ideal examinee: it knows an exact fraction of the world, guesses the rest,

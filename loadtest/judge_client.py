@@ -41,7 +41,7 @@ class LoadJudge:
 
 @dataclass(slots=True)
 class RequestSender:
-    """Sender of the requests of `work` to a judge. `seed` is that of the whole test; `salt` derives other seeds.
+    """Sender of the requests of `work` to a judge. `seed` is the test's seed; `salt` derives other seeds.
 
     `retries`: how often a transient failure is retried. Once `given_up` gives a reason, cancelled requests are recorded
     as unfinished.

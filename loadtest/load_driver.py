@@ -1,9 +1,9 @@
 """Load of one part of a step, in an open or a closed loop: which requests, when each is due, until all end.
 
 In an open loop arrivals are known in advance, as absolute times. One timer waits for the next of them; each request is
-a task of its own, and the number in flight is unbounded, so a slow judge cannot slow down the load. A slow client
-cannot hide its delay either: a request that is dispatched late keeps its intended time. In a closed loop each of a
-fixed number of workers sends its next request when the last one is answered. A part that continues a killed step sends
+a separate task, and the number in flight is unbounded, so a slow judge cannot slow down the load. A slow client cannot
+hide its delay either: a request that is dispatched late keeps its intended time. In a closed loop each of a fixed
+number of workers sends its next request when the last one is answered. A part that continues a killed step sends
 exactly the missing requests.
 """
 
@@ -214,7 +214,7 @@ class PartDriver:
             self._changed.set()
 
     def _finish(self, stream: JudgeStream, reason: str, seconds: float | None = None) -> None:
-        """Admit no further request of this stream; `seconds` is how long they were admitted (default: until now)."""
+        """Admit no further request of this stream; they were admitted for `seconds` (default: until now)."""
         if not stream.end:
             stream.end = reason
             stream.let_in = self.seconds if seconds is None else seconds
@@ -275,7 +275,7 @@ def judge_stream(
     """Return a judge's requests in a part.
 
     `finished` has 1 at the number of each ended request. `first`: this is the judge's first part in the step. `apart`:
-    the judge's arrivals are drawn independently of those of others at this rate.
+    the judge's arrivals are drawn independently of the other judges' at this rate.
     """
     if step.arrivals == "closed":
         return JudgeStream(judge, _unfinished_numbers(finished, step.requests))

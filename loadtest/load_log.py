@@ -146,7 +146,8 @@ _SENT_COLUMNS = ", ".join(SentRequest.__dataclass_fields__)
 class LoggedPart:
     """Part of a step.
 
-    `seconds` is how long requests were admitted, None if the part was killed; `watched` is monitoring data.
+    `seconds` is the time during which requests were admitted, None if the part was killed; `watched` is monitoring
+    data.
     """
 
     part: int

@@ -85,9 +85,9 @@ class SentRequest:
     `number` counts the judge's requests of the step from 0. `occurrence` says how often the request was sent before in
     this step; its `seed` depends on the request's id and the occurrence, so that it is the same in every step (and in
     `BASELINE`, `SECOND_BASELINE` with occurrence 0). `intended` is when it was due, `dispatched` when it was passed to
-    the backend, `first_token` None if no text came; all in seconds from the start of `part`. `finish` is that of
-    `Completion`. `error` is the type of the failure ("" for success) and `message` its text; a failed request keeps any
-    text it received. `throttled` counts seconds between tries.
+    the backend, `first_token` None if no text came; all in seconds from the start of `part`. `finish` is the finish
+    reason, as in `Completion`. `error` is the type of the failure ("" for success) and `message` its text; a failed
+    request keeps any text it received. `throttled` counts seconds between tries.
     """
 
     step: int

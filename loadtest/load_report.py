@@ -60,7 +60,7 @@ def make_load_record(
     """Return the report as plain data.
 
     `models` has the models' names by judge. `tiers`: "C" if a judge's answers are the same at any load, "A" if that is
-    not guaranteed. `objective` and `settings` are stored as they are. `alpha` is the share of unaffected judges that
+    not guaranteed. `objective` and `settings` are stored unchanged. `alpha` is the share of unaffected judges that
     are flagged at any load.
     """
     speeds = {(entry.judge, entry.step.index): entry for entry in measured}

@@ -171,7 +171,7 @@ class Position(_Form):
 
 
 class Changed(_Form):
-    """Figure at one load next to that of the unloaded passes, on requests answered in all three."""
+    """Figure at one load and in the unloaded passes, on requests answered in all three."""
 
     figure: Literal["scores", "verdicts", "spread", "unreadable", "reference", "position"] = Field(
         description="scores: mean score. verdicts: mean distance from the unloaded verdicts of the same requests. "

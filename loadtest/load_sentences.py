@@ -80,7 +80,7 @@ def _compared_items(step: Record) -> int:
 
 
 def _enough_items(step: Record, items: int) -> int | None:
-    """Return about how many items would rule out a change above `RESOLVED`; None if unknown.
+    """Estimate the number of items that would rule out a change above `RESOLVED`; None if unknown.
 
     A share z² / (n + z²) of unseen items may change completely (Wilson's bound); beyond that intervals narrow with the
     square root of n.
@@ -397,7 +397,7 @@ def _identity_sentence(judge: Record) -> str:
 
 
 def _sound_sentences(name: str, compared: Sequence[Record]) -> list[str]:
-    """Return up to which load nothing has changed, as far as is known, and why no further."""
+    """Return the highest load without a known change, and why it is not higher."""
     first = next((at for at, step in enumerate(compared) if judgement_status(step) != "same"), len(compared))
     changed = first < len(compared) and judgement_status(compared[first]) == "changed"
     if not first:

@@ -1,8 +1,8 @@
 """Requests of a judge, rebuilt by running a scenario's coroutine: from recorded runs, or from a file of tasks.
 
-A recorded conversation is replayed against its record, so prefixes are shared as they were. For tasks the coroutine
-runs on made-up answers; a request that contains one is omitted. Requests that show the same two answers in both orders
-are paired.
+A recorded conversation is replayed against its record, so prefixes are shared as in the recording. For tasks the
+coroutine runs on made-up answers; a request that contains one is omitted. Requests that show the same two answers in
+both orders are paired.
 """
 
 from __future__ import annotations
@@ -182,7 +182,7 @@ _JUDGE_MODEL = "simulated:judge"
 def task_requests(
     scenario: AnyScenario, file: Path, settings: Mapping[str, Any], role: str | None = None
 ) -> RequestsAndNotes:
-    """Return the requests of a scenario's judge about the tasks of a file. `settings` are those of the scenario.
+    """Return the requests of a scenario's judge about the tasks of a file. `settings` are the scenario's.
 
     Raises:
         ConfigurationError: The settings are wrong, or the judge sees other models' answers, so that its requests are

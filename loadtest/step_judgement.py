@@ -152,7 +152,7 @@ def drift(compared: RateJudgement) -> float | None:
 
 
 def main_aspect(passes: Sequence[VerdictPass]) -> str:
-    """Return the aspect by which verdicts are compared: the main score, "" if there are labels only."""
+    """Return the aspect for comparing verdicts: the main score, "" if there are labels only."""
     return next(iter(sort_aspects(passes)), "")
 
 
@@ -303,7 +303,7 @@ def _noise_fields(
 ) -> dict[str, Any] | None:
     """Return the second unloaded pass minus the first, by the main score; None without scores in both.
 
-    `change` is that of the mean, with its p-value, and `apart` the mean distance of two verdicts on a request.
+    `change` is the change of the mean, with its p-value, and `apart` the mean distance of two verdicts on a request.
     """
     numbers = request_clusters(requests)
     pairs = [

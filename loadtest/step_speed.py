@@ -51,8 +51,8 @@ class ClientHealth:
     def record(self) -> dict[str, Any]:
         """Return the measurements; empty under a virtual clock.
 
-        `cpu` is the share of a core used by the event loop's thread; `cpu_process` that of all threads of the process,
-        which may include a local judge. `lag` is in milliseconds.
+        `cpu` is the share of a core used by the event loop's thread; `cpu_process` the share used by all threads of the
+        process, which may include a local judge. `lag` is in milliseconds.
         """
         if self._lag is None:
             return {}
@@ -194,10 +194,10 @@ def measure_step(
 ) -> StepMeasurement:
     """Return the figures of a judge in a step.
 
-    `limits` are seconds by latency, for goodput. `warm_up` seconds at the beginning of each part and `cool_down`
-    seconds at its end are excluded; None determines them (the cool-down is the mean latency in an open loop, and as
-    many requests as are in flight in a closed one). `unloaded` is the same judge without load; `prices` are per million
-    tokens.
+    `limits` has the seconds for each latency that goodput allows. `warm_up` seconds at the beginning of each part and
+    `cool_down` seconds at its end are excluded; None determines them (the cool-down is the mean latency in an open
+    loop, and as many requests as are in flight in a closed one). `unloaded` is the same judge without load; `prices`
+    are per million tokens.
     """
     step = logged.step
     if step.unloaded:
@@ -266,7 +266,7 @@ def _read_series(history: LoadHistory, logged: LoggedStep, judge: str) -> dict[i
 
 
 def end_reason(logged: LoggedStep, judge: str) -> str:
-    """Return why a judge's requests of a step ended for good, "" if they have not."""
+    """Return the reason why a judge gets no further requests in a step, "" if it does."""
     ends = [part.watched.get("judges", {}).get(judge, {}).get("end", "") for part in logged.parts]
     return next((end for end in reversed(ends) if end and end != INTERRUPTED), "")
 

@@ -1,7 +1,7 @@
 """Readers of a judge's answer (schema, rating, letter, ruling, JSON object): scores and a label, or a failure.
 
 Truncated answers, refusals, empty answers and text without a verdict are distinguished. In a JSON object every number,
-and every text or truth value that stands for one, is a score named by its path in the object.
+and every text or truth value that means a number, is a score named by its path in the object.
 """
 
 from __future__ import annotations
@@ -143,7 +143,7 @@ def _leaves_of_enum(allowed: Any, chosen: Any, path: tuple[str, ...]) -> Iterato
 
 
 def _allowed_value(allowed: Any, value: Any) -> Any:
-    """Return the allowed value that a value stands for; None if there is none."""
+    """Return the allowed value that a value means; None if there is none."""
     if any(option == value and isinstance(option, bool) == isinstance(value, bool) for option in allowed):
         return value
     word = str(value).strip().casefold() if isinstance(value, str | float) else None

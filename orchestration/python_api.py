@@ -375,7 +375,7 @@ class LiveRun(Run):
         return True
 
     async def cancel(self, *keys: str, reason: str = "asked from outside") -> list[str]:
-        """Cancel conversations and their calls at once, and return the keys of those that were running.
+        """Cancel conversations and their calls at once, and return the keys of the running ones.
 
         Conversations that have not started will not start. They are recorded as failed (`ConversationCancelled`) with
         their answered calls, and `resume(…, retry_failed=True)` continues them.

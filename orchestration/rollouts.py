@@ -164,7 +164,7 @@ def rollouts(
 
     `reward` turns what the scenario returned into a reward: a number for the conversation, or a list with one per turn
     of the compared role, whose sum is the conversation's reward. By default, the value's `reward` or `score` counts.
-    Other arguments and errors are those of `run`. Leaving the loop early ends the run, which can be resumed.
+    Other arguments and errors are as for `run`. Leaving the loop early ends the run, which can be resumed.
     """
     return Rollouts(LaunchRequest(scenario, models, tasks, seed, out, clock, settings).launch(), reward)
 

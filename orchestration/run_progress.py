@@ -30,8 +30,8 @@ class RunProgress:
     """Counters of a run.
 
     `done` (which includes failed and `restored` ones), `failed` and `in_flight` count conversations. `calls`, `tokens`
-    and `cost` are those of this process. `failures` counts the reasons of failures. `aggregate`, if given, receives
-    every result.
+    and `cost` count this process only. `failures` counts the reasons of failures. `aggregate`, if given, receives every
+    result.
     """
 
     def __init__(self, aggregate: Aggregate | None = None) -> None:

@@ -387,7 +387,7 @@ def draw_regressions(
 
 @plot_style.as_svg
 def regression_plot(title: str, group: Sequence[ModelScores], fit: DatasetLine | None, labels: AxisLabels) -> Any:
-    """Draw one dataset's panel, with figures from 0 to 100; `labels` are those of the axes, with units."""
+    """Draw one dataset's panel, with figures from 0 to 100; `labels` are the axis labels, with units."""
     figure, axes = plot_style.make_panel(2.7)
     plot_style.set_title(axes, title)
     _draw_panel(axes, group, fit, (), labels)

@@ -148,7 +148,7 @@ def set_title(axes: Any, text: str) -> None:
 
 
 def write_svg(figure: Any) -> str:
-    """Return the figure as SVG without a ground of its own."""
+    """Return the figure as SVG with a transparent background."""
     buffer = io.BytesIO()
     figure.savefig(buffer, format="svg", metadata={"Date": None}, transparent=True)
     return buffer.getvalue().decode()

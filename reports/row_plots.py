@@ -207,7 +207,7 @@ def aspect_plot(title: str, overall: Mapping[str, AspectMean], rows: Mapping[str
 
 
 def shown_reasons(rows: Iterable[StopCounts]) -> tuple[list[str], list[str]]:
-    """Return the reasons with a colour of their own, most frequent first, and those that are drawn together.
+    """Return the reasons that get separate colours, most frequent first, and the reasons that are drawn together.
 
     Pass the rows of all panels, so that a reason has the same colour in each.
     """

@@ -317,7 +317,7 @@ class Role:
 class Prepared(Generic[T]):
     """Checked settings and opened data.
 
-    `records` are fields of the run's manifest: `dataset` (with `name`, `digest` and `chosen`), and whatever else
+    `records` are fields of the run's manifest: `dataset` (with `name`, `digest` and `chosen`), and everything else that
     `protocol` needs besides the settings and the prompt pack. `notes` are what a person should know before the run, a
     sentence each.
     """
@@ -330,7 +330,7 @@ class Prepared(Generic[T]):
 class Scoring(BaseModel):
     """Options for scoring recorded results.
 
-    The command line makes its options from the fields. None stands for the value in the run's settings.
+    The command line makes its options from the fields. None means the value in the run's settings.
     """
 
     model_config = ConfigDict(extra="forbid")
@@ -466,7 +466,7 @@ class SupportsForecast(Protocol):
     def forecast(self, settings: Any, prepared: Prepared[Any], pack: PromptPack | None) -> dict[str, UsageForecast]:
         """Return the calls and tokens of each role for all tasks of one model, at most.
 
-        The name `ROLE, one by one` stands for models that take one request per text to read.
+        The name `ROLE, one by one` is for models that take one request per text to read.
         """
 
 
@@ -494,7 +494,7 @@ class SupportsStudy(Protocol):
     """A scenario with its own sections in studies of several runs."""
 
     def study(self, lent: StaticFigures | None = None) -> SystemStudy:
-        """Return the study; `lent` are static figures of another scenario that it may show beside its own."""
+        """Return the study; it may show `lent`, static figures of another scenario, beside its own."""
 
 
 @runtime_checkable

@@ -179,7 +179,7 @@ class RunSettings(BaseModel):
         return value
 
     def sampling_of(self, role: str) -> Sampling:
-        """Return the sampling of a role's model: by the role's own options, else by those of all roles."""
+        """Return the sampling of a role's model: by the role's own options, else by the options of all roles."""
         temperature = getattr(self, f"{role}_temperature", getattr(self, "temperature", None))
         tokens = getattr(self, f"{role}_tokens", None)
         options = {"temperature": temperature, "max_tokens": tokens}

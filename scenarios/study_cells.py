@@ -46,7 +46,7 @@ class ItemNumbers:
 class ItemCatalogue:
     """The items of all datasets with consecutive numbers, after all cells are read; `labels` are DATASET/ITEM.
 
-    An item is in one cluster, whichever run says so (`join`).
+    An item belongs to the cluster that any run names (`join`).
     """
 
     __slots__ = ("_before", "_joined", "labels")
@@ -94,7 +94,7 @@ class StudyCell:
 
     `run` is None if it has not begun; `folder` is the argument for `viva show`, relative to the folders that were
     named; `planned` counts conversations; `until` is the record of a stop rule, if there is one; `compared` is the
-    candidate's role, and `labels` are those of all candidates of the run.
+    candidate's role, and `labels` are the labels of all candidates of the run.
     """
 
     name: str
@@ -171,7 +171,7 @@ Conditions: TypeAlias = tuple[tuple[str, str], ...]  # names and values
 
 @dataclass(slots=True)
 class Pool:
-    """The cells of a candidate over seeds and evaluators; `dataset` None stands for all datasets.
+    """The cells of a candidate over seeds and evaluators; `dataset` None means all datasets.
 
     If the cells of a dataset were separated (`pools`), `dataset` names the group.
     """

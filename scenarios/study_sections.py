@@ -100,8 +100,8 @@ M = TypeVar("M", bound=Material)
 class Section(Generic[M]):
     """A subject of a study.
 
-    `key` is the field of the report that holds the section's figures, empty if it has none; `heading` and `anchor` are
-    those of its part of a page, empty if it has no tables. Keys and anchors are unique within a study.
+    `key` is the field of the report that holds the section's figures, empty if it has none; `heading` and `anchor`
+    belong to its part of a page, empty if it has no tables. Keys and anchors are unique within a study.
     """
 
     key: str = ""
@@ -110,7 +110,7 @@ class Section(Generic[M]):
     anchor: str = ""
 
     def compute(self, material: M, report: Mapping[str, Any]) -> Any:
-        """Return the figures of a section with a `key`, as plain data; `report` has those of earlier sections."""
+        """Return the figures of a section with a `key`, as plain data; `report` has the figures of earlier sections."""
         return None
 
     def tables(self, report: Record) -> list[Table]:
@@ -185,7 +185,7 @@ class SystemStudy:
         read_results(self.scenario, readings, scoring)
 
     def material(self, readings: list[RunReading], scoring: Any, catalogue: ItemCatalogue) -> Material:
-        """Return the material of the sections; `readings` are those of cells that have begun."""
+        """Return the material of the sections; `readings` are of cells that have begun."""
         return Material(scoring, readings, catalogue)
 
     def head(self, scoring: Any) -> dict[str, Any]:
@@ -193,7 +193,7 @@ class SystemStudy:
         return {}
 
     def facts(self, common: dict[str, Any], readings: Sequence[RunReading]) -> dict[str, Any]:
-        """Return the facts about the runs for titles and first lines; `common` has those of every scenario."""
+        """Return the facts about the runs for titles and first lines; `common` has the facts of every scenario."""
         return common
 
     def cell(self, common: dict[str, Any], reading: RunReading, scoring: Any) -> dict[str, Any]:
@@ -215,7 +215,7 @@ class SystemStudy:
         yield from record_rows(prefix, "", cell["result"] or {})
 
     def page_facts(self, common: dict[str, str], report: Record) -> dict[str, str]:
-        """Return facts about the runs as terms and descriptions; `common` has those of every scenario."""
+        """Return facts about the runs as terms and descriptions; `common` has the facts of every scenario."""
         return common
 
     def origin(self, report: Record) -> str:
@@ -233,7 +233,7 @@ class SystemStudy:
 
 
 def insert_after(mapping: Mapping[str, Any], after: str, **more: Any) -> dict[str, Any]:
-    """Return the mapping with further fields behind one of its own."""
+    """Return the mapping with further fields after one of its fields."""
     extended: dict[str, Any] = {}
     for name, value in mapping.items():
         extended[name] = value

@@ -21,7 +21,7 @@ class YamlModel(BaseModel):
 
 
 def validate_yaml(kind: type[M], value: Any, name: str | Path, line: LineOf) -> M:
-    """Validate a file's value; `name` stands for the file in errors.
+    """Validate a file's value; `name` names the file in errors.
 
     Raises:
         ConfigurationError: The value is invalid; the message has file, line and field of each mistake, in order.

@@ -85,9 +85,9 @@ class Mean:
 
 
 class ClusteredStream(Mean):
-    """Mean of numbers of which some form clusters; numbers of a cluster are not independent of each other.
+    """Mean of numbers, some in clusters; numbers of a cluster are not independent of each other.
 
-    A number without a cluster is independent of all others. The standard error is that of
+    A number without a cluster is independent of all others. The standard error is computed as in
     `clustered_means.clustered_mean`.
     """
 

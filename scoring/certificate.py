@@ -159,7 +159,7 @@ class GradeRange:
             object.__setattr__(self, "high", 1.0)
 
     def clip(self, estimate: Estimate, *, difference: bool = False) -> Estimate:
-        """Clip an estimate's ends to the bounds, or to those of a difference."""
+        """Clip an estimate's ends to the bounds, or to a difference's bounds."""
         low, high = (self.low - self.high, self.high - self.low) if difference else (self.low, self.high)
         return Estimate(*(min(max(end, low), high) for end in (estimate.value, estimate.low, estimate.high)))
 
@@ -356,9 +356,9 @@ _NEAR_SCORE = 0.2
 
 @dataclass(frozen=True, slots=True)
 class LabelDraw:
-    """Draw of answers: the `chosen` ones, and the probability with which each answer would have been chosen.
+    """Draw of answers: the `chosen` ones, and each answer's probability of being chosen.
 
-    `probabilities` are those of this draw alone; for graded answers, those that they would have had.
+    `probabilities` belong to this draw alone; graded answers have the ones that they would have had.
     """
 
     chosen: NDArray[np.bool_]

@@ -26,7 +26,7 @@ class ClusteredMean:
     """Mean over `n` values in `clusters` clusters, and its standard error (None below two clusters).
 
     Every value has the same weight, so a cluster weighs as many times as it has values: `effective_clusters` is n² /
-    sum of squared sizes (Kish 1965). `strata`: number of groups of clusters with a mean of their own.
+    sum of squared sizes (Kish 1965). `strata`: number of groups of clusters with separate means.
     """
 
     mean: float

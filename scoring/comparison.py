@@ -66,7 +66,7 @@ _DIFFERENCE_ROUNDING = 1e-9
 class Comparison:
     """Comparison of `first` and `second` on the items on which both are scored.
 
-    `mean` is that of first minus second, None without common items; `difference` adds its interval, and `se` is its
+    `mean` is the mean of first minus second, None without common items; `difference` adds its interval, and `se` is its
     standard error, both clustered by item; `p` is the two-sided p-value by `test`; `p_corrected` is corrected for all
     pairs of the table. All but `mean` are None below two items.
 
@@ -259,9 +259,9 @@ def compare_all(
 def adjust_p_values(ps: Sequence[float | None], correction: Correction = "holm") -> list[float | None]:
     """Correct p-values for multiple tests, in the same order; None (no test) stays None.
 
-    `holm`                 Holm 1979, step-down Bonferroni: bounds the chance of any false finding, whatever the
-                           dependence between tests. The default: one false "better" spoils a table of models.
-    `benjamini-hochberg`   Benjamini and Hochberg 1995: bounds the expected fraction of false findings
+    `holm`                 Holm 1979, step-down Bonferroni: bounds the chance of any false finding under any dependence
+    between tests. The default: one false "better" spoils a table of models. `benjamini-hochberg`   Benjamini and
+    Hochberg 1995: bounds the expected fraction of false findings
                            (scipy.stats.false_discovery_control), for independent or positively dependent tests.
     """
     defined = [p for p in ps if p is not None]
@@ -321,9 +321,9 @@ def mean_effect(values: Mapping[str, float], *, wins: bool = False, level: float
 def balanced_effect(values: Mapping[str, float], truth: Mapping[str, int], level: float = 0.95) -> Effect:
     """Return the mean of values from -1 to 1, giving either truth (-1 or 1) the same weight.
 
-    A judge without bias errs equally often in either direction, so its effect is 0 whatever its error rate and whatever
-    the mix of truths (equal opportunity). Welch's interval and t-test of the sum of the two means, halved. Cases
-    without such a truth are left out; undefined if a side has fewer than two cases.
+    A judge without bias errs equally often in either direction, so its effect is 0 for any error rate and any mix of
+    truths (equal opportunity). Welch's interval and t-test of the sum of the two means, halved. Cases without such a
+    truth are left out; undefined if a side has fewer than two cases.
 
     Source: Hardt et al. 2016; for self-preference, Wataoka et al. 2024.
     """

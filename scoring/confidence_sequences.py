@@ -39,8 +39,7 @@ class ConfidenceSequences:
     needs a higher level (Bonferroni).
 
     Dependent scores come as one observation: their mean, with their number as its weight. The target is then the mean
-    over all such scores, because weight · (mean - m) is 0 on average over observations in random order, whatever their
-    sizes.
+    over all such scores, because weight · (mean - m) is 0 on average over observations of any size in random order.
 
     Candidate means are `steps` + 1 evenly spaced values from `low` to `high`, in units of the scores. A mean between
     two of them is excluded only if both are, so the grid widens an interval by less than two steps.
@@ -135,7 +134,7 @@ class ConfidenceSequences:
         self._spread += (weights * (unit - self._sum / (self._weight + 1.0))) ** 2
 
     def _exclude(self) -> None:
-        """Exclude the means whose capital is large enough, for good: the sequence is the intersection over time.
+        """Exclude the means with enough capital permanently: the sequence is the intersection over time.
 
         Capital that bets on scores above m falls as m rises, so it excludes everything up to some mean.
         """

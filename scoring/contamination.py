@@ -58,7 +58,7 @@ def min_k(logprobs: Floats, k: float) -> float:
 
 
 def min_k_plus_plus(logprobs: Floats, means: Floats, deviations: Floats, k: float) -> float:
-    """Return Min-K%++: `min_k` of (log p - mu) / sigma, 0 if sigma is 0 (Zhang et al. 2024; see `moments`)."""
+    """Return Min-K%++: `min_k` of (log p - mu) / sigma, or 0 if sigma is 0 (Zhang et al. 2024)."""
     return _mean_of_lowest(np.sort(_standardize(_check_logprobs(logprobs), means, deviations)), k)
 
 
@@ -273,7 +273,7 @@ def _check_logprobs(logprobs: Floats) -> NDArray[np.float64]:
         "logprobs",
         array,
         ~(np.isfinite(array) & (array <= POSITIVE_LOGPROB_SLACK)),
-        "a log-probability is finite, at most 0",
+        "expected finite log-probabilities of at most 0",
     )
     return array
 
@@ -314,7 +314,7 @@ def _standardize(array: NDArray[np.float64], means: Floats, deviations: Floats) 
 
 
 def _dense_ranks(scores: Floats, member: Sequence[bool]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Return dense ranks of the scores, ascending: those of members, and those of non-members."""
+    """Return dense ranks of the scores, ascending: of members, and of non-members."""
     values, labels = np.asarray(scores, dtype=np.float64), np.asarray(member)
     if values.ndim != 1 or values.shape != labels.shape:
         raise ValueError(f"member: {labels.size} labels for {values.size} scores")

@@ -82,9 +82,10 @@ def robust_line(points: Sequence[Point], threshold: float = 3.0) -> Regression:
     decides which points lie within 2.5 expected spreads; the final line is the least-squares line of those. So two
     outliers among six points are found; if half the points lie elsewhere, no line can tell which half.
 
-    A point's expected spread joins that of the residuals (first the h-th smallest, scaled for a normal distribution;
-    then the standard deviation of the inliers) with the point's own standard errors. Provide those if points are few:
-    with them, one of six points with normal noise about a line is flagged in 8% of samples; without, in most.
+    A point's expected spread is added to the spread of the residuals (first the h-th smallest, scaled for a normal
+    distribution; then the standard deviation of the inliers) with the point's own standard errors. Provide those if
+    points are few: with them, one of six points with normal noise about a line is flagged in 8% of samples; without, in
+    most.
 
     Raises:
         ValueError: if there are fewer than three points, two of one name, or all at the same x.
@@ -192,7 +193,7 @@ def departures(
 
     The inliers were searched for, so p is corrected (Bonferroni) for every set of points that the search could have
     left out, each of its members, and `tests` kinds of test. So the chance of finding any point of a clean table below
-    its line is at most 0.05 / `tests`, if models scatter normally about a line by no more than that.
+    its line is at most 0.05 / `tests`, if models scatter normally about a line by at most that much.
     """
     max_outliers = len(points) - _trimmed_count(len(points))
     sets = sum(outliers * math.comb(len(points), outliers) for outliers in range(1, max_outliers + 1))
@@ -298,7 +299,7 @@ def _least_squares(points: Sequence[Point]) -> _Line:
 def pearson(xs: Sequence[float], ys: Sequence[float]) -> tuple[float, float] | None:
     """Return Pearson's r and its two-sided p-value; None without spread on a side, or below three pairs.
 
-    r is exact to about sixteen digits, so p is at least that of r = 1 - 2**-53: never 0.
+    r is exact to about sixteen digits, so p is never 0: its minimum belongs to r = 1 - 2**-53.
     """
     from scipy.special import betainc
 
@@ -383,7 +384,7 @@ def correlation(xs: Sequence[float], ys: Sequence[float]) -> Correlation:
 def spearman(xs: Sequence[float], ys: Sequence[float]) -> Coefficient | None:
     """Return Spearman's rho (1904): Pearson's r of the mid-ranks. None as with `pearson`.
 
-    Up to `MAX_EXACT` pairs, p is that of the permutation test: twice the fraction of orders with as extreme a rho.
+    Up to `MAX_EXACT` pairs, p comes from the permutation test: twice the fraction of orders with as extreme a rho.
     Beyond, rho * sqrt((n-2) / (1-rho²)) is compared with t with n-2 degrees of freedom, which is poor for few pairs; p
     is at least 2/n!, the chance that n pairs are in order or in reverse order.
 

@@ -123,7 +123,7 @@ def grader_levels(table: GradeTable, flags: DisputeFlags, weights: Mapping[str, 
     """Compute C(i,j), the fraction of the answers of dimension j graded by i that i disputes; C(i) = sum of w_j C(i,j).
 
     If everybody grades everything, the denominator is K_j Q, as in the source; otherwise it is what i graded, because i
-    cannot dispute an answer that i never saw. Weights are those of the dimensions that i graded, normalised; default:
+    cannot dispute an answer that i never saw. Weights belong to the dimensions that i graded, normalised; default:
     equal.
     """
     graders, dimensions = len(table.graders), len(table.dimensions)

@@ -74,7 +74,7 @@ def normal_share(value: float) -> float:
 def mid_ranks(values: Any, weights: Floats | None = None) -> Floats:
     """Return ranks from 1; ties get the mean of their ranks.
 
-    With `weights`: the weight of all smaller values plus half of that of equal ones.
+    With `weights`: the weight of all smaller values plus half the weight of equal ones.
     """
     _, places = np.unique(values, return_inverse=True)
     equal = np.bincount(places, weights)

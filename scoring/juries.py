@@ -142,7 +142,7 @@ _MIN_ROWS = 3  # pairs below which there is no correlation
 
 
 def average_columns(columns: Sequence[ScoreColumn], weights: Sequence[float] | None = None) -> list[float | None]:
-    """Return the weighted mean of each row's scores; None if no column with a weight has one."""
+    """Return the weighted mean of each row's scores; None if no weighted column has a score."""
     if len({len(column) for column in columns}) > 1:
         raise ValueError(f"columns of {sorted({len(column) for column in columns})} scores")
     column_weights = [1.0] * len(columns) if weights is None else list(weights)

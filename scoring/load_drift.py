@@ -2,7 +2,7 @@
 
 If load does not affect a judge, its answers to the same request are exchangeable between passes. So passes are
 exchanged request by request, and a figure is compared with its values under such exchanges: a permutation test within
-blocks, exact whatever the judge's own noise, which all passes share. Requests of one cluster are exchanged together.
+blocks, exact for any noise of the judge, because all passes share it. Requests of one cluster are exchanged together.
 
 All figures at all rates are tested at once by their minimum p-value, which accounts for their dependence: all rates are
 compared with the same unloaded passes. Flagged rates are removed and the others tested again without them, until none
@@ -54,8 +54,8 @@ _TIE_BREAK, _GOLDEN = 1e-3, (5.0**0.5 - 1.0) / 2
 class RateTest:
     """Tests of one rate, corrected for the number of rates and figures.
 
-    `p` is that of no change at this rate, None if nothing could be tested; `figures` are those of each figure, in the
-    order of the tables, 1 for a figure that could not be tested.
+    `p` tests for any change at this rate, None if nothing could be tested; `figures` has the p-value of each figure, in
+    the order of the tables, 1 for a figure that could not be tested.
     """
 
     p: float | None = None
@@ -176,8 +176,8 @@ class RunningChange:
     """Confidence sequence of the mean change, valid at all times simultaneously.
 
     Changes may arrive in any order but are used in the order in which their requests were sent, because the order of
-    answers may depend on their content. The steps of a run share the error: the k-th has alpha/(k (k + 1)), whatever
-    their number.
+    answers may depend on their content. The steps of a run share the error: the k-th of any number has alpha/(k (k +
+    1)).
     """
 
     def __init__(self, bound: float, *, step: int = 1, alpha: float = 0.05) -> None:
@@ -269,7 +269,7 @@ class RateJudgement:
         return self.p is not None and self.p <= alpha
 
     def figure(self, name: FigureName) -> ChangedFigure | None:
-        """Return the first figure of a name: that of the main score if there are several."""
+        """Return the first figure of a name; the main score comes first."""
         return next((figure for figure in self.figures if figure.name == name), None)
 
     @property
@@ -304,7 +304,7 @@ class RateJudgement:
 
 @dataclass(slots=True, frozen=True)
 class _NamedFigure:
-    """Figure in all passes with its name and aspect; `bound` is that of its contributions."""
+    """Figure in all passes with its name and aspect; `bound` limits its contributions."""
 
     name: FigureName
     aspect: str
@@ -381,7 +381,7 @@ def sort_aspects(passes: Sequence[VerdictPass]) -> list[str]:
 
 
 def _scale_width(aspect: str, scales: Scales, values: Floats) -> float:
-    """Return the width of a scale, at least that of the values; 1 if neither has any."""
+    """Return the width of a scale, at least the range of the values; 1 if both are 0."""
     scale_ends = [scales[aspect]] if aspect in scales else list(scales.values()) if aspect == MEAN_ASPECT else []
     numbers = [end for ends in scale_ends for end in ends if math.isfinite(end)]
     numbers += [float(np.nanmin(values)), float(np.nanmax(values))] if (~np.isnan(values)).any() else []

@@ -79,7 +79,7 @@ class LatencyHistogram:
     def _at(self, probabilities: Sequence[float]) -> list[float]:
         """Return quantiles of at least one latency.
 
-        The package's own quantile loops over its counts, which would block whatever runs while requests are sent, and
+        The package's own quantile loops over its counts, which would block other code while requests are sent, and
         takes the nearest rank, which is one too low for few requests.
         """
         counts = self._counts

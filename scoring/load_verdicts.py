@@ -1,7 +1,7 @@
 """Verdicts of a judge on the same requests in several passes: as columns, their changes, their agreement.
 
 A change compares a pass under load with two unloaded ones on the same requests. It is 0 on average if the three answers
-to a request are exchangeable, whatever the judge's own noise. Agreement is with unloaded passes, between seeds, with
+to a request are exchangeable, with any noise of the judge. Agreement is with unloaded passes, between seeds, with
 reference labels, and between the two orders of a pair.
 """
 
@@ -144,7 +144,7 @@ class VerdictColumns:
 
     `ids` are the requests that both of the last two passes answered, `answered` tells which others did, `clusters` has
     their clusters. These are numbered over all `requests`: a request without item, and the two orders of a pair without
-    item, form a cluster of their own.
+    item, form a separate cluster.
     """
 
     def __init__(self, passes: Sequence[VerdictPass], requests: Mapping[str, JudgedRequest]) -> None:

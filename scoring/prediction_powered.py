@@ -1,9 +1,8 @@
 """Prediction-powered inference: means, differences and correlations of grades, corrected for a judge.
 
 A figure has three parts: the statistic of the grades alone (`direct`), and that of the judge's scores on the graded
-answers and on all. The corrected figure is direct + power · (score on all - score on graded), which is unbiased
-whatever the judge does and whatever the power is. The power with the least variance comes from the same deviations as
-the variance.
+answers and on all. The corrected figure is direct + power · (score on all - score on graded), which is unbiased for any
+judge and any power. The power with the least variance comes from the same deviations as the variance.
 
 Grades with known ends of their scale have an interval that allows for unseen grades (`PoweredEstimate.interval`): with
 few labels and a judge that misses rare failures, most samples contain none, and neither grades nor scores show them.
@@ -171,7 +170,7 @@ class PoweredEstimate:
     """Corrected figure. `powers`: one for each sample; 0 ignores the judge, 1 trusts its scores fully.
 
     `leaning`: the change of the figure with the powers of PPI++, which use the spread of all scores instead of that
-    among the graded. `deviations` are those of the figure, by cluster, of which `graded` have grades; `freedom` is the
+    among the graded. `deviations` are the figure's, by cluster; `graded` clusters have grades; `freedom` is the
     degrees of freedom of its standard error `se`. `direct_se` is the standard error of the grades alone.
     """
 
@@ -192,7 +191,7 @@ class PoweredEstimate:
         """Return the figure with its interval at a level, for grades between `low` and `high`.
 
         If the graded answers happen to lack a kind of answer that the scores show elsewhere, the judge's error on it is
-        unknown: the end to which the figure leans is extended by the leaning, as independent errors add.
+        unknown: the interval is extended in that direction by the size of the difference, as independent errors add.
 
         Args:
             level: Confidence level.

@@ -29,8 +29,8 @@ CellStatus = Literal["waiting", "part", "running", "done", "stopped", "failed"]
 class CellState:
     """State of a cell. `planned`, `finished` and `failed` count conversations.
 
-    `run` is None if nothing has been recorded; `error` says why a cell cannot continue. `clusters` are the clusters in
-    which items are taken; None if items are taken one by one.
+    `run` is None if nothing has been recorded; `error` says why a cell cannot continue. `clusters` has the clusters of
+    items, which are taken whole; None if items are taken one by one.
     """
 
     state: CellStatus

@@ -182,7 +182,7 @@ def _folder_name(text: str) -> str:
 
 
 def local_weights(model: str) -> str | None:
-    """Return the identity of a local model's weights, whatever its name; None for a remote model."""
+    """Return the identity of a local model's weights, independent of its name; None for a remote model."""
     spec = ModelSpec.parse(model)
     return spec.where if spec.kind in ("llama", "hf") else None
 

@@ -1,4 +1,4 @@
-"""Attempts at a cluster's tasks in the shared folder: fenced copies of run folders, one of which is committed.
+"""Attempts at a cluster's tasks in the shared folder: fenced copies of run folders; one of them is committed.
 
 `FOLDER/attempts/TASK/2/` contains copies of the runs as published by the second attempt, laid out like the sweep's own
 folder. Ray runs a task at least once, so a worker that was given up may still be working. Attempts therefore never

@@ -61,8 +61,8 @@ def run_task(order: TaskOrder) -> dict[str, Any]:
     """Run a task to its end, or until a stop is requested.
 
     Returns:
-        Plain data: `attempt` (its number), `error` (as `VivaError.to_record`; None if the task ran, whatever the state
-        of its cells), and `cells` with state, counts and error of each. Our own errors are returned rather than raised,
+        Plain data: `attempt` (its number), `error` (as `VivaError.to_record`; None if the task ran, even if its cells
+        failed), and `cells` with state, counts and error of each. Our own errors are returned rather than raised,
         because Ray would run the task again.
     """
     out, shard = Path(order.out), None if order.shard is None else Shard(*order.shard)

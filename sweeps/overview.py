@@ -21,7 +21,7 @@ _HEADER = ["scenario", "candidate", "dataset", "seed", "evaluator", "state", "do
 class SweepOverview:
     """Overview of a sweep. Scores are read from the journals, so they equal those of a report of the cell.
 
-    The score of a cell that was stopped early covers the conversations on which the decision rests, with the interval
+    The score of a cell that was stopped early covers the conversations before the decision, with the interval
     of the confidence sequence; other scores have a standard error.
     """
 

@@ -22,7 +22,7 @@ FEWEST_CONVERSATIONS = 3  # conversations of a cell; one would not show how much
 
 
 class Pilot(Sweep):
-    """Sweep of which each cell runs a `fraction` of its conversations, at least `FEWEST_CONVERSATIONS`.
+    """Sweep whose cells each run a `fraction` of their conversations, at least `FEWEST_CONVERSATIONS`.
 
     They are spread evenly over the cell, because order may carry meaning; if items come in random order, the first ones
     run.

@@ -221,7 +221,7 @@ class Plan:
         )
 
     def widened(self, model: str, bound: str, times: float) -> SimulationWorld:
-        """Return the world in which a bound of a model is multiplied."""
+        """Return the simulated world with a multiplied bound of a model."""
         name = self.world.renamed.get(model, model)
         wider = max(1, math.ceil(bounds_of(name)[bound] * times))
         return replace(self.world, renamed={**self.world.renamed, model: with_bounds(name, {bound: wider})})

@@ -21,7 +21,7 @@ _FULL_SHARE = 0.9  # share of the tokens per minute from which they are the bott
 
 @dataclass(slots=True)
 class Tally:
-    """Totals of one model; `waits` has the seconds for which each of its bounds made calls wait."""
+    """Totals of one model; `waits` has the seconds that calls waited for each of its bounds."""
 
     calls: int = 0
     prompt: float = 0.0

@@ -146,7 +146,7 @@ class RayClient:
         return self._task.options(name=name, **set_options).remote(order)
 
     def finished(self, tasks: Sequence[Any]) -> list[Any]:
-        """Return the tasks that have a result or have failed for good, without waiting."""
+        """Return the tasks that have a result or have finally failed, without waiting."""
         if not tasks:
             return []
         ready: list[Any] = self._ray.wait(list(tasks), num_returns=len(tasks), timeout=0, fetch_local=False)[0]

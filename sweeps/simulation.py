@@ -44,8 +44,8 @@ class PlannedUnit:
 class SimulatedCourse:
     """Outcome of one simulated sweep.
 
-    `full`: seconds in which all slots were taken and conversations waited; `slowed`: seconds lost to concurrency by
-    processor; `peak`: maximum number of conversations in flight.
+    `full`: seconds in which all slots were taken and conversations waited; `slowed`: for each processor, the seconds
+    lost to concurrency; `peak`: maximum number of conversations in flight.
     """
 
     seconds: float = 0.0

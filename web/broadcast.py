@@ -1,4 +1,4 @@
-"""Server-sent events to any number of readers, none of which delays the sender or another reader."""
+"""Server-sent events to any number of readers; no reader delays the sender or another reader."""
 
 from __future__ import annotations
 

@@ -30,7 +30,7 @@ class Example:
     """A response and the texts around it, by name.
 
     `against` names the text that an assistant compares the response with, unless it names another one itself; `context`
-    names those that precede the response, in order. `hint` is what a simulated model may know.
+    names those that precede the response, in order. `hint` is data that only simulated models get.
     """
 
     response: str

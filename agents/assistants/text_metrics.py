@@ -1,6 +1,6 @@
 """Text metrics of a response against a reference (ROUGE, BLEU, chrF, METEOR), as functions and assistants.
 
-The figures are those of the packages rouge-score, sacrebleu and nltk (extra `metrics`), which load when a metric is
+The packages rouge-score, sacrebleu and nltk compute the figures (extra `metrics`), which load when a metric is
 first computed. An empty text scores 0.
 """
 
@@ -45,7 +45,7 @@ def bleu(text: str, reference: str) -> float:
 
 
 def chrf(text: str, reference: str) -> float:
-    """Compute sentence chrF (Popović 2015; sacrebleu): F2 of up to six characters in a row, divided by 100."""
+    """Compute sentence chrF (Popović 2015; sacrebleu): F2 of sequences of up to six characters, divided by 100."""
     return 0.0 if not text.strip() else _clip_to_one(float(_chrf().sentence_score(text, [reference]).score) / 100)
 
 

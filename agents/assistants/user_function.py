@@ -1,4 +1,4 @@
-"""Assistant that calls a user's function: `FILE.py#NAME?low=0&high=5`, run in a process of its own.
+"""Assistant that calls a user's function: `FILE.py#NAME?low=0&high=5`, run in its own process.
 
 The function takes one dict (`Example.to_record`) and returns a number.
 """

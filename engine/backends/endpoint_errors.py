@@ -112,7 +112,7 @@ _AFTER = re.compile(
 class Dialect:
     """Error format of an endpoint.
 
-    The base class covers what OpenAI-compatible endpoints have in common; a provider with documented errors of its own
+    The base class covers what OpenAI-compatible endpoints have in common; a provider that documents its errors
     overrides it.
     """
 

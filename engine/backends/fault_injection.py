@@ -42,8 +42,8 @@ FaultKind = Literal[
 class Fault(BaseModel):
     """A fault for a `share` of the calls in a time window, in seconds since the model was opened.
 
-    `models` and `roles` restrict it; empty means all. `seconds` is how long a slow call waits, a timeout takes, or
-    Retry-After says; `megabytes` is the size of a long answer.
+    `models` and `roles` restrict it; empty means all. `seconds` is the delay of a slow call, the duration of a timeout,
+    or the value of Retry-After; `megabytes` is the size of a long answer.
     """
 
     model_config = ConfigDict(extra="forbid")

@@ -34,7 +34,7 @@ class PendingQuestion:
     """A request as a person sees it.
 
     `max_tokens` is a hint to them; `schema` constrains the answer (None: free text); `tools` are function
-    specifications in OpenAI's form, one of which must be called if `required`.
+    specifications in OpenAI's form, if `required`, the answer must call one of them.
     """
 
     conversation: str
@@ -76,7 +76,7 @@ class PendingQuestion:
         return text if len(text) <= _PREVIEW else text[: _PREVIEW - 1] + "…"
 
     def to_record(self) -> bytes:
-        """Return the parts without a column of their own as JSON."""
+        """Return the parts that have no column as JSON."""
         record = {
             "messages": [_message_record(message) for message in self.messages],
             "max_tokens": self.max_tokens,

@@ -71,7 +71,7 @@ def read_continuation(
     do not spell it.
 
     Raises:
-        ValueError: The tokens are not those of the prompt.
+        ValueError: The tokens do not belong to the prompt.
         TypeError: A value is not a number.
     """
     likelihood = Likelihood([], True)

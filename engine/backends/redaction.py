@@ -1,4 +1,4 @@
-"""Redaction of keys in all texts from an endpoint or the network, whatever form they come back in.
+"""Redaction of keys in all texts from an endpoint or the network, in any form.
 
 Forms: literal; in other letter case; escaped for JSON, Python or HTML, each character or some, once or twice;
 percent-encoded; in hexadecimal; inside base64 (an echoed basic login), once or twice. Texts may be of any length: the

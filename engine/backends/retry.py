@@ -2,8 +2,8 @@
 
 A requested pause that exceeds the patience ends the run, which can be resumed. A call holds no permit while it waits
 for its next attempt. The error's type determines whether a retry is worthwhile (`errors`). The limits observe the
-outcome of each call, by which they learn the endpoint's capacity and whether it is reachable; while it is not, calls
-wait, which counts as no attempt.
+outcome of each call and learn from it the endpoint's capacity and whether it is reachable; while it is not, calls wait,
+which counts as no attempt.
 """
 
 from __future__ import annotations
@@ -172,7 +172,7 @@ class RetryingBackend(BackendWrapper):
 
 
 def estimated_tokens(request: Request | Reading) -> int:
-    """Return about how many tokens a call will take, assuming the longest answer."""
+    """Estimate the tokens of a call with the longest answer."""
     if isinstance(request, Reading):
         characters = len(request.shared) + len(request.context) + sum(map(len, request.continuations))
         return characters // _CHARACTERS_PER_TOKEN

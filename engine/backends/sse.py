@@ -58,7 +58,7 @@ class SseParser:
 
     `named`: server-sent events; otherwise each non-blank line is one event. `records`: each event is one JSON object,
     so that a data line after a complete object begins another event, as some endpoints send them, and so does a line
-    with a bare object, which is how gateways insert errors. `non_event` is the beginning of all other lines, for
+    with a bare object: gateways insert errors in this form. `non_event` is the beginning of all other lines, for
     errors.
     """
 
@@ -145,7 +145,7 @@ class SseParser:
 
 
 class SseStream:
-    """The events of a body. The arguments are those of `SseParser`."""
+    """The events of a body; arguments as for `SseParser`."""
 
     def __init__(self, body: AnswerBody, label: str, *, named: bool = True, records: bool = False) -> None:
         self._body, self.label = body, label
@@ -362,7 +362,7 @@ def _letters(data: bytes) -> bytes:
 
 
 def is_error_record(record: Mapping[str, Any]) -> bool:
-    """Return True if a record is an error instead of part of an answer, whatever its HTTP status."""
+    """Return True if a record is an error instead of part of an answer; its HTTP status does not matter."""
     if record.get("error"):
         return True
     if "choices" in record or "candidates" in record:
@@ -399,7 +399,7 @@ def _record_of(data: bytes) -> Mapping[str, Any]:
 
 
 def status_of_error(record: Mapping[str, Any]) -> int:
-    """Return the HTTP status that an error within a stream stands for; 500 if unknown."""
+    """Return the HTTP status for an error within a stream; 500 if unknown."""
     error = record.get("error")
     places = [error, record] if isinstance(error, dict) else [record]
     values = [part.get(name) for part in places for name in ("code", "status", "status_code", "type")]

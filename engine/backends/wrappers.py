@@ -1,6 +1,6 @@
 """Backend wrappers: the pass-through base, one for a model's own thought marks, one that validates.
 
-Retries with limits (`retry`) and fault injection (`fault_injection`) are wrappers in modules of their own.
+Retries with limits (`retry`) and fault injection (`fault_injection`) are wrappers in other modules.
 """
 
 from __future__ import annotations

@@ -255,7 +255,7 @@ _BATCH = 64  # conversations replayed at a time
 
 @dataclass(slots=True)
 class Dialog:
-    """A continuous dialog of the compared model: its messages, the last of which is its answer.
+    """A continuous dialog of the compared model: its messages, with its answer last.
 
     `thoughts` is the reasoning before the last answer; `tools` are the tools that it was offered.
     """
@@ -269,7 +269,7 @@ class Dialog:
 class Conversation:
     """An ended conversation.
 
-    `item` is the record of its task; `entries` is the full transcript. `dialogs` are those of the compared model; there
+    `item` is the record of its task; `entries` is the full transcript. `dialogs` are the compared model's; there
     are none if it only rated texts, or if its prompts cannot be reconstructed (`problem` says why). `scores` belong to
     the conversation, `turns` to its rounds; `explanations` holds the judges' comments by criterion. `right` says if the
     first answer was correct or, if the scenario does not know, if the score is the maximum. `end` says briefly how the

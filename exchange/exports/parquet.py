@@ -76,7 +76,7 @@ def _schema(arrow: Any) -> Any:
 
 
 def _row(cell: ExportCell, conversation: Conversation) -> dict[str, Any]:
-    """Return a row; `messages` are those of the compared model's longest dialog, `item` and `result` are JSON."""
+    """Return a row; `messages` come from the compared model's longest dialog, `item` and `result` are JSON."""
     longest = max((dialog.messages for dialog in conversation.dialogs), key=len, default=[])
     return {
         "cell": cell.name,

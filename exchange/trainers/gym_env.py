@@ -171,7 +171,7 @@ class InterviewEnv(gymnasium.Env[str, str]):
         models: Models of the other roles.
         out: Folder for run folders. Default: a temporary folder that `close` removes.
 
-    The other arguments are those of `viva.rollouts`.
+    The other arguments are as for `viva.rollouts`.
     """
 
     metadata: dict[str, Any] = {"render_modes": ["ansi"], "render_fps": 1}  # noqa: RUF012

@@ -1,6 +1,6 @@
 """Export of a study's figures in long form, one row a figure, as CSV and Parquet.
 
-Made from the report, so the numbers are those of `--json`.
+Made from the report, so the numbers equal those in `--json`.
 """
 
 from __future__ import annotations

@@ -71,7 +71,7 @@ def attach_replies(sheet: Sheet, replies: Iterable[RecordedReply]) -> None:
 
 
 def add_metrics(sheet: Sheet, names: Iterable[str], output: str | None = None, reference: str | None = None) -> None:
-    """Add each metric as a judge of its own, which scores all criteria at once.
+    """Add each metric as a separate judge, which scores all criteria at once.
 
     A row whose text cannot be scored stays unscored, and a note counts them.
 

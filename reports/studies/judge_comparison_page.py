@@ -81,7 +81,7 @@ def _criterion_sentences(criterion: Record, criteria: int, *, judged: bool) -> I
 
 
 def _label_sentence(confusion: Record) -> str:
-    """Describe the agreement of a judge's labels with those of most people."""
+    """Describe the agreement of a judge's labels with the majority of people."""
     pair, kappa = f"{confusion['judge']} and the majority of people", confusion["kappa"]
     same = f"{percent(confusion['agreement'])} of labels are the same"
     over = count_of(confusion["n"], "row")

@@ -416,7 +416,7 @@ def _group_by_criterion(fields: Sequence[str], spelled: Mapping[str, str], path:
 
     The criterion is the part of a name beside the field that holds all ratings and the marks of annotators:
     `annotators.2` and `annotator2` rate the unnamed criterion; `expert.2.fluency`, `human.fluency` and
-    `annotations.fluency.2` rate fluency. Several lists (`coherence.2`) are criteria of their own.
+    `annotations.fluency.2` rate fluency. Several lists (`coherence.2`) are separate criteria.
 
     Raises:
         DatasetError: if a field has lists within lists, so that raters are ambiguous.
@@ -454,7 +454,7 @@ def _group_by_judge(
 ) -> dict[tuple[str, str], str]:
     """Return the field of each judge and criterion.
 
-    The criterion is the longest part of a name that people have rated, too; each index of a list is a judge of its own,
+    The criterion is the longest part of a name that people have rated, too; each index of a list is a separate judge,
     for judges that were asked several times.
     """
     scores = {}

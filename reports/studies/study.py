@@ -1,7 +1,7 @@
 """Study of several runs and sweeps: cells found, read and compared, as plain data and as tables.
 
-The same records give the same report, byte for byte, in whatever order conversations were run and folders are given. A
-system that lends static figures is studied with the registered system that uses them, or else by itself.
+The same records give the same report, byte for byte, in any order in which conversations were run and folders are
+given. A system that lends static figures is studied with the registered system that uses them, or else by itself.
 """
 
 from __future__ import annotations

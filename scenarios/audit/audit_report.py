@@ -134,8 +134,8 @@ def _self_preference(
 ) -> dict[str, Any]:
     """Measure how much a judge prefers its own family's answers.
 
-    The baseline is human preference, else judges of other families. Without either, better answers of its own family
-    look the same.
+    The baseline is human preference, else judges of other families. Without both, better answers by its own family look
+    like a preference.
     """
     own: dict[str, float] = {}
     truth: dict[str, int] = {}

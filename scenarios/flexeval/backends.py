@@ -1,4 +1,4 @@
-"""Models without an endpoint: `fixed` always gives the same answer, `recorded` stands for finished dialogs."""
+"""Models without an endpoint: `fixed` always gives the same answer, `recorded` represents finished dialogs."""
 
 from __future__ import annotations
 

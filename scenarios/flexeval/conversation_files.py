@@ -82,7 +82,7 @@ def read_files(
 
 
 def read_dialogs(path: Path, form: LogForm | None = None) -> Iterator[Dialog | UnreadableRecord]:
-    """Yield the dialogs of a file or of a finished run's folder; `form` defaults to that of the first readable line.
+    """Yield the dialogs of a file or of a finished run's folder; `form` defaults to the first readable line's.
 
     Raises:
         DatasetError: The file cannot be read at all.

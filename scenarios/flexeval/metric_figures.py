@@ -21,7 +21,7 @@ from .spec import Bounds
 def number_figures(system: SystemValues, values: SeriesValues, scale: Scale | None = None) -> dict[str, Any]:
     """Return mean with interval (clustered by conversation), median, 98th percentile and range of a series' numbers.
 
-    The interval stays within `scale`; for numbers that are all 0 or 1 it is that of a rate. Without a scale it is
+    The interval stays within `scale`; for numbers that are all 0 or 1 it is a rate's interval. Without a scale it is
     Student's, from five conversations on.
     """
     numbers = values.numbers

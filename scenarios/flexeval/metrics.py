@@ -208,7 +208,7 @@ _DEPTH = {level: depth for depth, level in enumerate(LEVELS)}  # each unit belon
 class ResolvedMetric:
     """A resolved metric of a suite.
 
-    `name` is unique. `reference`, `takes` and `digest` are those of its `MetricFunction`, or empty for a rubric.
+    `name` is unique. `reference`, `takes` and `digest` come from its `MetricFunction`; empty for a rubric.
     `stage` counts from 0. `levels` are the levels of the metrics that it depends on.
     """
 

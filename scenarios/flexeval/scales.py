@@ -208,7 +208,7 @@ def _percent_hint(bound: float | None) -> str:
 def _no_figure_reason(
     threshold: Threshold, values: _PossibleValues, metrics: Sequence[ResolvedMetric], *, own: bool
 ) -> str:
-    """Return why a threshold never has a figure, whatever its bounds; empty if it may have one."""
+    """Return why a threshold never has a figure, with any bounds; empty if it may have one."""
     name = threshold.statistic
     if threshold.metric == TESTS_NAME:
         if name not in ("mean", "pass_rate") and not name.startswith("pass^"):

@@ -291,9 +291,9 @@ def compare_calls(turn: DialogTurn, calls: Sequence[ToolCall]) -> CallComparison
 def matches_officially(turn: DialogTurn, calls: Sequence[ToolCall]) -> bool:
     """Return True if the authors' exact match accepts the calls (`compare_arguments` in their code).
 
-    Texts are equal without spaces and in lower case, values as Python compares them; arguments beyond those of the
-    ground truth fail. If an acceptable value is neither a text nor a list, any value passes, and so does a missing one.
-    If one call is due, only the first call is compared; several are compared in order, if there are as many.
+    Texts are equal without spaces and in lower case, values as Python compares them; arguments that the ground truth
+    lacks fail. If an acceptable value is neither a text nor a list, any value passes, and so does a missing one. If one
+    call is due, only the first call is compared; several are compared in order, if there are as many.
     """
     expected = turn.expected()
     if not calls or (len(expected) > 1 and len(calls) != len(expected)):
@@ -438,7 +438,7 @@ def _may_differ_in_wording(value: Any, right: Sequence[Any]) -> bool:
 
 
 def _equal_but_for_texts(value: Any, target: Any) -> bool:
-    """Return True if two values differ only in texts, of which a list may have more or fewer."""
+    """Return True if two values differ only in texts; lists of texts may differ in length."""
     if isinstance(value, str) or isinstance(target, str):
         return True
     if isinstance(value, dict) and isinstance(target, dict):

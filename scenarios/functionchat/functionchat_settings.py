@@ -114,7 +114,7 @@ class FunctionChatSettings(RunSettings):
         return self
 
     def reply_language(self, data_language: str) -> str:
-        """Return the required language of replies, empty for any; `data_language` is that of the data's users."""
+        """Return the required language of replies, empty for any; `data_language` is that of the data."""
         if self.language is None:
             return "Korean" if self.mode == "turns" else ""
         return data_language if self.language == DATA else self.language

@@ -1,4 +1,4 @@
-"""Files of turns: those of FunctionChat-Bench, and files of the same three forms in any language.
+"""Files of turns: FunctionChat-Bench's, and files of the same three forms in any language.
 
 From a folder or a file to the turns of a run, and their manifest record.
 """

@@ -18,7 +18,7 @@ TOOL_LISTS = ("exact", "4_random", "4_close", "8_random", "8_close")
 
 @dataclass(slots=True, frozen=True)
 class Acceptable:
-    """The acceptable values beside those of the ground truth.
+    """The acceptable values beside the ground truth's.
 
     `kind` is `unsaid` (nothing is said), `only` (only the ground truth is right), `values` (they are listed), or
     `remark` (a sentence for the judge). `values` has the further values of the arguments of each call of the ground
@@ -48,7 +48,7 @@ class DialogTurn:
     `tools` are in OpenAI's form, at least one; turns with the same tools share the list. `messages` are the correct
     history in OpenAI's form; a system message in it replaces the run's. `ground_truth` is an assistant message, with
     `tool_calls` if `type` is `call`, else with `content`. `tool_list` is one of `TOOL_LISTS` for single calls, else
-    None. `category` is that of the common form, else None.
+    None. `category` is set in the common form, else None.
     """
 
     id: str

@@ -128,7 +128,7 @@ def python_tool(name: str) -> PythonTool:
 class ToolSimulator:
     """The tools of a task in one dialog: answers calls, keeps the state, and records the calls.
 
-    `calls` are those of offered functions with readable arguments, in order.
+    `calls` has the calls of offered functions with readable arguments, in order.
     """
 
     task: DialogTask

@@ -120,9 +120,9 @@ def _read_correction(row: Mapping[str, str], known_ids: Collection[str]) -> Corr
 
 
 def add_corrections(folder: Path, corrections: Iterable[Correction]) -> list[Correction]:
-    """Add corrections to those of a run's folder, and return the new ones.
+    """Add corrections to a run's folder, and return the new ones.
 
-    A correction that repeats its reviewer's last one on that output is not added again.
+    A correction that equals the same reviewer's last one on that output is not added again.
 
     Raises:
         ConfigurationError: The file cannot be written.

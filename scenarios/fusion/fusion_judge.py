@@ -95,7 +95,7 @@ class Judge:
     async def predict(self, system: str, question: str, count: int, judged: str = "") -> list[Prediction]:
         """Request `count` predictions at once, and retry each unreadable one once.
 
-        `judged` is the text of the example: quotations of it are not read as predictions. Errors are those of
+        `judged` is the text of the example: quotations of it are not read as predictions. Errors are as for
         `Conversation.generate`.
         """
         view = View()

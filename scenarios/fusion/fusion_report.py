@@ -187,7 +187,7 @@ class JudgeScores(ModelResults):
 
 
 class FusionAggregate(RunAggregate[JudgeScores]):
-    """The judges of a run; `task` and `plan` are those of the manifest."""
+    """The judges of a run; `task` and `plan` come from the manifest."""
 
     fields = (
         *("scenario", "seed", "tier", "mode", "predictions", "models", "dataset", "pack"),

@@ -49,7 +49,7 @@ def plan_text(path: Path) -> str:
 
 
 def read_plan(text: str, name: str, task: TaskFile, assistants: Sequence[Assistant]) -> Plan:
-    """Parse a plan; `name` stands for the file in errors.
+    """Parse a plan; `name` names the file in errors.
 
     Raises:
         ConfigurationError: It is no plan, or names an unknown criterion or assistant; the message has file, line

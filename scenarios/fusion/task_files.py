@@ -232,7 +232,7 @@ def _value_at(raw: Any, path: str) -> Any:
 
 
 def _field_text(value: Any) -> str | None:
-    """Return a field's text, with the texts of a list on lines of their own; None for anything else."""
+    """Return a field's text, with the texts of a list on separate lines; None for anything else."""
     if isinstance(value, list) and all(isinstance(entry, str) for entry in value):
         return "\n".join(value)
     return value if isinstance(value, str) else None

@@ -65,7 +65,7 @@ class _Entry:
 def read_details(path: Path, choices: ImportOptions) -> ImportedRun:
     """Read the interviews of a file.
 
-    Items are those of `choices.dataset` by their published ids, else parsed from the prompts. Unnamed models are called
+    Items come from `choices.dataset` by their published ids, else from the prompts. Unnamed models are called
     as in `results.json` beside the file, else `imported:ROLE`.
 
     Raises:

@@ -38,7 +38,7 @@ class Candidate(PackAgent):
     __slots__ = ()
 
     async def solve(self, question: str, choices: str, view: View | None = None) -> Completion:
-        """Answer the benchmark question, in the pack's prompt or in that of `view`.
+        """Answer the benchmark question, in the prompt of the pack or of `view`.
 
         `choices` is empty for a question without choices. The interview continues from the pack's prompt either way;
         `recall` sets the answer in it.

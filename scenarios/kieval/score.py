@@ -4,8 +4,8 @@
                exp(-0.2 i); only rounds with a valid score count, and i is their index among the survivors.
 `linear`     the same with score/4 in place of the mapping (KIEval, section 3.3).
 `corrected`  the official mapping, weights by the true round; unscored rounds are left out without shifting the
-               others; rounds lost to an early stop count 0. A detector's stop is the candidate's doing whatever the
-               switches say; the evaluator's flags cost nothing where early stop is off.
+               others; rounds lost to an early stop count 0. A detector's stop counts against the candidate with any
+               switches; the evaluator's flags cost nothing where early stop is off.
 """
 
 from __future__ import annotations

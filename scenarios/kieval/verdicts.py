@@ -171,7 +171,7 @@ def read_verdict(text: str, *, judged: str = "", truncated: bool = False) -> Ver
     broken or truncated final version is not read as if it were the final one.
 
     Raises:
-        PartlyReadable: The text has one verdict, of which some scores break a rule.
+        PartlyReadable: The text has one verdict, and some of its scores break a rule.
         MalformedOutput: The text has no verdict, several different ones, or one without a readable score. If it is
             `truncated` by its token limit, the message says so.
     """

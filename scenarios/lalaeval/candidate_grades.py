@@ -25,7 +25,7 @@ Measure = Literal["grade", "accuracy"]
 class GradeFigure:
     """Figure in per cent with its interval; all None without grades.
 
-    `grades` is the number of grades behind it, `missing` that of missing grades, and `questions` that of questions.
+    `grades`, `missing` and `questions` are the numbers of grades behind it, of missing grades and of questions.
     """
 
     value: float | None

@@ -1,6 +1,6 @@
 """Decomposition of a candidate's grade change between two rounds: questions, responses, same graders, other graders.
 
-The parts are those of the paper's appendix F.2, and sum to the change.
+The parts follow the paper's appendix F.2, and sum to the change.
 
 A grade belongs to one of six scenarios. Its question is *different* (not graded for this candidate in the other round,
 or changed), or the same with a *different response*, or *both are the same*; and its grader is the *same* or
@@ -232,7 +232,7 @@ class _Changes:
     def samples(self, chosen: Codes, pairs: Codes | None = None, reduced: _Changes | None = None) -> _Changes:
         """Return these dimensions as one sample, or with each cluster left out in turn.
 
-        `pairs` are those of cluster and dimension, and `without` the changes without the cluster.
+        `pairs` are of cluster and dimension, and `without` the changes without the cluster.
         """
         if pairs is None or reduced is None:
             return _Changes(self.ratios[None, chosen], self.parts[None, chosen], self.has[None, chosen])

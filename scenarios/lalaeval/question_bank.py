@@ -369,7 +369,7 @@ class Bank:
         return result
 
     def entries(self, state: State | None = None) -> list[BankEntry]:
-        """Return the pairs in the order in which they were added, of one state if given."""
+        """Return the pairs in order of addition; `state` restricts them to one state."""
         rows = self.connection.execute("select record, state from pairs order by number")
         return [
             BankEntry(_read_pair(record), entry_state) for record, entry_state in rows if state in (None, entry_state)

@@ -545,7 +545,7 @@ def inspect_scores(graded: GradedRound, source: GradeSource = "people") -> dict[
     """Return, by candidate, the records that Inspect's scorer `precomputed_scores` reads.
 
     The value is a question's mean grade as a share of the highest, 0–1, from the grades of `source`, with these grades
-    as metadata. Sample ids are those of questions.
+    as metadata. Sample ids are the questions' ids.
     """
     selected, _ = select_rows(graded.table, source)
     table, original = graded.table.select(selected), graded.original.values[selected]

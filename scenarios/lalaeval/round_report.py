@@ -375,7 +375,7 @@ def _open_point_sentences(report: Record) -> Iterator[str]:
 
 
 def _join_names(names: Sequence[str]) -> str:
-    """Join names in a sentence; many names are shortened."""
+    """Join names in a sentence; a long list is shortened."""
     if len(names) > _MAX_NAMED:
         return list_names(names)
     return " and ".join([join_names(names[:-1]), names[-1]]) if names[1:] else names[0]

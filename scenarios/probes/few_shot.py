@@ -27,9 +27,9 @@ def open_examples(dataset: str, shots_from: str | None, *, without: str, skip_ba
 
 
 class Shots:
-    """Examples for items, `count` each, those of the item's own subject first.
+    """Examples for items, `count` each, with the item's own subject first.
 
-    `by_subject` has the sampled examples by subject, and those of all subjects under "".
+    `by_subject` has the sampled examples by subject, and all of them under "".
     """
 
     def __init__(self, count: int, by_subject: dict[str, list[Item]]) -> None:

@@ -40,7 +40,7 @@ class _AnsweredItem:
 def read_samples(path: Path, choices: ImportOptions) -> ImportedRun:
     """Read the samples of one task; if a document was filtered in several ways, the first way counts.
 
-    Items are those of `choices.dataset` by id if it is given, else built from the documents. The model is
+    Items come from `choices.dataset` by id if it is given, else from the documents. The model is
     `choices.models["candidate"]`, else the one that `results_DATE.json` beside the file names.
 
     Raises:

@@ -123,7 +123,7 @@ class ProbeTask:
 class Probe:
     """The shared parts of all conversations of a probe run.
 
-    `shots` is None for questions without examples; `members_are_second` if the second set counts as seen in training
+    `shots` is None for questions without examples; `members_are_second`: the second set counts as seen in training
     (simulated models use it).
     """
 

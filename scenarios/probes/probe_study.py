@@ -1,4 +1,4 @@
-"""Studies of probes: cells read as columns, pooled by item, and lent to studies of other scenarios."""
+"""Studies of probes: cells read as columns, pooled by item, and also used by studies of other scenarios."""
 
 from __future__ import annotations
 
@@ -160,7 +160,7 @@ def _pool_columns(pool: Pool) -> list[tuple[str, ProbeColumns]]:
 
 
 def _signals(readings: Sequence[RunReading]) -> dict[str, Any]:
-    """Return losses and detectors over seeds; those of the cell's own report if there is only one cell."""
+    """Return losses and detectors over seeds; if there is only one cell, they come from its report."""
     read = [reading for reading in readings if isinstance(reading.columns, ProbeColumns) and reading.columns.signals]
     columns: list[ProbeColumns] = [reading.columns for reading in read]
     names = ("loss", "loss_against", "loss_gap", "detectors")

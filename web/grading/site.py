@@ -297,7 +297,7 @@ def check_link(store: GradeStore, grader: Grader, expires: float | None) -> None
 
 
 def seen_questions(store: GradeStore, grader: Grader) -> set[int]:
-    """Return the questions for which this holder has seen the grades of others and which they must not grade."""
+    """Return the questions that this holder must not grade, because they have seen the grades of others."""
     return set((store.meta(_SEEN_KEY) or {}).get(str(grader.number), ()))
 
 

@@ -43,7 +43,7 @@ _PLACES = {
 class Links:
     """Addresses of pages: on a server (`live`), or as files below one folder.
 
-    `depth` is how many folders the linking page lies below that folder.
+    `depth` is the number of folders between that folder and the linking page.
     """
 
     def __init__(self, depth: int | None = None) -> None:
@@ -151,7 +151,7 @@ class Pages:
 
     def conversation(self, run: str, number: int, filter: Filter | None = None, at: int | None = None,  # noqa: A002
                      depth: int = 0) -> str:  # fmt: skip
-        """Render a conversation. `at` is its position in the filtered list, from which its neighbours follow."""
+        """Render a conversation. `at` is its position in the filtered list, which decides its neighbours."""
         latest = self._latest()
         listed = self._listed(run, number)
         page = self.conversations_read.read(self._path(run), number)

@@ -1,7 +1,7 @@
 """HTTP server of the viewer (`viva view`): pages, and updates as server-sent events.
 
 It only answers GET and HEAD. The last `_KEPT_EVENTS` events are kept for all readers together; a reader that reconnects
-later (`Last-Event-ID`) is told to reload its page.
+later (`Last-Event-ID`) gets the instruction to reload its page.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Convert messages to tokens by the model's own chat template, rendered once per pattern of roles.
 
 The template is rendered with placeholders for the contents, so that its own text is known. Special tokens are parsed in
-that text only, so nothing a user writes can end a turn. Token ids are those of the whole rendering. Segments end after
+that text only, so nothing a user writes can end a turn. Token ids come from the whole rendering. Segments end after
 special tokens, and inside plain text only if both sides give the same tokens separately as together.
 """
 
@@ -57,7 +57,7 @@ class SegmentWriter:
                 self._texts[-1] += part
 
     def plain(self, text: str) -> None:
-        """Add content as plain text, whatever it looks like."""
+        """Add content as plain text, even if it looks like special tokens."""
         self._texts[-1] += text
 
     def special_token(self, token: int) -> None:
@@ -216,8 +216,8 @@ class ChatFormat:
         """Return the prompt for the assistant's next answer, in segments that depend on the messages alone.
 
         A segment ends after the system message and wherever the assistant answered or is to answer; each generated
-        answer has segments of its own. `constrained`: the answer follows a schema, so thoughts that the template opens
-        are closed at once.
+        answer has its own segments. `constrained`: the answer follows a schema, so thoughts that the template opens are
+        closed at once.
 
         Raises:
             Rejected: The template refuses this sequence of roles.

@@ -104,11 +104,11 @@ class _NormalisedRows:
 class Generation:
     """The answer so far.
 
-    `pieces` are the answer's tokens in runs as they were computed: generated one by one, or forced at once. `tokens`
-    are all tokens up to the one that completed a stop string, if any; the text ends before that string, possibly inside
-    a token. `logprobs` has a row for each sampled token that is at least partly in the text. `expected` holds the
-    expected value at each score position of the text for which it can be computed, in order. `token_bytes` holds each
-    token's bytes: the model's pieces, possibly with text for control tokens that mark calls or thoughts.
+    `pieces` are the answer's tokens in groups that were computed together: generated one by one, or forced at once.
+    `tokens` are all tokens up to the one that completed a stop string, if any; the text ends before that string,
+    possibly inside a token. `logprobs` has a row for each sampled token that is at least partly in the text. `expected`
+    holds the expected value at each score position of the text for which it can be computed, in order. `token_bytes`
+    holds each token's bytes: the model's pieces, possibly with text for control tokens that mark calls or thoughts.
     `message_end_token` ends a message of a channel, and the answer if that was the final channel (-1: none).
     """
 
@@ -149,7 +149,7 @@ class Generation:
         return self.masks.allowed(self.grammar, self.state)
 
     def score_options(self) -> ScoreOptions | None:
-        """Return the tokens that stand for each score if the next token chooses among scores, else None."""
+        """Return the tokens for each score if the next token chooses among scores, else None."""
         if self.grammar is None or self.state is None:
             return None
         return self.masks.score_options(self.grammar, self.state)

@@ -1,6 +1,6 @@
 """Grammars compiled from JSON schemas, their cached states, and vocabulary masks that enforce them.
 
-The text is that of `json.dumps(value, ensure_ascii=False)`: properties in the schema's order, `", "` and `": "` as
+The text has the form of `json.dumps(value, ensure_ascii=False)`: properties in the schema's order, `", "` and `": "` as
 separators, nothing around. Most positions therefore have one continuation, which is prefilled instead of decoded token
 by token.
 """
@@ -217,7 +217,7 @@ def compile_schema(schema: Mapping[str, Any], budget: PartBudget | None = None) 
 
 @dataclass(slots=True)
 class _Options:
-    """The texts that a schema allows, in parts that can be merged with those of other branches."""
+    """Texts that a schema allows, in parts that can be merged with other branches."""
 
     fixed: set[bytes] = field(default_factory=set)
     number: Frame | None = None
@@ -593,7 +593,7 @@ class TokenMasks:
         return mask
 
     def _in_free_text(self, grammar: Grammar, state: GrammarState, head: FreeText) -> npt.NDArray[np.bool_]:
-        """Return all tokens, but after a marker completed by a token only those that continue a call."""
+        """Return all tokens, but if a token completes a marker, only tokens that continue a call."""
         mask = np.ones(len(self._pieces), dtype=bool)
         beginnings, stored = head.marker_candidates()
         candidates = [token for byte in beginnings for token in self._by_first_byte.get(byte, ())]

@@ -81,7 +81,7 @@ class LiteralText(Frame):
 
 @dataclass(frozen=True, slots=True)
 class FixedValues(Frame):
-    """A choice of fixed values, sorted, of which `consumed` bytes have come.
+    """A choice of fixed values, sorted, after `consumed` bytes.
 
     `all_open`: no value is excluded yet. A value that is a prefix of another (1 of 10) has no text left, and ends if
     the text continues otherwise.
@@ -408,7 +408,7 @@ LONGEST_NUMBER = 24  # the longest shortest form of a double: -2.225073858507201
 
 @dataclass(frozen=True, slots=True)
 class Number(Frame):
-    """A number of up to 24 characters, of which `count` have come.
+    """A number of up to 24 characters, after `count` of them.
 
     An exponent has two digits, or three after a minus, so every number is finite: parsers refuse 1e999.
     """
@@ -488,7 +488,7 @@ class FreeText(Frame):
     """Free text. `matched` counts the bytes of the `marker` seen so far; `call` follows a complete marker.
 
     `first`: only the very beginning of the text can be a marker. `repeats`: free text continues after a call. `key`
-    stands for the call: free text with the same marker and key is equal.
+    identifies the call: free text with the same marker and key is equal.
     """
 
     marker: bytes
@@ -520,7 +520,7 @@ class FreeText(Frame):
         return (*self.call, replace(self, matched=0)) if self.repeats else self.call
 
     def marker_candidates(self) -> tuple[frozenset[int], bytes]:
-        """Return which tokens may complete a marker: those that begin with one of these bytes or contain the text."""
+        """Return the tokens that may complete a marker: they begin with one of these bytes or contain the text."""
         if not self.marker:
             return frozenset(), b""
         if self.first:

@@ -260,8 +260,8 @@ PromptWriter = Callable[[Sequence[Message]], list[Segment]]
 class PromptSplit:
     """A prompt in segments.
 
-    `stable_segments` is how many of them begin the next prompt in any case, if not all; else 0. `may_continue`: the
-    next prompt may begin with all of them and the answer.
+    `stable_segments` is the number of segments that surely begin the next prompt, if not all; else 0. `may_continue`:
+    the next prompt may begin with all of them and the answer.
     """
 
     segments: list[Segment]

@@ -140,7 +140,7 @@ class Lanes:
         self.scheduler.submit(request.job)
 
     def fail(self, request: PendingRequest, error: Exception) -> None:
-        """Finish a request with an error: one of its own, or an internal one that it caused."""
+        """Finish a request with an error, also with an internal error that it caused."""
         if isinstance(error, FloatingPointError):  # a retry would compute the same
             error = Rejected(str(error), model=self._name)
             if request.job.lane >= 0:
@@ -412,7 +412,7 @@ class Lanes:
         request.on_done(request)
 
     def _retry(self, requests: list[PendingRequest], error: BackendError) -> None:
-        """Restart the requests of a batch that llama.cpp refused; fail those that have sampled or failed before."""
+        """Restart the requests of a batch that llama.cpp refused; fail requests that have sampled or failed before."""
         for request in requests:
             request.decode_failures += 1
             if request.decode_failures > 1 or (request.generation is not None and request.generation.any_sampled):

@@ -315,7 +315,7 @@ class NativeModel:
         return (lib.llama_vocab_get_text(self._vocab, token) or b"").decode() if token >= 0 else ""
 
     def kv_bytes(self, kv_type: str, tokens: int, lanes: int) -> int:
-        """Return about how many bytes this many tokens in this many lanes take, recurrent states included."""
+        """Estimate the bytes of this many tokens in this many lanes, with recurrent states."""
         return int(self._per_token * _KV_WIDTHS[kv_type] / _KV_WIDTHS["f16"] * tokens + self._per_lane * lanes)
 
     def adapter(self, path: Path) -> Any:
@@ -362,7 +362,7 @@ class NativeModel:
         """Compute two tokens and measure the bytes of state per token (f16) and per lane.
 
         Raises:
-            ConfigurationError: The logits cannot be those of an intact model.
+            ConfigurationError: An intact model cannot produce these logits.
         """
         context = NativeContext(self, lanes=1, context=256, batch=1, threads=os.cpu_count() or 1, canonical=False)
         try:
@@ -627,11 +627,11 @@ def tokenize_after_text(model: NativeModel, text: str) -> Tokens:
 
 @dataclass(slots=True, frozen=True)
 class Segment:
-    """Token ids; `decoded` ones were computed one by one, as they were generated, others in one prefill."""
+    """Token ids; `decoded` ones were computed one by one during generation, others in one prefill."""
 
     tokens: Tokens
     decoded: bool = False
 
     def key(self) -> tuple[bool, bytes]:
-        """Key by which segments are compared."""
+        """Key for comparing segments."""
         return self.decoded, self.tokens.tobytes()

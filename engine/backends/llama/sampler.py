@@ -131,7 +131,7 @@ class SamplerSettings:
 
     @classmethod
     def from_sampling(cls, seed: int, sampling: Sampling, defaults: Sampling = _OFF) -> SamplerSettings:
-        """Return the settings of a request; `defaults` replace those that it leaves at their own defaults."""
+        """Return the settings of a request; `defaults` replace settings that it leaves at their default."""
         return cls(
             seed,
             sampling.temperature,
@@ -164,7 +164,7 @@ def sample_tokens(
 ) -> list[SampledToken]:
     """Sample the next token of each row.
 
-    Log-probabilities are those of the model's own distribution, before settings and masks.
+    Log-probabilities come from the model's own distribution, before settings and masks.
 
     Raises:
         ValueError: A mask allows no token.

@@ -331,7 +331,7 @@ def _object_frames(schema: Mapping[str, Any], root: Mapping[str, Any], depth: in
 
 
 def _value_frames(schema: Any, root: Mapping[str, Any], depth: int, budget: PartBudget) -> Frames:
-    """Return the frames of a part of the schema, as far as it can be enforced."""
+    """Return the frames for the enforceable part of a schema."""
     if not isinstance(schema, Mapping) or depth > MAX_DEPTH:
         return (AnyValue(),)
     kind = schema.get("type")

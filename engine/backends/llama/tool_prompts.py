@@ -445,7 +445,7 @@ _MAX_GRAMMARS = 32
 class ToolSupport(ToolPromptFormat):
     """Tool support of a loaded model.
 
-    A call marker that is a control token has no text of its own; in `token_bytes` and `masks` it has.
+    A call marker that is a control token has text only in `token_bytes` and `masks`.
     """
 
     def __init__(self, model: NativeModel, chat: ChatFormat, masks: TokenMasks) -> None:

@@ -76,7 +76,7 @@ _MAX_BATCH = 1000  # dialogs per batch
 
 
 class Watcher:
-    """Watcher of a log until it is stopped. `count` counts dialogs; `outcome` is that of the last batch.
+    """Watcher of a log until it is stopped. `count` counts dialogs; `outcome` belongs to the last batch.
 
     `on_event` receives the events of every batch; `on_batch` is called after each batch with its number of dialogs.
     """

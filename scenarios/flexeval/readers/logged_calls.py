@@ -19,7 +19,7 @@ _DIGEST_BYTES = 8
 class LoggedCall:
     """A logged call: its prompt and answer; the answer has latency, token counts and metadata.
 
-    `conversation` is the id shared by calls of a conversation, or empty; `id` is that of the call, or empty. `metadata`
+    `conversation` is the id shared by calls of a conversation, or empty; `id` is the call's id, or empty. `metadata`
     belongs to the dialog.
     """
 

@@ -228,9 +228,9 @@ def read_log(path: Path, form: LogForm, records: Callable[[], Iterator[Record]])
 
 
 class GrowingLog:
-    """Converter of lines of a growing log into the dialogs that they start or continue.
+    """Converter from the lines of a growing log to new or longer dialogs.
 
-    `form` defaults to that of the first readable line. The latest `capacity` conversations are remembered.
+    `form` defaults to the form of the first readable line. The latest `capacity` conversations are remembered.
     """
 
     def __init__(self, path: Path, form: LogForm | None = None, capacity: int = MAX_REMEMBERED) -> None:

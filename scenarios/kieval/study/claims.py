@@ -93,7 +93,7 @@ class Comparisons(Section[InterviewMaterial]):
 
 
 def compare_pairs(group: Sequence[InterviewPool]) -> list[dict[str, Any]]:
-    """Compare every pair of candidates with a common item; items of several datasets are strata."""
+    """Compare every pair of candidates with a common item; each dataset is a stratum."""
     scores = {pool.candidate: _item_scores(pool) for pool in group}
     clusters: dict[str, str] = {}
     for pool in group:

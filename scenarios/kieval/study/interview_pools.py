@@ -188,8 +188,8 @@ _SCORE_LEVELS = 5  # 0 is a round without a score
 def round_figures(columns: Sequence[InterviewColumns], items: Sequence[Codes], scorer: Scorer) -> list[dict[str, Any]]:
     """Return for each round the number of interviews that reached it, and its mean overall score.
 
-    Scores are 0–100 by the scorer's mapping. `items` are the numbers of each interview's item, by which errors and
-    intervals are clustered.
+    Scores are 0–100 by the scorer's mapping. `items` has the number of each interview's item; errors and intervals are
+    clustered by it.
     """
     total = sum(len(column.numbers) for column in columns)
     max_rounds = max((int(column.lengths.max(initial=0)) for column in columns), default=0)
@@ -218,7 +218,7 @@ def _mean_of_rounds(verdicts: Codes, codes: Codes, worth: Sequence[float]) -> Cl
 
 
 def with_rule_interval(score: Mapping[str, Any], cells: Sequence[StudyCell], scorer: Scorer) -> dict[str, Any]:
-    """Return the record of a mean score, with the interval of the rule that ended at least one cell.
+    """Return the record of a mean score; its interval comes from the stop rule, which ended at least one cell.
 
     For several cells it is the mean of their intervals, weighted by scored interviews. It covers with probability at
     least 1 - (cells)·(1 - level), in practice far more. The record is unchanged if no rule ended a cell, a cell had no

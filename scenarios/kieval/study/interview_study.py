@@ -57,10 +57,10 @@ class InterviewStudy(SystemStudy):
     # -- computing --------------------------------------------------------------------------------------------------
 
     def scoring(self, cells: Sequence[StudyCell], name: str | None) -> Scorer:
-        """Return the scorer of a study: the named one, else that of all its interviews.
+        """Return the scorer of a study: the named one, else the common scorer of its interviews.
 
-        Its switches are those of the runs. If they differ, both are on: interviews that continued after a flag can be
-        cut there, but those that ended there cannot continue.
+        It uses the switches that the runs recorded. If they differ, both are on: interviews that continued after a flag
+        can be cut there, but those that ended there cannot continue.
         """
         scorer = next((scorer_name for scorer_name in SCORERS if scorer_name == name), None)
         if name is not None and scorer is None:

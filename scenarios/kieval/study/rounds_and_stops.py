@@ -137,7 +137,7 @@ class StopsSection(Section[InterviewMaterial]):
 
 
 def _stop_reasons(row: Record) -> dict[str, int]:
-    """Return why interviews ended before their last round: evaluator flags, and the end of a recording in a fork."""
+    """Return the reasons why interviews ended before their last round: flags, or the end of a fork's recording."""
     ran_out = (row.get("ends") or {}).get("transcript", 0)
     return {**row["stop_reasons"], **({"recording ended": ran_out} if ran_out else {})}
 

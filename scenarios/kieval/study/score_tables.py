@@ -182,7 +182,7 @@ class Contamination(Section[InterviewMaterial]):
     def _beside(self, report: Record) -> Table:
         """Return accuracy, losses and Min-K% beside the interview scores of candidates with losses.
 
-        Accuracy is the preferred static one if there is any, else that of the first answers.
+        Accuracy is the preferred static accuracy if there is one, else the first answers'.
         """
         lines = []
         for row in report["pooled"]:
