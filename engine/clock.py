@@ -1,7 +1,7 @@
 """Real and virtual clocks. Every wait goes through one.
 
 Under `VirtualClock` the event loop never sleeps: when nothing is ready, time jumps to the next timer. Hours of back-off
-pass in milliseconds, and everything that waits on the loop (anyio, asyncio, our limits) follows without knowing.
+pass in milliseconds, and everything that waits on the loop (anyio, asyncio, our limits) uses this time unchanged.
 Threads cannot be skipped: wait for one inside `external()`, and the loop then really waits.
 """
 

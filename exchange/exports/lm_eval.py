@@ -52,7 +52,7 @@ def export_lm_eval(cells: Sequence[ExportCell], out: Path) -> TransferResult:
 
 
 def _folder_name(label: str) -> str:
-    """Return a model's folder as the harness names it, but never the parent folder."""
+    """Return the harness's folder name for a model, never the parent folder."""
     name = _NOT_IN_NAMES.sub("__", label)
     return name if name.strip(".") else safe_name(name)
 

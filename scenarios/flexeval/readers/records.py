@@ -262,7 +262,7 @@ def unreadable_record(path: Path, line: int, error: Exception) -> UnreadableReco
 
 
 def default_id(path: Path, line: int) -> str:
-    """Return the id of a dialog without one: the file's stem and the line."""
+    """Return an id for a dialog without id: the file's stem and the line."""
     return f"{path.stem}:{line}"
 
 
