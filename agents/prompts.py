@@ -18,7 +18,7 @@ from string import Formatter
 
 import yaml
 
-from viva.engine.errors import ConfigurationError
+from viva.engine.errors import ConfigurationError, did_you_mean
 from viva.engine.imports import load_entry_points
 from viva.engine.yaml_file import parse_yaml, read_text
 
@@ -89,10 +89,10 @@ def load_pack(source: str, signature: Signature, optional: Signature = _NO_PLACE
     """
     path = _shipped_path(source) if is_shipped_pack(source) else Path(source)
     try:
-        text = read_text(path)
+        text = read_text(path, "a prompt pack (YAML)")
     except ConfigurationError as error:
-        names = ", ".join(load_entry_points(_PACKS))
-        raise ConfigurationError(f"prompt pack '{source}': {error}; shipped packs: {names}") from None
+        near = did_you_mean(source, load_entry_points(_PACKS), "shipped packs")
+        raise ConfigurationError(f"prompt pack '{source}': {error}{near}") from None
     return read_pack(_merge_base(text, str(source)), str(source), signature, optional)
 
 

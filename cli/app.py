@@ -9,15 +9,17 @@ from __future__ import annotations
 import os
 import re
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Annotated, Any, TypeVar
 
 import typer
 from typer.core import TyperCommand, TyperGroup
 
+from viva.engine.errors import did_you_mean
 from viva.engine.permissions import PYTHON_TOOLS_OPTION, begin_command
 
-from .exit_codes import handle_errors, print_note
+from .exit_codes import handle_errors, print_error, print_note
 from .old_spellings import modernize
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -31,6 +33,7 @@ Model names: kind:where#name?option=value, in quotes because of ? and &
   llama:model.gguf                        a local file, computed in this process
   'simulated:student?knowledge=0.6'       costs nothing, for trying things out"""
 _LONGEST_SUMMARY = 1000  # characters
+MISSPELLING_CUTOFF = 0.75  # similarity from which an unknown option counts as a misspelt one
 # Every argument is passed on, --help included.
 ALL_ARGUMENTS = {"ignore_unknown_options": True, "allow_extra_args": True}
 
@@ -90,7 +93,77 @@ def _write_parameters(command: Any, ctx: Any, formatter: Any) -> None:
                 formatter.write_dl(rows)
 
 
-class WordedCommand(TyperCommand):
+_UsageError: type[Exception] = typer.BadParameter.__bases__[0]  # click's, or that of the click within typer
+
+
+class _WordedErrors:
+    """Commands that print wrong usage like any other error: what was found, the nearest name, where help is."""
+
+    def make_context(self, info_name: str | None, args: list[str], parent: Any = None, **extra: Any) -> Any:
+        with _print_usage_errors(tuple(args)):
+            return super().make_context(info_name, args, parent, **extra)  # type: ignore[misc]
+
+    def invoke(self, ctx: Any) -> Any:
+        with _print_usage_errors():
+            return super().invoke(ctx)  # type: ignore[misc]
+
+
+@contextmanager
+def _print_usage_errors(words: Sequence[str] = ()) -> Iterator[None]:
+    try:
+        yield
+    except _UsageError as error:
+        text = _usage_text(error, words)
+        if not text:  # a group without a command: its message is its help
+            raise
+        print_error(text)
+        raise typer.Exit(2) from None
+
+
+def _usage_text(error: Any, words: Sequence[str]) -> str:
+    """Return what is wrong with a command's words, "" for a group without a command."""
+    name = type(error).__name__
+    if name == "NoArgsIsHelpError":
+        return ""
+    names: list[str] = []
+    if name == "NoSuchOption":
+        wrong, subject, names = error.option_name, "option", list(error.possibilities or ())
+    elif match := _NO_COMMAND.match(error.format_message()):
+        wrong, subject, names = match[1], "command", _command_names(error.ctx)
+    else:
+        wrong, subject = "", str(error.format_message()).rstrip(".")
+        if name == "MissingParameter" and error.param is not None and error.param.param_type_name == "argument":
+            subject = f"missing argument {_argument_words(error.param)}"
+        subject = subject[:1].lower() + subject[1:] + _found_value(error, words)
+        subject = _UNABLE.sub("", subject)
+    if wrong:
+        near = did_you_mean(wrong, names, cutoff=MISSPELLING_CUTOFF if name == "NoSuchOption" else 0.6)
+        known = f"; expected one of: {', '.join(names)}" if names and not near else ""
+        subject = f"no {subject} '{wrong}'{near}{known}"
+    help_command = f"{error.ctx.command_path} -h" if error.ctx is not None else "viva -h"
+    end = "" if subject.endswith("?") else ";"
+    return f"{subject}{end} see {help_command}"
+
+
+def _found_value(error: Any, words: Sequence[str]) -> str:
+    """Return `, found 'tow'` for an option whose value is refused by a message that does not repeat it."""
+    options = getattr(getattr(error, "param", None), "opts", ())
+    for word, value in zip(words, [*words[1:], ""], strict=False):
+        name, sign, joined = word.partition("=")
+        if name in options and repr(joined if sign else value) not in error.format_message():
+            return f", found '{joined if sign else value}'"
+    return ""
+
+
+_UNABLE = re.compile(r", unable to parse string as an? \w+")
+_NO_COMMAND = re.compile(r"No such command '([^']*)'")
+
+
+def _command_names(ctx: Any) -> list[str]:
+    return list(ctx.command.list_commands(ctx)) if ctx is not None else []
+
+
+class WordedCommand(_WordedErrors, TyperCommand):
     """A command whose help names types in words: `MODEL (repeatable)`, `N`, `FILE`."""
 
     def collect_usage_pieces(self, ctx: Any) -> list[str]:
@@ -105,7 +178,7 @@ class WordedCommand(TyperCommand):
         _write_parameters(self, ctx, formatter)
 
 
-class CommandGroup(TyperGroup):
+class CommandGroup(_WordedErrors, TyperGroup):
     """A group whose help shows whole summaries, over as many lines as they need."""
 
     def format_options(self, ctx: Any, formatter: Any) -> None:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 import typer
 
 from .app import add_lazy_command, app, example_epilog
-from .exit_codes import handle_errors, print_note
+from .exit_codes import handle_errors, print_error, print_message, print_note
 from .options import Json
 
 if TYPE_CHECKING:
@@ -100,9 +100,8 @@ def _import(
 
 
 def _refuse_without_format(advice: str, formats: dict[str, str]) -> NoReturn:
-    from viva.reports.tables import one_line
-
-    print(f"viva: error: {one_line(advice)}\n\n{_format_list(formats).removeprefix(chr(8) + chr(10))}", file=sys.stderr)
+    print_error(advice)
+    print(f"\n{_format_list(formats).removeprefix(chr(8) + chr(10))}", file=sys.stderr)
     raise typer.Exit(2)
 
 
@@ -129,7 +128,7 @@ def _print_outcome(record: dict[str, Any], result: TransferResult, summary: str,
         print_json(record | {"files": [str(file) for file in result.files], "notes": result.notes})
         return
     print_text("".join(f"{one_line(str(file))}\n" for file in result.files))
-    print(f"viva: {summary}", file=sys.stderr)
+    print_message(f"viva: {summary}")
     for note in result.notes:
         print_note(note)
 

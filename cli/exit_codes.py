@@ -12,6 +12,7 @@ import sys
 import warnings
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from textwrap import fill
 from typing import Any, NoReturn, ParamSpec, TypeVar
 
 from viva.engine.errors import ConfigurationError, JournalNotice, Unauthorized, VivaError
@@ -19,6 +20,7 @@ from viva.engine.errors import ConfigurationError, JournalNotice, Unauthorized, 
 P = ParamSpec("P")
 T = TypeVar("T")
 
+_USUAL_WIDTH = 80
 DONE, FAILED, USAGE, FAILURES, INTERRUPTED = 0, 1, 2, 3, 130
 
 
@@ -89,12 +91,27 @@ def exit_code(error: VivaError) -> int:
 
 
 def print_note(text: object, label: str = "note") -> None:
-    """Print a note on stderr, as one line without control characters."""
-    from viva.reports.tables import one_line
-
-    print(f"viva: {label}: {one_line(str(text))}", file=sys.stderr)
+    """Print a note on stderr, as one message."""
+    print_message(f"viva: {label}: {text}")
 
 
 def print_error(text: object) -> None:
     """Print an error on stderr."""
     print_note(text, "error")
+
+
+def print_message(text: str) -> None:
+    """Print a message on stderr without control characters: wrapped in a terminal, else on one line, for grep."""
+    from viva.reports.tables import one_line
+
+    line = one_line(text)
+    if sys.stderr.isatty():
+        indent = " " * (len(line) - len(line.lstrip()) + 2)
+        width = terminal_width(sys.stderr.fileno())
+        line = fill(line, width, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False)
+    print(line, file=sys.stderr)
+
+
+def terminal_width(file: int) -> int:
+    """Return the columns of a terminal; 80 if it does not know its size."""
+    return os.get_terminal_size(file).columns or _USUAL_WIDTH

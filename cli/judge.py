@@ -198,7 +198,7 @@ def _certify(
     )
 
     from .output import print_json, print_paragraphs, print_tables
-    from .output_files import check_output_files, write_tables_page
+    from .output_files import check_output_files, print_file, write_tables_page
 
     if not 0.0 < confidence < 1.0:
         raise ConfigurationError(f"--confidence {confidence:g}: expected a share between 0 and 1, such as 0.95")
@@ -239,6 +239,7 @@ def _certify(
     record = certificate_record(matched, level=confidence, correlate=correlate or (), calibration=pairs)
     if csv is not None:
         write_certificate_csv(record, csv)
+        print_file("table", csv)
     if json:
         print_json(record)
     else:

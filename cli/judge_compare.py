@@ -503,19 +503,18 @@ def _print_meta(report: dict[str, Any], json: bool, csv: Path | None, plot: Path
     )
 
     from .output import print_json, print_paragraphs, print_tables
-    from .output_files import write_forest_plot
+    from .output_files import print_file, write_forest_plot, write_page_file
 
     if csv is not None:
         write_rows(csv_rows(report), CSV_COLUMNS, CSV_TEXTS, csv)
+        print_file("table", csv)
     if plot is not None:
         axis, rows = forest_rows(report)
         if not rows:
             raise ConfigurationError(f"--plot {plot}: there is no correlation and no kappa to plot")
         write_forest_plot(plot, "Judges and people", rows, axis)
     if html is not None:
-        from viva.web.report.html_page import write_page
-
-        write_page(meta_page(report), html)
+        write_page_file(meta_page(report), html)
     if json:
         print_json({"answer": summary_sentences(report), **report})
     else:

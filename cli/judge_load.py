@@ -226,13 +226,13 @@ def _print_report(record: dict[str, Any], json: bool, html: Path | None, csv: Pa
     from viva.reports.studies.export import write_rows
 
     from .output import print_json, print_paragraphs, print_tables
+    from .output_files import print_file, write_page_file
 
     if csv is not None:
         write_rows(csv_rows(record), CSV_COLUMNS, CSV_TEXTS, csv)
+        print_file("table", csv)
     if html is not None:
-        from viva.web.report.html_page import write_page
-
-        write_page(load_page(record), html)
+        write_page_file(load_page(record), html)
     if json:
         print_json(record)
     else:

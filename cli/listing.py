@@ -70,7 +70,7 @@ def _list_command(
 ) -> None:
     """List available scenarios, datasets, prompt packs, scorers, detectors, assistants, metrics and models."""
     from viva.engine.backends.registry import described_kinds
-    from viva.engine.errors import ConfigurationError
+    from viva.engine.errors import ConfigurationError, did_you_mean
 
     from .output import print_json, print_tables
 
@@ -79,7 +79,8 @@ def _list_command(
         names = {kind: _options(kind)}
     elif kind is not None:
         if kind not in names:
-            raise ConfigurationError(f"'{kind}' cannot be listed; expected one of {', '.join(names)}")
+            near = did_you_mean(kind, [*names, *described_kinds()], "expected one of")
+            raise ConfigurationError(f"'{kind}' cannot be listed{near}")
         names = {name: names[name] for name in (kind, *(["gguf"] if kind == "models" else []))}
     if json:
         print_json(names)

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar, Union, get_a
 
 import typer
 
-from viva.engine.errors import ConfigurationError, did_you_mean
+from viva.engine.errors import ConfigurationError, choice_hint, did_you_mean
 
 from .app import MODELS
 
@@ -129,7 +129,7 @@ def read_settings(settings: type[S], options: dict[str, Any], file: Path | None)
 
     values: dict[str, Any] = {}
     if file is not None:
-        values = read_yaml(file)
+        values = read_yaml(file, "settings (YAML)")
         if values is None:  # an empty file
             values = {}
         if not isinstance(values, dict):
@@ -160,7 +160,7 @@ def _problem(detail: Any, options: dict[str, Any], file: Path | None, fields: It
         return f"{subject}: unknown setting{did_you_mean(name, fields)}"
     message = str(detail["msg"]).removeprefix("Value error, ")
     ending = "" if message.startswith("found") else f", found {describe_value(detail.get('input'))}"
-    return f"{subject}: {message}{ending}"
+    return f"{subject}: {message}{ending}{choice_hint(detail)}"
 
 
 def option_name(name: str) -> str:

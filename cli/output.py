@@ -7,7 +7,7 @@ import logging
 import os
 import select
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from textwrap import fill
 from typing import TYPE_CHECKING, Any, Protocol, TextIO, TypeVar, cast
 
@@ -17,8 +17,12 @@ from viva.engine.errors import ConfigurationError
 from viva.engine.json_data import to_utf8_data
 from viva.reports.tables import escape_controls
 
+from .exit_codes import print_message, print_note, terminal_width
+
 if TYPE_CHECKING:
     from rich.console import RenderableType
+
+    from viva.scenarios.contract import Aggregate
 
 T = TypeVar("T")
 Table = tuple[str, list[str], list[list[str]]]
@@ -41,6 +45,18 @@ def print_report(report: Report, *, json: bool) -> None:
         print_json(report.report())
     else:
         print_tables(report.tables())
+
+
+def print_results(results: Aggregate, *, json: bool, damaged: Sequence[str] = ()) -> None:
+    """Print a run's results like `print_report`, then notes about them; JSON names `damaged` records."""
+    from viva.scenarios.contract import SupportsNotes
+
+    if json:
+        print_json(results.report() | ({"damaged": damaged} if damaged else {}))
+    else:
+        print_tables(results.tables())
+    for note in results.notes() if isinstance(results, SupportsNotes) else ():
+        print_note(note)
 
 
 def print_json(data: Any, *, line: bool = False) -> None:
@@ -69,7 +85,7 @@ def print_tables(tables: Iterable[Table]) -> None:
 
     from .tables import lay_out
 
-    width = os.get_terminal_size().columns if sys.stdout.isatty() else _UNBOUNDED_WIDTH
+    width = terminal_width(sys.stdout.fileno()) if sys.stdout.isatty() else _UNBOUNDED_WIDTH
     for title, header, rows in tables:
         if rows:
             texts = [[escape_controls(text) for text in line] for line in (header, *rows)]
@@ -87,7 +103,7 @@ def print_rich(*parts: RenderableType, width: int | None = None) -> None:
     console = Console(
         file=buffer, force_terminal=terminal, width=width if terminal or width else _UNBOUNDED_WIDTH, height=25
     )
-    columns = os.get_terminal_size().columns if terminal else console.width
+    columns = terminal_width(sys.stdout.fileno()) if terminal else console.width
     for part in parts:
         # What is wider than the terminal goes over its edge, because rich would cut it.
         minimum = 0 if isinstance(part, str) else Measurement.get(console, console.options, part).minimum
@@ -195,7 +211,7 @@ class _StderrHandler(logging.Handler):
 
     def emit(self, record: logging.LogRecord) -> None:
         label = getattr(record, "label", "warning" if record.levelno >= logging.WARNING else "")
-        print("viva: " + (f"{label}: " if label else "") + record.getMessage(), file=sys.stderr)
+        print_message("viva: " + (f"{label}: " if label else "") + record.getMessage())
         if record.exc_info:  # a bug: whoever fixes it needs the traceback
             print(logging.Formatter().formatException(record.exc_info), file=sys.stderr)
 

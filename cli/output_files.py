@@ -9,7 +9,10 @@ from typing import TYPE_CHECKING
 
 from viva.engine.errors import ConfigurationError
 
+from .exit_codes import print_message
+
 if TYPE_CHECKING:
+    from viva.reports.page import Page
     from viva.reports.row_plots import NamedBar
     from viva.reports.tables import Table
     from viva.scoring.correlation import DatasetLine, ModelScores
@@ -69,21 +72,33 @@ def check_plot_file(file: Path) -> None:
     plot_style.load_matplotlib()
 
 
+def print_file(kind: str, file: Path) -> None:
+    """Print on stderr that a file was written; `kind` says what it is, such as `page`."""
+    print_message(f"{kind}: {file}")
+
+
+def write_page_file(page: Page, html: Path) -> None:
+    """Write an HTML page and print where it is."""
+    from viva.web.report.html_page import write_page
+
+    write_page(page, html)
+    print_file("page", html)
+
+
 def write_report_page(html: Path, folders: Sequence[Path]) -> None:
     """Write the report of runs and sweeps as one HTML page."""
+    from viva.reports.studies.page import study_page
     from viva.reports.studies.study import Study
-    from viva.web.report.html_page import write_html
 
-    write_html(Study(folders).report(), html)
+    write_page_file(study_page(Study(folders).report()), html)
 
 
 def write_tables_page(html: Path, heading: str, sentences: Sequence[str], tables: Iterable[Table]) -> None:
     """Write tables as one HTML page, below the sentences that sum them up."""
     from viva.reports.page import Page, PageSection
-    from viva.web.report.html_page import write_page
 
     section = PageSection("tables", "Tables", list(tables))
-    write_page(Page(heading, [], [], [section], [], "", {}, [], verdict=list(sentences)), html)
+    write_page_file(Page(heading, [], [], [section], [], "", {}, [], verdict=list(sentences)), html)
 
 
 def write_plot(
@@ -107,3 +122,4 @@ def _draw(file: Path, draw: Callable[[], None]) -> None:
         draw()
     except OSError as error:
         raise ConfigurationError(f"--plot {file}: cannot be written: {error.strerror}") from None
+    print_file("plot", file)

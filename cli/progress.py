@@ -7,7 +7,6 @@ request is sent, so it is rare enough for 99% of requests not to notice.
 
 from __future__ import annotations
 
-import os
 import sys
 import time
 from abc import ABC, abstractmethod
@@ -19,6 +18,8 @@ from viva.engine.events import CallFinished, Event, LimitHit, Retried, RunStarte
 from viva.orchestration.run_progress import RemainingTime, RunProgress, WaitStatus
 from viva.reports.tables import escape_controls, one_line
 from viva.scenarios.contract import Aggregate
+
+from .exit_codes import terminal_width
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -176,7 +177,7 @@ def fit_line(line: str, width: int) -> str:
 def print_progress(line: str) -> None:
     """Print a line of progress that stays, on stderr."""
     if sys.stderr.isatty():
-        line = fit_line(line, os.get_terminal_size(sys.stderr.fileno()).columns)
+        line = fit_line(line, terminal_width(sys.stderr.fileno()))
     print(line, file=sys.stderr)
 
 

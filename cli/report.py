@@ -46,7 +46,7 @@ def report_study(folders: Sequence[Path], scorer: str | None, outputs: ReportOut
     from viva.reports.tables import escape_controls, to_latex, to_markdown
 
     from .output import print_json, print_tables, print_text
-    from .output_files import check_output_files
+    from .output_files import check_output_files, print_file, write_page_file
 
     check_output_files({"--csv": outputs.csv, "--parquet": outputs.parquet, "--html": outputs.html})
     if outputs.parquet is not None:
@@ -56,12 +56,14 @@ def report_study(folders: Sequence[Path], scorer: str | None, outputs: ReportOut
         report = study.report()
     if outputs.csv is not None:
         write_csv(report, outputs.csv)
+        print_file("table", outputs.csv)
     if outputs.parquet is not None:
         write_parquet(report, outputs.parquet)
+        print_file("table", outputs.parquet)
     if outputs.html is not None:
-        from viva.web.report.html_page import write_html
+        from viva.reports.studies.page import study_page
 
-        write_html(report, outputs.html)
+        write_page_file(study_page(report), outputs.html)
     if not print_it:
         pass
     elif outputs.json:
@@ -110,6 +112,8 @@ def _report(
     """Print the results of a run so far; of several runs or a sweep, a joint study."""
     from viva.sweeps.sweep_folder import is_sweep
 
+    from .output import print_results
+
     if json + markdown + latex > 1:
         raise ConfigurationError("--json, --markdown and --latex exclude each other: each prints on stdout")
     folders = [run for folder in folders for run in _runs_of(folder)]
@@ -119,7 +123,8 @@ def _report(
     if not alone or outputs.files:
         report_study(folders, scorer, outputs, print_it=not alone)
     if alone:
-        _print_results(*_results(folders[0], {}), json)
+        results, damaged = _results(folders[0], {})
+        print_results(results, json=json, damaged=damaged)
 
 
 _MAX_LEVELS = 3  # of folders below the given one that are searched for runs
@@ -171,6 +176,7 @@ def _score_command(args: list[str]) -> Any:
         from viva.engine.run_folder import RunFolder
         from viva.orchestration.launch import recorded_settings, scoring_of
 
+        from .output import print_results
         from .output_files import check_output_files, write_tables_page
 
         check_output_files({"--html": html})
@@ -178,7 +184,7 @@ def _score_command(args: list[str]) -> Any:
         note = scoring_of(recorded_settings(RunFolder.open(run))[0], options).note(results.report())
         if note is not None:
             print_note(note)
-        _print_results(results, damaged, json)
+        print_results(results, json=json, damaged=damaged)
         if html is not None:
             write_tables_page(html, f"Scores of {run.name}", [], results.tables())
 
@@ -206,15 +212,6 @@ def _results(run: Path, options: dict[str, Any]) -> tuple[Any, list[str]]:
     from viva.orchestration.launch import results_and_damage
 
     return results_and_damage(RunFolder.open(run), options)
-
-
-def _print_results(results: Any, damaged: list[str], json: bool) -> None:
-    from .output import print_json, print_tables
-
-    if json:
-        print_json(results.report() | ({"damaged": damaged} if damaged else {}))
-    else:
-        print_tables(results.tables())
 
 
 @command("review")

@@ -17,6 +17,7 @@ from viva.orchestration.folders import fresh_folder
 
 from .app import (
     HELP,
+    MISSPELLING_CUTOFF,
     CommandGroup,
     WordedCommand,
     add_lazy_command,
@@ -26,7 +27,17 @@ from .app import (
     is_completing,
     typed_words,
 )
-from .exit_codes import DONE, FAILED, FAILURES, INTERRUPTED, exit_code, exit_with_error, handle_errors, print_note
+from .exit_codes import (
+    DONE,
+    FAILED,
+    FAILURES,
+    INTERRUPTED,
+    exit_code,
+    exit_with_error,
+    handle_errors,
+    print_message,
+    print_note,
+)
 from .options import Concurrency, Config, Html, Json, MaxFailures, Out, RetryFailed
 
 if TYPE_CHECKING:
@@ -36,7 +47,6 @@ if TYPE_CHECKING:
     from viva.scenarios.registry import AnyScenario
 
 
-_MISSPELLING_CUTOFF = 0.75  # similarity from which an unknown option counts as a misspelt one
 # Roles that many scenarios have under this name, and others under another.
 _ROLE_OPTIONS = ("--candidate", "--model", "--interactor", "--user", "--evaluator", "--judge")
 
@@ -108,7 +118,7 @@ def _command_class(name: str) -> type[WordedCommand]:
             except Exception as error:
                 option = getattr(error, "option_name", None)
                 near = [] if option in _ROLE_OPTIONS else getattr(error, "possibilities", None) or []
-                if option is not None and not get_close_matches(option, near, cutoff=_MISSPELLING_CUTOFF):
+                if option is not None and not get_close_matches(option, near, cutoff=MISSPELLING_CUTOFF):
                     error.possibilities = [*near, *roles]  # type: ignore[attr-defined]
                 raise
 
@@ -254,12 +264,13 @@ def warn_if_short(launch: Launch) -> None:
 
 def run_and_report(launch: Launch, *, json: bool, html: Path | None, max_failures: int) -> None:
     """Run, show progress, print the report, and exit with the code that says how it went."""
-    from .output import print_report
+    from .output import print_results
 
     for note in launch.prepared.notes:
         print_note(note)
     result = run_launch(launch)
-    print_report(result.aggregate, json=json)
+    if json or result.has_conversations:
+        print_results(result.aggregate, json=json)
     write_run_page(result, launch, html)
     exit_with(launch, result, max_failures)
 
@@ -280,6 +291,12 @@ class RunResult:
     outcome: Outcome
     progress: str
     reasons: dict[str, int]
+
+    @property
+    def has_conversations(self) -> bool:
+        """False if the run failed before a conversation ended: its tables would be empty."""
+        outcome = self.outcome
+        return outcome.how != "failed" or bool(outcome.finished or outcome.failed or outcome.restored)
 
 
 def run_launch(launch: Launch) -> RunResult:
@@ -323,18 +340,20 @@ def exit_with(launch: Launch, result: RunResult, max_failures: int, code: int | 
 def _explain(launch: Launch, result: RunResult) -> None:
     from viva.engine.errors import SettingRefused
     from viva.reports.run_tables import failure_lines
-    from viva.reports.tables import escape_controls, one_line
 
     path, outcome = launch.folder.path, result.outcome
     lines = [f"run folder: {path}"]
     if outcome.loop_lag:
         logging.getLogger("viva").info("event-loop lag p99 %.1f ms", outcome.loop_lag["p99_ms"])
-    lines += map(escape_controls, failure_lines(result.reasons, path))
+    lines += failure_lines(result.reasons, path)
     if outcome.error is not None:
-        lines.append(f"viva: error: {one_line(str(outcome.error))}")
+        lines.append(f"viva: error: {outcome.error}")
     if outcome.how != "done" and not isinstance(outcome.error, SettingRefused):
-        lines.append(f"{outcome.interrupted} conversations were interrupted; resume with: viva resume {path}")
-    print("\n".join(lines), file=sys.stderr)
+        count = outcome.interrupted
+        were = "conversation was" if count == 1 else "conversations were"
+        lines.append(f"{count} {were} interrupted; resume with: viva resume {path}")
+    for line in lines:
+        print_message(line)
 
 
 def _exit_code_of(outcome: Outcome, max_failures: int) -> int:

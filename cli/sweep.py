@@ -11,7 +11,7 @@ import typer
 from viva.engine.errors import ConfigurationError
 
 from .app import HELP, CommandGroup, app, command
-from .exit_codes import DONE, FAILED, FAILURES, INTERRUPTED, print_error, print_note
+from .exit_codes import DONE, FAILED, FAILURES, INTERRUPTED, print_error, print_message, print_note
 from .options import Concurrency, Html, Json, MaxFailures, RetryFailed
 
 if TYPE_CHECKING:
@@ -190,7 +190,6 @@ def resume_sweep(
 def _run_sweep(sweep: Sweep, *, json: bool, html: Path | None, max_failures: int) -> NoReturn:
     """Run, show progress, print the cells, and exit with the code that says how it went."""
     from viva.reports.run_tables import failure_lines
-    from viva.reports.tables import escape_controls
     from viva.sweeps.overview import SweepOverview
 
     from .output import print_report
@@ -205,7 +204,7 @@ def _run_sweep(sweep: Sweep, *, json: bool, html: Path | None, max_failures: int
     failed = _print_failed_cells(sweep)
     _warn_if_short(sweep)
     for line in failure_lines(overview.reasons, sweep.out):
-        print(escape_controls(line), file=sys.stderr)
+        print_message(line)
     print(f"sweep folder: {sweep.out}", file=sys.stderr)
     if sweep.interrupted:
         resume_command = (
@@ -256,7 +255,8 @@ def _forecast(sweep: Sweep, json: bool) -> NoReturn:
     forecast = Forecast(sweep)
     print_report(forecast, json=json)
     if not json:
-        print("\n".join(forecast.assumptions), file=sys.stderr)
+        for assumption in forecast.assumptions:
+            print_message(assumption)
     _warn_if_short(sweep)
     for name, error in forecast.problems.items():
         print_error(f"{name}: {error}")

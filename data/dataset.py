@@ -16,7 +16,6 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
-from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, Literal
 
@@ -29,7 +28,7 @@ from viva.scoring.aggregates import ItemClusters
 
 from .forms import RecordLocation
 from .items import CaseInsensitiveRecord, FieldError, Item, Raw, choice_letter, duplicate_choices
-from .record_files import BadLine, Record, read_lines, require_regular_file
+from .record_files import BadLine, Record, misspelt_field_hint, read_lines, require_regular_file
 from .sources import Source, SourcePart, open_source
 
 # The list in a JSON object is under the first of these names. The authors' file also has `invalid_uuids`.
@@ -266,10 +265,7 @@ def missing_field_hint(raw: Raw, field: str) -> str:
     """Return a hint for a record that lacks a field: a field of a similar name, or a list that wraps the records."""
     if field in raw or "." in field:
         return ""
-    names = {str(name).casefold(): str(name) for name in raw}
-    if matches := get_close_matches(field.casefold(), names, 1, 0.75):
-        return f"; unknown field '{names[matches[0]]}': did you mean '{field}'?"
-    return wrapped_records_hint(raw)
+    return misspelt_field_hint(field, map(str, raw)) or wrapped_records_hint(raw)
 
 
 def wrapped_records_hint(raw: Raw) -> str:

@@ -14,7 +14,6 @@ import stat
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from difflib import get_close_matches
 from importlib import import_module
 from itertools import chain, islice
 from pathlib import Path
@@ -22,7 +21,7 @@ from typing import Any, TextIO
 
 import orjson
 
-from viva.engine.errors import ConfigurationError, DatasetError
+from viva.engine.errors import ConfigurationError, DatasetError, did_you_mean
 from viva.engine.permissions import permissions
 
 from .items import FieldError, Raw, preview
@@ -89,7 +88,8 @@ def require_regular_file(path: Path) -> None:
         mode = path.stat().st_mode
     except (OSError, ValueError) as error:  # ValueError: a NUL in the name
         reason = error.strerror if isinstance(error, OSError) else str(error)
-        raise DatasetError(f"cannot be read: {reason}", path=str(path)) from None
+        near = permissions().similar_name(path) if isinstance(error, FileNotFoundError) else ""
+        raise DatasetError(f"cannot be read: {reason}{near}", path=str(path)) from None
     if stat.S_ISDIR(mode):
         raise DatasetError("is a folder; expected a file", path=str(path))
     if not stat.S_ISREG(mode):
@@ -425,6 +425,12 @@ def table_rows(path: Path) -> Iterator[tuple[int, list[str] | DatasetError]]:
         yield feed.first, DatasetError(problem, path=str(path), line=line)
 
 
+def misspelt_field_hint(field: str, names: Iterable[str]) -> str:
+    """Return `; unknown field 'anwser'; did you mean 'answer'?` for a record that lacks a field, or ""."""
+    hints = ((name, did_you_mean(name, [field], cutoff=0.75)) for name in names)
+    return next((f"; unknown field '{name}'{hint}" for name, hint in hints if hint), "")
+
+
 def _describe_csv_error(error: csv.Error) -> str:
     text = str(error)
     if text.startswith("new-line character"):
@@ -464,8 +470,7 @@ def _check_header(path: Path, line: int, header: list[str], required: Sequence[s
         raise DatasetError(message, path=str(path), line=line)
     for name in required:
         if name.casefold() not in names:
-            matches = get_close_matches(name.casefold(), names, 1, 0.75)
-            hint = f"; unknown field '{matches[0]}': did you mean '{name}'?" if matches else ""
+            hint = misspelt_field_hint(name, header)
             message = f"is missing from the header, which has: {_header_names(header)}{hint}"
             raise DatasetError(message, path=str(path), line=line, field=name)
     for name in header:

@@ -109,7 +109,7 @@ def open_source(text: str) -> Source:
             f"{resolved.parent.name}-{split}" if split_of_folder(resolved) else f"{resolved.name}-{split}".rstrip("-")
         )
     else:
-        if not _exists(path) and (advice := _suggest_source(parsed)):
+        if not _exists(path) and not permissions().similar_name(path) and (advice := _suggest_source(parsed)):
             raise DatasetError(f"cannot be read: No such file or directory; {advice}", path=text)
         require_regular_file(path)
         if parsed.split:
@@ -306,7 +306,7 @@ def _suggest_source(parsed: _ParsedSource) -> str:
 
 def _suggest(name: str, more: Iterable[str] = ()) -> str:
     names = similar_names(name, more)
-    return f"did you mean {' or '.join(names)}? " if names else ""
+    return "did you mean " + " or ".join(f"'{near}'" for near in names) + "? " if names else ""
 
 
 def _list_known() -> str:

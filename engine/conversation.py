@@ -22,7 +22,15 @@ from .cancellation import RunStopping, StopSignal
 from .clock import Clock
 from .computation import StepExecutor, StepLocation
 from .detectors import Detector, generate_with_detectors
-from .errors import AccountBlocked, ConfigurationError, JournalError, LimitReached, Unauthorized, Unreachable
+from .errors import (
+    AccountBlocked,
+    ConfigurationError,
+    JournalError,
+    LimitReached,
+    Unauthorized,
+    Unreachable,
+    did_you_mean,
+)
 from .event_loop import LoopYield
 from .events import CallFinished, Diverged, LimitHit, Noted, StepComputed, StopRequested
 from .journal import BRANCH_PREFIX, Journal, role_in_branch
@@ -646,7 +654,5 @@ class Conversation:
                 raise self.stop("detector", reason)
 
     def _raise_no_backend(self, role: str) -> NoReturn:
-        roles = ", ".join(self._backends)
-        raise ConfigurationError(
-            f"conversation {self.key}: no model for the role '{role}'; roles with a model: {roles}"
-        )
+        near = did_you_mean(role, self._backends, "roles with a model")
+        raise ConfigurationError(f"conversation {self.key}: no model for the role '{role}'{near}")

@@ -13,7 +13,7 @@ from typing import Protocol
 from .backends.base import Backend
 from .budget import WATCH_PREFIX
 from .clock import Clock
-from .errors import ConfigurationError
+from .errors import ConfigurationError, did_you_mean
 from .messages import Completion, Request
 from .thoughts import AnswerStream
 
@@ -125,7 +125,7 @@ def detector_factories(names: Sequence[str]) -> list[Callable[[], Detector]]:
     """Return the factories of the named detectors, or raise `ConfigurationError`."""
     unknown = [name for name in names if name not in DETECTORS]
     if unknown:
-        raise ConfigurationError(f"unknown detector '{unknown[0]}'; known: {', '.join(DETECTORS)}")
+        raise ConfigurationError(f"unknown detector '{unknown[0]}'{did_you_mean(unknown[0], DETECTORS, 'known')}")
     return [DETECTORS[name] for name in names]
 
 

@@ -31,8 +31,9 @@ VivaError
 
 from __future__ import annotations
 
+import re
 import traceback
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from functools import cache
 from types import TracebackType
 from typing import Any
@@ -216,12 +217,29 @@ def error_text(error: BaseException) -> str:
         return "(its message cannot be shown)"
 
 
-def did_you_mean(name: str, candidates: Iterable[str]) -> str:
-    """Return `; did you mean 'rounds'?` for a misspelt name, or "" if no candidate is close."""
+def did_you_mean(name: str, candidates: Iterable[str], known: str = "", *, cutoff: float = 0.6) -> str:
+    """Return `; did you mean 'rounds'?` for a misspelt name, or "" if no candidate is close.
+
+    Args:
+        name: The name that was found.
+        candidates: The names that are accepted.
+        known: What candidates are called, such as `known kinds`; all of them are then listed.
+        cutoff: The similarity from which a candidate is close.
+    """
     from difflib import get_close_matches  # needed only for errors
 
-    matches = get_close_matches(name, list(candidates), 1)
-    return f"; did you mean '{matches[0]}'?" if matches else ""
+    names = {candidate.casefold(): candidate for candidate in candidates}
+    matches = get_close_matches(name.casefold(), names, 1, cutoff)
+    hint = f"; did you mean '{names[matches[0]]}'?" if matches else ""
+    return hint + (f"{'' if hint else ';'} {known}: {', '.join(names.values()) or 'none'}" if known else "")
+
+
+def choice_hint(detail: Mapping[str, Any]) -> str:
+    """Return `did_you_mean` for a pydantic error of a text that is none of the accepted ones."""
+    value = detail.get("input")
+    if detail["type"] not in ("literal_error", "enum") or not isinstance(value, str):
+        return ""
+    return did_you_mean(value, re.findall(r"'([^']*)'", detail["ctx"]["expected"]))
 
 
 _PACKAGE_FOLDERS = ("site-packages", "dist-packages")

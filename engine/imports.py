@@ -71,7 +71,7 @@ def import_file(file: Path) -> ModuleType:
         return sys.modules[name]
     spec = spec_from_file_location(name, path)
     if not path.is_file() or spec is None or spec.loader is None:
-        raise ConfigurationError(f"{file}: no such Python file")
+        raise ConfigurationError(f"{file}: no such Python file{permissions().similar_name(path)}")
     module = sys.modules[name] = module_from_spec(spec)
     folder = str(path.parent)
     sys.path.insert(0, folder)

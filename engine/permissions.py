@@ -26,7 +26,7 @@ from urllib.parse import unquote, urlsplit
 
 import orjson
 
-from .errors import ConfigurationError
+from .errors import ConfigurationError, did_you_mean
 
 if TYPE_CHECKING:
     from .backends.base import ModelSpec
@@ -150,12 +150,20 @@ class Permissions:
     client: Client | None = None
 
     def check_code(self, name: str | Path, location: str = "") -> None:
-        """Raise `NotPermitted` for code that was not granted; `location` (file, line and field) prefixes the error."""
+        """Check that code may be imported; `location` (file, line and field) prefixes the error.
+
+        Raises:
+            NotPermitted: It was not granted.
+            ConfigurationError: It is a Python file that does not exist.
+        """
         text = str(name)
         if self.client is not None:
             raise NotPermitted(f"{location}{text}: is code, which a client must not name")
         if text in self.code or (is_python_file(text) and str(absolute_path(text)) in self.code):
             return
+        if is_python_file(text) and not Path(text).expanduser().exists():
+            near = self.similar_name(Path(text))
+            raise ConfigurationError(f"{location}{text}: no such Python file{near}")
         kind = "Python file" if is_python_file(text) else "Python module"
         raise NotPermitted(
             f"{location}the {kind} {text} is named in a file and would run as you; if you trust it, add "
@@ -225,6 +233,15 @@ class Permissions:
             return
         if resolved is None or not any(resolved.is_relative_to(folder) for folder in (*self.client.folders, _PACKAGE)):
             raise NotPermitted(f"{str(path)[:100]!r} is outside of the folders that this server may read")
+
+    def similar_name(self, path: Path) -> str:
+        """Return `; did you mean 'items.jsonl'?` for a missing file, or ""; a client learns no names of files."""
+        if self.client is not None:
+            return ""
+        try:
+            return did_you_mean(path.name, os.listdir(path.expanduser().parent), cutoff=0.75)
+        except (OSError, RuntimeError, ValueError):
+            return ""
 
     @property
     def endpoints(self) -> Endpoints | None:

@@ -72,7 +72,7 @@ def _explain_missing_manifest(file: Path, kind: str) -> str:
     """Explain why a folder is not of this kind, and list subfolders that are."""
     folder = file.parent
     if not os.path.lexists(folder):
-        return f"not {kind}: no such folder"
+        return f"not {kind}: no such folder{permissions().similar_name(folder)}"
     below = [entry.parent for pattern in ("*", "*/*") for entry in sorted(folder.glob(f"{pattern}/{file.name}"))]
     names = ", ".join(map(str, below[:_MAX_NAMED_FOLDERS])) + (", …" if len(below) > _MAX_NAMED_FOLDERS else "")
     return f"not {kind} (it has no {file.name})" + (f"; these subfolders have one: {names}" if below else "")

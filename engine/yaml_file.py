@@ -6,6 +6,8 @@ stay text: settings and tools use JSON, which has neither.
 
 from __future__ import annotations
 
+import json
+import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -20,28 +22,60 @@ LineOf = Callable[[Sequence[str | int]], int]  # the line of a field, by its pat
 MAX_BYTES = 2_000_000  # per file; PyYAML reads about 100 kB per second
 MAX_LEVELS = 60  # of nested lists and mappings
 MAX_REPEATED = 200_000  # characters and values that all aliases together may stand for
+_MAX_FIRST_LINE = 100_000  # bytes of a line of JSON of which fields are named
+_MAX_FIELDS = 100  # characters
 MAX_DIGITS = 400  # per number; the longest float has 309 before its point
 _NUMBERS = ("tag:yaml.org,2002:int", "tag:yaml.org,2002:float")
 _MERGE = "tag:yaml.org,2002:merge"
 
 
-def read_yaml(path: Path) -> Any:
+def read_yaml(path: Path, expected: str = "a YAML file") -> Any:
     """Return the value in a YAML file, like `read_text` and `parse_yaml`."""
-    return parse_yaml(read_text(path), str(path))
+    return parse_yaml(read_text(path, expected), str(path))
 
 
-def read_text(path: Path) -> str:
-    """Return the text of a YAML file, without a byte order mark.
+# What files of other formats are, by the ends of their names.
+_OTHER_FORMATS = {
+    ".jsonl": "JSON Lines", ".csv": "a CSV table", ".tsv": "a TSV table", ".parquet": "a Parquet table",
+    ".py": "Python code", ".md": "Markdown", ".html": "a web page", ".gguf": "a model", ".sqlite": "a database",
+}  # fmt: skip
+
+
+def _refuse_other_format(path: Path, expected: str) -> None:
+    other = "a folder" if path.is_dir() else _OTHER_FORMATS.get(path.suffix.lower())
+    if other is None:
+        return
+    if (path / "manifest.json").is_file():
+        other = "the folder of a run"
+    fields = _first_fields(path) if other == "JSON Lines" and path.is_file() else ""
+    raise ConfigurationError(f"{path}: expected {expected}, found {other}{fields}")
+
+
+def _first_fields(path: Path) -> str:
+    """Return the names of the fields in the first line of JSON Lines, for an error."""
+    try:
+        with path.open("rb") as file:
+            record = json.loads(file.readline(_MAX_FIRST_LINE))
+    except (OSError, ValueError, RecursionError):
+        return ""
+    return f" with the fields {', '.join(record)[:_MAX_FIELDS]}" if isinstance(record, dict) and record else ""
+
+
+def read_text(path: Path, expected: str = "a YAML file") -> str:
+    """Return the text of a YAML file, without a byte order mark. `expected` says in errors what it should be.
 
     Raises:
-        ConfigurationError: It cannot be read, is larger than `MAX_BYTES`, or is not UTF-8.
+        ConfigurationError: It cannot be read, is a file of another format, larger than `MAX_BYTES`, or not UTF-8.
     """
     permissions().check_file(path)
+    if os.path.exists(path):
+        _refuse_other_format(path, expected)
     try:
         with path.open("rb") as file:
             data = file.read(MAX_BYTES + 1)
     except (OSError, ValueError) as error:  # ValueError: a NUL in the path
-        raise ConfigurationError(f"{path}: cannot be read: {getattr(error, 'strerror', None) or error}") from None
+        near = permissions().similar_name(path) if isinstance(error, FileNotFoundError) else ""
+        raise ConfigurationError(f"{path}: cannot be read: {getattr(error, 'strerror', None) or error}{near}") from None
     if len(data) > MAX_BYTES:
         raise ConfigurationError(f"{path}: larger than {MAX_BYTES // 1_000_000} MB, the limit for YAML files")
     try:

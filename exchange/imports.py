@@ -19,7 +19,7 @@ from viva.data.dataset import open_dataset
 from viva.data.items import Item, choice_letter
 from viva.data.record_files import require_regular_file
 from viva.engine.clock import RealClock
-from viva.engine.errors import ConfigurationError, DatasetError
+from viva.engine.errors import ConfigurationError, DatasetError, did_you_mean
 from viva.engine.journal import Journal
 from viva.engine.messages import Message
 from viva.engine.run_folder import RunFolder, installed_versions
@@ -51,7 +51,8 @@ def import_file(
     options = options or ImportOptions()
     systems = _system_formats()
     if source not in import_formats():
-        raise ConfigurationError(f"--from {source}: expected one of {', '.join(import_formats())}")
+        near = did_you_mean(source, import_formats())
+        raise ConfigurationError(f"--from {source}: expected one of {', '.join(import_formats())}{near}")
     if source == _INSPECT:
         if options.dataset is not None or options.models:
             raise ConfigurationError(f"--from {source} takes neither --dataset nor --model")

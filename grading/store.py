@@ -17,7 +17,7 @@ from typing import Any
 
 import orjson
 
-from viva.engine.errors import ConfigurationError
+from viva.engine.errors import ConfigurationError, did_you_mean
 from viva.engine.files import SqliteForm, transaction
 from viva.engine.json_data import strip_surrogates
 
@@ -336,8 +336,8 @@ class GradeStore:
         """
         row = self.connection.execute(f"{_SELECT_GRADERS} where name = ?", (name,)).fetchone()
         if row is None:
-            names = ", ".join(grader.name for grader in self.graders()) or "none"
-            raise ConfigurationError(f"there is no grader '{name}'; the graders are: {names}")
+            near = did_you_mean(name, [grader.name for grader in self.graders()], "the graders are")
+            raise ConfigurationError(f"there is no grader '{name}'{near}")
         return Grader(*row)
 
     def set_state(self, grader: int, state: GraderState, actor: str) -> None:

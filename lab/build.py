@@ -22,7 +22,7 @@ from viva.engine import seeds
 from viva.engine.backends.llama.native import NativeModel
 from viva.engine.backends.registry import BackendPool
 from viva.engine.clock import RealClock
-from viva.engine.errors import ConfigurationError
+from viva.engine.errors import ConfigurationError, did_you_mean
 from viva.engine.messages import Request, Sampling, View, request_digest
 from viva.scenarios.kieval.pack_templates import TEMPLATES
 
@@ -151,7 +151,8 @@ def build_models(
     version = str(import_pytorch().__version__)
     unknown = set(only) - {member.name for member in FAMILY}
     if unknown:
-        raise ConfigurationError(f"unknown lab model '{min(unknown)}'; use {', '.join(m.name for m in FAMILY)}")
+        near = did_you_mean(min(unknown), [member.name for member in FAMILY], "known")
+        raise ConfigurationError(f"unknown lab model '{min(unknown)}'{near}")
     members = [member for member in FAMILY if not only or member.name in only]
     tuned = [member for member in members if member.cheat == "sft"]
     names = {member.name for member in members if member.cheat != "sft"} | {member.twin for member in tuned}

@@ -11,7 +11,7 @@ from typing import Any, Literal
 
 import orjson
 
-from viva.engine.errors import ConfigurationError
+from viva.engine.errors import ConfigurationError, did_you_mean
 
 MODELS = Path(__file__).parent / "models"
 
@@ -55,7 +55,8 @@ FAMILY = (
 def model_file(name: str, folder: Path = MODELS) -> Path:
     """Return the GGUF file of a member, among the shipped ones or in a folder that `build` has filled."""
     if all(member.name != name for member in FAMILY):
-        raise ConfigurationError(f"unknown lab model '{name}'; use {', '.join(member.name for member in FAMILY)}")
+        near = did_you_mean(name, [member.name for member in FAMILY], "known")
+        raise ConfigurationError(f"unknown lab model '{name}'{near}")
     path = folder / f"{name}.gguf"
     if not path.is_file():
         raise ConfigurationError(f"{path}: no such file; make the models with `viva lab build`")

@@ -21,7 +21,7 @@ from viva.engine.computation import StepExecutor
 from viva.engine.conversation import Conversation, RunServices
 from viva.engine.conversation_replay import Exchange
 from viva.engine.detectors import Detector
-from viva.engine.errors import ConfigurationError
+from viva.engine.errors import ConfigurationError, did_you_mean
 from viva.engine.event_loop import LoopYield
 from viva.engine.journal import Journal, role_in_branch
 from viva.engine.journal_reader import History
@@ -151,7 +151,8 @@ def judging_role(roles: tuple[Role, ...], name: str | None, source: str) -> Role
         return judge_role(roles) or compared_role(roles)
     match = next((role for role in roles if role.name == name), None)
     if match is None:
-        raise ConfigurationError(f"{source}: no role '{name}'; there are: {', '.join(role.name for role in roles)}")
+        near = did_you_mean(name, [role.name for role in roles], "there are")
+        raise ConfigurationError(f"{source}: no role '{name}'{near}")
     return match
 
 

@@ -132,7 +132,8 @@ def _by_role(scenario: AnyScenario, models: Models) -> dict[str, Any]:
         raise ConfigurationError(f"models: expected a dict by role, {{{example}}}; found {type(models).__name__}")
     unknown = sorted(models.keys() - roles.keys())
     if unknown:
-        raise ConfigurationError(f"{scenario.name} has no role '{unknown[0]}'; its roles: {', '.join(roles)}")
+        near = did_you_mean(unknown[0], roles, "its roles")
+        raise ConfigurationError(f"{scenario.name} has no role '{unknown[0]}'{near}")
     models_by_setting: dict[str, Any] = {}
     for name, value in models.items():
         if isinstance(value, set | frozenset | Iterator):

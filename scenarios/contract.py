@@ -360,6 +360,14 @@ class Aggregate(Protocol):
 
 
 @runtime_checkable
+class SupportsNotes(Protocol):
+    """An aggregate with notes about results that may be incomplete; they are printed after its tables."""
+
+    def notes(self) -> list[str]:
+        """Return the notes, one sentence each."""
+
+
+@runtime_checkable
 class SupportsReviews(Protocol):
     """An aggregate that uses what people have put into the run's folder beside the journal."""
 

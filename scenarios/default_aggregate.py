@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from viva.engine.errors import did_you_mean
 from viva.reports.tables import Table, mean_and_interval, number
 from viva.scoring.aggregates import Tally
 from viva.scoring.clustered_means import ClusteredMean, clustered_mean
@@ -84,7 +86,7 @@ class Measures(RunAggregate[CandidateMeasures]):
         self, manifest: dict[str, Any], roles: Sequence[Role], ranges: Ranges | None = None, unit: str = ""
     ) -> None:
         super().__init__(manifest, lambda: CandidateMeasures(ranges), lineups(roles, manifest["models"]))
-        self._unit = unit
+        self._ranges, self._unit = ranges or {}, unit
         several = sum(role.many for role in roles) > 1
         self._header = "pairing" if several else "candidate"
 
@@ -104,6 +106,27 @@ class Measures(RunAggregate[CandidateMeasures]):
     def tables(self) -> list[Table]:
         report = self.report()
         return [self._main(report), *self._counts(report), self._stops(report), *common_tables(report)]
+
+    def notes(self) -> list[str]:
+        """Return a note for each declared measure that no conversation returned, unless others stand for it."""
+        returned: Counter[str] = Counter()
+        for measures in self.candidates.values():
+            returned.update({name: len(values) for name, values in measures.values.items()})
+            returned.update(measures.unscored.counts)
+            returned.update({name: sum(tally.counts.values()) for name, tally in measures.counts.items()})
+        notes = []
+        has_declared = any(name in returned for name in self._ranges)
+        for name in [name for name in self._ranges if name not in returned]:
+            near = next((other for other in sorted(returned)
+                         if other not in self._ranges and did_you_mean(other, [name])), None)  # fmt: skip
+            if near is not None:
+                end = f"{returned[near]:,} returned '{near}'{did_you_mean(near, [name])}"
+            elif returned and not has_declared:
+                end = f"they returned: {', '.join(sorted(returned))}"
+            else:
+                continue
+            notes.append(f"no conversation returned '{name}', whose range the scenario declares (score=…); {end}")
+        return notes
 
     def score_header(self) -> str:
         """Return the header of scores, with their unit."""

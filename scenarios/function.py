@@ -24,7 +24,7 @@ from viva.engine.errors import ConfigurationError
 
 from .contract import SCORE, Aggregate, Converse, Prepared, Ranges, Role, Scenario
 from .default_aggregate import Measures, named_values
-from .inline_tasks import InlineTask, InlineTasks, inline_tasks, read_tasks, task_from_record
+from .inline_tasks import InlineTask, InlineTasks, MisspeltFields, inline_tasks, read_tasks, task_from_record
 from .meetings import Meetings, check_meeting
 from .registry import register
 from .rendering import ResultSummary
@@ -128,6 +128,9 @@ class FunctionScenario(Scenario[RunSettings, InlineTask]):
         sampling = {role.name: settings.sampling_of(role.name) for role in self.roles
                     if not own & {"temperature", f"{role.name}_tokens"}}  # fmt: skip
 
+        source: str | None = getattr(settings, self.data)
+        fields = MisspeltFields(self._tasks, None if source is None else Path(source))
+
         async def converse(conversation: Conversation, task: InlineTask) -> dict[str, Any]:
             record: dict[str, Any] = {"task": task.id, "value": None}
             conversation.sampling = sampling
@@ -142,6 +145,8 @@ class FunctionScenario(Scenario[RunSettings, InlineTask]):
                     raise
                 await conversation.settle()  # other branches of an `asyncio.gather` still run, and count
                 record["stopped"] = {"by": stop.by, "reason": stop.reason}
+            except KeyError as error:
+                raise fields.explain(error, task.payload) or error from None
             record["usage"] = {role: used.to_record() for role, used in sorted(conversation.usage.items())}
             return record | ({"irregular": conversation.irregular} if conversation.irregular else {})
 

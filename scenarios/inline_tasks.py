@@ -12,9 +12,9 @@ from typing import Any, Generic
 import orjson
 from pydantic import TypeAdapter, ValidationError
 
-from viva.data.record_files import BadLine, DuplicateKeyError, parse_json_line, read_lines
+from viva.data.record_files import BadLine, DuplicateKeyError, misspelt_field_hint, parse_json_line, read_lines
 from viva.engine import seeds
-from viva.engine.errors import ConfigurationError, DatasetError
+from viva.engine.errors import ConfigurationError, DatasetError, TaskError, VivaError, user_frame
 
 from .contract import T
 
@@ -154,6 +154,60 @@ def _json(record: Any, id_: str) -> bytes:
 
 
 def _error_text(error: ValidationError) -> str:
-    first = error.errors(include_url=False)[0]
-    path = ".".join(map(str, first["loc"]))
-    return f"field '{path}': {first['msg']}" if path else str(first["msg"])
+    details = error.errors(include_url=False)
+    first = details[0]
+    path, message = ".".join(map(str, first["loc"])), str(first["msg"])
+    if first["type"] == "missing" and isinstance(first.get("input"), Mapping):
+        message = "is missing" + misspelt_field_hint(str(first["loc"][-1]), map(str, first["input"]))
+    return f"field '{path}': {message}" if path else message
+
+
+class MisspeltFields:
+    """Explains a `KeyError` of a function that reads a field which its task has under a similar name.
+
+    `tasks` are those in memory, `path` is the file of the others. Equal mistakes get equal messages, which name the
+    first of their lines.
+    """
+
+    def __init__(self, tasks: InlineTasks | None, path: Path | None) -> None:
+        self._tasks, self._path = tasks, path
+        self._messages: dict[tuple[str, str], str] = {}
+
+    def explain(self, error: KeyError, payload: Any) -> TaskError | None:
+        """Return an error that names file, line, field and the similar field; None if the task has none."""
+        field = error.args[0] if error.args else None
+        if not isinstance(payload, Mapping) or not isinstance(field, str) or field in payload:
+            return None
+        hint = misspelt_field_hint(field, map(str, payload))
+        if not hint:
+            return None
+        if (field, hint) not in self._messages:
+            self._messages[field, hint] = f"{self._location(field, hint)}: field '{field}': is missing{hint}"
+        return TaskError(f"{self._messages[field, hint]} (read at {user_frame(error)})")
+
+    def _location(self, field: str, hint: str) -> str:
+        numbers = [
+            number
+            for number, record in self._records()
+            if isinstance(record, Mapping)
+            and field not in record
+            and misspelt_field_hint(field, map(str, record)) == hint
+        ]
+        is_file = self._tasks is None and self._path is not None
+        source = f"{self._path}" if is_file else "task"
+        if not numbers:  # the file has been changed or removed
+            return source
+        more = len(numbers) - 1
+        unit = ("line" if is_file else "task") + "s" * (more > 1)
+        return f"{source}{':' if is_file else ' '}{numbers[0]}" + (f" and {more:,} more {unit}" if more else "")
+
+    def _records(self) -> Iterator[tuple[int, Any]]:
+        if self._tasks is not None:
+            yield from enumerate((task.record for task in self._tasks), 1)
+        elif self._path is not None:
+            try:
+                for number, line in read_lines(self._path):
+                    if not isinstance(line, BadLine) and line.strip():
+                        yield number, parse_json_line(line)
+            except (VivaError, ValueError):  # it has been changed since the run began
+                return

@@ -111,7 +111,6 @@ class Meetings(Measures):
         self, manifest: dict[str, Any], roles: Sequence[Role], ranges: Ranges | None = None, unit: str = ""
     ) -> None:
         super().__init__(manifest, roles, ranges, unit)
-        self._ranges = ranges or {}
         self._pools = {role.name: role.setting for role in roles if role.many}
         players = [(role, label) for role in self._pools for label in manifest["models"][role]]
         self._models = {(self._pools[role], label): _Results() for role, label in players}

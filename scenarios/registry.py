@@ -49,10 +49,8 @@ def get_scenario(name: str) -> AnyScenario:
         file, _, member = name.partition("#")
         return scenario_from_file(Path(file), member or None)
     known_names = list(dict.fromkeys([*points, *(defined for defined, _ in _registered)]))
-    near = did_you_mean(name, known_names)
-    raise ConfigurationError(
-        f"unknown scenario '{name}'{near}; known: {', '.join(known_names)}, or a file: FILE.py, FILE.py#NAME"
-    )
+    near = did_you_mean(name, known_names, "known scenarios")
+    raise ConfigurationError(f"unknown scenario '{name}'{near}, or a file: FILE.py, FILE.py#NAME")
 
 
 def scenario_of_manifest(manifest: Mapping[str, Any]) -> AnyScenario:
@@ -122,9 +120,10 @@ def scenario_from_file(file: Path, name: str | None = None) -> AnyScenario:
     by_name = {scenario.name: scenario for scenario in scenarios}
     chosen = [name] if name is not None else list(by_name)
     if len(chosen) != 1 or chosen[0] not in by_name:
-        names = ", ".join(by_name) or "none"
+        if name is not None:
+            raise ConfigurationError(f"{file}: has no scenario '{name}'{did_you_mean(name, by_name, 'it has')}")
         raise ConfigurationError(
-            f"{file}: expected {f'the scenario {name}' if name else 'one scenario, or FILE.py#NAME'}; it has {names}"
+            f"{file}: expected one scenario, or FILE.py#NAME; it has: {', '.join(by_name) or 'none'}"
         )
     if sum(scenario.name == chosen[0] for scenario in scenarios) > 1:
         raise ConfigurationError(f"{file}: several scenarios are called '{chosen[0]}'; give each its own name=")

@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from viva.engine.errors import ConfigurationError, did_you_mean
+from viva.engine.errors import ConfigurationError, choice_hint, did_you_mean
 from viva.engine.yaml_file import LineOf
 
 M = TypeVar("M", bound=BaseModel)
@@ -46,9 +46,8 @@ def _describe_error(detail: Any, kind: type[BaseModel], name: str | Path, line: 
     path = ".".join(str(step) for step in loc)
     prefix = f"{name}:{line(loc)}: " + (f"{path}: " if path else "")
     if detail["type"] == "extra_forbidden":
-        field_names = ", ".join(map(str, _fields_at(kind, loc[:-1])))
-        near = did_you_mean(str(loc[-1]), map(str, _fields_at(kind, loc[:-1])))
-        return prefix + f"unknown field{f'; known here: {field_names}' if field_names else ''}{near}"
+        field_names = [str(name) for name in _fields_at(kind, loc[:-1])]
+        return prefix + f"unknown field{did_you_mean(str(loc[-1]), field_names, 'known here' * bool(field_names))}"
     if detail["type"] == "missing":
         return prefix + "is missing"
     message = str(detail["msg"]).removeprefix("Value error, ")
@@ -59,7 +58,7 @@ def _describe_error(detail: Any, kind: type[BaseModel], name: str | Path, line: 
         message = f"expected {about}".rstrip(".") if about else message
     value = detail.get("input")
     suffix = "" if isinstance(value, dict | list) else f", found {value!r:.60}"
-    return prefix + message + suffix
+    return prefix + message + suffix + choice_hint(detail)
 
 
 def _error_path(detail: Any) -> list[str | int]:

@@ -27,7 +27,7 @@ from viva.data.dataset import Cluster
 from viva.data.sources import absolute_source
 from viva.engine.backends.model_name import describe_value, refuse_credentials
 from viva.engine.backends.registry import with_absolute_path
-from viva.engine.errors import ConfigurationError, did_you_mean
+from viva.engine.errors import ConfigurationError, choice_hint, did_you_mean
 from viva.engine.permissions import check_names
 from viva.engine.yaml_file import read_yaml
 from viva.scenarios.contract import Scenario, compared_role, judge_role
@@ -280,7 +280,7 @@ def read_sweep_file(path: Path) -> tuple[SweepFile, dict[str, Any]]:
     Raises:
         ConfigurationError: The file is wrong; the message names the field, the value and what to do.
     """
-    contents = read_yaml(path)
+    contents = read_yaml(path, "a sweep's file (YAML)")
     if not isinstance(contents, dict):
         kind = "nothing" if contents is None else type(contents).__name__
         raise ConfigurationError(f"{path}: expected a mapping with candidates and datasets, found {kind}")
@@ -339,7 +339,7 @@ def validation_message(detail: Any, file_name: str, part: str = "", known_names:
         return (
             f"{file_name}: {message}" if not field or message.startswith(field) else f"{file_name}: {field}: {message}"
         )
-    return f"{file_name}: {field}: {message}, found {describe_value(detail.get('input'))}"
+    return f"{file_name}: {field}: {message}, found {describe_value(detail.get('input'))}{choice_hint(detail)}"
 
 
 def _full_model_names(models: list[str], folder: Path) -> list[str]:

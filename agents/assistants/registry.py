@@ -12,7 +12,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from viva.engine.backends.registry import with_absolute_path
-from viva.engine.errors import ConfigurationError
+from viva.engine.errors import ConfigurationError, did_you_mean
 
 from .assistant import Assistant
 from .model_assistants import NEURAL_KINDS, JudgeAssistant, LikelihoodAssistant, NeuralAssistant
@@ -77,7 +77,8 @@ def _open_unlabelled(text: str, default: str | None) -> Assistant:
         return NeuralAssistant.from_name(text, kind, path, against.removeprefix("@") or default)
     if "#" in text and text.partition("#")[0].endswith(".py"):
         return FunctionAssistant.from_name(text)
-    raise ConfigurationError(f"assistant '{text}': unknown; known: {KNOWN_NAMES}")
+    near = did_you_mean(text, describe_names())
+    raise ConfigurationError(f"assistant '{text}': unknown{near or ';'} known: {KNOWN_NAMES}")
 
 
 def open_assistants(names: Sequence[str], default: str | None = None) -> tuple[Assistant, ...]:

@@ -17,7 +17,7 @@ from typing import Any
 from urllib.parse import parse_qsl
 
 from ..durations import seconds_until
-from ..errors import ConfigurationError
+from ..errors import ConfigurationError, did_you_mean
 from ..events import Event
 from ..likelihood import Reading
 from ..messages import Completion, Request
@@ -212,7 +212,8 @@ class ModelSpec:
         """Return the option if it is one of the known values, or `default` if it is not given."""
         value = self.take(name)
         if value is not None and value not in known:
-            raise ConfigurationError(f"model '{self.text}': {name}={value}: expected one of {', '.join(known)}")
+            near = did_you_mean(value, known)
+            raise ConfigurationError(f"model '{self.text}': {name}={value}: expected one of {', '.join(known)}{near}")
         return default if value is None else value
 
     def group(self, name: str) -> dict[str, str]:
@@ -226,9 +227,10 @@ class ModelSpec:
         unknown = sorted(self.options.keys() - self._used)
         if unknown:
             of_url = "; a parameter of the endpoint's own URL is query.KEY=" if "query.KEY" in self._used else ""
+            texts = [f"'{name}'{did_you_mean(name, self._used)}" for name in unknown]
             raise ConfigurationError(
-                f"model '{self.text}': unknown option {', '.join(unknown)}; "
-                f"{self.kind} knows {', '.join(sorted(self._used))}{of_url}"
+                f"model '{self.text}': unknown option {', '.join(texts)}{'' if texts[-1].endswith('?') else ';'} "
+                f"{self.kind} knows: {', '.join(sorted(self._used))}{of_url}"
             )
 
     @property

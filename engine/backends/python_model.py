@@ -16,7 +16,7 @@ import orjson
 
 from ..clock import Clock
 from ..computation import StepExecutor
-from ..errors import ConfigurationError, Rejected, TimedOut, VivaError, user_frame
+from ..errors import ConfigurationError, Rejected, TimedOut, VivaError, did_you_mean, user_frame
 from ..imports import import_file
 from ..messages import Completion, Request
 from ..steps import COMPUTED, timeout_result
@@ -67,10 +67,13 @@ def build(spec: ModelSpec, clock: Clock) -> Backend:
         for name, value in vars(module).items()
         if inspect.isclass(value) and issubclass(value, Backend) and value.__module__ == module.__name__
     }
+    functions = [name for name, value in vars(module).items() if inspect.isfunction(value) and name[0] != "_"
+                 and value.__module__ == module.__name__]  # fmt: skip
+    if spec.fragment and not hasattr(module, spec.fragment):
+        near = did_you_mean(spec.fragment, [*kinds, *functions], "it has")
+        raise ConfigurationError(f"model '{spec.text}': {spec.where} has no '{spec.fragment}'{near}")
     names = [spec.fragment] if spec.fragment else list(kinds)
     if len(names) != 1 or names[0] not in kinds:
-        functions = [name for name, value in vars(module).items() if inspect.isfunction(value) and name[0] != "_"
-                     and value.__module__ == module.__name__]  # fmt: skip
         kinds_text = ", ".join(kinds) or "none"
         also = f", and the function{'s' * (len(functions) > 1)} {', '.join(functions)}" if functions else ""
         raise ConfigurationError(

@@ -17,7 +17,7 @@ import anyio
 
 from ..adaptive_limit import FIRST_WINDOW, AdaptiveLimit
 from ..clock import Clock
-from ..errors import BackendError, ConfigurationError, Unavailable
+from ..errors import BackendError, ConfigurationError, Unavailable, did_you_mean
 from ..events import EndpointBack, EndpointLost
 from ..imports import load_entry_points
 from ..limits import DEFAULT_PATIENCE, CircuitBreaker, Limits, Rate
@@ -177,8 +177,8 @@ def _factory(spec: ModelSpec) -> Factory:
             f"model '{spec.text}': was a Python object; resume from Python and pass models={{…}} again"
         )
     if spec.kind not in points:
-        known = ", ".join(sorted({*KINDS, *points}))
-        raise ConfigurationError(f"model '{spec.text}': unknown kind '{spec.kind}'; known kinds: {known}")
+        near = did_you_mean(spec.kind, sorted({*KINDS, *points}), "known kinds")
+        raise ConfigurationError(f"model '{spec.text}': unknown kind '{spec.kind}'{near}")
     loaded: Factory = points[spec.kind].load()
     return loaded
 

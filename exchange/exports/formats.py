@@ -11,7 +11,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from viva.engine.errors import ConfigurationError
+from viva.engine.errors import ConfigurationError, did_you_mean
 
 from ..files import TransferResult, atomic_path
 
@@ -58,7 +58,8 @@ def export(folder: Path, format_name: str, out: Path | None = None) -> TransferR
         JournalError: A journal is damaged.
     """
     if format_name not in FORMATS:
-        raise ConfigurationError(f"--format {format_name}: expected one of {', '.join(FORMATS)}")
+        near = did_you_mean(format_name, FORMATS)
+        raise ConfigurationError(f"--format {format_name}: expected one of {', '.join(FORMATS)}{near}")
     form = FORMATS[format_name]
     target = out or Path(f"{folder.resolve().name}-{format_name}{form.ending}")
     if target.exists():

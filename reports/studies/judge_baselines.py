@@ -11,7 +11,7 @@ from functools import cache
 from typing import Any
 
 from viva.agents.assistants.text_metrics import METRICS, require_package
-from viva.engine.errors import ConfigurationError, DatasetError
+from viva.engine.errors import ConfigurationError, DatasetError, did_you_mean
 from viva.scenarios.contract import RecordedReply
 
 from .rating_sheet import Sheet
@@ -38,8 +38,8 @@ def metric_names(texts: Iterable[str]) -> list[str]:
         if not all(
             member in METRICS or member == SINGLE or member.partition("=")[0] == BERTSCORE for member in members
         ):
-            options = ", ".join([*_FAMILIES, *METRICS, f"{BERTSCORE}=MODEL", SINGLE])
-            raise ConfigurationError(f"--baselines: unknown baseline '{name}'; use {options}")
+            near = did_you_mean(name, [*_FAMILIES, *METRICS, f"{BERTSCORE}=MODEL", SINGLE], "known")
+            raise ConfigurationError(f"--baselines: unknown baseline '{name}'{near}")
         names += members
     for name in dict.fromkeys(names):
         if name in METRICS:

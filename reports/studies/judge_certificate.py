@@ -372,7 +372,7 @@ def _error_table(record: Record) -> Table:
         ]
         for name, error in record["gaps"].items()
     ]
-    return "Judge's bias on graded answers", header, rows
+    return "Judge's score minus people's grade, for the answers that people graded", header, rows
 
 
 def _confusion_table(record: Record) -> Table:

@@ -8,7 +8,7 @@ from typing import Any
 from viva.agents.judge import SCALES
 from viva.agents.prompts import PromptPack
 from viva.engine.backends.base import ModelSpec
-from viva.engine.errors import ConfigurationError
+from viva.engine.errors import ConfigurationError, did_you_mean
 from viva.engine.messages import Message
 
 from ..contract import (
@@ -118,7 +118,8 @@ def check_traits(judges: Iterable[str]) -> None:
         for part in filter(None, (traits or "").split(",")):
             name = part.partition(":")[0].strip()
             if name not in TRAITS:
-                raise ConfigurationError(f"model '{text}': traits: no trait '{name}'; known: {', '.join(TRAITS)}")
+                near = did_you_mean(name, TRAITS, "known")
+                raise ConfigurationError(f"model '{text}': traits: no trait '{name}'{near}")
 
 
 def families_of(settings: AuditSettings, cases: Iterable[AuditCase]) -> dict[str, str]:
@@ -137,7 +138,8 @@ def families_of(settings: AuditSettings, cases: Iterable[AuditCase]) -> dict[str
     for text in settings.family:
         label, _, family = text.rpartition("=")
         if label not in labels:
-            raise ConfigurationError(f"family: there is no judge '{label}'; judges: {', '.join(labels)}")
+            near = did_you_mean(label, labels, "judges")
+            raise ConfigurationError(f"family: there is no judge '{label}'{near}")
         if family not in case_families:
             names = ", ".join(sorted(case_families)) or "none"
             raise ConfigurationError(f"family: no answer is of the family '{family}'; families in the cases: {names}")

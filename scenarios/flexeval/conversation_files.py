@@ -27,6 +27,7 @@ from viva.data.record_files import (
     read_records,
 )
 from viva.engine.errors import ConfigurationError, DatasetError
+from viva.engine.permissions import permissions
 
 from .dialog import Dialog
 from .readers.logs import LogForm, detect_form, read_log
@@ -52,7 +53,7 @@ def expand_paths(patterns: Sequence[str], folder: Path) -> list[Path]:
         matches = [full] if full.exists() else [Path(match) for match in glob.glob(str(root), recursive=True)]
         files = [match for match in matches if match.is_file() or is_run_path(match)]
         if not files:
-            problem = "is a folder without a run" if matches else "no such file"
+            problem = "is a folder without a run" if matches else f"no such file{permissions().similar_name(full)}"
             raise DatasetError(f"{problem}; patterns start at {folder.resolve()}", path=pattern)
         paths.update(files)
     return sorted(paths)

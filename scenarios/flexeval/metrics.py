@@ -16,13 +16,12 @@ import types
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, Union, get_args, get_origin, get_type_hints
 
 import orjson
 
-from viva.engine.errors import ConfigurationError
+from viva.engine.errors import ConfigurationError, did_you_mean
 from viva.engine.imports import check_defined_here, import_by_name, import_file
 from viva.engine.permissions import NotPermitted
 from viva.engine.steps import COMPUTED, definition_site, failure_result, result_of_call, result_of_error, to_json_bytes
@@ -124,8 +123,7 @@ def find_function(name: str, files: Sequence[str]) -> MetricFunction:
 
 def _unknown_function(name: str, files: Sequence[str]) -> ConfigurationError:
     own = [function_name for file in files for function_name in _own_functions(import_file(Path(file)))]
-    similar = get_close_matches(name, [*own, *BUILTIN], 1)
-    hint = f"; did you mean '{similar[0]}'?" if similar else ""
+    hint = did_you_mean(name, [*own, *BUILTIN]) or ";"
     own_text = f"in the suite's files: {', '.join(own) or 'none'}; " if files else ""
     return ConfigurationError(f"there is no function '{name}'{hint} {own_text}built in: {', '.join(BUILTIN)}")
 
@@ -291,8 +289,8 @@ def _expand_graders(metric: Metric, graders: Sequence[str], source: str) -> list
     """Return a copy of the metric for each of its graders."""
     if metric.grader is not None and metric.grader not in graders:
         raise ConfigurationError(
-            f"{source}: metric '{metric.name}': there is no grader '{metric.grader}'; known: "
-            f"{', '.join(graders) or 'none'}"
+            f"{source}: metric '{metric.name}': there is no grader '{metric.grader}'"
+            f"{did_you_mean(metric.grader, graders, 'known')}"
         )
     if metric.rubric is None or metric.grader is not None or len(graders) < 2:
         return [metric]
@@ -313,9 +311,9 @@ def _topological_order(metrics: Mapping[str, Metric], source: str) -> list[str]:
         path.append(name)
         for condition in metrics[name].when:
             if condition.metric not in metrics:
-                names = ", ".join(metrics)
+                near = did_you_mean(condition.metric, metrics, "known")
                 raise ConfigurationError(
-                    f"{source}: metric '{name}': `when` names an unknown metric '{condition.metric}'; known: {names}"
+                    f"{source}: metric '{name}': `when` names an unknown metric '{condition.metric}'{near}"
                 )
             visit(condition.metric)
         path.pop()

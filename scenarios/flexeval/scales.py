@@ -217,8 +217,7 @@ def _no_figure_reason(
             return "a test covers all roles; omit `role`"
         return "" if not own or any(entry.spec.passes for entry in metrics) else "no metric has `passes`"
     if threshold.role is not None and threshold.role not in ROLES[1:]:
-        near = did_you_mean(threshold.role, ROLES[1:])
-        return f"there is no role '{threshold.role}'; known: {', '.join(ROLES[1:])}{near}"
+        return f"there is no role '{threshold.role}'{did_you_mean(threshold.role, ROLES[1:], 'known')}"
     metric = next((entry for entry in metrics if threshold.metric in (entry.name, f"{entry.name}.expected")), None)
     if metric is None:
         return ""

@@ -421,10 +421,9 @@ def check_thresholds(suite: Suite, metrics: list[ResolvedMetric], source: str) -
     for index, threshold in enumerate(suite.thresholds):
         name = threshold.metric
         if name not in names and name.rpartition(".")[0] not in names and name != TESTS_NAME:
-            known_names = f"{', '.join([*sorted(names), TESTS_NAME])} (all metrics with `passes`)"
+            near = did_you_mean(name, [*sorted(names), TESTS_NAME], "known")
             raise ConfigurationError(
-                f"{source}: thresholds.{index}: unknown metric '{name}'; known: {known_names}"
-                f"{did_you_mean(name, [*names, TESTS_NAME])}"
+                f"{source}: thresholds.{index}: unknown metric '{name}'{near} (all metrics with `passes`)"
             )
 
 

@@ -13,7 +13,7 @@ from typing import Any
 
 from viva.engine.backends.http_application_mapping import parse_mapping
 from viva.engine.backends.registry import with_absolute_path
-from viva.engine.errors import ConfigurationError
+from viva.engine.errors import ConfigurationError, did_you_mean
 from viva.engine.permissions import check_names, permissions
 from viva.engine.yaml_file import LineOf, parse_with_lines, read_text
 
@@ -41,7 +41,7 @@ def read_suite(path: Path, name: str | None = None) -> SuiteFile:
     Raises:
         ConfigurationError: The file cannot be read or is invalid; the message names file, line and field.
     """
-    value, line = parse_with_lines(read_text(path), str(path))
+    value, line = parse_with_lines(read_text(path, "a suite (YAML; `viva suite init` writes an example)"), str(path))
     notes: list[str] = []
     if not isinstance(value, dict):
         raise ConfigurationError(f"{path}:1: expected the fields of a suite, found {describe_type(value)}; "
@@ -65,8 +65,8 @@ def _self_contained(suite: Suite, folder: Path, path: Path, line: LineOf) -> Sui
         source = f"{path}:{line(['metrics', index])}: metrics.{index}"
         if metric.rubric is not None and metric.rubric not in rubrics:
             if metric.rubric not in BUILTIN_RUBRICS:
-                known_rubrics = ", ".join([*rubrics, *BUILTIN_RUBRICS])
-                raise ConfigurationError(f"{source}: there is no rubric '{metric.rubric}'; known: {known_rubrics}")
+                near = did_you_mean(metric.rubric, [*rubrics, *BUILTIN_RUBRICS], "known")
+                raise ConfigurationError(f"{source}: there is no rubric '{metric.rubric}'{near}")
             rubrics[metric.rubric] = builtin_rubric(metric.rubric)
         if metric.function is not None and metric.function.partition("#")[0].endswith(".py"):
             file, _, metric_name = metric.function.partition("#")
@@ -147,7 +147,7 @@ def read_rubrics(file: Path) -> dict[str, Rubric]:
 def _existing_path(folder: Path, name: str, path: Path, line: int) -> Path:
     file = (folder / name).expanduser()
     if not file.is_file():
-        raise ConfigurationError(f"{path}:{line}: no such file: {file}")
+        raise ConfigurationError(f"{path}:{line}: no such file: {file}{permissions().similar_name(file)}")
     return file.resolve()
 
 

@@ -6,14 +6,13 @@ import hashlib
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from difflib import get_close_matches
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeVar
 
 import orjson
 from pydantic import AfterValidator, BeforeValidator, Field, field_validator, model_validator
 
-from viva.engine.errors import ConfigurationError
+from viva.engine.errors import ConfigurationError, did_you_mean
 from viva.engine.permissions import check_names
 from viva.engine.yaml_file import LineOf, parse_with_lines, read_text
 
@@ -150,7 +149,7 @@ def read_project_file(path: Path) -> ProjectFile:
     Raises:
         ConfigurationError: It cannot be read, or is not a project; the message names file, line and field.
     """
-    value, line = parse_with_lines(read_text(path), str(path))
+    value, line = parse_with_lines(read_text(path, "a project's file (YAML)"), str(path))
     if value is None:
         raise ConfigurationError(f"{path}:1: is empty; `viva grade init` writes an example")
     check_names(value, str(path), line=line)
@@ -169,8 +168,7 @@ def walk_tree(tree: Mapping[str, T], before: Sequence[str] = ()) -> Iterator[tup
 
 def suggest(name: str, names: Sequence[str]) -> str:
     """Return the end of an error message with a suggestion and the known names."""
-    matches = get_close_matches(name, names, 1)
-    return (f"did you mean '{matches[0]}'? " if matches else "") + f"there are: {', '.join(names)}"
+    return did_you_mean(name, names, "there are").removeprefix("; ")
 
 
 def _check_names(file: ProjectFile, path: Path, line: LineOf) -> None:

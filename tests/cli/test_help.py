@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
+import pty
 import re
+import struct
 import subprocess
 import sys
+import termios
 from importlib.metadata import version
 from pathlib import Path
 from unittest.mock import patch
@@ -15,6 +19,7 @@ from case_tables import case_table
 from command import viva
 from typer.testing import CliRunner
 
+from viva.cli.exit_codes import print_note
 from viva.cli.main import app
 from viva.cli.options import option_name
 from viva.scenarios.registry import get_scenario
@@ -84,11 +89,86 @@ def test_line_15_what_a_command_needs_comes_first_with_an_example_and_how_models
     assert "kind:where#name?option=value" in said
 
 
-def test_mistyped_commands_and_options_are_answered_with_what_was_meant() -> None:
-    for words, meant in (("demoo", "demo"), ("report --htlm a", "--html"), ("run kieval --evalutor e", "--evaluator")):
-        done = viva(*words.split())
-        assert done.returncode == 2
-        assert re.search(rf"(Did you mean|Possible options:).*{meant}", done.stderr), done.stderr
+_INTERVIEW = "run kieval --dataset items.jsonl --interactor simulated:i --evaluator simulated:e --out run"
+_MISSPELT = [
+    ("demoo", "no command 'demoo'", "demo"),
+    ("suite chek suite.yaml", "no command 'chek'", "check"),
+    ("report --htlm a", "no option '--htlm'", "--html"),
+    ("run kieval --candidat simulated:c", "no option '--candidat'", "--candidate"),
+    ("run kieval --evalutor e", "no option '--evalutor'", "--evaluator"),
+    ("run kievl", "unknown scenario 'kievl'", "kieval"),
+    ("run talks.py#tlak", "talks.py: has no scenario 'tlak'", "talk"),
+    ("run talk.py", "talk.py: no such Python file", "talks.py"),
+    ("list pakcs", "'pakcs' cannot be listed", "packs"),
+    ("report rnus", "rnus: not a run folder: no such folder", "runs"),
+    ("suite check siute.yaml", "siute.yaml: cannot be read: No such file or directory", "suite.yaml"),
+    (f"{_INTERVIEW} --pack kievl --candidate simulated:c", "prompt pack 'kievl'", "kieval"),
+    (f"{_INTERVIEW} --detectors emtpy --candidate simulated:c", "found 'emtpy'", "empty"),
+    (f"{_INTERVIEW} --candidate opnai:gpt-4o", "unknown kind 'opnai'", "openai"),
+    (f"{_INTERVIEW} --candidate simulated:x?knowlege=0.6", "unknown option 'knowlege'", "knowledge"),
+    (f"{_INTERVIEW} --candidate llama:m.gguf?cxt=8192", "unknown option 'cxt'", "ctx"),
+    (f"{_INTERVIEW} --candidate llama:n.gguf", "no file ", "m.gguf"),
+    (f"{_INTERVIEW} --candidate python:mine.py#anser", "mine.py has no 'anser'", "answer"),
+    (_INTERVIEW.replace("items", "itmes") + " --candidate simulated:c", "itmes.jsonl: cannot be read", "items.jsonl"),
+    (_INTERVIEW.replace("items.jsonl", "mmul") + " --candidate simulated:c", "mmul: cannot be read", "mmlu"),
+    ("run talks.py --tasks tasks.jsonl --pupil simulated:c --tutor simulated:t --out talk",
+     "no model for the role 'tutr'", "tutor"),
+]  # fmt: skip
+
+
+@case_table("words, wrong, meant", _MISSPELT, ids=lambda case: str(case)[-30:])
+def test_a_misspelt_name_is_answered_with_one_line_that_has_the_nearest_name(
+    tmp_path: Path, words: str, wrong: str, meant: str
+) -> None:
+    (tmp_path / "items.jsonl").write_text('{"question": "q?", "choices": ["a", "b"], "answer": "A"}\n')
+    (tmp_path / "tasks.jsonl").write_text('{"topic": "tides"}\n')
+    (tmp_path / "mine.py").write_text("def answer(messages):\n    return 'yes'\n")
+    (tmp_path / "talks.py").write_text(
+        "import viva\n@viva.scenario(compare='pupil', one='tutor')\n"
+        "async def talk(conversation, task):\n    await viva.Agent(conversation, 'tutr').ask('x')\n"
+    )
+    (tmp_path / "m.gguf").touch()
+    (tmp_path / "suite.yaml").touch()
+    (tmp_path / "runs").mkdir()
+    done = viva(*words.split(), cwd=tmp_path)
+    assert (done.returncode, done.stdout) == (2, "")
+    [line] = [line for line in done.stderr.splitlines() if line.startswith("viva: error: ")]
+    assert wrong in line
+    assert f"; did you mean '{meant}'" in line
+
+
+def test_a_value_of_the_wrong_type_is_named() -> None:
+    for words in (["--rounds", "tow"], ["--rounds=tow"]):
+        done = viva("run", "kieval", *words)
+        assert done.stderr.startswith("viva: error: invalid value for '--rounds': ")
+        assert "found 'tow'; see viva run kieval -h" in done.stderr
+
+
+@case_table(
+    "name, found",
+    [
+        ("talks.jsonl", "JSON Lines with the fields id, messages"),
+        ("scores.csv", "a CSV table"),
+        ("metrics.py", "Python code"),
+        ("model.gguf", "a model"),
+        ("folder", "the folder of a run"),
+    ],
+)
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [("suite check", "a suite (YAML"), ("sweep", "a sweep's file (YAML"), ("run kieval --config", "settings (YAML")],
+)
+def test_a_file_of_another_kind_is_named_as_what_it_is(
+    tmp_path: Path, words: str, expected: str, name: str, found: str
+) -> None:
+    if name == "folder":
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "manifest.json").touch()
+    else:
+        (tmp_path / name).write_text('{"id": "a", "messages": []}\n{"id": "b", "messages": []}\n')
+    done = viva(*words.split(), name, cwd=tmp_path)
+    assert done.returncode == 2
+    assert re.fullmatch(rf"viva: error: {name}: expected {re.escape(expected)}.*\), found {found}\n", done.stderr)
 
 
 @case_table("command", [[], ["run"], ["suite"], ["grade"], ["grade", "bank"], ["judge"], ["sweep"],
@@ -114,3 +194,75 @@ def test_a_misspelt_setting_and_anothers_role_are_answered_with_what_was_meant(t
     done = viva("run", tmp_path / "echoes.py", "--candidate", "simulated:c")
     assert "--pupil" in done.stderr
     assert "--ear" in done.stderr
+
+
+_TALK = """import dataclasses, viva
+
+@dataclasses.dataclass
+class Topic:
+    topic: str
+
+@viva.scenario(compare="pupil", score=(0, 1))
+async def talk(conversation, task):
+    return {"scor": float(len(task["topic"]) > 1), "words": 3}
+
+@viva.scenario(compare="pupil")
+async def typed(conversation, task: Topic):
+    return 1.0
+"""
+
+
+def _talk(folder: Path, scenario: str, *tasks: str) -> tuple[int, str]:
+    (folder / "talks.py").write_text(_TALK)
+    (folder / "tasks.jsonl").write_text("".join(f"{task}\n" for task in tasks))
+    words = ["--tasks", "tasks.jsonl", "--pupil", "simulated:c", "--out", "talk"]
+    done = viva("run", f"talks.py#{scenario}", *words, cwd=folder)
+    return done.returncode, done.stderr
+
+
+def test_a_misspelt_field_of_a_task_is_named_with_its_file_and_line(tmp_path: Path) -> None:
+    tasks = ['{"topic": "tides"}', '{"topc": "moon"}', '{"topc": "sun"}']
+    code, text = _talk(tmp_path, "talk", *tasks)
+    problem = "field 'topic': is missing; unknown field 'topc'; did you mean 'topic'?"
+    assert code == 3
+    assert f"2 × TaskError: {tmp_path}/tasks.jsonl:2 and 1 more line: {problem} (read at {tmp_path}/talks.py:9" in text
+    code, text = _talk(tmp_path, "typed", *tasks)
+    assert (code, text) == (2, f"viva: error: {tmp_path}/tasks.jsonl:2: {problem}\n")
+
+
+def test_a_score_that_is_declared_and_never_returned_is_noted_in_run_and_report(tmp_path: Path) -> None:
+    _, text = _talk(tmp_path, "talk", '{"topic": "tides"}', '{"topic": "moon"}')
+    note = (
+        "viva: note: no conversation returned 'score', whose range the scenario declares (score=…); 2 returned 'scor'; "
+        "did you mean 'score'?\n"
+    )
+    assert text.count(note) == 1
+    assert viva("report", tmp_path / "talk").stderr == note
+    done = viva("report", tmp_path / "talk", "--html", tmp_path / "a.html", "--csv", tmp_path / "a.csv")
+    assert done.stderr == f"table: {tmp_path}/a.csv\npage: {tmp_path}/a.html\n{note}"
+
+
+def test_a_message_is_wrapped_at_words_in_a_terminal_only(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    text = "unknown option 'knowlege'; did you mean 'knowledge'? simulated knows: " + ", ".join(["rpm"] * 40)
+    print_note(text)
+    assert capsys.readouterr().err == f"viva: note: {text}\n"
+    leader, follower = pty.openpty()
+    with os.fdopen(leader, "rb"), os.fdopen(follower, "w") as terminal:
+        monkeypatch.setattr(sys, "stderr", terminal)
+        for columns in (80, 0):  # a terminal that does not know its size has 0
+            fcntl.ioctl(follower, termios.TIOCSWINSZ, struct.pack("HHHH", 24, columns, 0, 0))
+            print_note(text)
+            terminal.flush()
+            lines = os.read(leader, 4096).decode().splitlines()
+            assert len(lines) > 2
+            assert max(map(len, lines)) <= 80
+            assert " ".join(line.strip() for line in lines) == f"viva: note: {text}"
+
+
+def test_lines_of_a_new_suite_fit_into_88_columns(tmp_path: Path) -> None:
+    assert viva("suite", "init", tmp_path / "suite").returncode == 0
+    for name in ("suite.yaml", "metrics.py"):
+        lines = (tmp_path / "suite" / name).read_text().splitlines()
+        assert max(map(len, lines)) <= 88

@@ -98,7 +98,8 @@ def test_what_goes_wrong_is_an_error_of_the_call(file: Path, name: str, kind: ty
     [
         ("two", "two is called with only the list of messages: missing a required argument: 'temperature'"),
         ("", "or a function of the messages named by #NAME; found none, and the functions answer, later, broken"),
-        ("nobody", "found none, and the functions answer, later"),
+        ("nobody", "mine.py has no 'nobody'; it has: answer, later, broken, silent, hangs, two"),
+        ("anser", "mine.py has no 'anser'; did you mean 'answer'? it has: answer, later, broken, silent, hangs, two"),
     ],
 )
 def test_a_wrong_name_says_what_the_file_has(file: Path, name: str, said: str) -> None:

@@ -28,6 +28,7 @@ from urllib.parse import quote, unquote_plus
 
 from ...errors import ChecksumMismatch, ConfigurationError
 from ...files import write_atomically
+from ...permissions import permissions
 
 STORES = ("hf", "package", "ollama", "lmstudio")
 _SPLIT = re.compile(r"(?P<stem>.*)-(?P<number>\d{5})-of-(?P<total>\d{5})\.gguf", re.IGNORECASE | re.DOTALL)
@@ -124,7 +125,7 @@ def check_name(location: str, revision: str) -> None:
     if stored is None:
         path = Path(location).expanduser()
         if not _is_file(path):
-            raise ConfigurationError(f"no file {path}")
+            raise ConfigurationError(f"no file {path}{permissions().similar_name(path)}")
         all_parts(path)
     elif stored[0] == "hf":
         from .hub_files import HubName

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from viva.cli.app import HELP, CommandGroup, command
+from viva.cli.exit_codes import print_message, print_note
 from viva.cli.options import Concurrency, MaxCost, read_settings
 
 if TYPE_CHECKING:
@@ -90,28 +91,25 @@ def suite_settings(suite: str, options: dict[str, Any]) -> FlexEvalSettings:
 def run_and_report(launch: Launch, *, junit: Path | None, json: bool, html: Path | None, max_failures: int) -> None:
     """Run, print the report, write the gate, and exit with the matching code."""
     from viva.cli.exit_codes import DONE, FAILED, FAILURES
-    from viva.cli.output import print_json, print_tables
+    from viva.cli.output import print_results
     from viva.cli.run import exit_with, run_launch, write_run_page
-    from viva.reports.tables import escape_controls
 
     from ..result_files import missing_tests, write_results
     from .suite_runs import SoftBudget
 
     for note in launch.prepared.notes:
-        print(f"viva: note: {escape_controls(note)}", file=sys.stderr)
+        print_note(note)
     budget = SoftBudget(launch)
     result: RunResult = run_launch(launch)
     write_results(launch.folder.path)
-    if json:
-        print_json(result.aggregate.report())
-    else:
-        print_tables(result.aggregate.tables())
+    if json or result.has_conversations:
+        print_results(result.aggregate, json=json)
     write_run_page(result, launch, html)
     broken = report_gate(result.aggregate, junit, launch.folder.path)
     missing = missing_tests(launch.folder.path)
     if missing:
         keys = ", ".join(key for key, _ in missing[:_MAX_SHOWN]) + (", …" if len(missing) > _MAX_SHOWN else "")
-        print(f"viva: {len(missing):,} tests did not run: {keys}", file=sys.stderr)
+        print_message(f"viva: {len(missing):,} tests did not run: {keys}")
     code = None
     if result.outcome.how == "done" or budget.used is not None:
         acceptable = result.outcome.failed + len(missing) <= max_failures
@@ -121,16 +119,19 @@ def run_and_report(launch: Launch, *, junit: Path | None, json: bool, html: Path
 
 def report_gate(aggregate: Any, junit: Path | None, path: Path) -> bool:
     """Print the gate, write it as JUnit XML if requested, and return True if it is broken."""
+    from viva.cli.output_files import print_file
+
     from ..result_files import write_junit
 
     checks = aggregate.gate()
     broken = [check for check in checks if check.broken]
     for check in broken:
-        print(f"viva: BROKEN: {check.describe()}", file=sys.stderr)
+        print_note(check.describe(), "BROKEN")
     if checks and not broken:
-        print(f"viva: the gate holds: {len(checks)} thresholds", file=sys.stderr)
+        print_message(f"viva: the gate holds: {len(checks)} thresholds")
     if junit is not None:
         write_junit(aggregate, junit, path)
+        print_file("JUnit file", junit)
     return bool(broken)
 
 
@@ -174,13 +175,12 @@ def gate(
 def check(suite: SuiteFile) -> None:
     """Check a suite and print what it would test, without calling a model."""
     from viva.orchestration.prepared_run import PreparedRun
-    from viva.reports.tables import escape_controls
 
     from ..scenario import SCENARIO
 
     prepared = PreparedRun(SCENARIO, read_settings(SCENARIO.settings, {"suite": suite}, None))
     for note in prepared.notes:
-        print(f"viva: note: {escape_controls(note)}", file=sys.stderr)
+        print_note(note)
     records = prepared.opened.records
     body = records["suite"]
     typer.echo(f"{body['name']}: {len(prepared.opened.tasks):,} conversations, {', '.join(prepared.lineups)}")
@@ -293,11 +293,11 @@ def watch(
         raise ConfigurationError(f"{log}: no such file")
     watcher, show = _open_watcher(log, suite, path)
     later = "" if log.exists() else " (it does not exist yet)"
-    print(f"viva: watching {log}{later}; run folder: {path}", file=sys.stderr)
+    print_message(f"viva: watching {log}{later}; run folder: {path}")
     with gc_tuned():
         show.clock.run(lambda: run_with_signals(lambda ready: watcher.follow(None if once else every, ready), show))
     for note in watcher.notes:
-        print(f"viva: note: {note}", file=sys.stderr)
+        print_note(note)
     write_results(path)
     aggregate: Any = recorded_results(show.folder)
     if json:
@@ -331,15 +331,15 @@ class _WatchDisplay:
         """Print a batch's counts and threshold changes."""
         tally = self._tally
         counts = f"{count:,} new, {tally.done:,} in all" + (f", {tally.failed:,} failed" if tally.failed else "")
-        print(f"viva: {counts}; {self._aggregate.headline()}", file=sys.stderr, flush=True)
+        print_message(f"viva: {counts}; {self._aggregate.headline()}")
         for check in self._aggregate.gate():
             name = f"{check.system} {check.name}"
             if check.broken and check.found is not None and name not in self._broken:
                 self._broken.add(name)
-                print(f"viva: BROKEN: {check.describe()}", file=sys.stderr, flush=True)
+                print_note(check.describe(), "BROKEN")
             elif not check.broken and name in self._broken:
                 self._broken.discard(name)
-                print(f"viva: holds again: {check.describe()}", file=sys.stderr, flush=True)
+                print_note(check.describe(), "holds again")
 
     async def show(self) -> None:
         """Wait forever, as nothing changes between batches."""

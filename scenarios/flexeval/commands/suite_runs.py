@@ -6,7 +6,6 @@ The watcher reads new lines of a growing log, stores their dialogs, and runs the
 from __future__ import annotations
 
 import os
-import sys
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -15,6 +14,7 @@ from typing import Any
 import anyio
 import orjson
 
+from viva.cli.exit_codes import print_note
 from viva.engine.backends.registry import BackendPool
 from viva.engine.clock import Clock
 from viva.engine.computation import StepExecutor
@@ -66,7 +66,7 @@ class SoftBudget:
         for name, limit in self._limits.items():
             if limit is not None and self._spent[name] >= limit and self._launch.runner is not None:
                 self.used = f"the budget of {limit:g} {name} is used up"
-                print(f"viva: note: {self.used}: finishing running conversations, starting no more", file=sys.stderr)
+                print_note(f"{self.used}: finishing running conversations, starting no more")
                 self._launch.runner.drain()
                 return
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any, ClassVar
 
-from viva.engine.errors import ConfigurationError
+from viva.engine.errors import ConfigurationError, did_you_mean
 from viva.reports.page import Record
 from viva.reports.tables import Row, interval, mean, record_rows
 
@@ -64,7 +64,7 @@ class InterviewStudy(SystemStudy):
         """
         scorer = next((scorer_name for scorer_name in SCORERS if scorer_name == name), None)
         if name is not None and scorer is None:
-            raise ConfigurationError(f"unknown scorer '{name}'; known: {', '.join(SCORERS)}")
+            raise ConfigurationError(f"unknown scorer '{name}'{did_you_mean(name, SCORERS, 'known')}")
         recorded = [cell.manifest["settings"] for cell in cells if cell.scenario == methods.NAME and cell.manifest]
         names = list(dict.fromkeys(settings["scorer"] for settings in recorded))
         if scorer is None and len(names) > 1:

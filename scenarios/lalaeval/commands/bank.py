@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import getpass
-import sys
 from dataclasses import asdict
 from datetime import date, datetime
 from pathlib import Path
@@ -12,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from viva.cli.app import HELP, CommandGroup, command
+from viva.cli.exit_codes import print_note
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -242,20 +242,17 @@ def _move_pairs(
 
 def _print_problems(opened: Project, bank: Bank, on: date, only: set[str]) -> None:
     """Print the problems of these questions on stderr."""
-    from viva.reports.tables import one_line
-
     from ..question_bank import find_near_duplicates, pair_problems
 
     entries = bank.entries()
     for entry in entries:
         if entry.pair.id in only:
             for problem in pair_problems(entry.pair, opened, on):
-                print(f"viva: note: {one_line(entry.pair.id)}: {problem}", file=sys.stderr)
+                print_note(f"{entry.pair.id}: {problem}")
     for duplicate in find_near_duplicates([entry.pair for entry in entries], opened.file.duplicates, only):
-        message = (
+        print_note(
             f"{duplicate.first} and {duplicate.second} are nearly the same question (likeness {duplicate.likeness:.2f})"
         )
-        print(f"viva: note: {one_line(message)}", file=sys.stderr)
 
 
 def _author(name: str | None) -> str:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import sys
 from datetime import date
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from viva.cli.exit_codes import print_message, print_note
 from viva.cli.options import Concurrency, MaxCost, RetryFailed, read_settings
 
 if TYPE_CHECKING:
@@ -97,10 +97,7 @@ def collect(
         held_back = _print_barred(opened, kind)
         incomplete = make_grading_folder(round_, held_back)
         if incomplete:
-            print(
-                f"viva: note: {count_of(incomplete, 'question')} without an answer; the others can be graded",
-                file=sys.stderr,
-            )
+            print_note(f"{count_of(incomplete, 'question')} without an answer; the others can be graded")
     try:
         exit_with(launch, result, max_failures)
     finally:  # the next step is the last line
@@ -110,8 +107,8 @@ def collect(
             answered = f"{count_of(len(round_.pairs), 'question')}{gold}, {candidates}"
             print(f"{round_.path}: {answered}, ready to grade: viva grade serve {round_.path}")
         elif outcome.how == "done":
-            print(f"viva: missing answers: {outcome.failed}; retry with --retry-failed, or begin without them with "
-                  f"--max-failures {outcome.failed}", file=sys.stderr)  # fmt: skip
+            print_message(f"viva: missing answers: {outcome.failed}; retry with --retry-failed, or begin without them "
+                          f"with --max-failures {outcome.failed}")  # fmt: skip
 
 
 def launch_collection(round_: Round, options: dict[str, Any], *, retry_failed: bool = False) -> Launch:
@@ -161,25 +158,19 @@ def _open_or_make_round(
     with Bank.open(project) as bank:
         round_ = make_round(project, bank, name, kind=kind, seed=seed, n=n, quota=quota, reuse=reuse, day=date.today())
     if project.file.gold and not round_.gold:
-        print(
-            "viva: note: the bank has no question with gold answers, so the round has no gold questions",
-            file=sys.stderr,
-        )
+        print_note("the bank has no question with gold answers, so the round has no gold questions")
     return round_
 
 
 def _print_barred(project: Project, kind: RoundKind) -> dict[str, str]:
     """Return the graders who may not grade in an evaluation, and print them on stderr."""
-    from viva.reports.tables import one_line
-
     from .grading_folder import barred_graders
 
     barred = barred_graders(project) if kind == "evaluation" else {}
     for name, reason in barred.items():
-        message = (
+        print_note(
             f"{name} is paused by the deployment gate: {reason}; override with `viva grade graders FOLDER resume NAME`"
         )
-        print(f"viva: note: {one_line(message)}", file=sys.stderr)
     return barred
 
 

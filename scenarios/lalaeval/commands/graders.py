@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
+
+from viva.cli.exit_codes import print_note
 
 if TYPE_CHECKING:
     from viva.grading.records import GraderRole, GraderState, Label
@@ -111,8 +112,8 @@ def serve(
     from viva.web.page_server import PageServer
 
     if not is_loopback(host) and not (url or "").startswith("https:"):
-        print("viva: note: over plain http, links and grades can be read in transit; put an https proxy in front of "
-              "the pages, and give its address with --url", file=sys.stderr)  # fmt: skip
+        print_note("over plain http, links and grades can be read in transit; put an https proxy in front of the "
+                   "pages, and give its address with --url")  # fmt: skip
     serve(folder, PageServer(host, port, name or (), url), _print_grader_links, expires=expires)
 
 
@@ -153,8 +154,8 @@ def answer_as_human(
     from viva.web.rooms.server import serve
 
     if not is_loopback(host) and not (url or "").startswith("https:"):
-        print("viva: note: over plain http, links and answers can be read in transit; put an https proxy in front of "
-              "the pages, and give its address with --url", file=sys.stderr)  # fmt: skip
+        print_note("over plain http, links and answers can be read in transit; put an https proxy in front of the "
+                   "pages, and give its address with --url")  # fmt: skip
     serve(room, PageServer(host, port, name or (), url), _print_room_links)
 
 
@@ -228,8 +229,7 @@ def queue(
             store_run_rows(store, answers, chosen)
     count = sum(len(question.answers) for question in questions)
     print(f"{out}: {count:,} answers on {len(questions):,} pages, for {overlap} graders each")
-    print(f"viva: note: add graders and serve the pages: viva grade graders {out} add NAME; viva grade serve {out}",
-          file=sys.stderr)  # fmt: skip
+    print_note(f"add graders and serve the pages: viva grade graders {out} add NAME; viva grade serve {out}")
 
 
 def labels(

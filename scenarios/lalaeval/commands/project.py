@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import sys
 from datetime import date, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+
+from viva.cli.exit_codes import print_note
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -106,7 +107,7 @@ def check(
         for duplicate in find_near_duplicates(active, opened.file.duplicates)
     ]
     for note in notes:
-        print(f"viva: note: {one_line(note)}", file=sys.stderr)
+        print_note(note)
 
 
 def _rubric_history(rubrics: list[RubricVersion]) -> Iterator[str]:

@@ -102,22 +102,24 @@ def _write_files(
     grades: Path | None,
     parquet: Path | None,
 ) -> None:
+    from viva.cli.output_files import print_file, write_page_file
     from viva.reports.studies.export import write_rows
 
     from ..round_figures import FIGURE_COLUMNS, TEXT_COLUMNS, figure_rows, grade_columns, grade_rows
 
     if csv is not None:
         write_rows(figure_rows(record), FIGURE_COLUMNS, TEXT_COLUMNS, csv)
+        print_file("table", csv)
     if grades is not None:
         write_rows(grade_rows(graded), grade_columns(graded), ("dimension", "question", "grader"), grades)
+        print_file("table", grades)
     if parquet is not None:
         _write_parquet(graded, parquet)
+        print_file("table", parquet)
     if html is not None:
-        from viva.web.report.html_page import write_page
-
         from ..round_report import grade_page
 
-        write_page(grade_page(record), html)
+        write_page_file(grade_page(record), html)
 
 
 def _write_parquet(graded: GradedRound, file: Path) -> None:
