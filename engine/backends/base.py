@@ -227,10 +227,10 @@ class ModelSpec:
         unknown = sorted(self.options.keys() - self._used)
         if unknown:
             of_url = "; a parameter of the endpoint's own URL is query.KEY=" if "query.KEY" in self._used else ""
-            texts = [f"'{name}'{did_you_mean(name, self._used)}" for name in unknown]
+            near = "".join(did_you_mean(name, self._used) for name in unknown) or ";"
             raise ConfigurationError(
-                f"model '{self.text}': unknown option {', '.join(texts)}{'' if texts[-1].endswith('?') else ';'} "
-                f"{self.kind} knows: {', '.join(sorted(self._used))}{of_url}"
+                f"model '{self.text}': unknown option {', '.join(unknown)}{near} "
+                f"{self.kind} knows {', '.join(sorted(self._used))}{of_url}"
             )
 
     @property

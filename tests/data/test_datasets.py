@@ -64,7 +64,7 @@ def test_arc_in_both_of_its_schemas(tmp_path: Path, schema: str, labels: str, ke
 
 
 def test_an_unknown_form_names_the_known_ones(tmp_path: Path) -> None:
-    with pytest.raises(ConfigurationError, match="unknown form 'arcc'; did you mean arc"):
+    with pytest.raises(ConfigurationError, match="unknown form 'arcc'; did you mean 'arc"):
         open_dataset(f"arcc:{jsonl(tmp_path, GOOD)}")
 
 

@@ -87,7 +87,7 @@ def test_a_name_that_leads_nowhere_says_what_there_is(mmlu: Path, arc: Path) -> 
         f"mmlu:{mmlu}:tset": "has no split 'tset'; its splits: auxiliary_train, dev, test, val",
         str(mmlu): "is a folder: name its form, as in mmlu:",
         f"{mmlu}:test": f"a split needs a form before it, as in mmlu:{mmlu}:test",
-        f"mmul:{mmlu}:test": "unknown form 'mmul'; did you mean mmlu or cmmlu? forms: generic, qa, arc, hf;",
+        f"mmul:{mmlu}:test": "unknown form 'mmul'; did you mean 'mmlu' or 'cmmlu'? forms: generic, qa, arc, hf;",
         f"arc:{arc.parent}": "has no file ending in .jsonl, .json, .ndjson, .parquet; its folders: ARC-Easy, mmlu",
         f"generic:{arc}:test": "ARC-Easy-Test.jsonl: name one of the two",
         f"arc:{arc / 'ARC-Easy-Test.jsonl'}:test": "is a file, not a folder with splits; omit ':test'",
@@ -126,7 +126,7 @@ def test_an_unknown_benchmark_has_near_ones_named(
     name: str, near: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    with pytest.raises(DatasetError, match=f"did you mean {near}"):
+    with pytest.raises(DatasetError, match=f"did you mean '{near}"):
         open_source(name)
 
 

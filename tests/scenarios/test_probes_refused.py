@@ -63,7 +63,7 @@ def test_a_probe_has_no_evaluator_to_exchange_and_no_scorer(tmp_path: Path) -> N
     score = completed("score", tmp_path / "run", "--scorer", "linear")
     assert (fork.returncode, score.returncode) == (2, 2)
     assert b"no judge to replace" in fork.stderr
-    assert b"No such option: --scorer" in score.stderr
+    assert b"no option '--scorer'" in score.stderr
 
 
 def test_a_changed_second_set_or_pack_cannot_be_resumed(tmp_path: Path) -> None:

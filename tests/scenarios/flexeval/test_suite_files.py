@@ -61,7 +61,10 @@ def test_a_mistake_is_named(tmp_path: Path, suite: dict[str, Any], told: str) ->
 def test_the_line_is_that_of_the_mistake(tmp_path: Path) -> None:
     path = tmp_path / "suite.yaml"
     path.write_text("name: x\nconversations: [a.jsonl]\nmetrics:\n  - function: length\n    levle: turn\n")
-    with pytest.raises(ConfigurationError, match=r"suite\.yaml:5: metrics\.0\.levle: unknown field; known here: name,"):
+    with pytest.raises(
+        ConfigurationError,
+        match=r"suite\.yaml:5: metrics\.0\.levle: unknown field; did you mean 'level'\? known here: name,",
+    ):
         read_suite(path)
 
 

@@ -95,7 +95,7 @@ def test_an_example_that_cannot_be_judged_is_refused_with_its_line(
         ({"mode": "plan", "assistant": ["bleu"]}, "plan: mode plan needs a file; add --plan FILE"),
         ({"mode": "noplan"}, "assistant: mode noplan needs at least one"),
         ({"mode": "direct", "planner": "simulated:p"}, "planner: needs --plan FILE"),
-        ({"mode": "noplan", "assistant": ["rouge"]}, "assistant 'rouge': unknown; known: rouge-1"),
+        ({"mode": "noplan", "assistant": ["rouge"]}, "assistant 'rouge': unknown; did you mean 'rouge-"),
     ],
 )
 def test_settings_that_lack_a_part_say_which(tmp_path: Path, settings: dict[str, object], what: str) -> None:
