@@ -161,7 +161,7 @@ class Permissions:
             raise NotPermitted(f"{location}{text}: is code, which a client must not name")
         if text in self.code or (is_python_file(text) and str(absolute_path(text)) in self.code):
             return
-        if is_python_file(text) and not Path(text).expanduser().exists():
+        if is_python_file(text) and not os.path.exists(absolute_path(text)):
             near = self.similar_name(Path(text))
             raise ConfigurationError(f"{location}{text}: no such Python file{near}")
         kind = "Python file" if is_python_file(text) else "Python module"

@@ -10,6 +10,7 @@ import struct
 import subprocess
 import sys
 import termios
+import tty
 from importlib.metadata import version
 from pathlib import Path
 from unittest.mock import patch
@@ -250,6 +251,7 @@ def test_a_message_is_wrapped_at_words_in_a_terminal_only(
     assert capsys.readouterr().err == f"viva: note: {text}\n"
     leader, follower = pty.openpty()
     with os.fdopen(leader, "rb"), os.fdopen(follower, "w") as terminal:
+        tty.setraw(follower)  # line ends stay as they are
         monkeypatch.setattr(sys, "stderr", terminal)
         for columns in (80, 0):  # a terminal that does not know its size has 0
             fcntl.ioctl(follower, termios.TIOCSWINSZ, struct.pack("HHHH", 24, columns, 0, 0))

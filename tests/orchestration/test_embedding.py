@@ -243,7 +243,7 @@ def test_rollouts_over_an_endpoint_that_gives_its_tokens(tmp_path: Path) -> None
 WRONG: dict[str, tuple[dict[str, Any], str]] = {
     "role": (
         {"models": MODELS | {"tuter": "simulated:x"}},
-        "lesson has no role 'tuter'; did you mean 'tutor'? its roles: pupil, tutor",
+        "no role 'tuter'; did you mean 'tutor'? its roles: pupil, tutor",
     ),
     "missing role": ({"models": {"pupil": "simulated:a"}}, "lesson: models: tutor: is missing"),
     "several": ({"models": MODELS | {"tutor": ["simulated:x"]}}, "'tutor' takes one model, not a list"),

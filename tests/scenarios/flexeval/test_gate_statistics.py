@@ -227,7 +227,8 @@ def test_a_threshold_that_no_figure_can_break_is_noted(tmp_path: Path, threshold
 def test_a_metric_that_is_not_there_is_told_with_one_that_is(tmp_path: Path) -> None:
     code, said = _checked(tmp_path, [{"metric": "wrds", "at_least": 1}])
     assert code == 2
-    assert said.rstrip().endswith("tests (all metrics with `passes`); did you mean 'words'?")
+    assert "; did you mean 'words'? known: " in said
+    assert said.rstrip().endswith("tests (all metrics with `passes`)")
 
 
 def test_tests_and_repeats_and_errors_are_of_the_conversations_that_where_chooses() -> None:
