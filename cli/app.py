@@ -138,7 +138,8 @@ def _usage_text(error: Any, words: Sequence[str]) -> str:
         subject = _UNABLE.sub("", subject)
     if wrong:
         near = did_you_mean(wrong, names, cutoff=MISSPELLING_CUTOFF if name == "NoSuchOption" else 0.6)
-        known = f"; expected one of: {', '.join(names)}" if names and not near else ""
+        known_words = "among its options" if name == "NoSuchOption" else "expected one of"
+        known = f"; {known_words}: {', '.join(names)}" if names and not near else ""
         subject = f"no {subject} '{wrong}'{near}{known}"
     help_command = f"{error.ctx.command_path} -h" if error.ctx is not None else "viva -h"
     end = "" if subject.endswith("?") else ";"

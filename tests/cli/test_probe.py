@@ -46,7 +46,7 @@ def test_both_have_the_same_options() -> None:
     ("options", "words"),
     [
         (["--candidate", "simulated:c"], ["viva: error: --dataset is missing"]),
-        (["--nope"], ["no option '--nope'; see viva probe -h"]),
+        (["--nope"], ["no option '--nope'; "]),
         (["--dataset", "none.jsonl", "--candidate", "simulated:c", "--shots", "0"], ["none.jsonl: cannot be read"]),
     ],
 )

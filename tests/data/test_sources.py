@@ -108,7 +108,12 @@ def test_line_14_a_form_without_a_file_says_how_data_are_named(tmp_path: Path, m
             open_source(name)
         said = str(caught.value)
         assert said.startswith(f"{name.rpartition(':')[2] if ':' not in name else name}: cannot be read: No such file")
-        for part in ("'arc' is a form, not a dataset", "arc:FILE", "arc:FOLDER:split", "arc_challenge' or 'arc_easy?"):
+        for part in (
+            "'arc' is a form, not a dataset",
+            "arc:FILE",
+            "arc:FOLDER:split",
+            "'arc_challenge' or 'arc_easy'?",
+        ):
             assert part in said
 
 
