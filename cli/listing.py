@@ -74,14 +74,16 @@ def _list_command(
 
     from .output import print_json, print_tables
 
-    names = list_names()
     if kind in described_kinds():
         names = {kind: _options(kind)}
-    elif kind is not None:
-        if kind not in names:
+    elif kind == "models":
+        names = {kind: _models(), "gguf": _installed_models()}
+    else:
+        names = list_names()
+        if kind is not None and kind not in names:
             near = did_you_mean(kind, [*names, *described_kinds()], "expected one of")
             raise ConfigurationError(f"'{kind}' cannot be listed{near}")
-        names = {name: names[name] for name in (kind, *(["gguf"] if kind == "models" else []))}
+        names = names if kind is None else {kind: names[kind]}
     if json:
         print_json(names)
     else:

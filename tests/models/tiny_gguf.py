@@ -172,13 +172,21 @@ def make_adapter(
     kind: str = "F32",
     architecture: str = "llama",
     strength: float = 1.0,
+    invocation: tuple[int, ...] = (),
 ) -> Path:
-    """Write a LoRA adapter for the attention of a model that ``make_model`` made with this width and these layers."""
+    """Write a LoRA adapter for the attention of a model that ``make_model`` made with this width and these layers.
+
+    ``invocation``: tokens behind which it would begin to count, as an activated LoRA.
+    """
     rng = np.random.default_rng(seed)
     writer = gguf.GGUFWriter(str(path), architecture)
     writer.add_type("adapter")
     writer.add_string("adapter.type", "lora")
     writer.add_float32("adapter.lora.alpha", float(rank))
+    if invocation:
+        writer.add_key_value(
+            "adapter.alora.invocation_tokens", invocation, gguf.GGUFValueType.ARRAY, gguf.GGUFValueType.UINT32
+        )
     for layer in range(layers):
         for name in ("attn_q", "attn_v", "attn_output"):
             for half, shape in (("a", (rank, width)), ("b", (width, rank))):

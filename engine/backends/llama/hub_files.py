@@ -29,7 +29,7 @@ _BLOCK = 1 << 20
 _NAME = re.compile(r"([\w-][\w.-]*/[\w-][\w.-]*)(?::([\w.-]+))?", re.ASCII)
 _COMMIT = re.compile(r"[0-9a-f]{40}")
 _SUM = re.compile(r"[0-9a-f]{64}")
-_RECORD = re.compile(r"(?P<file>.+)@(?P<commit>[0-9a-f]{40}) sha256:[0-9a-f]{64}")
+_RECORD = re.compile(r"(?P<file>.+)@(?P<commit>[0-9a-f]{40}) \S+")
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,10 +78,9 @@ class HubCache:
     def files(self, name: str, commit: str) -> dict[str, Path]:
         """Return the GGUF files of a commit that are in the cache, by their names in the repository.
 
-        Links that lead out of the repository's folder are left out.
+        Links that lead out of the cache are left out. Within it, repositories may share blobs.
         """
-        root = self.repository(name)
-        snapshot, real = root / "snapshots" / commit, root.resolve()
+        snapshot, real = self.repository(name) / "snapshots" / commit, self.folder.resolve()
         return {
             str(path.relative_to(snapshot)): path
             for path in snapshot.rglob("*")
@@ -126,8 +125,13 @@ def locate_on_hub(name: str, revision: str = "", recorded: str = "") -> ModelFil
     paths = tuple(hub.fetch(part, commit, f"{number} of {len(names)}") for number, part in enumerate(names, 1))
     if _COMMIT.fullmatch(revision) is None and not recorded:
         hub.remember(revision or "main", commit)
-    blobs = [path.resolve().name for path in paths]
-    return ModelFiles(paths, tuple(blob if _SUM.fullmatch(blob) else "" for blob in blobs), commit)
+    return ModelFiles(paths, tuple(map(_known_sum, paths)), commit)
+
+
+def _known_sum(path: Path) -> str:
+    """Return the SHA-256 of a cached file as the hub states it: the name of the blob that it links to."""
+    blob = Path(os.readlink(path)).name if path.is_symlink() else ""  # which may be a link to a blob of another name
+    return blob if _SUM.fullmatch(blob) else ""
 
 
 class _Hub:

@@ -94,6 +94,7 @@ def test_an_adapter_for_another_model_is_refused_by_what_it_is(folder: Path, tmp
         make_adapter(tmp_path / "gemma.gguf", architecture="gemma3"): "arch mismatch",
         make_adapter(tmp_path / "wide.gguf", width=128): "incorrect shape",
         make_adapter(tmp_path / "deep.gguf", layers=5): r"blk\.[234]\.attn_\w+\.weight' does not exist in base model",
+        make_adapter(tmp_path / "activated.gguf", invocation=(5, 7)): "activated LoRA",
         base: "expect general.type to be 'adapter'",
         tmp_path / "text.gguf": "not a GGUF file",
     }

