@@ -30,6 +30,7 @@ MEASURED = {
     "overhead": ENGINE,
     "plan": "sweeps",
     "probe": "scenarios/probes engine/backends/llama",
+    "qualify": "scenarios/kieval/qualification scenarios/kieval/verdicts.py scoring/contamination.py",
     "report": "reports scenarios/kieval scoring web/report",
     "rollout": "engine/backends/llama",
     "rollout-gpu": "engine/backends/llama",

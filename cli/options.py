@@ -110,8 +110,8 @@ def settings_example(command: str, settings: type[RunSettings], roles: Collectio
     values = settings.examples | _EXAMPLES
     values |= {name: _MODEL if name in roles else "…" for name in settings.model_fields if name not in values}
     required = {name for name, field in settings.model_fields.items() if field.is_required()}
-    needed = [f"{option_name(name)} {value}" for name, value in values.items()
-              if name in required or name in settings.examples]  # fmt: skip
+    needed = [value if is_argument(settings.model_fields[name]) else f"{option_name(name)} {value}"
+              for name, value in values.items() if name in required or name in settings.examples]  # fmt: skip
     lines = " \\\n      ".join(needed)
     return f"\b\nExample:\n  {command} \\\n      {lines}\n\n{MODELS}"
 
@@ -168,16 +168,28 @@ def option_name(name: str) -> str:
     return _OPTION_NAMES.get(name) or (f"-{name}" if len(name) == 1 else "--" + name.replace("_", "-"))
 
 
+def is_argument(field: FieldInfo) -> bool:
+    """Return True if a setting is the command's argument, without an option's name."""
+    from viva.scenarios.run_settings import ARGUMENT
+
+    return field.json_schema_extra == ARGUMENT
+
+
 def _parameter(name: str, field: FieldInfo, *, is_compared: bool = False) -> inspect.Parameter:
     kind = _plain(field.annotation)
     flag = option_name(name)
     declared = [f"{flag}/--no-{flag[2:]}"] if kind is bool else [flag, *[COMPARE_OPTION] * is_compared]
     text = field.description or ""
     if field.is_required():
-        text += " (required, here or in --config)"
+        text += "" if is_argument(field) else " (required, here or in --config)"
     elif field.default not in (None, []):
         text += f" (default: {_default_text(field.default)})"
-    option = typer.Option(*declared, metavar=_metavar(name, field), help=text, show_default=False)
+    metavar = _metavar(name, field)
+    option = (
+        typer.Argument(metavar=f"{metavar}...", help=text, show_default=False)
+        if is_argument(field)
+        else typer.Option(*declared, metavar=metavar, help=text, show_default=False)
+    )
     is_list = get_origin(kind) is list
     annotation: Any = Annotated[kind if is_list else kind | None, option]
     default: Any = [] if is_list else None

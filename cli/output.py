@@ -48,12 +48,14 @@ def print_report(report: Report, *, json: bool) -> None:
 
 
 def print_results(results: Aggregate, *, json: bool, damaged: Sequence[str] = ()) -> None:
-    """Print a run's results like `print_report`, then notes about them; JSON names `damaged` records."""
-    from viva.scenarios.contract import SupportsNotes
+    """Print a run's results like `print_report`, remarks before and notes after; JSON names `damaged` records."""
+    from viva.scenarios.contract import SupportsNotes, SupportsRemarks
 
     if json:
         print_json(results.report() | ({"damaged": damaged} if damaged else {}))
     else:
+        if isinstance(results, SupportsRemarks) and (remarks := results.remarks()):
+            print_paragraphs(remarks)
         print_tables(results.tables())
     for note in results.notes() if isinstance(results, SupportsNotes) else ():
         print_note(note)

@@ -375,6 +375,14 @@ class SupportsReviews(Protocol):
         """Read it, before the first result."""
 
 
+@runtime_checkable
+class SupportsRemarks(Protocol):
+    """An aggregate with sentences that a reader must see before its tables."""
+
+    def remarks(self) -> list[str]:
+        """Return the sentences."""
+
+
 class Scenario(ABC, Generic[S, T]):
     """The base class of scenarios; methods that raise here are required, the others have defaults.
 

@@ -89,6 +89,10 @@ def tokens_option(output: str, default: int | None) -> Any:
     )
 
 
+# Marks the setting that a command takes as its argument instead of an option: `json_schema_extra=ARGUMENT`.
+ARGUMENT: dict[str, Any] = {"argument": True}
+
+
 def pack_option(name: str) -> Any:
     """Return the field `pack` with a scenario's shipped prompt pack as default."""
     return Field(default=name, description="Prompt pack: a shipped name or a YAML file.")

@@ -75,18 +75,23 @@ class InterviewHint:
             level = 1 if not said_right else 2
         else:
             level = 2
-        scores = [_add_noise(model, level if i < 2 or level < 3 else 4, chance[7 + i]) for i in range(5)]
-        if stop == "none" and level < 3:
-            scores[2:] = [_add_noise(model, 3, chance[9 + i]) for i in range(3)]
-        verdict: dict[str, Any] = {
-            name: {"comment": f"The reply is at level {score} here.", "score": score}
-            for name, score in zip(ASPECTS, scores, strict=True)
-        }
-        verdict["overall_comment"] = "Taken over the talk so far."
-        verdict["overall_score"] = _add_noise(model, level, chance[12])
-        verdict["stop_conversation"] = stop != "none"
-        verdict["stop_reason"] = stop
-        return orjson.dumps(verdict).decode()
+        return verdict_text(model, level, stop, chance)
+
+
+def verdict_text(model: SimulatedBackend, level: int, stop: str, chance: list[float]) -> str:
+    """Return a verdict on a reply of this level, 1 to 4, with the model's noise."""
+    scores = [_add_noise(model, level if i < 2 or level < 3 else 4, chance[7 + i]) for i in range(5)]
+    if stop == "none" and level < 3:
+        scores[2:] = [_add_noise(model, 3, chance[9 + i]) for i in range(3)]
+    verdict: dict[str, Any] = {
+        name: {"comment": f"The reply is at level {score} here.", "score": score}
+        for name, score in zip(ASPECTS, scores, strict=True)
+    }
+    verdict["overall_comment"] = "Taken over the talk so far."
+    verdict["overall_score"] = _add_noise(model, level, chance[12])
+    verdict["stop_conversation"] = stop != "none"
+    verdict["stop_reason"] = stop
+    return orjson.dumps(verdict).decode()
 
 
 def _add_noise(model: SimulatedBackend, score: int, chance: float) -> int:

@@ -31,7 +31,9 @@ class DirectConversation:
     def tell(self, lines: Callable[[], Any]) -> None:
         """Transcripts are not kept."""
 
-    async def generate(self, role: str, view: View, sampling: Sampling, *, hint: Any = None) -> Completion:
+    async def generate(
+        self, role: str, view: View, sampling: Sampling, *, hint: Any = None, watch: Sequence[Any] = ()
+    ) -> Completion:
         """The model's answer; the seed is that of the call in a real run."""
         seed = self._line.seed(role, self._calls)
         self._calls += 1
@@ -63,11 +65,11 @@ def audited(cases: Sequence[AuditCase], seed: int, label: str = "judge", **optio
         for question in questions_for(settings.audits):
             task = AuditTask(case, question)
             conversation: Any = DirectConversation(model, f"{label}/{task.id}", seed)
-            verdicts.add(_finished(hold(conversation, task)))
+            verdicts.add(finished(hold(conversation, task)))
     return findings({label: verdicts}, {label: FAMILY}, settings.audits)
 
 
-def _finished(coroutine: Coroutine[Any, Any, dict[str, Any]]) -> dict[str, Any]:
+def finished(coroutine: Coroutine[Any, Any, dict[str, Any]]) -> dict[str, Any]:
     """The result of a coroutine that never waits."""
     try:
         coroutine.send(None)
