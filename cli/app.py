@@ -27,10 +27,11 @@ HELP = {"help_option_names": ["-h", "--help"]}
 # \b keeps click from rewrapping a paragraph.
 MODELS = """\b
 Model names: kind:where#name?option=value, in quotes because of ? and &
-  openai:gpt-4o                           the public API, key in OPENAI_API_KEY
+  openai:gpt-4o                           OpenAI's API; key: OPENAI_API_KEY
   'openai:http://127.0.0.1:8000/v1#name'  any OpenAI-compatible endpoint
-  anthropic:NAME, gemini:NAME             key in ANTHROPIC_API_KEY, GEMINI_API_KEY
-  llama:model.gguf                        a local file, computed in this process
+  anthropic:NAME                          key: ANTHROPIC_API_KEY
+  gemini:NAME                             key: GEMINI_API_KEY
+  llama:model.gguf                        a local file, on this machine
   'simulated:student?knowledge=0.6'       costs nothing, for trying things out"""
 _LONGEST_SUMMARY = 1000  # characters
 MISSPELLING_CUTOFF = 0.75  # similarity from which an unknown option counts as a misspelt one

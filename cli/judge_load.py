@@ -29,10 +29,10 @@ _OPTIONS = {
 @command(
     "load",
     "viva judge load runs/mine --judge openai:gpt-4o-mini --rates 1,2,4,8",
-    "viva judge load requests.jsonl --judge llama:judge.gguf --rate-search 0.5:32 \\\n      "
+    "viva judge load requests.jsonl --judge llama:judge.gguf \\\n      --rate-search 0.5:32 "
     "--slo 'p95_e2e<3s, parse_fail<1%, drift<0.05'",
     "viva judge load --synthetic 'prompt=lognormal(800,0.5),output=100' \\\n      "
-    "--judge 'openai:http://127.0.0.1:8000/v1#name' --concurrency 1,4,16 --requests 200",
+    "--judge 'openai:http://127.0.0.1:8000/v1#name' \\\n      --concurrency 1,4,16 --requests 200",
     "viva judge load --resume runs/load-20260101-120000",
     models=True,
     group=judge_group,

@@ -92,7 +92,7 @@ def _examine(experiment: Experiment, seeds: list[int], plot: Path | None, json: 
     check_output_files({"--plot": plot, "--html": html})
     if plot is not None:
         check_plot_file(plot)
-    seconds = sum(_run_seed(experiment, seed) for seed in seeds)
+    seconds = sum(_run_seed(experiment, seed, f"seed {seed}, " * (len(seeds) > 1)) for seed in seeds)
     findings = Findings(experiment, seeds)
     if html is not None or not json:
         lines = _write_findings_page(experiment, seeds, html or experiment.folder / "report.html")
@@ -117,8 +117,8 @@ def _write_findings_page(experiment: Experiment, seeds: list[int], page: Path) -
     return [*(findings[0].sentences[:1] if findings else []), f"page: {page}"]
 
 
-def _run_seed(experiment: Experiment, seed: int) -> float:
-    """Run everything of one seed; return the seconds it took."""
+def _run_seed(experiment: Experiment, seed: int, prefix: str) -> float:
+    """Run everything of one seed; return the seconds it took. Lines of progress begin with `prefix`."""
     from viva.reports.run_tables import failure_lines
 
     from .progress import print_progress
@@ -128,7 +128,7 @@ def _run_seed(experiment: Experiment, seed: int) -> float:
         result = run_launch(launch)
         if result.outcome.how != "done":
             exit_with(launch, result, 0)
-        print_progress(f"seed {seed}, {launch.scenario.name}: {result.progress}")
+        print_progress(f"{prefix}{launch.scenario.name}: {result.progress}")
         for line in failure_lines(result.reasons, launch.folder.path):
             print(line, file=sys.stderr)
     return time.monotonic() - began

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import logging
 import os
+import re
 import select
 import sys
 from collections.abc import Callable, Iterable, Sequence
@@ -82,7 +83,10 @@ def print_paragraphs(texts: Iterable[str]) -> None:
 
 
 def print_tables(tables: Iterable[Table]) -> None:
-    """Print titled tables, except empty ones. If the output is no terminal, nothing is wrapped or cut."""
+    """Print titled tables, except empty ones. If the output is no terminal, nothing is wrapped or cut.
+
+    Further parts of a table that is too wide have the beginning of its title.
+    """
     from rich.text import Text
 
     from .tables import lay_out
@@ -91,7 +95,9 @@ def print_tables(tables: Iterable[Table]) -> None:
     for title, header, rows in tables:
         if rows:
             texts = [[escape_controls(text) for text in line] for line in (header, *rows)]
-            print_rich(Text(escape_controls(title), style="bold"), *lay_out(texts[0], texts[1:], width))
+            for part, table in enumerate(lay_out(texts[0], texts[1:], width)):
+                part_title = f"{re.split('[,:;] ', title)[0]} (continued)" if part else title
+                print_rich(Text(escape_controls(part_title), style="bold"), table)
 
 
 def print_rich(*parts: RenderableType, width: int | None = None) -> None:

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 _PLAIN_SECONDS = 10.0
 STALLED_SECONDS = 5.0  # without a finished call, before the line says what the run waits for
 _WIDEST_BAR = 80
+_PLAIN_WIDTH = 80  # of lines that go to a file or another program
 
 
 class Display(ABC):
@@ -49,7 +50,7 @@ class Display(ABC):
         if not sys.stderr.isatty():
             while True:
                 await anyio.sleep(_PLAIN_SECONDS)
-                print(self.line(), file=sys.stderr, flush=True)
+                print(fit_line(self.line(), _PLAIN_WIDTH), file=sys.stderr, flush=True)
         from rich.console import Console
         from rich.live import Live
 
@@ -140,16 +141,18 @@ class Progress(Display):
         tally, elapsed = self._tally, self._elapsed()
         fresh = tally.done - tally.restored
         total = "?" if self._total is None else str(self._total)
-        parts = [f"{tally.done}/{total} done", f"{tally.in_flight} in flight"]
+        parts, is_over = [f"{tally.done}/{total} done"], tally.done == self._total
+        parts += [] if is_over else [f"{tally.in_flight} in flight"]
         parts += [speed(fresh, elapsed)] if fresh else []
-        if tally.done != self._total and (seconds := self._estimate.seconds(elapsed)) is not None:
-            parts.append(f"ETA {_duration(seconds)}")
-        headline = self._aggregate.headline()
-        parts += [headline] if headline else []
-        parts.append(f"{tally.calls:,} calls, {tally.tokens:,} tokens")
+        if not is_over and (seconds := self._estimate.seconds(elapsed)) is not None:
+            parts.append(f"{_duration(seconds)} left")
+        parts += [f"{tally.calls:,} calls", f"{tally.tokens:,} tokens"]
         parts += [f"cost {tally.cost:.2f}"] if tally.cost else []
         parts += [f"{tally.failed} failed"] if tally.failed else []
-        return parts + self._trouble(tally.calls, tally.in_flight)
+        parts += self._trouble(tally.calls, tally.in_flight)
+        # The report of a run that is over follows at once.
+        headline = "" if is_over else self._aggregate.headline()
+        return [*parts, f"scores so far: {headline}"] if headline else parts
 
 
 def speed(conversations: int, seconds: float) -> str:
@@ -161,24 +164,24 @@ def speed(conversations: int, seconds: float) -> str:
 
 
 def fit_line(line: str, width: int) -> str:
-    """Break a line for a terminal at its `·` separators, never within a figure that fits."""
+    """Break a line at its `·` separators, never within a figure that fits; further lines are indented."""
     from rich.cells import cell_len
 
-    lines: list[str] = []
-    for part in line.split(" · "):
-        longer = f"{lines[-1]} · {part}" if lines else part
-        if lines and cell_len(longer) <= width:
+    first, *others = line.split(" · ")
+    lines = [first]
+    for part in others:
+        longer = f"{lines[-1]} · {part}"
+        if cell_len(longer) <= width:
             lines[-1] = longer
         else:
-            lines.append(part)
+            lines.append(f"  {part}")
     return "\n".join(lines)
 
 
 def print_progress(line: str) -> None:
     """Print a line of progress that stays, on stderr."""
-    if sys.stderr.isatty():
-        line = fit_line(line, terminal_width(sys.stderr.fileno()))
-    print(line, file=sys.stderr)
+    width = terminal_width(sys.stderr.fileno()) if sys.stderr.isatty() else _PLAIN_WIDTH
+    print(fit_line(line, width), file=sys.stderr)
 
 
 def _duration(seconds: float) -> str:
@@ -220,7 +223,7 @@ class SweepProgress(Display):
         in_flight = sum(run.in_flight for run in runs)
         parts += [f"{finished}/{total} conversations", f"{in_flight} in flight"]
         calls, tokens = sum(run.calls for run in runs), sum(run.tokens for run in runs)
-        parts.append(f"{calls:,} calls ({calls / self._elapsed():.0f}/s), {tokens:,} tokens")
+        parts.append(f"{calls:,} calls ({calls / self._elapsed():.0f}/s) · {tokens:,} tokens")
         cost = sum(run.cost for run in runs)
         parts += [f"cost {cost:.2f}"] if cost else []
         failed = sum(run.failed for run in runs)
@@ -259,7 +262,7 @@ class SweepProgress(Display):
         hidden = [run.state for run in runs if run not in visible]
         counts_hidden = ", ".join(f"{hidden.count(state)} {state}" for state in _RANK if state in hidden)
         parts = [Text(f"  … and {counts_hidden}")] if counts_hidden else []
-        return Group(table, *parts, Text(self.line()))
+        return Group(table, *parts, Text(fit_line(self.line(), width)))
 
     @staticmethod
     def _row(run: CellRun) -> tuple[str, str, str, str, str]:
@@ -347,7 +350,7 @@ class BenchProgress(Display):
         for row in rows[-room:]:
             table.add_row(*(Text(cell) for cell in (_cut_end(row[0], width - used), *row[1:])))
         hidden = [Text(f"  … and {len(rows) - room} steps before")] if len(rows) > room else []
-        return Group(*hidden, table, Text(self._line(self.parts(latencies=False))))
+        return Group(*hidden, table, Text(fit_line(self._line(self.parts(latencies=False)), width)))
 
     def rows(self) -> list[LoadRow]:
         """Return one row for each judge in each step, running ones last."""

@@ -109,7 +109,7 @@ def _report(
     ] = None,
     fresh: Annotated[bool, typer.Option("--fresh", help="Ignore the cache of unchanged cells.")] = False,
 ) -> None:
-    """Print the results of a run so far; of several runs or a sweep, a joint study."""
+    """Print the results of a run so far, or a joint study of several runs or a sweep."""
     from viva.sweeps.sweep_folder import is_sweep
 
     from .output import print_results

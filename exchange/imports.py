@@ -32,7 +32,7 @@ from viva.scenarios.registry import AnyScenario, installed_scenarios
 from .files import TransferResult, atomic_path, import_extra, json_lines
 
 _INSPECT = "inspect"
-_OWN_FORMATS = {_INSPECT: "dialogs of an Inspect log (.eval, .json), as JSON lines for a suite."}
+_OWN_FORMATS = {_INSPECT: "dialogs of an Inspect log (.eval, .json), as a dataset of a suite."}
 
 
 def import_formats() -> dict[str, str]:

@@ -24,7 +24,7 @@ from viva.engine.run_folder import RunFolder
 from viva.orchestration.launch import Launch, continued_run, recorded_results
 from viva.reports.studies.study import Study
 from viva.scenarios.kieval.kieval_settings import KievalSettings
-from viva.scenarios.kieval.score import ASPECTS, SCORERS, Interview, Scorer
+from viva.scenarios.kieval.score import ASPECT_TITLE, ASPECTS, SCORERS, Interview, Scorer
 from viva.scenarios.kieval.study.correlations import known_figures, known_line
 from viva.scenarios.probes.probe import ProbeSettings
 from viva.scoring.clustered_means import ClusteredMean, clustered_mean
@@ -400,7 +400,7 @@ class Findings:
         for label, candidate in report["candidates"].items():
             means = [_format_number(candidate[f"aspect_{aspect}"]["mean"], 1) for aspect in aspects]
             rows.append([label, *means, _format_number(candidate["rounds"]["mean"], 2)])
-        return ("Interviews by aspect", ["candidate", *aspects, "rounds"], rows)
+        return (ASPECT_TITLE, ["candidate", *aspects, "rounds"], rows)
 
     def _scorer_table(self, report: dict[str, Any]) -> FindingsTable:
         rows = [

@@ -119,7 +119,7 @@ def join_headline(parts: Iterable[tuple[str, str]], limit: int = _MAX_HEADLINE) 
     """Return the first texts with their labels, for the progress line; empty ones are left out."""
     texts = [f"{label} {text}" for label, text in parts if text]
     more = len(texts) - limit
-    return "  ".join(texts[:limit]) + (f"  +{more} more" if more > 0 else "")
+    return " · ".join([*texts[:limit], *[f"and {more} more"] * (more > 0)])
 
 
 def common_tables(report: dict[str, Any]) -> list[Table]:

@@ -35,11 +35,9 @@ class ExportFormat:
 FORMATS = {
     "inspect": ExportFormat("Inspect logs (.eval), one per cell (extra inspect).", "", "inspect_ai:export_inspect"),
     "every-eval-ever": ExportFormat(
-        "aggregates and instance-level lines in Every Eval Ever's schemas.", "", "every_eval:export_every_eval"
+        "aggregates and instance lines in Every Eval Ever's schemas.", "", "every_eval:export_every_eval"
     ),
-    "lm-eval": ExportFormat(
-        "results_*.json and samples_*.jsonl of lm-evaluation-harness.", "", "lm_eval:export_lm_eval"
-    ),
+    "lm-eval": ExportFormat("results_*.json, samples_*.jsonl of lm-evaluation-harness.", "", "lm_eval:export_lm_eval"),
     "parquet": ExportFormat("a table, one conversation per row (extra parquet).", ".parquet", "parquet:export_parquet"),
     "datasets": ExportFormat("the same for datasets.load_from_disk (extra hf).", "", "parquet:export_datasets"),
     "openai": ExportFormat("dialogs as JSON lines in OpenAI's fine-tuning format.", ".jsonl", "chat:export_openai"),

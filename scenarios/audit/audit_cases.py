@@ -47,7 +47,7 @@ class AuditSettings(RunSettings):
     )
     family: list[str] = Field(
         default=[],
-        description="LABEL=FAMILY: the model family of a judge, named as in the cases (default: the one in its label).",
+        description="Model family of a judge, as the cases name it (default: the one in its label).",
     )
     n: int | None = count_option("Cases")
     retests: int = Field(default=5, ge=2, le=100, description="How often the same answer is graded (retest).")

@@ -217,7 +217,7 @@ class AuditAggregate(RunAggregate[JudgeAudit]):
         self.model_of(key).add(result)
 
     def in_brief(self, audit: JudgeAudit) -> str:
-        return f"{audit.conversations:,}"
+        return f"{audit.conversations:,} conversations"
 
     def facts(self) -> dict[str, Any]:
         settings = AuditSettings.model_validate(self.manifest["settings"])

@@ -208,6 +208,4 @@ def _score(value: Any) -> int | None:
     return int(value) if 0 <= value <= _MAX_SCORE and value == int(value) else None
 
 
-DETAILS_FORMAT = ImportFormat(
-    "kieval", "interact_details.json of the authors' program: interviews, rescored.", read_details
-)
+DETAILS_FORMAT = ImportFormat("kieval", "interact_details.json of the authors' program, rescored.", read_details)

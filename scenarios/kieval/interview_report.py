@@ -12,7 +12,7 @@ from viva.reports.tables import Table, number, percent
 from viva.scoring.aggregates import ClusteredStream, Mean, Tally
 
 from ..run_aggregate import ModelResults, RunAggregate, common_tables, tier_name
-from .score import ASPECTS, Interview, Scorer
+from .score import ASPECT_TITLE, ASPECTS, Interview, Scorer
 
 _UNSCORED_ROUND: tuple[int | None, ...] = (None,) * len(ASPECTS)
 _NO_ROUNDS: tuple[tuple[int | None, ...], ...] = ((),) * len(ASPECTS)
@@ -229,22 +229,20 @@ class KievalAggregate(RunAggregate[InterviewAggregate]):
     def tables(self) -> list[Table]:
         report = self.report()
         *common, _ = common_tables(report)
-        return [self._main(report), self._reasons(report), *common, usage_table(_with_discarded(report))]
+        usage = usage_table(_with_discarded(report))
+        return [self._main(report), _aspect_table(report), self._reasons(report), *common, usage]
 
     def _main(self, report: dict[str, Any]) -> Table:
-        header = ["candidate", "n", "first answer", "KIEval", "SE", *ASPECTS[:-1], "rounds"]
+        header = ["candidate", "n", "first answer", "KIEval", "SE", "rounds"]
         header += ["unanswered", "unscored", "unparsed", "failed"]
         free = report["dataset"].get("free", 0)
         has_accuracy = not free or free < report["dataset"]["items"]  # some first answers are right or wrong
         rows = []
         for label, record in report["candidates"].items():
             row = [label, str(record["scored"]), number(record["accuracy"]["mean"]), number(record["score"]["mean"])]
-            row += [
-                number(record["score"]["se"]),
-                *(number(aspect["mean"]) for aspect in record["aspects"].values()),
-            ]
-            row += [number(record["rounds"]["mean"], 2), percent(record["unanswered_rate"])]
-            row += [percent(record["unscored_rate"]), percent(record["parse_failure_rate"]), str(record["failed"])]
+            row += [number(record["score"]["se"]), number(record["rounds"]["mean"], 2)]
+            row += [percent(record["unanswered_rate"]), percent(record["unscored_rate"])]
+            row += [percent(record["parse_failure_rate"]), str(record["failed"])]
             rows.append(row if has_accuracy else _without_static(row, header))
         skipped = report["dataset"]["skipped"]
         dataset = report["dataset"]["name"] + (f" ({skipped} bad lines skipped)" if skipped else "")
@@ -266,6 +264,14 @@ class KievalAggregate(RunAggregate[InterviewAggregate]):
             for label, record in zip(report["candidates"], counts, strict=True)
         ]
         return ("Early stops", ["candidate", *reasons], rows if reasons else [])
+
+
+def _aspect_table(report: dict[str, Any]) -> Table:
+    rows = [
+        [label, *(number(aspect["mean"]) for aspect in record["aspects"].values())]
+        for label, record in report["candidates"].items()
+    ]
+    return (ASPECT_TITLE, ["candidate", *ASPECTS[:-1]], rows)
 
 
 def _without_static(row: list[str], header: list[str]) -> list[str]:

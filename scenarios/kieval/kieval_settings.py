@@ -39,21 +39,21 @@ class KievalSettings(RunSettings):
     evaluator: ModelName = Field(description="Model that judges.")
     assistant: AssistantNames = Field(
         default=[],
-        description="Assistant whose score of each reply the evaluator reads: rouge-l, bleu, logprob:MODEL, "
-        "FILE.py#NAME, … (docs/judges.md); append @question or @dialogue to compare with that text instead of the "
-        "right answer.",
+        description="Show the evaluator this assistant's score of each reply: rouge-l, bleu, logprob:MODEL, "
+        "FILE.py#NAME, … (docs/judges.md). It compares the reply with the right answer; append @question or @dialogue "
+        "for another text.",
     )
     n: int | None = count_option("Items")
     ids: FilePath | None = Field(default=None, description="File of item ids: use only these items.")
     shuffled: bool = Field(default=False, description="Shuffle the items by the seed.")
     cluster: Cluster | None = Field(
         default=None,
-        description="Items of one subject or passage are not independent: keep them together, in an order set "
-        "by the seed.",
+        description="Keep items of one subject or passage together, in an order set by the seed; they do not count as "
+        "independent.",
     )
     rounds: int = Field(default=5, ge=1, le=100, description="Maximum number of rounds of question and reply.")
     early_stop: bool = Field(
-        default=True, description="Let the evaluator end an interview; its flags are recorded either way."
+        default=True, description="Let the evaluator end an interview; its stop flags are recorded either way."
     )
     overlap: bool = Field(
         default=False, description="Ask the next question while the last reply is still being judged."
@@ -67,8 +67,8 @@ class KievalSettings(RunSettings):
     decay: bool = Field(default=True, description="Weight early rounds more.")
     first_answer: FirstAnswerMode = Field(
         default="choice",
-        description="What roles see of the first answer: the choice it names (choice), its words (text), or the choice "
-        "named after five solved examples, and no interview if it names none (five-shot).",
+        description="What the roles see of the first answer: its choice (choice), its words (text), or its choice "
+        "after five solved examples (five-shot: no interview if it names no choice).",
     )
     shots_from: DataSource | None = Field(
         default=None, description="Source of the five-shot examples (default: the dev split)."

@@ -28,6 +28,7 @@ SUMMARIES: dict[ScorerName, str] = {
 }
 # Order of the scores in a round: the five aspects, then overall.
 ASPECTS = ("accuracy", "logic", "relevance", "coherence", "conciseness", "overall")
+ASPECT_TITLE = "The evaluator's scores by aspect, 0–100"  # one aspect is called accuracy, like the benchmark's figure
 _DECAY = 0.2
 _OFFICIAL = {0: 0.0, 1: 1.0, 2: 3.0, 3: 7.0, 4: 10.0}
 

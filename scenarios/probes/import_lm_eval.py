@@ -207,6 +207,4 @@ def _model(results: Mapping[str, Any], path: Path) -> str:
     return "imported:" + "".join(letter for letter in model_name if letter not in "?#,&+ ")
 
 
-SAMPLES_FORMAT = ImportFormat(
-    "lm-eval", "samples_*.jsonl of lm-evaluation-harness: static answers, as probes.", read_samples
-)
+SAMPLES_FORMAT = ImportFormat("lm-eval", "samples_*.jsonl of lm-evaluation-harness, as probes.", read_samples)

@@ -7,7 +7,7 @@ from typing import Any
 
 from viva.reports.figures import estimate_record, mean_record, round_figure
 from viva.reports.run_tables import failure_table, irregular_record, irregular_table
-from viva.reports.tables import Table, interval, number
+from viva.reports.tables import Table, interval, number, percent
 from viva.scoring.aggregates import ClusteredStream, Mean, Tally
 from viva.scoring.clustered_means import clustered_mean
 from viva.scoring.contamination import Signals, auc, chance_error, loss_gap, tpr_at_fpr
@@ -135,9 +135,13 @@ class ProbeAggregate(RunAggregate[CandidateProbes]):
         self.candidates[result["candidate"]].add(result)
 
     def in_brief(self, probes: CandidateProbes) -> str:
-        texts = [f"{100 * sum(right for right, _ in a) / len(a):.1f}" for a in probes.right.values() if a]
+        texts = [
+            f"{ACCURACIES[name]} {percent(sum(right for right, _ in answers) / len(answers))}"
+            for name, answers in probes.right.items()
+            if answers
+        ]
         loss = probes.losses[False].mean
-        return " / ".join([*texts, *([f"loss {loss:.2f}"] if loss is not None else [])])
+        return ", ".join([*texts, *([f"loss {loss:.2f}"] if loss is not None else [])])
 
     def facts(self) -> dict[str, Any]:
         settings = self.manifest["settings"]

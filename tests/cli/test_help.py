@@ -11,13 +11,16 @@ import subprocess
 import sys
 import termios
 import tty
+from collections.abc import Iterator
 from importlib.metadata import version
 from pathlib import Path
+from typing import Any
 from unittest.mock import patch
 
 import pytest
 from case_tables import case_table
 from command import viva
+from typer.main import get_command
 from typer.testing import CliRunner
 
 from viva.cli.exit_codes import print_note
@@ -172,13 +175,23 @@ def test_a_file_of_another_kind_is_named_as_what_it_is(
     assert re.fullmatch(rf"viva: error: {name}: expected {re.escape(expected)}.*\), found {found}\n", done.stderr)
 
 
-@case_table("command", [[], ["run"], ["suite"], ["grade"], ["grade", "bank"], ["judge"], ["sweep"],
-                                     ["data"], ["lab"]], ids=" ".join)  # fmt: skip
-def test_no_line_of_help_is_cut(command: list[str]) -> None:
-    done = CliRunner().invoke(app, [*command, "--help"], terminal_width=80)
-    assert done.exit_code == 0
-    assert "\n  " in done.stdout
-    assert not re.search(r"\w(\.\.\.|…)$", done.stdout, re.MULTILINE)
+def _commands(group: Any, words: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:
+    yield words
+    for name, command in sorted(getattr(group, "commands", {}).items()):
+        if not command.hidden:
+            yield from _commands(command, (*words, name))
+
+
+def test_no_line_of_any_help_is_cut_or_wider_than_a_terminal_or_names_a_type_of_python() -> None:
+    every = list(_commands(get_command(app)))
+    assert {("run",), ("suite", "init"), ("grade", "bank"), ("judge", "load")} <= {*every}
+    for command in every:
+        done = CliRunner().invoke(app, [*command, "--help"], terminal_width=80)
+        assert done.exit_code == 0, command
+        assert "\n  " in done.stdout
+        assert not re.search(r"[a-z](\.\.\.|…)$", done.stdout, re.MULTILINE), command
+        assert [line for line in done.stdout.splitlines() if len(line) > 80] == [], command
+        assert not re.search(r" (INTEGER|FLOAT|BOOLEAN|DIRECTORY)\b", done.stdout), command
 
 
 def test_a_misspelt_setting_and_anothers_role_are_answered_with_what_was_meant(tmp_path: Path) -> None:

@@ -79,7 +79,7 @@ def test_equal_conversations_are_estimated_exactly(calls: int, total: int, secon
     assert left <= seconds * max(1, calls - 1) / ((total - 1) * calls) + 1e-9
 
 
-def test_a_finished_line_shows_no_eta_and_one_under_way_does() -> None:
+def test_a_finished_line_shows_no_remaining_time_and_no_scores_and_one_under_way_does() -> None:
     manifest = {"models": {"pupil": {"a": "simulated:a"}}}
     progress = Progress(Measures(manifest, [Role("pupil", many=True)]))
     progress.hear(RunStarted(0.0, "", 2, 0))
@@ -89,9 +89,11 @@ def test_a_finished_line_shows_no_eta_and_one_under_way_does() -> None:
         progress.hear(ConversationFinished(0.0, f"a/{at}", at, {"task": f"t{at}", "value": 1.0, "usage": {}}))
         lines.append(progress.line())
     assert "1/2 done" in lines[0]
-    assert "ETA" in lines[0]
+    assert re.search(r" · \d+s left · ", lines[0])
+    assert lines[0].endswith(" · scores so far: a 1.00")
     assert "2/2 done" in lines[1]
-    assert "ETA" not in lines[1]
+    assert "left" not in lines[1]
+    assert "scores" not in lines[1]
 
 
 @given(st.integers(1, 1000), st.floats(0.01, 1e6))
@@ -105,9 +107,10 @@ def test_slow_work_is_told_by_the_time_of_each_and_never_as_nothing_a_second(end
 
 @given(st.integers(40, 200), st.lists(st.from_regex(r"[a-z]{1,8} [0-9]{1,9}\.[0-9]", fullmatch=True), min_size=1))
 def test_lines_break_between_figures_and_never_within_one(width: int, parts: list[str]) -> None:
-    lines = fit_line(" · ".join(parts), width).split("\n")
-    assert max(map(len, lines)) <= width
-    assert [part for line in lines for part in re.split(" · ", line)] == parts
+    first, *others = fit_line(" · ".join(parts), width).split("\n")
+    assert max(map(len, [first, *others])) <= width
+    assert all(re.match("  [^ ]", line) for line in others)
+    assert [part for line in (first, *others) for part in re.split(" · ", line.strip())] == parts
 
 
 def test_how_a_local_model_is_loaded_is_said_with_v_alone(tmp_path: Path) -> None:

@@ -156,13 +156,15 @@ def test_a_file_that_holds_no_settings_is_named(tmp_path: Path) -> None:
 def test_what_is_no_terminal_gets_plain_lines(tmp_path: Path) -> None:
     # The usual pause between two lines is longer than this run; only the pause is changed.
     hasty = "import viva.cli.progress as live; live._PLAIN_SECONDS = 0.02; from viva.cli.main import main; main()"
-    slow = ["--candidate", "simulated:c?latency=0.03", *_PANEL]
+    slow = [f"--candidate=simulated:candidate-{name}?latency=0.03" for name in range(6)] + _PANEL
     command = [sys.executable, "-c", hasty, "run", "kieval", "--dataset", str(ITEMS), *slow, "--out"]
     done = subprocess.run([*command, str(tmp_path / "run")], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     progress = [line for line in done.stderr.splitlines() if " done · " in line]
     assert len(progress) > 1
-    assert progress[-1].startswith("40/40 done · 0 in flight · ")
+    assert progress[-1].startswith("240/240 done · ")
+    assert max(map(len, done.stderr.split(str(tmp_path))[0].splitlines())) <= 80
+    assert "scores so far: candidate-0 " in done.stderr
     assert not {"\x1b", "\r"} & {*done.stderr, *done.stdout}
 
 

@@ -149,6 +149,10 @@ def test_line_9_a_report_in_a_narrow_terminal_has_the_numbers_of_a_wide_one(run:
     assert sorted(re.findall(numbers, narrow)) == sorted(re.findall(numbers, wide))
     table = [line for line in narrow.splitlines() if not line.startswith(("KIEval on", "Why", "Tokens"))]
     assert max(map(len, table)) <= width
+    # Each part of a table has a title, and each title but the first says that it continues.
+    parts = [line for line in narrow.splitlines() if line.startswith("KIEval on")]
+    assert len(parts) > 1
+    assert parts[1:] == ["KIEval on science (continued)"] * (len(parts) - 1)
 
 
 @pytest.mark.parametrize("width", [80, 100])

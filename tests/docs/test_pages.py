@@ -29,6 +29,8 @@ from doc_words import unknown
 _PATIENCE = 120.0  # far beyond what anything takes: what is stuck fails its test instead of hanging it
 _SHELLS = ("sh", "bash")
 _ADDRESSES = ("http://127.0.0.1:8000", "http://127.0.0.1:8080")
+# What a command or a program refuses to make if it is there: `--out X`, `init X`, `out="X"` and `"out": "X"`.
+_MADE = re.compile(r"""--out (\S+)| init (\S+)|\bout=['"]([^'"]+)|['"]out['"]: ['"]([^'"]+)""")
 _KEYS = ("OPENAI_API_KEY", "ANTHROPIC_API_KEY", "GEMINI_API_KEY", "FIRST_KEY", "SECOND_KEY", "SHOP_KEY")
 
 
@@ -159,6 +161,26 @@ def test_everything_on_the_page_works(page: Path, commands: Path, endpoint: str,
             reader.follow(block)
     spans = [span for span in code_spans(page) if span.startswith("viva ")]
     assert [wrong for span in spans for wrong in unknown(span)] == []
+
+
+def _made_by(page: Path) -> set[str]:
+    """Return the files and folders that the commands and programs of a page make under a name of its own."""
+    blocks = [block for block in blocks_of(page) if not block.skipped]
+    made = {block.file for block in blocks if block.file}
+    for block in blocks:
+        if block.kind in (*_SHELLS, "python"):
+            made |= {name for names in _MADE.findall(block.text) for name in names if name}
+    return made
+
+
+def test_who_follows_the_readme_and_then_the_howtos_in_one_folder_meets_no_name_twice() -> None:
+    walk = [ROOT / "README.md", ROOT / "docs/index.md", *sorted((ROOT / "docs/howto").glob("*.md"))]
+    makers: dict[str, list[str]] = {}
+    for page in walk:
+        for name in _made_by(page):
+            makers.setdefault(name, []).append(page.name)
+    assert {"runs/first", "runs/embedded", "bot", "items.jsonl", "stricter.py"} <= makers.keys()
+    assert {name: pages for name, pages in makers.items() if len(pages) > 1} == {}
 
 
 def parse(block: Block) -> None:

@@ -25,8 +25,8 @@ Exit codes: 0 all thresholds hold; 1 a threshold is broken;
 \b
 Examples:
   viva suite init mysuite && viva suite run mysuite/suite.yaml
-  viva suite run suite.yaml --candidate 'openai:http://127.0.0.1:8000/v1#bot' \\
-      --baseline runs/last --junit gate.xml"""
+  viva suite run suite.yaml --baseline runs/last --junit gate.xml \\
+      --candidate 'openai:http://127.0.0.1:8000/v1#bot'"""
 
 _MAX_SHOWN = 10
 SuiteFile = Annotated[str, typer.Argument(metavar="SUITE", help="Suite file, or FILE#NAME if it has several.")]

@@ -24,7 +24,7 @@ from viva.reports.tables import (
 from viva.scoring.correlation import pearson
 
 from ...study_sections import Section, StaticFigures, Subject
-from ..score import ASPECTS, Scorer
+from ..score import ASPECT_TITLE, ASPECTS, Scorer
 from .interview_pools import SWITCHES, InterviewMaterial
 from .methods import (
     FIRST_ANSWER,
@@ -43,7 +43,7 @@ from .methods import (
 from .rounds_and_stops import round_plots
 
 # For tables that have another accuracy.
-ASPECT_HEADERS = ("interview: accuracy", *ASPECTS[1:-1])
+ASPECT_HEADERS = ("evaluator: accuracy", *ASPECTS[1:-1])
 _LABEL_FIELDS = ("scenario", "candidate", "dataset", "datasets", "seeds", "evaluators", "by_round")
 
 
@@ -133,7 +133,7 @@ def _aspect_table(report: Record) -> Table:
             [row["candidate"], row["dataset"] or "all", *values, *mean_and_error(row["score"]), str(row["score"]["n"])]
         )
     header = ["candidate", "dataset", *ASPECTS, "SE", "n"]
-    return (f"Aspects: {title_facts(report)}", header, lines)
+    return (f"{ASPECT_TITLE}: {title_facts(report)}", header, lines)
 
 
 def _aspect_plots(report: Record) -> list[Plot]:
@@ -153,10 +153,11 @@ def _aspect_plots(report: Record) -> list[Plot]:
                 (drawings.aspect_plot(title, overall, marks), f"{name}: overall score of {join_names(means)}")
             )
     caption = (
-        "Means over interviews of the five aspects, and of the overall score with its 95% interval, errors clustered "
-        "by item. An aspect far from the bar is where a candidate is strong or weak beyond its overall level."
+        "Means over interviews of the evaluator's scores for the five aspects, and of the overall score with its 95% "
+        "interval, errors clustered by item. An aspect far from the bar is where a candidate is strong or weak beyond "
+        "its overall level."
     )
-    return plot_group(report, "aspects", "Aspects", caption, panels)
+    return plot_group(report, "aspects", ASPECT_TITLE, caption, panels)
 
 
 def _plot_point(record: Record | None) -> drawings.AspectMean | None:

@@ -20,7 +20,8 @@ if TYPE_CHECKING:
 _NO_CANDIDATE = "give the models that answer: --candidate MODEL (repeatable)"
 EXAMPLE = """\b
 Examples:
-  viva grade collect library --candidate openai:gpt-4o --candidate llama:ours.gguf --round 2026-06
+  viva grade collect library --round 2026-06 \\
+      --candidate openai:gpt-4o --candidate llama:ours.gguf
   viva grade collect library --trial --candidate openai:gpt-4o -n 8
 
 Run the same command again to resume an interrupted round."""

@@ -24,7 +24,8 @@ if TYPE_CHECKING:
 
 EXAMPLE = """\b
 Example:
-  viva grade demo --out runs/library && viva grade serve runs/library/rounds/autumn"""
+  viva grade demo --out runs/library
+  viva grade serve runs/library/rounds/autumn"""
 _WIDTH = 80
 Comparison = list[dict[str, Any]]
 

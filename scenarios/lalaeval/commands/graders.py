@@ -35,7 +35,7 @@ def graders(
         Literal["grader", "adjudicator", "admin"], typer.Option("--role", help="Role of a new grader.")
     ] = "grader",
     expires: Annotated[
-        str, typer.Option("--expires", metavar="7d", help="Validity of the link: 12h, 7d, 2w, never.")
+        str, typer.Option("--expires", metavar="TIME", help="Validity of the link: 12h, 7d, 2w, never.")
     ] = "never",
 ) -> None:
     """List, add, pause, resume or retire the graders of a folder, or make a new secret link."""
@@ -87,7 +87,8 @@ GRADING_PORT = 7789
 SERVE_EXAMPLE = """\b
 Examples:
   viva grade serve project/rounds/first
-  viva grade serve queue --host 0.0.0.0 --name grades.example.org --url https://grades.example.org"""
+  viva grade serve queue --host 0.0.0.0 \\
+      --name grades.example.org --url https://grades.example.org"""
 
 
 def serve(
@@ -103,7 +104,7 @@ def serve(
         str | None, typer.Option("--url", help="Address that graders use, if behind a proxy: https://HOST.")
     ] = None,
     expires: Annotated[
-        str, typer.Option("--expires", metavar="7d", help="Validity of new links: 12h, 7d, 2w, never.")
+        str, typer.Option("--expires", metavar="TIME", help="Validity of new links: 12h, 7d, 2w, never.")
     ] = "never",
 ) -> None:
     """Serve the grading pages of a folder; prints a secret link for each person without one."""
@@ -128,7 +129,7 @@ def _print_grader_links(address: str, links: list[NewLink]) -> None:
 ROOM_PORT = 7790
 ANSWER_EXAMPLE = """\b
 Examples:
-  viva grade answer room                      # human:room, as in `viva run … --candidate human:room`
+  viva grade answer room      # for `viva run … --candidate human:room`
   viva grade answer ada grace --port 8080     # two rooms, with a link each"""
 
 
@@ -172,8 +173,10 @@ Examples:
   viva grade queue runs/kieval --select next.csv --out queue"""
 LABELS_EXAMPLE = """\b
 Examples:
-  viva grade labels queue --out grades.csv && viva judge certify runs/kieval --labels grades.csv
-  viva grade labels queue --ratings ratings.csv && viva judge compare runs/kieval --ratings ratings.csv"""
+  viva grade labels queue --out grades.csv
+  viva judge certify runs/kieval --labels grades.csv
+  viva grade labels queue --ratings ratings.csv
+  viva judge compare runs/kieval --ratings ratings.csv"""
 
 
 def queue(
@@ -281,9 +284,12 @@ def _parse_labels(text: str) -> list[Label]:
 
 INVALIDATE_EXAMPLE = """\b
 Examples:
-  viva grade invalidate library/rounds/2026-06 lifeguard --by Dora --reason "the source is outdated"
-  viva grade invalidate library/rounds/2026-06 lifeguard --grader Cleo --candidate alpha --by Dora --reason "misread"
-  viva grade invalidate library/rounds/2026-06 lifeguard --by Dora --reason "" """
+  viva grade invalidate library/rounds/2026-06 lifeguard --by Dora \\
+      --reason "the source is outdated"
+  viva grade invalidate library/rounds/2026-06 lifeguard --grader Cleo \\
+      --candidate alpha --by Dora --reason "misread"
+  viva grade invalidate library/rounds/2026-06 lifeguard --by Dora \\
+      --reason "" """
 
 
 def invalidate(

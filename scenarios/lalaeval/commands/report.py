@@ -14,7 +14,8 @@ if TYPE_CHECKING:
 EXAMPLE = """\b
 Examples:
   viva grade report library/rounds/2026-06
-  viva grade report library/rounds/2026-09 --against library/rounds/2026-06 --html report.html"""
+  viva grade report library/rounds/2026-09 \\
+      --against library/rounds/2026-06 --html report.html"""
 _WIDTH = 80
 _SOURCES = ("people", "models", "all")
 
