@@ -87,4 +87,4 @@ def test_a_kind_alone_and_as_json(found: dict[str, list[dict[str, Any]]]) -> Non
 def test_an_unknown_kind_is_said_so() -> None:
     refused = viva("wings")
     assert refused.exit_code == 2
-    assert "expected one of scenarios, datasets, forms, packs" in refused.stderr
+    assert "expected one of: scenarios, datasets, forms, packs" in refused.stderr
