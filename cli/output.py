@@ -21,8 +21,11 @@ from viva.reports.tables import escape_controls
 from .exit_codes import print_message, print_note, terminal_width
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from rich.console import RenderableType
 
+    from viva.orchestration.completeness import MissingConversations
     from viva.scenarios.contract import Aggregate
 
 T = TypeVar("T")
@@ -48,13 +51,25 @@ def print_report(report: Report, *, json: bool) -> None:
         print_tables(report.tables())
 
 
-def print_results(results: Aggregate, *, json: bool, damaged: Sequence[str] = ()) -> None:
-    """Print a run's results like `print_report`, remarks before and notes after; JSON names `damaged` records."""
+def print_results(
+    results: Aggregate,
+    run: Path,
+    *,
+    json: bool,
+    missing: MissingConversations | None = None,
+    damaged: Sequence[str] = (),
+) -> None:
+    """Print a run's results like `print_report`, remarks before and notes after.
+
+    The first line says which conversations are `missing`; JSON has that as a field, and names `damaged` records.
+    """
     from viva.scenarios.contract import SupportsNotes, SupportsRemarks
 
     if json:
-        print_json(results.report() | ({"damaged": damaged} if damaged else {}))
+        report = results.report() | ({} if missing is None else {"unfinished": missing.to_record()})
+        print_json(report | ({"damaged": damaged} if damaged else {}))
     else:
+        print_unfinished(run, missing)
         if isinstance(results, SupportsRemarks) and (remarks := results.remarks()):
             print_paragraphs(remarks)
         print_tables(results.tables())
@@ -80,6 +95,17 @@ def print_text(text: str) -> None:
 def print_paragraphs(texts: Iterable[str]) -> None:
     """Print texts as paragraphs, followed by an empty line."""
     print_text("".join(f"{fill(escape_controls(text), _TEXT_WIDTH)}\n" for text in texts) + "\n")
+
+
+def print_unfinished(run: Path, missing: MissingConversations | None) -> None:
+    """Print the first line of a report of a run that lacks conversations, if it does."""
+    from viva.orchestration.completeness import unfinished_text
+    from viva.sweeps.sweep_folder import resumable_folder
+    from viva.web.view.runs import is_running
+
+    if missing is not None:
+        text = unfinished_text(missing.to_record(), resumable_folder(run), running=is_running(run))
+        print_text(escape_controls(text) + "\n\n")
 
 
 def print_tables(tables: Iterable[Table]) -> None:

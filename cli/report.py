@@ -73,6 +73,8 @@ def report_study(folders: Sequence[Path], scorer: str | None, outputs: ReportOut
     elif outputs.markdown:
         print_text(to_markdown(study.tables()))
     else:
+        if report.get("warnings"):
+            print_text(escape_controls("\n".join(report["warnings"])) + "\n\n")
         print_tables(study.tables())
         # The sentences come last, because a terminal shows the end of long tables.
         lines = [
@@ -82,7 +84,10 @@ def report_study(folders: Sequence[Path], scorer: str | None, outputs: ReportOut
         ]
         if lines:
             print_text(escape_controls("\n".join(lines)) + "\n")
-    for note in report["notes"]:
+    notes = report["notes"]
+    if outputs.latex or outputs.markdown:  # these hold nothing but tables
+        notes = [*report.get("warnings", ()), *notes]
+    for note in notes:
         print_note(note)
 
 
@@ -123,8 +128,8 @@ def _report(
     if not alone or outputs.files:
         report_study(folders, scorer, outputs, print_it=not alone)
     if alone:
-        results, damaged = _results(folders[0], {})
-        print_results(results, json=json, damaged=damaged)
+        results, missing, damaged = _results(folders[0], {})
+        print_results(results, folders[0], json=json, missing=missing, damaged=damaged)
 
 
 _MAX_LEVELS = 3  # of folders below the given one that are searched for runs
@@ -180,11 +185,11 @@ def _score_command(args: list[str]) -> Any:
         from .output_files import check_output_files, write_tables_page
 
         check_output_files({"--html": html})
-        results, damaged = _results(run, options)
+        results, missing, damaged = _results(run, options)
         note = scoring_of(recorded_settings(RunFolder.open(run))[0], options).note(results.report())
         if note is not None:
             print_note(note)
-        print_results(results, json=json, damaged=damaged)
+        print_results(results, run, json=json, missing=missing, damaged=damaged)
         if html is not None:
             write_tables_page(html, f"Scores of {run.name}", [], results.tables())
 
@@ -207,11 +212,15 @@ def _scenarios_of(args: list[str]) -> list[Any]:
     return []
 
 
-def _results(run: Path, options: dict[str, Any]) -> tuple[Any, list[str]]:
+def _results(run: Path, options: dict[str, Any]) -> tuple[Any, Any, list[str]]:
+    """Return a run's aggregate, the conversations that it lacks, and its damaged records."""
     from viva.engine.run_folder import RunFolder
+    from viva.orchestration.completeness import missing_conversations
     from viva.orchestration.launch import results_and_damage
 
-    return results_and_damage(RunFolder.open(run), options)
+    folder = RunFolder.open(run)
+    results, damaged = results_and_damage(folder, options)
+    return results, missing_conversations(folder), damaged
 
 
 @command("review")

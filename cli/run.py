@@ -264,13 +264,16 @@ def warn_if_short(launch: Launch) -> None:
 
 def run_and_report(launch: Launch, *, json: bool, html: Path | None, max_failures: int) -> None:
     """Run, show progress, print the report, and exit with the code that says how it went."""
+    from viva.orchestration.completeness import missing_conversations
+
     from .output import print_results
 
     for note in launch.prepared.notes:
         print_note(note)
     result = run_launch(launch)
     if json or result.has_conversations:
-        print_results(result.aggregate, json=json)
+        missing = None if result.outcome.how == "done" else missing_conversations(launch.folder)
+        print_results(result.aggregate, launch.folder.path, json=json, missing=missing)
     write_run_page(result, launch, html)
     exit_with(launch, result, max_failures)
 

@@ -41,10 +41,11 @@ def _show(
     """List a run's conversations or a sweep's cells, or print one transcript (with --json: all, one per line)."""
     from viva.engine.journal_reader import History
     from viva.engine.run_folder import RunFolder
+    from viva.orchestration.completeness import missing_conversations
     from viva.orchestration.transcripts import Transcripts
     from viva.sweeps.sweep_folder import is_sweep
 
-    from .output import print_json
+    from .output import print_json, print_unfinished
 
     prompts = prompts or whole_prompts
     if is_sweep(run):
@@ -54,6 +55,7 @@ def _show(
     transcripts = Transcripts(folder)
     with History(folder.journal) as history:
         if conversation is None and not json:
+            print_unfinished(run, missing_conversations(folder))
             _list_conversations(history)
             if prompts or thoughts:
                 print_note("--prompts and --thoughts: name a --conversation, or add --json")

@@ -305,6 +305,16 @@ class History:
             return False
         return row is not None
 
+    def call_counts(self) -> dict[int, int]:
+        """Return the number of recorded model calls by conversation; empty if the table is damaged."""
+        selection = f"where {PLAIN_ROLE} not like 'compute:%' group by conversation"
+        try:
+            return dict(self._connection.execute(f"select conversation, count(*) from calls {selection}").fetchall())
+        except sqlite3.Error as error:
+            if not _is_damage(error):
+                raise journal_error(self.path, error) from error
+            return {}
+
     # -- rows and what is wrong with them -------------------------------------------------------------------------
 
     def _read_end(self, number: int, status: Any, result: Any, checksum: Any) -> EndedConversation | None:

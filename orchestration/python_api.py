@@ -37,6 +37,7 @@ from viva.scenarios.function import FunctionScenario
 from viva.scenarios.registry import AnyScenario, get_scenario
 from viva.scenarios.run_settings import RunSettings
 
+from .completeness import recorded_report
 from .folders import fresh_folder
 from .launch import Launch, empty_results, forked_run, new_run, recorded_results, recorded_settings, resumed_run
 from .run_progress import RunProgress
@@ -245,8 +246,11 @@ class Run:
         return Run(RunFolder.open(self.path), self.outcome, self.models)
 
     def report(self, **scoring: Any) -> dict[str, Any]:
-        """Return the report as plain data; `scoring` are the scenario's scoring options."""
-        return recorded_results(self._folder, scoring).report()
+        """Return the report as plain data; `scoring` are the scenario's scoring options.
+
+        Its field `unfinished` counts conversations if some have not ended.
+        """
+        return recorded_report(self._folder, scoring)
 
     def tables(self, **scoring: Any) -> list[Table]:
         """Return the report as tables of title, header and rows."""

@@ -48,7 +48,8 @@ class Page:
 
     `verdict`: findings in sentences, the most decisive first, with the plot that shows them, `decisive`, which is not
     among `plots`. `about`: the items that the verdict is about, if there are several sets; `further` has the others,
-    each with its own verdict. `origin` applies to all sections and plots without their own.
+    each with its own verdict. `origin` applies to all sections and plots without their own. `warnings` come before
+    everything else.
     """
 
     heading: str
@@ -64,6 +65,7 @@ class Page:
     origin: str = ""
     about: str = ""
     further: list[tuple[str, list[str]]] = field(default_factory=list)
+    warnings: list[str] = field(default_factory=list)
 
 
 def join_names(names: Iterable[str]) -> str:

@@ -21,12 +21,13 @@ from viva.engine.files import write_atomically
 from viva.engine.journal_merge import JournalMerger, copy_journal, count_rows, replace_journal
 from viva.engine.journal_reader import History
 from viva.engine.run_folder import RunFolder, compare_manifests, read_manifest
+from viva.orchestration.completeness import planned_conversations, planned_in_all_shards
 from viva.orchestration.launch import check_settings
 from viva.orchestration.prepared_run import PreparedRun, Shard
 from viva.scenarios.registry import get_scenario
 
 from .cells import Cell
-from .recorded_sweep import planned_conversations, planned_in_all_shards, read_sweep
+from .recorded_sweep import read_sweep
 from .shards import find_cell
 from .sweep_folder import MERGE_RECORD, shard_text, shards_of
 

@@ -16,10 +16,7 @@ from viva.engine.errors import ConfigurationError, JournalError, JournalNotice
 from viva.engine.files import describe_version_problem, write_atomically
 from viva.engine.permissions import grant_from_seal, seal_manifest
 from viva.engine.run_folder import RunFolder, read_manifest
-from viva.orchestration.prepared_run import Shard
-from viva.scenarios.contract import count_tasks
-from viva.scenarios.registry import scenario_of_manifest
-from viva.scenarios.run_settings import repeats_of
+from viva.orchestration.completeness import planned_conversations
 from viva.scoring.early_stopping import StoppingRule
 
 from .cell_run import open_recorded_run
@@ -162,16 +159,3 @@ def recorded_cells(folder: Path) -> list[RecordedCell]:
                 for cell in group:
                     cells[cell.name].until = stopping.watch.to_record()
     return list(cells.values())
-
-
-def planned_conversations(run: RunFolder) -> int:
-    """Return the number of planned conversations of a run; of a shard, its own."""
-    shard, total = Shard.from_manifest(run.manifest), planned_in_all_shards(run)
-    return total if shard is None else shard.count(total)
-
-
-def planned_in_all_shards(run: RunFolder) -> int:
-    """Return the number of planned conversations of a run; of a shard, of all shards together."""
-    scenario = scenario_of_manifest(run.manifest)
-    settings = scenario.settings.model_construct(**run.manifest["settings"])
-    return count_tasks(scenario, run.manifest) * repeats_of(settings)

@@ -25,6 +25,14 @@ def is_sweep(folder: Path) -> bool:
     return (folder / SWEEP_FILE).is_file()
 
 
+_MAX_CELL_DEPTH = 8  # folders between a sweep's and a cell's
+
+
+def resumable_folder(run: Path) -> Path:
+    """Return the folder to resume for a run: its sweep's if it is a cell, else its own."""
+    return next((folder for folder in run.absolute().parents[:_MAX_CELL_DEPTH] if is_sweep(folder)), run)
+
+
 def _is_sweep_leftover(name: str) -> bool:
     """Return True if a kill can leave this file where nothing has begun."""
     return name in ("lock", f"{SWEEP_FILE}.part") or is_leftover(name, SWEEP_FILE)

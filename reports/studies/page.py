@@ -137,6 +137,7 @@ def study_page(report: Mapping[str, Any]) -> Page:
         verdict,
         about=about,
         further=groups[1:],
+        warnings=list(report.get("warnings") or ()),
     )
     if verdict and figures:  # the most informative plot comes first
         page.decisive, page.plots = figures[0], figures[1:]

@@ -13,6 +13,7 @@ from typing import Any, TypeVar
 
 from viva.engine.errors import ConfigurationError
 from viva.engine.run_folder import RunFolder
+from viva.orchestration.completeness import missing_conversations, planned_conversations, unfinished_text
 from viva.orchestration.launch import recorded_settings
 from viva.scenarios.contract import Findings, Role, compared_role, judge_role, study_of
 from viva.scenarios.models import lineup_labels, lineups
@@ -20,8 +21,8 @@ from viva.scenarios.registry import get_scenario, installed_scenarios
 from viva.scenarios.study_cells import ItemCatalogue, ItemNumbers, RunReading, StudyCell
 from viva.scenarios.study_sections import Material, Section, Subject, SystemStudy
 from viva.scoring.aggregates import merge_reasons
-from viva.sweeps.recorded_sweep import RecordedCell, planned_conversations, recorded_cells
-from viva.sweeps.sweep_folder import is_sweep
+from viva.sweeps.recorded_sweep import RecordedCell, recorded_cells
+from viva.sweeps.sweep_folder import is_sweep, resumable_folder
 
 from ..page import Record
 from ..run_tables import FAILURES_TITLE
@@ -415,6 +416,7 @@ def cell_record(reading: RunReading) -> dict[str, Any]:
 
 
 STUDY_VERSION = 1
+_MAX_NAMED_RUNS = 3  # that are not finished; more are counted
 
 
 class Study:
@@ -487,6 +489,7 @@ class Study:
             report |= group.study.head(self.scorings[group.study.scenario.name])
         report |= {"facts": self._facts(), "notes": describe_differences(self._cells, self._groups)}
         report["cells"] = self._records()
+        report |= self._shortcomings(report["cells"])
         for group in self._groups:
             study = group.study
             begun = [reading for reading in self._group_readings(group) if reading.result is not None]
@@ -512,6 +515,26 @@ class Study:
             study = by_scenario[reading.cell.scenario].study
             records.append(study.cell(cell_record(reading), reading, self.scorings[study.scenario.name]))
         return records
+
+    def _shortcomings(self, records: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+        """Return the runs that lack conversations as `unfinished`, and what readers must know first as `warnings`."""
+        runs = {
+            reading.cell.run.path: (reading.cell.folder, reading.cell.run)
+            for reading in self._readings
+            if reading.cell.run is not None and reading.state == "part"
+        }
+        unfinished, warnings = [], []
+        for path, (name, run) in runs.items():
+            if (missing := missing_conversations(run)) is not None:
+                unfinished.append({"run": name, **missing.to_record()})
+                text = unfinished_text(missing.to_record(), resumable_folder(path))
+                warnings.append(text if len(runs) == 1 else f"{name}: {text}")
+        more = len(warnings) - _MAX_NAMED_RUNS
+        warnings[_MAX_NAMED_RUNS:] = [f"{more:,} more runs are not finished"] if more > 0 else []
+        for record in records:
+            own = (record["result"] or {}).get("warnings", ())
+            warnings += [f"{record['name']}: {text}" if len(records) > 1 else text for text in own]
+        return ({"unfinished": unfinished} if unfinished else {}) | ({"warnings": warnings} if warnings else {})
 
     def _notes(self, report: Mapping[str, Any]) -> list[str]:
         notes = []

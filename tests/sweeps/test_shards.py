@@ -19,10 +19,11 @@ from viva.engine.clock import VirtualClock
 from viva.engine.errors import ConfigurationError, JournalNotice
 from viva.engine.journal_reader import History
 from viva.engine.run_folder import RunFolder
+from viva.orchestration.completeness import planned_conversations
 from viva.orchestration.launch import forked_run, recorded_results, resumed_run
 from viva.orchestration.prepared_run import Shard
 from viva.sweeps.merge import MergedCell, merge_sweep
-from viva.sweeps.recorded_sweep import planned_conversations, recorded_cells
+from viva.sweeps.recorded_sweep import recorded_cells
 from viva.sweeps.shards import SweepSlice
 from viva.sweeps.sweep import Sweep, open_sweep
 from viva.sweeps.sweep_folder import shards_of

@@ -30,12 +30,12 @@ from viva.engine.imports import load_entry_points
 from viva.engine.journal_reader import History
 from viva.engine.permissions import NotPermitted, permissions
 from viva.engine.run_folder import RunFolder
+from viva.orchestration.completeness import MissingConversations, planned_in_total, recorded_report
 from viva.orchestration.folders import fresh_folder
-from viva.orchestration.launch import Launch, recorded_results, resumed_run
+from viva.orchestration.launch import Launch, resumed_run
 from viva.orchestration.python_api import LaunchRequest, LiveRun
 from viva.orchestration.run_progress import RunProgress
 from viva.scenarios.registry import GROUP, get_scenario
-from viva.sweeps.recorded_sweep import planned_conversations
 
 from ..broadcast import Broadcast, server_sent_event
 from ..problems import Problem
@@ -251,7 +251,11 @@ class HostedRun:
         )
 
     def report(self) -> dict[str, Any]:
-        return self.live.report_so_far()
+        report, ended = self.live.report_so_far(), self.progress.done
+        if self._total is None or ended >= self._total:
+            return report
+        missing = MissingConversations(self._total, ended, self.progress.in_flight)
+        return report | {"unfinished": missing.to_record()}
 
     async def stop(self) -> None:
         """Begin to end the run: calls in flight are answered and recorded.
@@ -441,7 +445,7 @@ class RunHost:
         if hosted is not None and hosted.under_way:
             return hosted.report()
         folder = self.open(id_)
-        return await asyncio.to_thread(lambda: recorded_results(folder).report())
+        return await asyncio.to_thread(recorded_report, folder)
 
     async def close(self, grace: float) -> None:
         """Stop all runs, each within `grace` seconds; they can be resumed."""
@@ -497,15 +501,11 @@ def is_locked_elsewhere(path: Path) -> bool:
 
 def _record_of_folder(folder: RunFolder) -> RunRecord:
     """Return the record of a run from its folder."""
-    manifest, ended, failed, total = folder.manifest, 0, 0, None
+    manifest, ended, failed, total = folder.manifest, 0, 0, planned_in_total(folder)
     if folder.begun:
         with History(folder.journal) as history:
             ended = len(history.ended_numbers())
             failed = ended - len(history.ended_numbers(failed=False))
-    try:
-        total = planned_conversations(folder)
-    except (VivaError, KeyError, TypeError, ValueError):
-        pass  # the scenario is not installed, or another version recorded the run
     state: State = "done" if total is not None and ended >= total else "stopped"
     return RunRecord(
         id=folder.path.name,

@@ -53,7 +53,8 @@ def study_answer(folders: list[Path], page: Path | None = None) -> StudyAnswer:
             from ..report.html_page import write_html
 
             write_html(report, page)
-        return StudyAnswer([asdict(finding) for finding in study_findings(report)], list(report["notes"]), "", ended)
+        notes = [*report.get("warnings", ()), *report["notes"]]
+        return StudyAnswer([asdict(finding) for finding in study_findings(report)], notes, "", ended)
     except VivaError as error:
         return StudyAnswer(problem=str(error))
 

@@ -27,12 +27,12 @@ import orjson
 from viva.engine.errors import VivaError
 from viva.engine.journal_reader import JournalAdditions, JournalTail, journal_state
 from viva.engine.run_folder import RunFolder
+from viva.orchestration.completeness import planned_conversations
 from viva.orchestration.launch import recorded_settings
 from viva.scenarios.contract import judge_role
 from viva.scenarios.models import label_of_key, lineup_labels, model_labels
 from viva.scenarios.rendering import ResultSummary
 from viva.scoring.aggregates import failure_reason
-from viva.sweeps.recorded_sweep import planned_conversations
 
 from .runs import find_runs, is_running
 

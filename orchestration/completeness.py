@@ -1,0 +1,111 @@
+"""Completeness of a recorded run: how many of its conversations have ended, and whether those were the shorter ones.
+
+A report of an interrupted run says so first: conversations that end early are not a random part of all.
+"""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from viva.engine.errors import VivaError
+from viva.engine.journal_reader import History
+from viva.engine.run_folder import RunFolder
+from viva.scenarios.contract import count_tasks
+from viva.scenarios.models import lineup_labels
+from viva.scenarios.registry import scenario_of_manifest
+from viva.scenarios.run_settings import repeats_of
+
+from .launch import results_and_damage
+from .prepared_run import Shard
+
+
+def planned_conversations(run: RunFolder) -> int:
+    """Return the number of planned conversations of a run's candidate; of a shard, its own."""
+    shard, total = Shard.from_manifest(run.manifest), planned_in_all_shards(run)
+    return total if shard is None else shard.count(total)
+
+
+def planned_in_all_shards(run: RunFolder) -> int:
+    """Return the number of planned conversations of a run's candidate; of a shard, of all shards together."""
+    scenario = scenario_of_manifest(run.manifest)
+    settings = scenario.settings.model_construct(**run.manifest["settings"])
+    return count_tasks(scenario, run.manifest) * repeats_of(settings)
+
+
+def planned_in_total(run: RunFolder) -> int | None:
+    """Return the number of planned conversations of all candidates of a run; None if it is unknown here."""
+    try:
+        scenario, shard = scenario_of_manifest(run.manifest), Shard.from_manifest(run.manifest)
+        total = planned_in_all_shards(run) * max(1, len(lineup_labels(scenario.roles, run.manifest)))
+    except (VivaError, KeyError, TypeError, ValueError):
+        return None  # the scenario is not installed, or another version recorded the run
+    return total if shard is None else shard.count(total)
+
+
+@dataclass(frozen=True, slots=True)
+class MissingConversations:
+    """What a run lacks: `planned` and `ended` conversations, and those that have `begun` and not ended.
+
+    `calls_of_ended` and `calls_of_begun` are the mean numbers of recorded calls; None if there are none.
+    """
+
+    planned: int
+    ended: int
+    begun: int = 0
+    calls_of_ended: float | None = None
+    calls_of_begun: float | None = None
+
+    def to_record(self) -> dict[str, Any]:
+        """Return the field `unfinished` of a report."""
+        record: dict[str, Any] = {"planned": self.planned, "ended": self.ended, "begun": self.begun}
+        if self.calls_of_ended is not None and self.calls_of_begun is not None:
+            record |= {"calls_of_ended": round(self.calls_of_ended, 2), "calls_of_begun": round(self.calls_of_begun, 2)}
+        return record
+
+
+def unfinished_text(record: Mapping[str, Any], folder: Path, *, running: bool = False) -> str:
+    """Return the field `unfinished` of a report in words; `folder` is what can be resumed unless it is `running`."""
+    planned, ended = record["planned"], record["ended"]
+    remaining = "the run is in progress" if running else f"viva resume {shlex.quote(str(folder))}"
+    text = f"{ended:,} of {planned:,} conversations; {planned - ended:,} not finished: {remaining}"
+    of_ended, of_begun = record.get("calls_of_ended"), record.get("calls_of_begun")
+    if of_ended is not None and of_begun is not None and of_begun > of_ended:
+        text += f"\nfinished ones are shorter: {of_ended:.1f} calls on average; begun ones already have {of_begun:.1f}"
+    return text
+
+
+def missing_conversations(folder: RunFolder) -> MissingConversations | None:
+    """Return what a run lacks; None if nothing, or if it cannot be resumed because another tool recorded it.
+
+    Raises:
+        JournalError: The journal cannot be read.
+    """
+    planned = None if folder.manifest.get("imported") is not None else planned_in_total(folder)
+    if planned is None:
+        return None
+    with History(folder.journal) as history:
+        ended = history.ended_numbers()
+        if len(ended) >= planned:
+            return None
+        begun = set(history.numbers()) - ended
+        counts = history.call_counts() if begun and ended else {}
+    means = [sum(counts.get(number, 0) for number in group) / len(group) if group and counts else None
+             for group in (ended, begun)]  # fmt: skip
+    return MissingConversations(planned, len(ended), len(begun), *means)
+
+
+def recorded_report(folder: RunFolder, options: Mapping[str, Any] | None = None) -> dict[str, Any]:
+    """Return a run's report; the fields `unfinished` and `damaged` say what it lacks.
+
+    Raises:
+        ConfigurationError: The folder or a scoring option is invalid.
+        JournalError: The journal cannot be read.
+    """
+    aggregate, damaged = results_and_damage(folder, options)
+    missing = missing_conversations(folder)
+    report = aggregate.report() | ({} if missing is None else {"unfinished": missing.to_record()})
+    return report | ({"damaged": damaged} if damaged else {})
