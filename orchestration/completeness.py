@@ -48,7 +48,7 @@ def planned_in_total(run: RunFolder) -> int | None:
 
 @dataclass(frozen=True, slots=True)
 class MissingConversations:
-    """What a run lacks: `planned` and `ended` conversations, and those that have `begun` and not ended.
+    """Counts of a run that lacks conversations: `planned`, `ended`, and those that have `begun` and not ended.
 
     `calls_of_ended` and `calls_of_begun` are the mean numbers of recorded calls; None if there are none.
     """

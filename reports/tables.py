@@ -60,9 +60,14 @@ def p_value(p: float | None) -> str:
     return DASH if p is None else f"{p:.3f}" if p >= 0.0005 else f"{p:.1e}"
 
 
+def standard_error(value: float | None, digits: int = 1) -> str:
+    """Format a standard error; a dash for None, and for 0, because equal values tell nothing about others."""
+    return number(value or None, digits)
+
+
 def mean_and_error(record: Mapping[str, Any] | None, digits: int = 1) -> tuple[str, str]:
     """Format a mean and its standard error."""
-    return number((record or {}).get("mean"), digits), number((record or {}).get("se"), digits)
+    return number((record or {}).get("mean"), digits), standard_error((record or {}).get("se"), digits)
 
 
 def mean(record: Mapping[str, Any] | None, digits: int = 1) -> str:

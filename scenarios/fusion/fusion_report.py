@@ -10,12 +10,15 @@ from dataclasses import dataclass
 from typing import Any
 
 from viva.agents.assistants.assistant import to_unit_scale
+from viva.agents.verdict_copies import words_digest
 from viva.reports.figures import correlation_record, round_figure
+from viva.reports.run_tables import warning_table
 from viva.reports.tables import DASH, Table, mean_and_interval, number
 from viva.scoring.aggregates import Mean, Tally
 from viva.scoring.clustered_means import clustered_mean
 from viva.scoring.correlation import correlation, kendall
 from viva.scoring.juries import ScoreColumn, assign_folds, average_columns, average_out_of_fold, correlation_weights
+from viva.scoring.verdict_variety import VerdictVariety
 
 from ..run_aggregate import ModelResults, RunAggregate, common_tables, tier_name
 from .judge_plan import Plan
@@ -150,9 +153,13 @@ class JudgeScores(ModelResults):
     def __init__(self) -> None:
         super().__init__()
         self.records: list[tuple[str, dict[str, Any]]] = []
+        self.variety = VerdictVariety()
 
     def add(self, key: str, record: dict[str, Any]) -> None:
         self.records.append((key, record))
+        scores = {name: score["mean"] for name, score in record["scores"].items() if score["mean"] is not None}
+        if scores:
+            self.variety.add(scores.values(), words_digest(record["explanations"]))
         if "stopped" in record:
             self.stops.add(record["stopped"])
         self.add_usage(record)
@@ -229,12 +236,14 @@ class FusionAggregate(RunAggregate[JudgeScores]):
             "criteria": {name: scores.criterion(rows, name, scale.range) for name, scale in criteria.items()},
             "gaps": {name: tally.to_dict() for name, tally in sorted(gaps.items())},
             "agreement": agreement_by_criterion(rows, criteria, use, manifest["settings"]["folds"], manifest["seed"]),
+            "variety": scores.variety.to_record(),
+            **({"warnings": [warning]} if (warning := scores.variety.warning(JUDGE_SOURCE)) is not None else {}),
             **scores.common_figures(self.prices(label)),
         }
 
     def tables(self) -> list[Table]:
         report = self.report()
-        tables = [self._scores(report), self._spreads(report), *self._agreement(report)]
+        tables = [self._scores(report), warning_table(report), self._spreads(report), *self._agreement(report)]
         return [*tables, self._gaps(report), *common_tables(report)]
 
     def _scores(self, report: dict[str, Any]) -> Table:

@@ -12,11 +12,12 @@ from dataclasses import dataclass
 from viva.agents.agent import PackAgent, repair_view
 from viva.agents.assistants.assistant import Assistant, AssistantResult, with_assistant_results
 from viva.agents.prompts import PromptPack
+from viva.agents.verdict_copies import CopyCounter, WordedVerdict
 from viva.engine.errors import ConfigurationError, MalformedOutput
 from viva.engine.messages import Completion
 
 from .simulated_interview import InterviewHint
-from .verdicts import PartlyReadable, Verdict, bare_verdict, read_verdict
+from .verdicts import PartlyReadable, Verdict, bare_verdict, read_verdict, verdict_comments
 
 
 @dataclass(slots=True)
@@ -63,9 +64,9 @@ def first_verdict(pack: PromptPack, *, right: bool | None) -> tuple[str, str]:
 
 
 class Evaluator(PackAgent):
-    """The judge; `_opening` precedes the first exchange if there is no initial verdict."""
+    """The judge. `copies` counts copied verdicts; `_opening` precedes the first exchange without an initial verdict."""
 
-    __slots__ = ("_opening",)
+    __slots__ = ("_opening", "copies")
 
     def begin(self, question: str, choices: str, answer: str, reply: str, *, right: bool | None) -> None:
         """Show the question and the initial verdict; `right` is None if the answer names no choice."""
@@ -74,10 +75,12 @@ class Evaluator(PackAgent):
         self.view.append("user", f"{opening}\n\n{remark}" if remark else opening)
         self.view.append("assistant", verdict)
         self._opening = ""
+        self.copies = CopyCounter(WordedVerdict.from_texts(read_verdict(verdict).scores(), verdict_comments(verdict)))
 
     def begin_free(self, question: str, answer: str, reply: str) -> None:
         """Show a question without choices, its answer and the reply; there is no initial verdict."""
         self._opening = self.pack.render("evaluator.free_opening", question=question, answer=answer, reply=reply)
+        self.copies = CopyCounter()
 
     async def assess(
         self, question: str, reply: str, assistants: Sequence[Assistant] = (), advice: Sequence[AssistantResult] = ()
@@ -93,7 +96,7 @@ class Evaluator(PackAgent):
         first = self._read(completion, reply)
         if first.problem is None:
             self.view.append("assistant", completion.text, completion.pieces)
-            return first
+            return self._counted(first, completion, reply)
         # The repair is a side branch: later verdicts see only the repaired verdict.
         branch = repair_view(self.view, completion, self.pack.render("evaluator.repair", problem=first.problem))
         repaired = await self.conversation.generate(self.role, branch, self.sampling, hint=hint)
@@ -102,8 +105,14 @@ class Evaluator(PackAgent):
         second = self._read(repaired, reply)
         second.failures += 1
         if second.verdict is None and first.verdict is not None:  # some scores are better than none
-            return Assessment(first.verdict, second.failures, first.problem)
-        return second
+            return self._counted(Assessment(first.verdict, second.failures, first.problem), completion, reply)
+        return self._counted(second, repaired, reply)
+
+    def _counted(self, assessment: Assessment, completion: Completion, reply: str) -> Assessment:
+        """Count the verdict of an assessment if it is a copy."""
+        if assessment.verdict is not None:
+            self.copies.add(assessment.verdict.scores(), verdict_comments(completion.text), reply)
+        return assessment
 
     def _read(self, completion: Completion, reply: str) -> Assessment:
         """Parse a text of the judge about a reply; `failures` is 0 or 1."""

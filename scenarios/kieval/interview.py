@@ -19,6 +19,7 @@ from viva.agents.agent import PackAgent
 from viva.agents.assistants.assistant import Assistant, Example, score_all
 from viva.agents.choices import read_choice
 from viva.agents.prompts import PromptPack
+from viva.agents.questions import NO_QUESTION, question_fault, question_words
 from viva.data.items import Item, format_item
 from viva.engine.cancellation import gather
 from viva.engine.conversation import Conversation, ConversationStopped
@@ -57,10 +58,16 @@ class Candidate(PackAgent):
         self.view.append("assistant", answer, pieces)
 
 
-class Interactor(PackAgent):
-    """The examiner's voice."""
+_REMINDER = "interactor.not_asked"  # a pack without it has only empty questions asked for again
 
-    __slots__ = ()
+
+class Interactor(PackAgent):
+    """The examiner's voice.
+
+    `faults` counts its texts that asked nothing, by the names of `question_fault`; `last_fault` ended the interview.
+    """
+
+    __slots__ = ("_prompts", "_questions", "_replies", "faults", "last_fault")
 
     def __init__(
         self, conversation: Conversation, role: str, pack: PromptPack, sampling: Sampling, hint: Any, *, free: bool
@@ -68,9 +75,15 @@ class Interactor(PackAgent):
         """Create the interactor; `free` if the benchmark question has no choices."""
         system = "free_system" if free and f"{role}.free_system" in pack else "system"
         super().__init__(conversation, role, pack, sampling, hint, system)
+        self._prompts: list[str] = []
+        self._questions: list[str] = []
+        self._replies: list[str] = []
+        self.faults: dict[str, int] = {}
+        self.last_fault = NO_QUESTION
 
     def open(self, question: str, choices: str, answer: str, reply: str) -> Coroutine[Any, Any, str | None]:
         """Ask the first question, given the item and the reply to it; None if it asks nothing."""
+        self._replies.append(reply)
         values = {"question": question, "answer": answer, "reply": reply}
         if choices:
             return self._question(self.pack.render("interactor.opening", choices=choices, **values))
@@ -78,21 +91,44 @@ class Interactor(PackAgent):
 
     def follow_up(self, reply: str) -> Coroutine[Any, Any, str | None]:
         """Ask the next question, given the candidate's last reply; None if it asks nothing."""
+        self._replies.append(reply)
         return self._question(self.pack.render("interactor.reply", reply=reply))
 
     async def _question(self, prompt: str) -> str | None:
-        """Return the interactor's question, with one retry if it is empty."""
+        """Return the interactor's question, or None; one that asks nothing is requested once more."""
         self.view.append("user", prompt)
+        self._prompts.append(prompt)
         completion = await self.conversation.generate(self.role, self.view, self.sampling, hint=self.hint)
-        if not completion.text.strip():
-            reminder = self.pack.render("interactor.again") if "interactor.again" in self.pack else ""
+        fault = self._fault(completion)
+        if fault is not None:
             retry = self.view.without_last()
-            retry.append("user", f"{prompt}\n\n{reminder}" if reminder else prompt)
+            reminder = "interactor.again" if fault == NO_QUESTION else _REMINDER
+            text = self.pack.render(reminder) if reminder in self.pack else ""
+            retry.append("user", f"{prompt}\n\n{text}" if text else prompt)
             completion = await self.conversation.generate(self.role, retry, self.sampling, hint=self.hint)
-            if not completion.text.strip():
+            if (fault := self._fault(completion)) is not None:
+                self.last_fault = fault
                 return None
+        self._questions.append(completion.text)
         self.view.append("assistant", completion.text, completion.pieces)
         return completion.text
+
+    def _fault(self, completion: Completion) -> str | None:
+        """Return why a text asks nothing, None if it may ask something; count it unless it is empty."""
+        if not completion.text.strip():
+            return NO_QUESTION  # counted among the empty answers
+        if _REMINDER not in self.pack:
+            return None
+        fault = question_fault(
+            completion.text,
+            prompts=self._prompts,
+            replies=self._replies,
+            earlier=self._questions,
+            truncated=completion.finish == "length",
+        )
+        if fault is not None:
+            self.faults[fault] = self.faults.get(fault, 0) + 1
+        return fault
 
 
 # Texts of an exchange that assistants may compare a reply with; `ANSWER_TEXT`, the right answer, is the default.
@@ -133,7 +169,9 @@ class _Interview:
         "_exchanges",
         "_interactor",
         "_item",
+        "_last_reply",
         "_protocol",
+        "_repeated",
         "interview",
     )
 
@@ -142,6 +180,8 @@ class _Interview:
         hint = InterviewHint(item)
         self._conversation, self._protocol, self._item = conversation, protocol, item
         self._exchanges: list[str] = []  # earlier exchanges, for assistants
+        self._last_reply: list[str] = []  # its words
+        self._repeated = 0  # replies that are the one before, word for word
         self._candidate = Candidate(conversation, "candidate", pack, sampling["candidate"], hint)
         self._interactor = Interactor(conversation, "interactor", pack, sampling["interactor"], hint, free=item.free)
         self._evaluator = Evaluator(conversation, "evaluator", pack, sampling["evaluator"], hint)
@@ -160,7 +200,9 @@ class _Interview:
             self._end("transcript", "")
         usage = self._conversation.usage
         self.interview.usage = {role: usage[role].to_record() for role in sorted(usage)}
-        self.interview.irregular = self._conversation.irregular
+        self.interview.irregular = self._irregular_turns()
+        if self.interview.rounds:
+            self.interview.copies = self._evaluator.copies.to_record()
         return self.interview.to_record()
 
     async def _rounds(self, item: Item) -> None:
@@ -176,11 +218,12 @@ class _Interview:
         next_question = await self._interactor.open(question, choices, answer, first)
         for remaining in range(self._protocol.rounds - 1, -1, -1):
             if next_question is None:
-                self._end("interactor", "no_question")
+                self._end("interactor", self._interactor.last_fault)
                 return
             reply = await self._candidate.ask(next_question, self._protocol.detectors)
             if self._end_if_refused(reply):
                 return
+            self._note_reply(reply.text)
             if self._protocol.overlap and remaining:
                 assessment, following = await self._judge_and_ask(next_question, reply.text)
                 if self._record_and_check_stop(assessment):
@@ -228,6 +271,11 @@ class _Interview:
         self._candidate.recall(completion.text, completion.pieces)
         return completion.text
 
+    def _note_reply(self, text: str) -> None:
+        words = question_words(text)
+        self._repeated += bool(words) and words == self._last_reply
+        self._last_reply = words
+
     def _end_if_refused(self, completion: Completion) -> bool:
         """End the interview if the candidate could not answer; return True if so."""
         reason = completion.refusal_reason
@@ -267,6 +315,15 @@ class _Interview:
             after = self._conversation.usage["interactor"].to_record()
             self.interview.discarded = [total - earlier for total, earlier in zip_longest(after, before, fillvalue=0)]
         return assessment, following
+
+    def _irregular_turns(self) -> dict[str, dict[str, int]]:
+        """Return the irregular answers, with questions that ask nothing and replies that repeat the one before."""
+        irregular = {role: dict(kinds) for role, kinds in self._conversation.irregular.items()}
+        repeated = {"repeated": self._repeated} if self._repeated else {}
+        for role, counts in (("candidate", repeated), ("interactor", self._interactor.faults)):
+            if counts:
+                irregular[role] = dict(sorted((irregular.get(role, {}) | counts).items()))
+        return dict(sorted(irregular.items()))
 
     def _end(self, source: str, reason: str) -> None:
         self.interview.ended_by, self.interview.reason = source, reason

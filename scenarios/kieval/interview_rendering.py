@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from viva.agents.forms import json_objects
 from viva.data.items import choice_letter
 from viva.engine.conversation_replay import Exchange
 from viva.engine.errors import MalformedOutput
@@ -22,7 +21,7 @@ from ..rendering import (
     render_entry,
 )
 from .score import Interview, Scorer
-from .verdicts import ASPECTS, PartlyReadable, Verdict, read_verdict
+from .verdicts import ASPECTS, PartlyReadable, Verdict, read_verdict, verdict_comments
 
 _BEST, _WORST = 4, 1
 _ENDS = {"rounds": "all rounds", "transcript": "end of the recording"}
@@ -67,7 +66,7 @@ def _render_verdict(turn: RenderedTurn, replies: list[RenderedTurn]) -> None:
     except MalformedOutput as error:
         turn.marks.append(Mark("unreadable", level=0, comment=str(error)))
         return
-    comments = _comments(raw)
+    comments = verdict_comments(raw)
     turn.text = comments.get("overall", "")
     # A repaired verdict replaces the first one.
     reply = replies[-1] if replies else turn
@@ -77,20 +76,6 @@ def _render_verdict(turn: RenderedTurn, replies: list[RenderedTurn]) -> None:
         reply.marks.append(Mark(name, "–" if score is None else str(score), level, comments.get(name, "")))
     if verdict.stop is not None:
         turn.marks.append(Mark("stop", verdict.stop, 0))
-
-
-def _comments(raw: str) -> dict[str, str]:
-    """Return the comments by aspect; `overall` is about the whole reply."""
-    comments: dict[str, str] = {}
-    for _, value in json_objects(raw):
-        for name in ASPECTS:
-            aspect = value.get(name)
-            comment = aspect.get("comment") if isinstance(aspect, dict) else None
-            if isinstance(comment, str):
-                comments[name] = comment
-        if isinstance(value.get("overall_comment"), str):
-            comments["overall"] = value["overall_comment"]
-    return comments
 
 
 def _first_marks(interview: Interview | None) -> list[Mark]:

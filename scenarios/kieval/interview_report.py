@@ -7,9 +7,16 @@ from collections.abc import Mapping
 from functools import lru_cache
 from typing import Any
 
-from viva.reports.run_tables import add_counts, add_irregular, add_usage, usage_record, usage_table
-from viva.reports.tables import Table, number, percent
+from viva.reports.run_tables import (
+    add_counts,
+    add_irregular,
+    add_usage,
+    usage_record,
+    usage_table,
+)
+from viva.reports.tables import Table, number, percent, standard_error
 from viva.scoring.aggregates import ClusteredStream, Mean, Tally
+from viva.scoring.verdict_variety import VerdictVariety
 
 from ..run_aggregate import ModelResults, RunAggregate, common_tables, tier_name
 from .score import ASPECT_TITLE, ASPECTS, Interview, Scorer
@@ -101,6 +108,7 @@ class InterviewAggregate(ModelResults):
         self.interviews = self.unscored_interviews = self.unanswered = self.free = 0
         self.verdicts = self.unscored_rounds = self.partly_scored_rounds = self.parse_failures = 0
         self.ends, self.stop_reasons = Tally(), Tally()
+        self.variety = VerdictVariety()
         self.discarded = [0, 0, 0]
 
     def add(self, interview: Interview) -> list[float | None]:
@@ -135,13 +143,18 @@ class InterviewAggregate(ModelResults):
         add_usage(self.usage, interview.usage)
         add_irregular(self.irregular, interview.irregular)
         add_counts(self.discarded, interview.discarded)
+        for round_ in interview.rounds:
+            if round_.scores is not None:
+                self.variety.add("–" if score is None else score for score in round_.scores)
+        if interview.copies:
+            self.variety.add_copies(interview.copies)
         return scores
 
     def merge(self, other: InterviewAggregate) -> None:
         """Add all interviews of another aggregate with the same scorer."""
         for aspect in ASPECTS:
             self.scores[aspect].merge(other.scores[aspect])
-        for name in ("accuracy", "rounds", "unanswered_score", "ends", "stop_reasons", "failures"):
+        for name in ("accuracy", "rounds", "unanswered_score", "ends", "stop_reasons", "failures", "variety"):
             getattr(self, name).merge(getattr(other, name))
         for name in _COUNTS:
             setattr(self, name, getattr(self, name) + getattr(other, name))
@@ -176,6 +189,8 @@ class InterviewAggregate(ModelResults):
             "partly_scored_rounds": self.partly_scored_rounds,
             "parse_failures": self.parse_failures,
             "parse_failure_rate": _rate(self.parse_failures, texts),
+            "variety": self.variety.to_record(),
+            **({"warnings": [warning]} if (warning := self.variety.warning("evaluator")) is not None else {}),
             "ends": self.ends.to_dict(),
             "stop_reasons": self.stop_reasons.to_dict(),
             **self.common_figures(prices),
@@ -215,7 +230,7 @@ class KievalAggregate(RunAggregate[InterviewAggregate]):
 
     def in_brief(self, aggregate: InterviewAggregate) -> str:
         mean, error = aggregate.scores["overall"].mean, aggregate.scores["overall"].standard_error
-        return "" if mean is None else f"{mean:.1f}" + (f" ± {error:.1f}" if error is not None else "")
+        return "" if mean is None else f"{mean:.1f}" + (f" ± {error:.1f}" if error else "")
 
     def facts(self) -> dict[str, Any]:
         settings = self.manifest["settings"]
@@ -240,7 +255,7 @@ class KievalAggregate(RunAggregate[InterviewAggregate]):
         rows = []
         for label, record in report["candidates"].items():
             row = [label, str(record["scored"]), number(record["accuracy"]["mean"]), number(record["score"]["mean"])]
-            row += [number(record["score"]["se"]), number(record["rounds"]["mean"], 2)]
+            row += [standard_error(record["score"]["se"]), number(record["rounds"]["mean"], 2)]
             row += [percent(record["unanswered_rate"]), percent(record["unscored_rate"])]
             row += [percent(record["parse_failure_rate"]), str(record["failed"])]
             rows.append(row if has_accuracy else _without_static(row, header))
@@ -253,6 +268,10 @@ class KievalAggregate(RunAggregate[InterviewAggregate]):
         silent = [label for label, record in report["candidates"].items() if _is_often_unanswered(record)]
         if silent:
             title += f"; more than {100 * MAX_UNANSWERED:.0f}% of first answers name no choice: {', '.join(silent)}"
+        if any(aggregate.variety.unusable for aggregate in self.candidates.values()):
+            title += "; evaluator not usable, see the warnings"
+        if any(record["score"]["se"] == 0 for record in report["candidates"].values()):
+            title += "; no SE where all scores are equal: too few to tell"
         return (title, header if has_accuracy else _without_static(header, header), rows)
 
     def _reasons(self, report: dict[str, Any]) -> Table:

@@ -22,13 +22,14 @@ _NEEDED = {
     "evaluator.exchange": frozenset({"question", "reply"}),
     "evaluator.repair": frozenset({"problem"}),
 }
-# Optional texts: a remark on the first answer, the initial verdict, and a reminder that a question is missing.
+# Optional texts: a remark on the first answer, the initial verdict, and reminders that a question is
+# missing, or that a text asks nothing.
 _FIRST_ANSWERS = ("right", "wrong", "unread")
 _OPTIONAL = {
     f"{role}.{name}": frozenset[str]()
     for role, names in {
         "evaluator": (*_FIRST_ANSWERS, *(f"first_{kind}" for kind in _FIRST_ANSWERS)),
-        "interactor": ("again",),
+        "interactor": ("again", "not_asked"),
     }.items()
     for name in names
 }

@@ -54,6 +54,7 @@ class Interview:
     not answer) or interactor (it asked nothing). `discarded` is the usage of questions that were asked ahead and
     discarded. `irregular` counts irregular answers by role and kind. `free` questions have no choices, so that the
     first answer is neither right nor wrong. `cluster` names the cluster of dependent items, empty if there is none.
+    `copies` counts copied verdicts (`CopyCounter.to_record`); empty if they were not counted.
     """
 
     candidate: str
@@ -69,12 +70,14 @@ class Interview:
     irregular: dict[str, dict[str, int]] = field(default_factory=dict)
     free: bool = False
     cluster: str = ""
+    copies: dict[str, Any] = field(default_factory=dict)
 
     def to_record(self) -> dict[str, Any]:
         rounds = [[r.scores, r.stop, r.failures, r.problem] for r in self.rounds]
         record = {name: rounds if name == "rounds" else getattr(self, name) for name in _INTERVIEW_FIELDS}
         record |= {"irregular": self.irregular} if self.irregular else {}
         record |= {"free": True} if self.free else {}
+        record |= {"copies": self.copies} if self.copies else {}
         return record | {"cluster": self.cluster} if self.cluster else record
 
     @classmethod
@@ -84,11 +87,12 @@ class Interview:
         interview.irregular = record.get("irregular", {})
         interview.free = bool(record.get("free", False))
         interview.cluster = record.get("cluster", "")
+        interview.copies = record.get("copies", {})
         interview.rounds = [Round(*values) for values in record["rounds"]]
         return interview
 
 
-_OPTIONAL = ("irregular", "free", "cluster")
+_OPTIONAL = ("irregular", "free", "cluster", "copies")
 _INTERVIEW_FIELDS = tuple(name for name in Interview.__dataclass_fields__ if name not in _OPTIONAL)
 
 

@@ -26,7 +26,14 @@ from pydantic import (
 )
 from typing_extensions import TypedDict
 
-from viva.agents.forms import MAX_READ_CHARS, explain_mistakes, json_object_texts, load_json, readable_text
+from viva.agents.forms import (
+    MAX_READ_CHARS,
+    explain_mistakes,
+    json_object_texts,
+    json_objects,
+    load_json,
+    readable_text,
+)
 from viva.engine.errors import MalformedOutput
 
 ASPECTS = ("accuracy", "logic", "relevance", "coherence", "conciseness")
@@ -193,6 +200,20 @@ def read_verdict(text: str, *, judged: str = "", truncated: bool = False) -> Ver
             message = f"it was cut off at the token limit before the verdict was complete ({error})"
             raise MalformedOutput(message, truncated=True) from None
         raise
+
+
+def verdict_comments(text: str) -> dict[str, str]:
+    """Return the comments of a verdict by aspect; `overall` is about the whole reply."""
+    comments: dict[str, str] = {}
+    for _, value in json_objects(text):
+        for name in ASPECTS:
+            aspect = value.get(name)
+            comment = aspect.get("comment") if isinstance(aspect, dict) else None
+            if isinstance(comment, str):
+                comments[name] = comment
+        if isinstance(value.get("overall_comment"), str):
+            comments["overall"] = value["overall_comment"]
+    return comments
 
 
 def _each_key_once(text: str) -> bool:

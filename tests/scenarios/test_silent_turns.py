@@ -79,7 +79,7 @@ def test_line_1_a_detector_does_not_hear_thoughts(tmp_path: Path) -> None:
 
 def test_line_3_cut_turns_are_counted_in_the_record_and_the_tables(tmp_path: Path) -> None:
     script: Script = {
-        ("interactor", 0): {"text": "What is the", "finish": "length"},
+        ("interactor", 0): {"text": "What is the cause? Not the", "finish": "length"},
         ("candidate", 1): {"text": "It is th", "finish": "length"},
         ("candidate", 2): {"text": "", "finish": "stop"},
     }
@@ -169,7 +169,7 @@ def test_line_19_a_judge_that_was_kept_from_answering_leaves_the_round_unscored(
     silence = {"text": "", "finish": "content_filter"}
     report, _, result = held(tmp_path / "run", {("evaluator", 0): silence, ("evaluator", 1): silence})
     assert result["rounds"][0] == [None, None, 2, "it holds nothing (the call ended by content_filter)"]
-    assert report["irregular"] == {"evaluator": {"content_filter": 2, "empty": 2}}
+    assert report["irregular"]["evaluator"] == {"content_filter": 2, "empty": 2}
 
 
 def test_line_1_a_probe_reads_the_answer_and_counts_the_thoughts(tmp_path: Path) -> None:

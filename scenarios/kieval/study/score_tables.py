@@ -20,6 +20,7 @@ from viva.reports.tables import (
     number,
     percent,
     record_rows,
+    standard_error,
 )
 from viva.scoring.correlation import pearson
 
@@ -105,7 +106,7 @@ def _main_table(report: Record) -> Table:
         accuracy, score, rounds = (
             _score_cells(summary, source if several else sources[datasets[0]]) if complete else ["–"] * 3
         )
-        line += [accuracy, score, number(summary["score"]["se"]) if complete else "–", rounds]
+        line += [accuracy, score, standard_error(summary["score"]["se"]) if complete else "–", rounds]
         line += [str(summary["score"]["n"]), percent(summary["unanswered_rate"]), percent(summary["unscored_rate"])]
         cells.append([*line, percent(summary["parse_failure_rate"]), str(summary["failed"])])
     kinds = {**sources, None: source}

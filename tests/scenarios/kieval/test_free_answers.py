@@ -74,7 +74,7 @@ def test_reports_have_no_accuracy_and_say_so(questions: str, tmp_path: Path) -> 
         assert one["unanswered_rate"] is None
     assert report["candidates"]["knows"]["score"]["mean"] > report["candidates"]["guesses"]["score"]["mean"] + 20
     title, header, rows = results.tables()[0]
-    assert title.endswith("questions without choices have no accuracy")
+    assert "questions without choices have no accuracy" in title
     assert not {"first answer", "unanswered"} & set(header)
     assert {len(row) for row in rows} == {len(header)}
     assert report["dataset"]["free"] == report["dataset"]["items"] == 6

@@ -1,0 +1,85 @@
+"""Faults of an examiner's question: texts that clearly ask nothing, in any language.
+
+A weak model in the role of an examiner echoes its prompts, loops, or runs into its token limit. Whether a text is a
+good question is for people to say; only what is certain counts here. A text with a question mark asks something
+unless it loops or is the examinee's own text. Without one it may be a request ("Explain why …"), so it counts as asking
+unless it is nothing but earlier text, or was cut off before it came to a point.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+from viva.engine.detectors import Repetition
+
+NO_QUESTION = "no_question"  # the fault of an empty text
+# Words; each character of a script without spaces is one.
+_WORDS = re.compile(r"[\u0e00-\u0e7f\u3040-\u30ff\u3400-\u9fff\uf900-\ufaff]|[^\W_]+")
+_QUESTION_MARKS = re.compile("[?？؟՞⁇⸮¿]|[;;]\\s*$")  # the last two: the Greek mark, and what is typed for it
+# A request that begins a sentence; needed only where the same request is made again.
+_REQUESTS = re.compile(
+    r"(?:^|[.!:\n]\s*)(?:please,? |now,? )*(?:name|explain|describe|give|say|tell|suppose|imagine|compare|consider"
+    r"|define|state|list|show|prove|derive|justify|discuss|outline|predict|estimate|calculate|identify|assume|argue"
+    r"|elaborate|illustrate|contrast|summari[sz]e|clarify|support|provide)\b",
+    re.IGNORECASE,
+)
+_SPAN, _SPAN_LETTERS = 3, 6  # words, and letters, of a copied span
+_LOOP_GRAM, _LOOP_GRAMS, _LOOP_SHARE = 4, 24, 0.5  # words of a phrase, phrases of a text, repeated phrases
+
+
+def question_words(text: str) -> list[str]:
+    """Return the words of a text in lower case; in scripts without spaces, its characters."""
+    return _WORDS.findall(text.casefold())
+
+
+def question_fault(
+    text: str, *, prompts: Sequence[str], replies: Sequence[str], earlier: Sequence[str], truncated: bool
+) -> str | None:
+    """Return why a text clearly asks nothing, or None.
+
+    Args:
+        text: What the examiner wrote.
+        prompts: All that it was sent, with the item.
+        replies: Texts of the examinee.
+        earlier: Its own earlier questions.
+        truncated: It was cut off at the token limit.
+
+    Returns:
+        `NO_QUESTION` (nothing at all), `loop`, `echo` (only its prompts), `repeated_question` (its own earlier
+        text) or `cut_question`.
+    """
+    words = question_words(text)
+    if not words:
+        return NO_QUESTION
+    if is_loop(text):
+        return "loop"
+    if any(words == question_words(reply) for reply in replies):
+        return "echo"
+    if _QUESTION_MARKS.search(text):
+        return None
+    if any(words == question_words(question) for question in earlier):
+        return None if _REQUESTS.search(text) else "repeated_question"
+    if _is_copied(words, [question_words(source) for source in (*prompts, *replies)]):
+        return "echo"
+    return "cut_question" if truncated else None
+
+
+def is_loop(text: str) -> bool:
+    """Return True if a text ends in one phrase over and over, or half of its phrases have occurred in it before."""
+    if Repetition().finish(text) is not None:
+        return True
+    words = question_words(text)
+    grams = [tuple(words[start : start + _LOOP_GRAM]) for start in range(len(words) - _LOOP_GRAM + 1)]
+    return len(grams) >= _LOOP_GRAMS and len(set(grams)) <= (1 - _LOOP_SHARE) * len(grams)
+
+
+def _is_copied(words: Sequence[str], sources: Sequence[Sequence[str]]) -> bool:
+    """Return True if every word lies in a span of three or more that a source has, too."""
+    span = min(_SPAN, len(words))
+    known = {tuple(source[start : start + span]) for source in sources for start in range(len(source) - span + 1)}
+    covered = [False] * len(words)
+    for start in range(len(words) - span + 1):
+        if tuple(words[start : start + span]) in known:
+            covered[start : start + span] = [True] * span
+    return all(covered) and sum(map(len, words)) >= _SPAN_LETTERS
