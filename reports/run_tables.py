@@ -23,16 +23,6 @@ def failure_table(report: Mapping[str, Any]) -> Table:
     return (FAILURES_TITLE, ["candidate", "failed", "reason"], rows)
 
 
-def warning_table(report: Mapping[str, Any]) -> Table:
-    """Return what readers must know about each candidate's figures; no rows if there is nothing."""
-    rows = [
-        [label, warning]
-        for label, candidate in report["candidates"].items()
-        for warning in candidate.get("warnings", ())
-    ]
-    return ("Warnings", ["candidate", "warning"], rows)
-
-
 def failure_lines(reasons: Mapping[str, int], folder: Path, look: str = "report") -> list[str]:
     """Return the most frequent reasons as lines, and the commands that show all of them and retry."""
     if not reasons:

@@ -54,6 +54,10 @@ class ModelResults:
         add_usage(self.usage, record["usage"])
         add_irregular(self.irregular, record.get("irregular", {}))
 
+    def warnings(self) -> list[str]:
+        """Return what readers must know before they look at the figures."""
+        return []
+
     def common_figures(self, prices: Mapping[str, list[float] | None]) -> dict[str, Any]:
         """Return failures by type and reason, irregular answers, and usage by role."""
         return {
@@ -92,6 +96,9 @@ class RunAggregate(ABC, Generic[R]):
 
     def headline(self) -> str:
         return join_headline((label, self.in_brief(results)) for label, results in self.candidates.items())
+
+    def remarks(self) -> list[str]:
+        return [f"{label}: {text}." for label, results in self.candidates.items() for text in results.warnings()]
 
     @abstractmethod
     def in_brief(self, results: R) -> str:

@@ -67,17 +67,16 @@ class VerdictVariety:
         worded = sum(self.words.counts.values())
         return self.from_start >= max(LEAST_COPIES, UNUSABLE_SHARE * worded)
 
-    def warning(self, judge: str) -> str | None:
-        """Return what readers must know about the verdicts of `judge`, the name of the role; None for nothing."""
+    def warnings(self, judge: str) -> list[str]:
+        """Return what readers must know about the verdicts of `judge`, the name of the role."""
         worded, count = sum(self.words.counts.values()), sum(self.scores.counts.values())
         copies = f"{self.from_start:,} of {worded:,} verdicts copy the one that the {judge} starts from"
         if self.unusable:
-            return f"{judge} not usable: {copies}"
+            return [f"{judge} not usable: {copies}"]
         if self.from_start >= max(LEAST_COPIES, WARNED_SHARE * worded):
-            return f"{copies}, and say nothing about the replies"
+            return [f"{copies}, and say nothing about the replies"]
         if count >= LEAST_EQUAL and len(self.scores.counts) == 1:
-            equal = (
-                "equal, word for word" if worded == count and len(self.words.counts) == 1 else "equal in their scores"
-            )
-            return f"all {count:,} verdicts are {equal}: not shown whether the {judge} tells good from bad"
-        return None
+            same_words = worded == count and len(self.words.counts) == 1
+            equal = "equal, word for word" if same_words else "equal in their scores"
+            return [f"all {count:,} verdicts are {equal}: not shown whether the {judge} tells good from bad"]
+        return []

@@ -12,7 +12,6 @@ from typing import Any
 from viva.agents.assistants.assistant import to_unit_scale
 from viva.agents.verdict_copies import words_digest
 from viva.reports.figures import correlation_record, round_figure
-from viva.reports.run_tables import warning_table
 from viva.reports.tables import DASH, Table, mean_and_interval, number
 from viva.scoring.aggregates import Mean, Tally
 from viva.scoring.clustered_means import clustered_mean
@@ -164,6 +163,9 @@ class JudgeScores(ModelResults):
             self.stops.add(record["stopped"])
         self.add_usage(record)
 
+    def warnings(self) -> list[str]:
+        return self.variety.warnings(JUDGE_SOURCE)
+
     def rows(self, assistants: list[dict[str, Any]]) -> ExampleRows:
         return ExampleRows([record for _, record in sorted(self.records, key=lambda pair: pair[0])], assistants)
 
@@ -237,13 +239,13 @@ class FusionAggregate(RunAggregate[JudgeScores]):
             "gaps": {name: tally.to_dict() for name, tally in sorted(gaps.items())},
             "agreement": agreement_by_criterion(rows, criteria, use, manifest["settings"]["folds"], manifest["seed"]),
             "variety": scores.variety.to_record(),
-            **({"warnings": [warning]} if (warning := scores.variety.warning(JUDGE_SOURCE)) is not None else {}),
+            **({"warnings": warnings} if (warnings := scores.warnings()) else {}),
             **scores.common_figures(self.prices(label)),
         }
 
     def tables(self) -> list[Table]:
         report = self.report()
-        tables = [self._scores(report), warning_table(report), self._spreads(report), *self._agreement(report)]
+        tables = [self._scores(report), self._spreads(report), *self._agreement(report)]
         return [*tables, self._gaps(report), *common_tables(report)]
 
     def _scores(self, report: dict[str, Any]) -> Table:

@@ -162,6 +162,9 @@ class InterviewAggregate(ModelResults):
         add_irregular(self.irregular, other.irregular)
         add_counts(self.discarded, other.discarded)
 
+    def warnings(self) -> list[str]:
+        return self.variety.warnings("evaluator")
+
     def to_dict(self, prices: Mapping[str, list[float] | None] | None = None) -> dict[str, Any]:
         """Return the aggregate as plain data.
 
@@ -190,7 +193,7 @@ class InterviewAggregate(ModelResults):
             "parse_failures": self.parse_failures,
             "parse_failure_rate": _rate(self.parse_failures, texts),
             "variety": self.variety.to_record(),
-            **({"warnings": [warning]} if (warning := self.variety.warning("evaluator")) is not None else {}),
+            **({"warnings": warnings} if (warnings := self.warnings()) else {}),
             "ends": self.ends.to_dict(),
             "stop_reasons": self.stop_reasons.to_dict(),
             **self.common_figures(prices),
@@ -268,8 +271,6 @@ class KievalAggregate(RunAggregate[InterviewAggregate]):
         silent = [label for label, record in report["candidates"].items() if _is_often_unanswered(record)]
         if silent:
             title += f"; more than {100 * MAX_UNANSWERED:.0f}% of first answers name no choice: {', '.join(silent)}"
-        if any(aggregate.variety.unusable for aggregate in self.candidates.values()):
-            title += "; evaluator not usable, see the warnings"
         if any(record["score"]["se"] == 0 for record in report["candidates"].values()):
             title += "; no SE where all scores are equal: too few to tell"
         return (title, header if has_accuracy else _without_static(header, header), rows)
