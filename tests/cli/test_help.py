@@ -270,7 +270,10 @@ def test_a_message_is_wrapped_at_words_in_a_terminal_only(
             fcntl.ioctl(follower, termios.TIOCSWINSZ, struct.pack("HHHH", 24, columns, 0, 0))
             print_note(text)
             terminal.flush()
-            lines = os.read(leader, 4096).decode().splitlines()
+            data = b""
+            while len(data.split()) < len(f"viva: note: {text}".split()) or not data.endswith(b"\n"):
+                data += os.read(leader, 4096)  # what is written may come in pieces
+            lines = data.decode().splitlines()
             assert len(lines) > 2
             assert max(map(len, lines)) <= 80
             assert " ".join(line.strip() for line in lines) == f"viva: note: {text}"
