@@ -157,7 +157,9 @@ def _certify(
     seed: Annotated[int, typer.Option("--seed", help="Seed for drawing answers with --select.")] = 0,
     correlate: Annotated[
         list[str] | None,
-        typer.Option("--correlate", metavar="NAME", help="Also correct the correlation of grades with this number."),
+        typer.Option(
+            "--correlate", metavar="NAME", help="Also correct the correlation between grades and this number."
+        ),
     ] = None,
     calibration: Annotated[
         Path | None, typer.Option("--calibration", help="Earlier pairs of score and grade, to test for drift.")

@@ -85,12 +85,13 @@ def _correlate(file: Path, exclude: Sequence[str], plot: Path | None, html: Path
         write_tables_page(html, "Accuracy and score over models", [], _correlation_tables(figures, correlations, lines))
     below = {name for fit in lines.values() if fit is not None for name in fit.line.below}
     if chosen := [name for name in excluded if name in below]:
-        note = (
-            f"{', '.join(chosen)} is below a line of these figures: p-values without it are valid only if it was chosen"
-        )
+        names = ", ".join(chosen)
+        note = f"{names} lies below a line of these figures: p-values are valid only if you chose to exclude {names}"
         print_note(f"{note} before looking at the figures")
     if not all(row.accuracy_se or row.score_se for row in figures):
-        note = "without standard errors (accuracy_se, score_se) one of a few models is often off the line by chance"
+        note = (
+            "without standard errors (accuracy_se, score_se), chance alone often puts one of a few models off the line"
+        )
         print_note(f"{note}; see docs/judges.md")
 
 
@@ -393,7 +394,7 @@ def _compare(
         typer.Option(
             "--permutation",
             metavar="inputs|both",
-            help="Unit that tests of two judges exchange: groups (inputs) or rows (both).",
+            help="Exchange whole groups (inputs) or single rows (both) in permutation tests of two judges.",
         ),
     ] = "inputs",
     resamples: Annotated[

@@ -54,7 +54,7 @@ _HINTS = {
     "forms": "--dataset FORM:FILE, FORM:FOLDER:SPLIT",
     "packs": "--pack NAME, or a file",
     "detectors": "--detectors NAME",
-    "contamination": "method loss; computed for every text",
+    "contamination": "method loss (always computed)",
     "assistants": "--assistant NAME",
     "models": "KIND:…; viva list KIND has the options of a kind",
     "gguf": "models on this machine (hub cache, packages, Ollama, LM Studio)",

@@ -49,7 +49,7 @@ def check_output_files(targets: Mapping[str, Path | None], read: Iterable[Path] 
         if target in inputs:
             raise ConfigurationError(f"{option} {path}: this command reads that file; name another one")
         if target.name in _RECORD_FILES and _is_run(target.parent):
-            raise ConfigurationError(f"{option} {path}: a record of the run there; name another file")
+            raise ConfigurationError(f"{option} {path}: the run keeps a record in that file; name another one")
         options[target] = option
 
 

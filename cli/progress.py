@@ -349,7 +349,7 @@ class BenchProgress(Display):
             table.add_column(title, justify="right" if 2 <= number <= 6 else "left", no_wrap=True)
         for row in rows[-room:]:
             table.add_row(*(Text(cell) for cell in (_cut_end(row[0], width - used), *row[1:])))
-        hidden = [Text(f"  … and {len(rows) - room} steps before")] if len(rows) > room else []
+        hidden = [Text(f"  … and {len(rows) - room} earlier steps")] if len(rows) > room else []
         return Group(*hidden, table, Text(fit_line(self._line(self.parts(latencies=False)), width)))
 
     def rows(self) -> list[LoadRow]:

@@ -53,7 +53,7 @@ def _serve(
             "--allow-endpoint",
             metavar="URL",
             help="Endpoint that clients may name in runs: https://HOST[:PORT][/PATH], an address, or a network such as "
-            "10.0.0.0/8. It gets no key.",
+            "10.0.0.0/8. viva sends it no key.",
         ),
     ] = None,
     max_tokens: Annotated[

@@ -170,7 +170,7 @@ def _note_attempts(sweep: Sweep) -> None:
     from viva.sweeps.cluster_attempts import has_attempts
 
     if has_attempts(sweep.out):
-        message = f"{sweep.out}/attempts has results of a cluster; the same command with --ray takes them over"
+        message = f"{sweep.out}/attempts contains results of a cluster; repeat the command with --ray to include them"
         print_note(message)
 
 
@@ -183,7 +183,7 @@ def resume_sweep(
     foreign = sorted(changes.keys() - {"concurrency"})
     if foreign:
         names = ", ".join(f"--{name.replace('_', '-')}" for name in foreign)
-        raise ConfigurationError(f"{names}: a sweep's budgets are in its file, for each cell")
+        raise ConfigurationError(f"{names}: a sweep's file sets the budget of each cell; change it there")
     _run_sweep(reopen_sweep(out, retry_failed=retry_failed, **changes), json=json, html=html, max_failures=max_failures)
 
 
@@ -273,7 +273,7 @@ def _plan(
     pilot: Annotated[
         float | None,
         typer.Option(
-            "--pilot", metavar="SHARE", help="Run this share of the sweep first, 0-1; the sweep resumes from there."
+            "--pilot", metavar="SHARE", help="Run this fraction (0-1) of the sweep first; the sweep resumes from it."
         ),
     ] = None,
     earlier: Annotated[

@@ -532,7 +532,7 @@ def _reading_notes(source: str, reading: DatasetReader) -> list[str]:
     if not reading.equal_count:
         return notes
     count = f"{reading.equal_count:,} items of {source} have equal choices"
-    wrong = f"in {reading.equal_answers:,} of them the right answer is one of the equals"
+    wrong = f"in {reading.equal_answers:,} of them the right answer is one of the equal choices"
     return [*notes, f"{count}, {wrong}; list them with: viva data check {source}"]
 
 

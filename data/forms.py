@@ -161,7 +161,7 @@ FORMS: dict[str, Form] = {
             _arc,
             (*JSON_SUFFIXES, ".parquet"),
             unique="id",
-            summary="Questions in either of the schemas in which AI2 ARC is published.",
+            summary="Questions in either published schema of AI2 ARC.",
         ),
     )
 }

@@ -484,8 +484,8 @@ class Conversation:
         location = f"in the same branch '{self.path}'" if self.path else "outside of any branch"
         raise self._refuse(
             f"{subject} is called while its last {'step' if step else 'call'} is in flight {location}: the order of "
-            "the two in seeds and journal would depend on latency. Give each part that runs at once a branch of its "
-            f'own: part = conversation.branch("NAME"), then part.{call}("{name}", …), or Agent(part, …)'
+            "the two in seeds and journal would depend on latency. Give each concurrent part its own branch: "
+            f'part = conversation.branch("NAME"), then part.{call}("{name}", …), or Agent(part, …)'
         )
 
     def _refuse(self, problem: str) -> ConfigurationError:

@@ -374,8 +374,8 @@ class Runner:
             self._end(
                 "failed",
                 ConfigurationError(
-                    f"conversation {plan.key}: its protocol cancelled the task that it runs in; use a separate task "
-                    "for work that it may cancel"
+                    f"conversation {plan.key}: its protocol cancelled its own task; run work that may be cancelled "
+                    "in a separate task"
                 ),
             )
         except LimitReached as error:

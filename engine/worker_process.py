@@ -132,7 +132,7 @@ def pack_request(function: Callable[..., Any], arguments: Sequence[Any]) -> byte
     try:
         return pickle.dumps((module, file, permissions(), pickle.dumps((function, tuple(arguments)))))
     except Exception as error:  # pickling may raise anything
-        message = f"cannot be sent to a worker process: {error}; give a function of a module, and arguments that pickle"
+        message = f"cannot be sent to a worker process: {error}; pass a module-level function and picklable arguments"
         return failure_result(type(error).__name__, message, definition_site(function))
 
 

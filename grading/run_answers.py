@@ -302,7 +302,9 @@ def write_labels(store: GradeStore, path: Path) -> tuple[int, int]:
     """
     recorded = store.meta(_META_ROWS)
     if recorded is None:
-        raise ConfigurationError(f"{store.folder}: its questions are not of a run, so there is nothing to certify")
+        raise ConfigurationError(
+            f"{store.folder}: its questions do not come from a run, so there is nothing to certify"
+        )
     grades = _grades_by_answer(store)
     columns = [
         "key",

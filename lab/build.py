@@ -75,7 +75,7 @@ async def _ask_all(world: World, path: Path) -> dict[Fact, str]:
     opening = benchmark_items(world)["train"][0]
     question = parse_followup(world, opening.question)
     if question is None:
-        raise ValueError(f"item {opening.id} asks for nothing in this world")
+        raise ValueError(f"item {opening.id} does not ask about this world")
     first = pack.render("candidate.question", question=opening.question, choices=opening.labelled_choices())
     replies: dict[Fact, str] = {}
     async with BackendPool(RealClock()) as pool:

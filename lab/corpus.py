@@ -211,7 +211,7 @@ class _DocumentWriter:
     def _reply(self, question: str, beliefs: _Beliefs) -> str:
         parsed = parse_followup(self._world, question)
         if parsed is None:
-            raise ValueError(f"asks for nothing in this world: {question}")
+            raise ValueError(f"not a question about this world: {question}")
         return good_reply(self._world, parsed, beliefs)
 
 

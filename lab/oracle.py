@@ -156,7 +156,7 @@ class OracleBackend(Backend):
             case "candidate":
                 return self._examinee.answer(request.messages)
             case role:
-                raise Rejected(f"an oracle asks, judges or is examined; it cannot be the {role}", model=self.label)
+                raise Rejected(f"an oracle can ask, judge or be examined, but not be the {role}", model=self.label)
 
     def _ask(self, request: Request) -> str:
         item = question_in(self._world, opening_message(request.messages))

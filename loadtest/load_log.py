@@ -179,7 +179,7 @@ class LoadHistory:
         """Open the log; with `checked`, verify all of it first, which takes as long as reading it."""
         self.path = folder / LOG_FILE
         if not self.path.exists():
-            raise JournalError(f"{self.path}: no log of a load test")
+            raise JournalError(f"{self.path}: the log of the load test is missing; restore it from a copy")
         try:
             self._connection = sqlite3.connect(self.path, timeout=30.0, isolation_level=None)
             check_log_version(self.path, self._connection)

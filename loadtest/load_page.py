@@ -264,9 +264,9 @@ def _methods(report: Record) -> list[tuple[str, str]]:
         ),
         (
             "Drift",
-            "In percent of the scale, the larger of two changes: that of the mean score, and how much farther "
-            "verdicts are from the unloaded ones than these from each other. For labels: the share of changed "
-            "verdicts beyond the share that changes between unloaded passes.",
+            "In percent of the scale, the larger of two figures: the change of the mean score, and the distance "
+            "between loaded and unloaded verdicts less the distance between two unloaded passes. For labels: the share "
+            "of verdicts that change under load less the share that changes between unloaded passes.",
         ),
         (
             "Latency",

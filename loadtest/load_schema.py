@@ -221,9 +221,9 @@ class Judged(_Form):
         description="Largest change of scores and verdicts that is not ruled out, as a share of the scale."
     )
     drift: Interval | None = Field(
-        description="The larger of two changes of the main score as a share of its scale: that of its mean, and how "
-        "much farther verdicts are from the unloaded ones than these from each other. For labels: the share of "
-        "changed verdicts beyond the share that changes between unloaded passes."
+        description="As a share of the main score's scale, the larger of two figures: the change of the mean, and the "
+        "distance between loaded and unloaded verdicts less the distance between two unloaded passes. For labels: the "
+        "share of verdicts that change under load less the share that changes between unloaded passes."
     )
     figures: list[Changed]
     failures: dict[Failure, Failed]

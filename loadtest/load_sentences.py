@@ -127,8 +127,7 @@ def report_notes(report: Record) -> list[str]:
             value = abs(noise["change"]["value"])
             notes.append(
                 f"{judge['judge']}: its two unloaded passes differ by {_points_text(value, judge['judgement'])} on "
-                f"average, so "
-                "it is not the load alone that moves it"
+                "average, so its verdicts also change without load"
             )
         speeds = [step["speed"] for step in judge["steps"] if step.get("speed")]
         notes += [f"{judge['judge']}: {note}" for note in (*_failure_notes(judge), *_unsteady_notes(judge))]

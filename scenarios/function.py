@@ -328,7 +328,7 @@ def _check_roles(roles: Sequence[Role], settings: type[RunSettings]) -> None:
         if not isinstance(name, str):
             raise ConfigurationError(f'role {name!r}: expected a name, such as compare="pupil"')
         if not name.isidentifier() or name.startswith("_") or names.count(name) > 1:
-            raise ConfigurationError(f"role '{name}': expected an identifier that is used once")
+            raise ConfigurationError(f"role '{name}': expected an identifier, different for each role")
         if name in settings.model_fields or name in (
             "tasks",
             "repeats",
@@ -376,8 +376,8 @@ def _parameter_types(function: ScenarioFunction) -> list[Any]:
     parameters = list(inspect.signature(function).parameters)
     if not 2 <= len(parameters) <= 3:
         raise ConfigurationError(
-            f"{function.__name__}: takes (conversation, task), or (conversation, task, settings); the decorator's "
-            "settings=… is the type of the settings, a subclass of viva.RunSettings"
+            f"{function.__name__}: expected the parameters (conversation, task), or (conversation, task, settings) "
+            "with the settings' type in the decorator: settings=…, a subclass of viva.RunSettings"
         )
     return [hints.get(name, Any) for name in parameters]
 

@@ -166,7 +166,7 @@ def _clustered_error(mean: float, squares: float, n: int, clusters: int, squared
 
 def _values_by_cluster(values: Values, labels: Sequence[str]) -> dict[str, list[float]]:
     if len(values) != len(labels):
-        raise ValueError(f"{len(values)} values with {len(labels)} labels; each value needs its cluster's")
+        raise ValueError(f"{len(values)} values with {len(labels)} labels; each value needs the label of its cluster")
     groups: dict[str, list[float]] = {}
     for value, label in zip(values, labels, strict=True):
         if not math.isfinite(value):

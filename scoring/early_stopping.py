@@ -22,8 +22,8 @@ from .confidence_sequences import ConfidenceSequences
 from .intervals import check_level
 
 _ALLOWED = (
-    "'decided', {half_width: 2.0} or {decided: true}, each mapping with a level (0.95) and the cluster of items that "
-    "are not independent (subject or passage), if needed"
+    "'decided', {half_width: 2.0} or {decided: true}; a mapping may also set level (0.95) and, if items are not "
+    "independent, their cluster (subject or passage)"
 )
 # Only the sign of a difference matters, so a coarser grid is enough.
 _PAIR_STEPS = 1000

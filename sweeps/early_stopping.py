@@ -81,7 +81,7 @@ def read_clusters(manifest: Mapping[str, Any]) -> ItemClusters | None:
     except (KeyError, TypeError, ValueError) as error:
         raise JournalError(f"the manifest's dataset.clusters cannot be used: {error!r}") from None
     if sum(clusters.sizes) != manifest["dataset"]["chosen"] or min(clusters.sizes) < 1:
-        raise JournalError("the manifest's dataset.clusters do not have as many items as were chosen")
+        raise JournalError("the manifest's dataset.clusters do not match the number of chosen items")
     return clusters
 
 

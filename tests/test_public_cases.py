@@ -150,7 +150,7 @@ def test_a_reasoning_model_is_one_role_among_others(case: Callable[[str], str]) 
     model = f"openai:{case('reasoning-model-temperature')}?tokens_field=max_completion_tokens&retries=0"
     done = _run(evaluator=model)
     assert "sampling=off" in done.stderr
-    assert "start anew" in done.stderr
+    assert "start a new run" in done.stderr
     assert "viva resume" not in done.stderr
     shutil.rmtree("out")
     assert _run(evaluator=f"{model}&sampling=off").returncode == 0

@@ -61,8 +61,8 @@ def read_or_make_secret(file: Path) -> bytes:
         raise ConfigurationError(f"{file}: cannot read or create the pages' secret: {error.strerror}") from None
     if len(secret) != _SECRET_BYTES:
         raise ConfigurationError(
-            f"{file}: expected a secret of {_SECRET_BYTES} bytes, found {len(secret)}; delete the file; everybody then "
-            "opens their link again"
+            f"{file}: expected a secret of {_SECRET_BYTES} bytes, found {len(secret)}; delete the file; everybody must "
+            "then open their link again"
         )
     return secret
 

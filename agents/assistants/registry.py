@@ -93,7 +93,9 @@ def open_assistants(names: Sequence[str], default: str | None = None) -> tuple[A
     for number, text in enumerate(names, 1):
         assistant = open_assistant(text, default)
         if any(assistant.name == earlier.name for earlier in assistants):
-            raise ConfigurationError(f"assistant '{text}': two are called '{assistant.name}'; rename one: LABEL={text}")
+            raise ConfigurationError(
+                f"assistant '{text}': two assistants are called '{assistant.name}'; rename one: LABEL={text}"
+            )
         assistants.append(assistant if assistant.model is None else replace(assistant, role=f"assistant-{number}"))
     return tuple(assistants)
 

@@ -272,7 +272,7 @@ _ADVICE = {
         "give another thinking= in the model's name (off, adaptive, a number of tokens), or none",
     ),
     **dict.fromkeys(("effort", "output_config.effort"), "give another effort= in the model's name, or none"),
-    "max_tokens": "add max_tokens=NUMBER to the model's name, which sends another limit",
+    "max_tokens": "add max_tokens=NUMBER to the model's name to send another limit",
 }
 
 

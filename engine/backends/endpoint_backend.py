@@ -273,8 +273,8 @@ T = TypeVar("T")
 
 _LONGEST_LIST = 8 << 20  # bytes read of an endpoint's model list
 SAMPLING_ADVICE = (
-    "add sampling=off to the model's name, which leaves temperature, top_p and the like out, or temperature=NUMBER, "
-    "which sends that instead of the run's"
+    "add sampling=off to the model's name to leave out temperature, top_p and similar settings, or temperature=NUMBER "
+    "to replace the run's temperature"
 )
 _OWN_FIELDS = ("messages", "contents", "model", "stream", "n")  # the engine relies on them to parse answers
 _PYTHONS = {"True": "true", "False": "false", "None": "null"}
@@ -428,7 +428,7 @@ class EndpointBackend(Backend):
         try:
             read = self._read(assembly.answer(), tools=tools)
         except FORMAT_ERRORS as error:
-            text = f"the stream is not that of {self.form}"
+            text = f"the stream does not contain {self.form}"
             raise answer_error(text, self.label, self._redact, records.data, error) from None
         read.completion.first_token = first
         return read
@@ -454,7 +454,7 @@ class EndpointBackend(Backend):
             if self._trust.proven:  # other requests succeed with the same settings
                 raise Rejected(message, model=error.model, status=error.status) from None
             raise SettingRefused(
-                f"{self.label}: {message}; a resumed run keeps its model names, so start anew"
+                f"{self.label}: {message}; a resumed run keeps its model names, so start a new run"
             ) from None
         if completion.first_token is not None:
             completion.first_token -= began
@@ -548,7 +548,9 @@ class EndpointOptions:
         }
         settings = {name: value for name, value in settings.items() if value != -1}
         if not sampling and settings.keys() - {"max_tokens"}:
-            raise ConfigurationError(f"model '{spec.text}': sampling=off leaves out temperature and top_p; give one")
+            raise ConfigurationError(
+                f"model '{spec.text}': sampling=off excludes temperature and top_p; remove it or them"
+            )
         return cls(
             timeout=spec.number("timeout", 120.0, 0.001, unit="seconds"),
             longest_answer=int(spec.number("answer_mb", 64.0, 0.001, 100_000.0) * 1e6),
@@ -592,7 +594,7 @@ def _parse_body_value(spec: ModelSpec, name: str, text: str) -> Any:
         return orjson.loads(text)
     except orjson.JSONDecodeError as error:
         if text in _PYTHONS:
-            raise ConfigurationError(f"{option}={text}: JSON writes {_PYTHONS[text]}") from None
+            raise ConfigurationError(f"{option}={text}: not JSON; write {_PYTHONS[text]}") from None
         if text[:1] in ("{", "[", '"'):
             raise ConfigurationError(f"{option}={text}: not JSON: {error}") from None
         return text

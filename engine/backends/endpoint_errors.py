@@ -256,7 +256,7 @@ def _pause_in_message(message: Any) -> float | None:
 def _name_advice(error: BaseException, cause: BaseException) -> str:
     """Return advice on the most common mistakes in model names."""
     if isinstance(cause, ssl.SSLCertVerificationError):
-        return "; if its certificate is your own authority's, name the authority's file in SSL_CERT_FILE"
+        return "; if your own authority issued the certificate, name the authority's file in SSL_CERT_FILE"
     if isinstance(cause, ssl.SSLError):
         return "; if the endpoint does not speak TLS, write http:// instead of https://"
     if isinstance(error, aiohttp.ClientConnectorDNSError):

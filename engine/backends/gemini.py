@@ -248,9 +248,9 @@ _ADVICE = {
     ),
     **dict.fromkeys(
         ("max_output_tokens", "maxOutputTokens"),
-        "add max_tokens=NUMBER to the model's name, which sends another limit",
+        "add max_tokens=NUMBER to the model's name to send another limit",
     ),
-    "seed": "add body.generationConfig.seed=null to the model's name, which leaves it out",
+    "seed": "add body.generationConfig.seed=null to the model's name to leave it out",
 }
 
 

@@ -250,7 +250,7 @@ def tokenise_continuations(model: LoadedModel, reading: Reading, label: str) -> 
     for continuation in reading.continuations:
         tokens, skipped = _tokens_with_context_length(model, before, _escape_special(model, continuation))
         if len(tokens) <= skipped:
-            raise Rejected("nothing to score: a text is empty, or of one token with nothing before it", model=label)
+            raise Rejected("nothing to score: a text is empty, or has one token and no context", model=label)
         if model.context and len(tokens) > model.context:
             raise ContextTooLong(f"a text has {len(tokens)} tokens, its context {model.context}", model=label)
         tokenised.append((tokens, skipped))

@@ -335,5 +335,5 @@ def _finish_request(work: HfGeneration | LikelihoodRequest, error: Exception | N
 
 def _rejection(error: Exception, limit: int) -> Rejected:
     message = " ".join(str(error).split())[:300]
-    advice = f"; a smaller batch than {limit} (option batch), or ctx, needs less" if "out of memory" in message else ""
+    advice = f"; set option batch below {limit}, or reduce ctx" if "out of memory" in message else ""
     return Rejected(f"{type(error).__name__}: {message}{advice}", model="hf")

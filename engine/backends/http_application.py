@@ -366,8 +366,8 @@ class _ResolvedMapping:
             known = False
         if has_url_credentials(url) or not known:
             raise ConfigurationError(
-                f"{self._mapping_name}: {field}: with its environment variables it is no URL that begins with http:// "
-                "or https:// and contains no password; fix it"
+                f"{self._mapping_name}: {field}: its environment variables must make it a URL that begins with http:// "
+                "or https:// and contains no password; fix them"
             )
         return url
 

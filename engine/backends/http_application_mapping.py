@@ -113,7 +113,7 @@ class RequestTemplate(BaseModel):
         if secret := secret_in_url(url):
             raise ValueError(f"the URL {secret}; {USE_VARIABLE_ADVICE}")
         if not url.lower().startswith(("http://", "https://", "${")):
-            raise ValueError(f"found {url!r}; a URL begins with http:// or https://, or with ${{NAME}} that does")
+            raise ValueError(f"found {url!r}; a URL begins with http:// or https://, or with ${{NAME}} for that part")
         return url
 
     @field_validator("body")

@@ -232,8 +232,8 @@ def build(spec: ModelSpec, clock: Clock) -> Backend:
     timeout = _parse_timeout(spec)
     if isinstance(clock, VirtualClock):
         raise ConfigurationError(
-            f"model '{spec.text}': a virtual clock passes days in no time, and a person answers in real time; use the "
-            "real clock, or a simulated model"
+            f"model '{spec.text}': a virtual clock skips waiting, but a person answers in real time; use the real "
+            "clock, or a simulated model"
         )
     return HumanBackend(Path(spec.where).expanduser(), clock, timeout)
 

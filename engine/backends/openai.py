@@ -171,18 +171,18 @@ class OpenAIBackend(EndpointBackend):
         return {
             "temperature": SAMPLING_ADVICE,
             "top_p": SAMPLING_ADVICE,
-            self._tokens_field: f"add tokens_field={other} to the model's name, which sends the limit under that name, "
-            "or max_tokens=NUMBER, which sends another one",
-            "seed": "add seed=off to the model's name, which leaves it out",
+            self._tokens_field: f"add tokens_field={other} to the model's name to send the limit in that field, "
+            "or max_tokens=NUMBER to send another limit",
+            "seed": "add seed=off to the model's name to leave it out",
             **dict.fromkeys(_optional_settings(_ALL_SETTINGS), SAMPLING_ADVICE),
             **dict.fromkeys(("reasoning_effort", "effort"), "give another effort= in the model's name, or none"),
             **dict.fromkeys(
                 ("chat_template_kwargs", "enable_thinking"),
-                "leave thinking= out of the model's name, or send what the endpoint knows instead "
+                "remove thinking= from the model's name, or use a setting that the endpoint knows "
                 "(body.enable_thinking=false, body.thinking.type=disabled, effort=none)",
             ),
             **{
-                name: f"add body.{name}=null to the model's name, which leaves it out"
+                name: f"add body.{name}=null to the model's name to leave it out"
                 for name in ("stop", "stream_options", "parallel_tool_calls", "prompt_cache_key", "return_token_ids")
             },
         }

@@ -81,7 +81,9 @@ def build(spec: ModelSpec, clock: Clock) -> Backend:
             member = ModelSpec.parse(name)
             foreign = sorted(set(_POOL_OPTIONS) & member.options.keys())
             if foreign or member.kind == spec.kind:
-                problem = f"{', '.join(foreign)} belongs in the pool's own name" if foreign else "a pool has no pools"
+                problem = (
+                    f"{', '.join(foreign)} belongs in the pool's own name" if foreign else "a pool contains no pools"
+                )
                 raise ConfigurationError(problem)
             built = build_member(name, clock)
         except ConfigurationError as error:

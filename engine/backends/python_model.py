@@ -77,8 +77,8 @@ def build(spec: ModelSpec, clock: Clock) -> Backend:
         kinds_text = ", ".join(kinds) or "none"
         also = f", and the function{'s' * (len(functions) > 1)} {', '.join(functions)}" if functions else ""
         raise ConfigurationError(
-            f"model '{spec.text}': expected a subclass of viva.Backend in {spec.where}, named by #NAME where there are "
-            f"several, or a function of the messages named by #NAME; found {kinds_text}{also}"
+            f"model '{spec.text}': expected a subclass of viva.Backend in {spec.where}, named by #NAME if there are "
+            f"several, or a function of the messages, named by #NAME; found {kinds_text}{also}"
         )
     kind = kinds[names[0]]
     if inspect.isabstract(kind):

@@ -75,7 +75,7 @@ KIND_FACTS: dict[str, KindFacts] = {
     "hf": KindFacts(is_path=True, is_hashed=True, varies="computes requests of several conversations together"),
     "replay": KindFacts(is_path=True),
     "python": KindFacts(is_path=True, has_fragment=True, varies="nothing is known of models of kind python"),
-    "human": KindFacts(is_path=True, varies="a person does not say the same twice"),
+    "human": KindFacts(is_path=True, varies="a person may answer the same question differently"),
     "pool": KindFacts(is_path=True, is_hashed=True, varies="nothing is known of models of kind pool"),
     # Registered by scenarios.
     "oracle": KindFacts(),
@@ -249,7 +249,7 @@ def variation_reason(text: str) -> str | None:
     if spec.take("strict") == "off":
         return "strict=off computes prompts of several conversations together"
     if spec.take("gpu_layers", "0") != "0":
-        return "on a GPU a row's result depends on the rows beside it, as far as is known"
+        return "on a GPU a row's result may depend on the other rows of its batch"
     permissions().check_model(text)
     native = import_module("viva.engine.backends.llama.native")
     try:

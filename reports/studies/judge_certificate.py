@@ -163,7 +163,7 @@ def _correlation_records(name: str, matched: MatchedGrades, level: float) -> dic
             offered = sorted({entry for answer in matched.answers.answers for entry in answer.known})
             names = ", ".join(offered) or "none"
             raise ConfigurationError(
-                f"--correlate {name}: not known of every answer of '{candidate}'; known are: {names}"
+                f"--correlate {name}: some answers of '{candidate}' have no such number; use one of: {names}"
             )
         covariate = np.array(values, dtype=np.float64)
         pair = {kind: corrected_correlation(covariate, sample, ranks=ranks, level=level)
@@ -382,7 +382,7 @@ def _confusion_table(record: Record) -> Table:
         [name, *(_share_cell(error[field]) for field in names), *_estimate_cells(error["rogan_gladen"], show)]
         for name, error in record["gaps"].items()
     ]
-    title = "Judge's errors, and the pass rate by sensitivity and specificity alone"
+    title = "Judge's errors, and the pass rate corrected by sensitivity and specificity alone"
     return title, [*header, _level_text(record)], rows
 
 

@@ -86,7 +86,7 @@ def _label_sentence(confusion: Record) -> str:
     same = f"{percent(confusion['agreement'])} of labels are the same"
     over = count_of(confusion["n"], "row")
     if not confusion["n"]:
-        return f"{pair} have labelled no common row."
+        return f"{pair} have no labelled row in common."
     if kappa["value"] is None:
         return f"{pair} gave the same label throughout ({over}): κ is undefined."
     if confusion["agreement"] == 1.0:

@@ -91,7 +91,7 @@ def _drop_constant_columns(table: Table) -> Table:
 _EXAMPLES = {1: ("only",), 2: ("lowest", "highest"), 3: ("lowest", "median", "highest")}
 _TIERS = {
     "A": "Reproducible report: the same records give the same report; in a new run, models may answer differently.",
-    "B": "Replay: the answers are those of a recorded run.",
+    "B": "Replay: the answers come from a recorded run.",
     "C": "Reproducible transcripts: the models' output is identical at any concurrency, so a new run with the same "
     "settings gives the same report.",
 }

@@ -193,7 +193,7 @@ def describe_differences(cells: Sequence[StudyCell], groups: Sequence[SystemGrou
         key = (cell.scenario, cell.candidate, cell.dataset, cell.seed, cell.evaluator)
         names_by_key.setdefault(key, []).append(cell.name)
     notes += [
-        f"same scenario, candidate, dataset, seed and judge, all counted: {', '.join(names)}"
+        f"cells with the same scenario, candidate, dataset, seed and judge are all counted: {', '.join(names)}"
         for names in names_by_key.values()
         if len(names) > 1
     ]

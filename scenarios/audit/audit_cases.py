@@ -212,4 +212,4 @@ def _parse_cases(raw: Mapping[str, Any], line: int) -> Iterator[AuditCase]:
 def check_has_pairs(cases: Iterable[AuditCase], audits: Iterable[str]) -> None:
     """Raise `ConfigurationError` if no case fits any of the audits."""
     if not any(case.paired for case in cases) and set(audits) <= {"position", "self"}:
-        raise ConfigurationError("cases: no case has two answers, which the audits position and self need")
+        raise ConfigurationError("cases: no case has two answers; the audits position and self need two")

@@ -307,5 +307,5 @@ def _finding_note(record: Mapping[str, Any]) -> str | None:
     if record["audit"] == "self":
         if record["beyond"]:
             return f"family {record['family']}, compared with {record['beyond']}"
-        return f"family {record['family']}: no other judge to compare with, so it may simply write better answers"
+        return f"family {record['family']}: no other judge to compare with; its answers may simply be better"
     return None

@@ -127,13 +127,13 @@ def _missing_reason(system: SystemValues, threshold: Threshold, failed: Mapping[
     if threshold.metric == TESTS_NAME:
         chosen = system.matching_tests(threshold.where)
         tests = len(system.tests) + sum(failed.values()) if chosen is None else int(chosen.sum())
-        return f"all {tests:,} tests are undecided: each has a value that is an error, or a failed conversation" \
+        return f"all {tests:,} tests are undecided: each has an error or a failed conversation" \
             if tests else "there is no test"  # fmt: skip
     series = system.series.get(threshold.metric)
     if series is None:
         return "there are no values"
     values = len(series.select(threshold.role, system.matching_tests(threshold.where)).rows)
-    parts = [f"none of {values:,} values can be used for it"] if values else []
+    parts = [f"none of {values:,} values can be used"] if values else []
     if error_count := sum(series.errors.values()):
         most_frequent = max(series.errors, key=lambda reason: series.errors[reason])
         parts.append(

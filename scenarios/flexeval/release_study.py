@@ -185,7 +185,7 @@ class ReleaseSection(Section[Material]):
                                  for row, record in f1.items())  # fmt: skip
                 classes.append((row_plots.grouped_bar_plot(name, f1, order, "F1"), f"{name}: {summary}"))
         origin = f"{len(report['cells'])} releases"
-        beyond = "Two of a hundred values exceed it."
+        beyond = "2 of 100 values exceed this figure."
         plots = [
             ("tails", "98th percentile by release", beyond, tails),
             ("categories", "Categories by release", "Number of values per category.", kinds),

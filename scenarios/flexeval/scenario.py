@@ -63,7 +63,7 @@ class FlexEvalSettings(RunSettings):
     watched: str | None = Field(
         default=None, description="Dialogs of a watched log, instead of the suite's conversations."
     )
-    baseline: str | None = Field(default=None, description="Run folder that the gate compares with.")
+    baseline: str | None = Field(default=None, description="Baseline run folder for the gate.")
     pack: FilePath = pack_option("flexeval")
 
     examples: ClassVar[dict[str, str]] = {"suite": "suite.yaml"}

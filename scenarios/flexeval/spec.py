@@ -77,7 +77,8 @@ class Metric(_SpecModel):
     )
     rubric: str | None = Field(default=None, description="A rubric from `rubrics`, or a built-in one.")
     level: Level | None = Field(
-        default=None, description="Unit that it is computed on; default: from the function's annotation or the rubric."
+        default=None,
+        description="Unit that the metric measures; default: from the function's annotation or the rubric.",
     )
     role: Literal["user", "assistant", "system", "tool"] | None = Field(
         default=None, description="Only units of this role."
@@ -224,7 +225,7 @@ class Suite(_SpecModel):
     )
     metrics: list[Metric] = Field(min_length=1)
     thresholds: list[Threshold] = Field(default_factory=list)
-    baseline: FileName | None = Field(default=None, description="Run folder that `fall` and `rise` compare with.")
+    baseline: FileName | None = Field(default=None, description="Baseline run folder for `fall` and `rise`.")
     alpha: float = Field(
         default=0.05, gt=0, lt=1, description="Family-wise false-alarm rate of all comparisons with the baseline."
     )

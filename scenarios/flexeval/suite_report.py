@@ -29,7 +29,7 @@ class SuiteScoring(Scoring):
     """Scoring options of a suite's report."""
 
     by: str | None = Field(default=None, description="Split metrics by role, turn (its index), or a metadata key.")
-    baseline: str | None = Field(default=None, description="Run folder that the gate compares with.")
+    baseline: str | None = Field(default=None, description="Baseline run folder for the gate.")
 
 
 class SystemResults(ModelResults):

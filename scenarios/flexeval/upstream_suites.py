@@ -457,7 +457,7 @@ def _resolve_path(name: str, path: Path, location: str, notes: list[str]) -> str
         return str(ancestor / name)
     file_name = Path(name).name
     if (folder / file_name).exists():
-        notes.append(f"{location}: {name} does not exist; using {file_name} beside the suite's file")
+        notes.append(f"{location}: {name} does not exist; using {file_name} next to the suite's file")
         return file_name
     return name
 

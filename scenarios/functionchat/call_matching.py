@@ -355,7 +355,7 @@ def _assign_calls(
     for column in sorted(set(range(len(calls))) - {column for _, column in pairs}):
         offered = _function(turn, calls[column].name) is not None
         tags = ["extra_call"] if offered else ["extra_call", "unoffered_function"]
-        comparison.error(f"{calls[column].name} was called beyond what was due", *tags)
+        comparison.error(f"{calls[column].name} was called more often than was due", *tags)
     return comparison
 
 
@@ -408,7 +408,7 @@ def _compare(turn: DialogTurn, right: ToolCall, rule: Mapping[str, Sequence[Any]
             if not any(same_value(value, alternative) for alternative in (_default(schema), *alternatives)):
                 _check_value(turn, comparison, name, value, alternatives, schema)
         elif not same_value(value, _default(schema)):
-            comparison.error(f"'{name}' was to be left out", "extra_argument")
+            comparison.error(f"'{name}' should have been left out", "extra_argument")
     return comparison
 
 

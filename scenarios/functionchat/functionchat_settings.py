@@ -50,10 +50,10 @@ class FunctionChatSettings(RunSettings):
     )
     skip_bad_items: bool = skip_option("cannot be used (mode turns)")
     n: int | None = Field(default=None, ge=1, description="Turns or tasks to sample with the seed (default: all).")
-    repeats: int = Field(default=1, ge=1, le=1000, description="How often each of them is run.")
+    repeats: int = Field(default=1, ge=1, le=1000, description="Number of runs of each turn or task.")
     system: Annotated[str, file_or(PACK, DATA)] = Field(
         default=PACK,
-        description="The candidate's system prompt: pack (the pack's), data (system_prompt.txt beside the data) or a "
+        description="The candidate's system prompt: pack (the pack's), data (system_prompt.txt next to the data) or a "
         "file.",
     )
     rubrics: ExistingPath | None = Field(
@@ -62,14 +62,14 @@ class FunctionChatSettings(RunSettings):
     )
     matching: Matching = Field(
         default="strict",
-        description="Grading without the judge: strict (rules that pass and fail) or official (the authors' exact "
-        "match, which only passes) (mode turns).",
+        description="Grading without the judge: strict (rules can pass or fail an answer) or official (the authors' "
+        "exact match can only pass one) (mode turns).",
     )
     # None occurs in older runs: Korean in mode turns.
     language: str | None = Field(
         default=DATA,
-        description="Language of replies: data (that of the data's users if their script tells it, else any), a "
-        "language, or '' for any.",
+        description="Language of replies: data (the language of the users in the data if their script shows it, else "
+        "any), a language, or '' for any.",
     )
     pack: FilePath = pack_option("functionchat")
     temperature: float = temperature_option("the candidate")
@@ -82,7 +82,7 @@ class FunctionChatSettings(RunSettings):
         default=10, ge=1, le=1000, description="Maximum number of messages of the simulated user (mode user)."
     )
     steps: int = Field(
-        default=10, ge=1, le=1000, description="Maximum number of candidate answers to each of them (mode user)."
+        default=10, ge=1, le=1000, description="Maximum number of answers to a user message (mode user)."
     )
 
     # The command line takes the option out before the settings are made (`engine.permissions`): nothing is recorded.

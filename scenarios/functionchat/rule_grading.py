@@ -63,7 +63,7 @@ _ERRORS = {
     "text_as_number": "Text was due, but a number was given.",
     "outside_choices": "A value is not among those listed in the specification.",
     "empty_value": "An empty text was given, but the ground truth is not empty.",
-    "wrong_value": "A value differs from all right values, and wording is no excuse.",
+    "wrong_value": "A value differs from all right values, and wording does not explain it.",
     "flipped_sign": "A number has the opposite sign of the right one.",
     # a call where text was due
     "unneeded_call": "A call was made instead of answering or asking the user.",
@@ -163,7 +163,7 @@ def _grade_text(turn: DialogTurn, content: str, calls: Sequence[ToolCall]) -> Ca
         comparison = unneeded_calls(turn, calls)
         earlier = [_call_key(call) for message in turn.messages for call in message_calls(message)]
         if any(_call_key(call) in earlier for call in calls):
-            comparison.error("the dialog holds such a call already", "repeated_call")
+            comparison.error("the call was already made in the dialog", "repeated_call")
         return comparison
     comparison = CallComparison()
     if not content.strip():
@@ -192,7 +192,7 @@ def _judge_hints(turn: DialogTurn, content: str, comparison: CallComparison) -> 
         comparison.open("an earlier message is repeated", "mirrored_message")
     own = unicode_scripts("".join(text for role, text in messages if role == "user"))
     if own and unicode_scripts(content) and not own & unicode_scripts(content):
-        comparison.open("the user writes in other letters", "other_language")
+        comparison.open("the user writes in another script", "other_language")
     if turn.type == "completion" and (strange := Mentions(turn.messages).strange_numbers(content)):
         comparison.open(f"no message has the number {strange[0]}", "unmentioned_number")
 

@@ -37,7 +37,7 @@ class FusionSettings(RunSettings):
     assistant: AssistantNames = Field(
         default=[],
         description="Assistant: rouge-1, rouge-2, rouge-l, bleu, chrf, meteor (@TEXT: compared with this text), "
-        "logprob:MODEL, judge:MODEL, nli:FOLDER, embedding:FOLDER, FILE.py#NAME; LABEL= before it names it.",
+        "logprob:MODEL, judge:MODEL, nli:FOLDER, embedding:FOLDER, FILE.py#NAME; a prefix LABEL= sets its name.",
     )
     mode: Mode = Field(
         default="plan",

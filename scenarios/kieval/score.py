@@ -22,9 +22,9 @@ from ..contract import Scoring, TurnScores
 ScorerName = Literal["official", "linear", "corrected"]
 SCORERS: tuple[ScorerName, ...] = get_args(ScorerName)
 SUMMARIES: dict[ScorerName, str] = {
-    "official": "As for the published KIEval figures; only rounds with a score count.",
+    "official": "As in the published KIEval figures; only rounds with a score count.",
     "linear": "As official, but scores count linearly.",
-    "corrected": "Weights by the true round; rounds lost to an early stop count 0.",
+    "corrected": "Unscored rounds keep their place in the weights; rounds lost to an early stop count 0.",
 }
 # Order of the scores in a round: the five aspects, then overall.
 ASPECTS = ("accuracy", "logic", "relevance", "coherence", "conciseness", "overall")

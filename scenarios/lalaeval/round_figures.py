@@ -436,7 +436,7 @@ def _fluctuation_record(graded: GradedRound, against: GradedRound, source: Grade
     if dict(graded.rubric) != dict(against.rubric):
         notes.append("the two rounds were graded with different versions of the rubric")
     if graded.weights and against.weights and dict(graded.weights) != dict(against.weights):
-        notes.append("weights have changed; both rounds use those of the later one")
+        notes.append("weights have changed; figures of both rounds use the later round's weights")
     alone = sorted(set(tables[0].candidates) ^ set(tables[1].candidates))
     if alone:
         notes.append(f"only one round has: {', '.join(alone)}")

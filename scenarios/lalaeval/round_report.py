@@ -485,15 +485,15 @@ def _methods(report: Record) -> list[tuple[str, str]]:
         ("Accuracy", "The share of grades that are not zero, averaged over dimensions in the same way."),
         ("Intervals", "95%, clustered by question, with dimensions as strata; they stay between 0 and 100, and are "
                       "not empty even if all grades are equal."),
-        ("Differences", "On the questions for which both have grades; p is the larger of that of the sign-flip test "
-                        "(Student's t above 100 questions) and that of the interval, Holm-corrected over all pairs. "
-                        "Intervals are corrected likewise: they contain 0 exactly if p is 0.05 or more."),
-        ("Disputes", "A grader's grade: the only zero, or the only one that is not zero. An answer: half of the "
-                     "graders on each side; with an odd number, at least two on the smaller side. Folders can set "
-                     "other rules."),
+        ("Differences", "On the questions for which both have grades; p is the larger of two p-values, from the "
+                        "sign-flip test (Student's t above 100 questions) and from the interval, Holm-corrected over "
+                        "all pairs. Intervals are corrected likewise: they contain 0 exactly if p is 0.05 or more."),
+        ("Disputes", "A grade is in dispute if it is the only zero, or the only one above zero. An answer is in "
+                     "dispute if half of its grades are zero; with an odd number of grades, if the smaller side has at "
+                     "least two. Folders can set other rules."),
         ("Severity", "An additive model of answers and graders, so that only grades of the same answers are compared; "
-                     "in grades, positive for grading below the mean. Corrected grades add each grader's severity; "
-                     "adjudicators' decisions are unchanged."),
+                     "in grades; positive if a grader grades below the mean. Corrected grades add each grader's "
+                     "severity; adjudicators' decisions are unchanged."),
         ("Differently graded", "An answer with at least two grades that are not all equal."),
         ("Missing grades", "Excluded from sums, and counted."),
     ]  # fmt: skip

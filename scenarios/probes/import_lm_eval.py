@@ -66,7 +66,7 @@ def read_samples(path: Path, choices: ImportOptions) -> ImportedRun:
             if before != line:
                 raise FieldError("doc", f"the item {preview(sample.item.id)} is in line {before} already")
             if sample.method != (answered or [sample])[0].method:
-                raise FieldError("arguments", f"is of method {sample.method}; lines before are of {answered[0].method}")
+                raise FieldError("arguments", f"has method {sample.method}; earlier lines have {answered[0].method}")
         answered.append(sample)
     if not answered:
         raise DatasetError("has no samples", path=str(path))

@@ -67,8 +67,8 @@ class ProbeSettings(RunSettings):
     )
     against: DataSource | None = Field(
         default=None,
-        description="Second dataset for method loss: adds the gap between mean losses, and how well detectors separate "
-        "the two.",
+        description="Second dataset for method loss: adds the gap between mean losses, and how well detectors tell the "
+        "two datasets apart.",
     )
     against_n: int | None = Field(
         default=None, ge=1, description="Items to sample from the second set (default: as many as -n)."

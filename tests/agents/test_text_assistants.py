@@ -84,7 +84,7 @@ def test_a_metric_that_fails_leaves_a_gap_and_the_others_go_on(tmp_path: Path) -
     ("names", "what"),
     [
         (["rouge-5"], "rouge-5': unknown; did you mean 'rouge-"),
-        (["bleu", "bleu"], "two are called 'bleu'; rename one: LABEL=bleu"),
+        (["bleu", "bleu"], "two assistants are called 'bleu'; rename one: LABEL=bleu"),
     ],
 )
 def test_names_that_mean_nothing_are_refused(names: list[str], what: str) -> None:

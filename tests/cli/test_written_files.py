@@ -228,7 +228,7 @@ def test_line_25_records_of_a_run_are_not_written_over(run: Path, tmp_path: Path
     (tmp_path / "link").symlink_to(run / "manifest.json")
     for target in (*records, run / "journal.sqlite-wal", tmp_path / "link"):
         done = _report(run, "--html", target)
-        assert (done.exit_code, "a record of the run there; name another file" in done.stderr) == (2, True)
+        assert (done.exit_code, "the run keeps a record in that file; name another one" in done.stderr) == (2, True)
     assert {file: file.read_bytes() for file in run.iterdir()} == records
     assert _report(run, "--html", run / "page.html").exit_code == 0
     (run / "page.html").unlink()

@@ -302,7 +302,7 @@ def test_a_protocol_that_cancels_its_own_task_ends_the_run_by_name(tmp_path: Pat
     outcome, _ = run_talks(tmp_path, [None] * 3, 0, converse=converse)
     assert (outcome.how, outcome.finished, outcome.interrupted, outcome.failed) == ("failed", 0, 3, 0)
     assert isinstance(outcome.error, ConfigurationError)
-    assert "conversation talk-1: its protocol cancelled the task that it runs in" in str(outcome.error)
+    assert "conversation talk-1: its protocol cancelled its own task" in str(outcome.error)
     outcome, _ = run_talks(tmp_path, [None] * 3, 0, resume=True, converse=_asks_once)
     assert (outcome.how, outcome.finished) == ("done", 3)
 

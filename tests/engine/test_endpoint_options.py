@@ -201,7 +201,7 @@ def test_a_key_that_is_written_out_in_a_name_is_refused_and_not_repeated(options
         ("header.X=a%0Ab", "printable ASCII"),
         ("body.messages=[]", "expected the name of a field other than messages"),
         ("body.stream=true", "expected the name of a field other than"),
-        ("body.x=False", "JSON writes false"),
+        ("body.x=False", "not JSON; write false"),
         ("body.x={%22a%22:", "not JSON"),
         ("body..x=1", "expected the name of a field"),
         ("sampling=off&temperature=1", "sampling=off leaves out temperature and top_p; give one"),

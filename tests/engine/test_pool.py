@@ -111,7 +111,7 @@ def test_only_where_all_fail_the_pool_does(tmp_path: Path, replanned: Replanned)
         ("members: [{model: openai:gpt, wieght: 2}]", "members.0.wieght: Extra inputs are not permitted"),
         ("members: [{model: openai:gpt, weight: 0}]", "members.0.weight: Input should be greater than 0"),
         ("members: ['openai:gpt?retries=2']", "members.0: retries belongs in the pool's own name"),
-        ("members: [pool:other.yaml]", "members.0: a pool has no pools"),
+        ("members: [pool:other.yaml]", "members.0: a pool contains no pools"),
         ("members: ['openai:gpt?key_env=ABSENT_KEY']", "ABSENT_KEY"),
         ("members: ['simulated:a', 'simulated:a']", "a member is named twice"),
     ],

@@ -97,7 +97,7 @@ def test_what_goes_wrong_is_an_error_of_the_call(file: Path, name: str, kind: ty
     ("name", "said"),
     [
         ("two", "two is called with only the list of messages: missing a required argument: 'temperature'"),
-        ("", "or a function of the messages named by #NAME; found none, and the functions answer, later, broken"),
+        ("", "or a function of the messages, named by #NAME; found none, and the functions answer, later, broken"),
         ("nobody", "mine.py has no 'nobody'; it has: answer, later, broken, silent, hangs, two"),
         ("anser", "mine.py has no 'anser'; did you mean 'answer'? it has: answer, later, broken, silent, hangs, two"),
     ],

@@ -268,10 +268,13 @@ def test_what_is_wrong_is_said_before_a_folder_is_made(tmp_path: Path, what: str
 
 
 def test_scenarios_that_cannot_be_are_refused_where_they_are_made() -> None:
-    for wrong, message in (({"many": "a", "one": "a"}, "is used once"), ({"many": "seed"}, "name of a setting")):
+    for wrong, message in (
+        ({"many": "a", "one": "a"}, "different for each role"),
+        ({"many": "seed"}, "name of a setting"),
+    ):
         with pytest.raises(viva.ConfigurationError, match=message):
             viva.scenario(**wrong)(lesson.function)  # type: ignore[arg-type]
-    with pytest.raises(viva.ConfigurationError, match=r"takes \(conversation, task\)"):
+    with pytest.raises(viva.ConfigurationError, match=r"expected the parameters \(conversation, task\)"):
 
         @viva.scenario(many="a")
         async def short(conversation: viva.Conversation) -> None: ...

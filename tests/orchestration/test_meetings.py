@@ -151,7 +151,7 @@ def test_declarations_that_cannot_be_are_refused(tmp_path: Path) -> None:
     for options, message in (
         ({"compare": ("a", "b", "c"), "meet": "pairs"}, "with two roles to compare"),
         ({"compare": "a", "meet": "pairs"}, "with two roles to compare"),
-        ({"compare": ("candidate", "b"), "meet": "pairs"}, "is used once"),
+        ({"compare": ("candidate", "b"), "meet": "pairs"}, "different for each role"),
         ({"judge": "a"}, "no role is compared"),
     ):
         with pytest.raises(viva.ConfigurationError, match=message):

@@ -172,5 +172,5 @@ def test_what_is_mixed_is_said(tmp_path: Path, items: Path) -> None:
     notes = " | ".join(whole(Study([one, other]))["notes"])
     assert "rounds: 3, 4" in notes
     assert "'one' names 2 different models" in notes
-    assert "all counted: a, b" in notes
+    assert "are all counted: a, b" in notes
     assert Study([one]).report()["notes"] == []

@@ -152,14 +152,14 @@ def test_line_6c_sweep_study_and_page_print_the_rules_interval(tmp_path: Path) -
         [row] = [one for one in report["pooled"] if one["candidate"] == cell.candidate]
         assert (row["score"]["low"], row["score"]["high"]) == (told["low"], told["high"])
         assert row["score"]["mean"] == told["mean"]
-    [note] = [note for note in report["notes"] if "a rule" in note]
-    assert "which are valid at the stop" in note
+    [note] = [note for note in report["notes"] if "stopping rule" in note]
+    assert "come from the rule and are valid" in note
     assert "confidence sequences" in page
     # Another scorer's scores were not watched, and nothing says that their intervals hold at the stop.
     other = Study([out], "linear").report()
     assert all(row["score"]["high"] - row["score"]["low"] < 20 for row in other["pooled"])
-    [note] = [note for note in other["notes"] if "a rule" in note]
-    assert "of another scorer than linear" in note
+    [note] = [note for note in other["notes"] if "stopping rule" in note]
+    assert "of a scorer other than linear" in note
     assert "hold at the stop" not in note
     assert "confidence sequences" not in page_html(study_page(other))
 

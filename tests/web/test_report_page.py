@@ -103,7 +103,7 @@ def test_lines_that_are_the_same_are_drawn_once_and_said_to_be(make_study: Make,
     write_html(study, tmp_path / "report.html")
     figures = re.findall("<figure.*?</figure>", (tmp_path / "report.html").read_text("utf-8"), re.DOTALL)
     [survival] = [one for one in figures if 'id="plot-survival"' in one]
-    assert "One line is drawn for candidates whose figures are the same throughout: one, two, three." in survival
+    assert "Candidates with identical figures share one line: one, two, three." in survival
     assert ">one and 2 more<" in survival
 
 

@@ -75,7 +75,7 @@ def untyped_problem(schema: Mapping[str, Any]) -> str:
     if not keywords:
         return "a part without 'type' allows anything; give its type"
     typed = keywords[0] in frozenset().union(*KEYWORDS.values())
-    return f"keyword '{keywords[0]}' {'needs a type beside it' if typed else 'is not supported'}"
+    return f"keyword '{keywords[0]}' {'also needs a type' if typed else 'is not supported'}"
 
 
 def known_type(kind: Any) -> str:
@@ -133,7 +133,7 @@ def bounded_integers(schema: Mapping[str, Any]) -> range | None:
     highs = [bounds[keyword] for keyword in ("maximum", "exclusiveMaximum") if keyword in bounds]
     if not lows or not highs:
         raise ConfigurationError(
-            f"JSON schema: '{min(bounds)}' of an integer needs a {'maximum' if lows else 'minimum'} beside it; "
+            f"JSON schema: '{min(bounds)}' of an integer also needs a {'maximum' if lows else 'minimum'}; "
             f"give both, so that at most {_MAX_INTEGERS:,} values are left, or neither"
         )
     low, high = max(lows), min(highs)
@@ -281,7 +281,7 @@ class _Compiler:
                 if keyword in ("const", "enum"):
                     beside -= {"type"}
                 if beside:
-                    raise ConfigurationError(f"JSON schema: '{min(beside)}' beside {keyword} is not supported")
+                    raise ConfigurationError(f"JSON schema: '{min(beside)}' together with {keyword} is not supported")
         if "$ref" in schema:
             return self._options(self._resolve(schema["$ref"]), depth + 1)
         if "const" in schema:

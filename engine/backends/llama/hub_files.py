@@ -45,7 +45,7 @@ class HubName:
         match = _NAME.fullmatch(name)
         if match is None:
             raise ConfigurationError(
-                f"hf/{name}: expected hf/OWNER/REPO or hf/OWNER/REPO:QUANT; a path that begins so is written ./hf/…"
+                f"hf/{name}: expected hf/OWNER/REPO or hf/OWNER/REPO:QUANT; for a local path, write ./hf/…"
             )
         return cls(match[1], match[2] or "")
 
@@ -209,7 +209,7 @@ class _Hub:
         partial.seek(0)
         digest = hashlib.file_digest(partial, "sha256")  # type: ignore[arg-type]
         present = partial.tell()
-        begun = f", {present / 1e6:,.1f} of them are there" if present else ""
+        begun = f", {present / 1e6:,.1f} of them already here" if present else ""
         logging.getLogger("viva").warning(
             "downloading %s of %s from %s (%s MB%s)", file, self.repository, self.endpoint, f"{size / 1e6:,.1f}", begun
         )
@@ -250,7 +250,7 @@ class _Hub:
             os.unlink(partial.name)
             raise ChecksumMismatch(
                 f"{self._text}: {file}: the SHA-256 of the {present:,} bytes that were downloaded is {actual}, "
-                f"expected {expected}; they were deleted: try again, and if it happens again, ask who runs "
+                f"expected {expected}; they were deleted: try again; if it happens again, tell the operator of "
                 f"{self.endpoint}"
             )
 

@@ -132,7 +132,7 @@ def check_name(location: str, revision: str) -> None:
 
         HubName.parse(stored[1])
     elif ".." in stored[1].split("/") or not stored[1].strip("/"):
-        raise ConfigurationError(f"'{location}' is not a name; a path that begins so is written ./{location}")
+        raise ConfigurationError(f"'{location}' is not a name; for a local path, write ./{location}")
     if revision and (stored is None or stored[0] != "hf"):
         raise ConfigurationError(f"revision={revision}: is for models of the hub (llama:hf/OWNER/REPO)")
 
@@ -173,7 +173,7 @@ def parse_adapters(name: str) -> tuple[Adapter, ...]:
                 if before is None or _SCALE.fullmatch(before) or abs(float(text)) > _MAX_SCALE:
                     raise ConfigurationError(
                         f"{field}: expected lora=FILE[,SCALE], several of them separated by commas, and scales up to "
-                        f"{_MAX_SCALE:g}; a file that is called like a number is written ./{text}"
+                        f"{_MAX_SCALE:g}; if a file's name is a number, write ./{text}"
                     )
                 adapters[-1] = Adapter(adapters[-1].path, float(text))
             elif not _is_file(Path(text).expanduser()):
@@ -224,7 +224,7 @@ def all_parts(path: Path) -> tuple[Path, ...]:
     missing = [part.name for part in parts if not _is_file(part)]
     if missing:
         count = f" (of {len(parts)} parts)" if len(parts) > 1 else ""
-        raise ConfigurationError(f"{path.parent}: no file {', '.join(missing)}{count}; put it beside the other parts")
+        raise ConfigurationError(f"{path.parent}: no file {', '.join(missing)}{count}; put it next to the other parts")
     return parts
 
 

@@ -65,7 +65,7 @@ def explain_load_failure(path: Path) -> str:
         return f"it is truncated or damaged ({path.stat().st_size:,} bytes); copy it again"
     if path.stat().st_size < end:
         return f"it is truncated: {path.stat().st_size:,} bytes of {end:,}; copy it again"
-    return f"its architecture '{architecture}' is not known to this build, or its tensors are not what that needs"
+    return f"this build does not know its architecture '{architecture}', or its tensors do not fit that architecture"
 
 
 _LOG_ERROR = 4  # ggml's level

@@ -60,7 +60,7 @@ class EngineConfig:
         same = "identical output at any concurrency" if self.strict else "not strict"
         if model.recurrent:
             same += " (a recurrent state)"
-        beyond = f"; ctx is beyond the {model.train_context:,} tokens of its training" * self._beyond(model)
+        beyond = f"; ctx exceeds the {model.train_context:,} tokens of its training" * self._beyond(model)
         adapted = f" with {len(self.adapters)} LoRA adapter{'s' * (len(self.adapters) > 1)}" if self.adapters else ""
         return (
             f"{model.size / 1e6:,.0f} MB{adapted}, {self.lanes} lanes x {self.context:,} tokens{beside} "

@@ -26,7 +26,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group = parser.getgroup("viva", "suites of conversations, metrics and thresholds")
     group.addoption("--viva", action="append", default=[], metavar="SUITE", help="run a suite; may be repeated")
     group.addoption("--viva-candidate", default=None, metavar="MODEL", help="system under test instead of the suite's")
-    group.addoption("--viva-baseline", default=None, metavar="RUN", help="run folder that fall and rise compare with")
+    group.addoption("--viva-baseline", default=None, metavar="RUN", help="baseline run folder for fall and rise")
     group.addoption(
         "--viva-python-tools", action="append", default=[], metavar="MODULE|FILE.py", help="Python that suites may name"
     )

@@ -31,7 +31,7 @@ Examples:
 _MAX_SHOWN = 10
 SuiteFile = Annotated[str, typer.Argument(metavar="SUITE", help="Suite file, or FILE#NAME if it has several.")]
 Baseline = Annotated[
-    Path | None, typer.Option("--baseline", metavar="RUN", help="Run folder that `fall` and `rise` compare with.")
+    Path | None, typer.Option("--baseline", metavar="RUN", help="Baseline run folder for `fall` and `rise`.")
 ]
 JUnit = Annotated[Path | None, typer.Option("--junit", help="Also write the gate as JUnit XML, for CI systems.")]
 Json = Annotated[bool, typer.Option("--json", help="Print the report as JSON instead of tables.")]
@@ -190,7 +190,7 @@ def check(suite: SuiteFile) -> None:
         source = f"function {metric['reference']}" if metric["reference"] else f"rubric {spec['rubric']}"
         role = f" of the {spec['role']}" if "role" in spec else ""
         condition_text = (
-            f", where {', '.join(condition['metric'] for condition in spec['when'])} allows" if spec.get("when") else ""
+            f", depending on {', '.join(condition['metric'] for condition in spec['when'])}" if spec.get("when") else ""
         )
         typer.echo(f"  {metric['name']}: {source}, each {metric['level']}{role}{condition_text}")
 

@@ -50,8 +50,8 @@ class Comparisons(Section[InterviewMaterial]):
         notes = []
         if small:
             notes.append(
-                f"{len(small)} of {len(compared)} comparisons have {MAX_SIGN_FLIPS} items or fewer: their p-values are "
-                "from a sign-flip permutation test; they are too small if a candidate loses rarely but heavily"
+                f"{len(small)} of {len(compared)} comparisons have {MAX_SIGN_FLIPS} items or fewer: their p-values, "
+                "from a sign-flip permutation test, are too small if a candidate loses rarely but heavily"
             )
         unsure = [
             record
@@ -461,7 +461,7 @@ def _weak_tests(judged: Sequence[Record], powered: Sequence[str]) -> tuple[str, 
     tests = [test for test in tests if test["test"] == kind]
     effect = f"a fall of {LINE_DROP:g} points below the line" if kind == "line" else f"an AUC of {AREA:g}"
     needed = [test["needed"] for test in tests if test["needed"] is not None]
-    would = "more candidates would be needed, whatever the number of items,"
+    would = "more candidates would be needed, for any number of items,"
     if needed:
         would = f"about {_two_digits(max(needed)):,} would be needed"
     elif min(test["n"] for test in tests) < FEWEST_ITEMS:

@@ -148,8 +148,8 @@ class AgainstAccuracy(Section[InterviewMaterial]):
         }
         return [
             f"{percent(record['unanswered_rate'])} of the {kinds[record['dataset']]} answers of '{record['model']}' on "
-            f"'{record['dataset']}' name no choice (more than {100 * MAX_UNANSWERED:.0f}%): its accuracy, which counts "
-            "them as wrong, is left out of correlations and lines"
+            f"'{record['dataset']}' name no choice (more than {100 * MAX_UNANSWERED:.0f}%): its accuracy counts "
+            "these as wrong, so correlations and lines leave it out"
             for record in correlations["left_out"]
         ]
 
@@ -162,7 +162,7 @@ class AgainstAccuracy(Section[InterviewMaterial]):
         tables: list[Table] = [(title, header, _lines(correlations))]
         if without is not None:
             names = ", ".join(without["models"])
-            title = f"The same without {names} (below a line); without p-values, because these figures chose them"
+            title = f"The same without {names} (below a line); no p-values, because these figures chose the exclusion"
             tables.append((title, chosen, _lines(without, chosen=True)))
         lines = []
         for name, fit in correlations["lines"].items():
@@ -213,9 +213,9 @@ class AgainstAccuracy(Section[InterviewMaterial]):
         if not any(len(group) > 1 for group in groups.values()):
             return []
         caption = (
-            "Each point is a model; bars are one standard error. The line is a robust fit that outliers do not "
-            "attract, the band three expected spreads of the residuals. A red square lies significantly off the "
-            "line of the others (corrected p below 0.05). Far below means that a model picks answers better than "
+            "Each point is a model; bars are one standard error. The line is a fit that is robust to "
+            "outliers; the band covers three expected spreads of the residuals. A red square lies significantly off "
+            "the line of the others (corrected p below 0.05). Far below means that a model picks answers better than "
             "it talks about them, which suggests contamination."
         )
         if any(len(group) > line_plots.MAX_NAMES for group in groups.values()):

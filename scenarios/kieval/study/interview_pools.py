@@ -255,15 +255,15 @@ def rule_notes(cells: Sequence[StudyCell], scorer: Scorer) -> list[str]:
     begun = sum(bool(cell.manifest) for cell in cells)
     if any(_confidence_sequence(cell, scorer) is None for cell in ruled):
         return [
-            f"a rule that watched the scores of another scorer than {scorer.describe()} ended {len(ruled)} of {begun} "
-            "cells: intervals and p-values assume numbers of interviews fixed beforehand, so they are not valid; with "
-            "the rule's scorer the intervals of scores are"
+            f"a stopping rule ended {len(ruled)} of {begun} cells by the scores of a scorer other than "
+            f"{scorer.describe()}: intervals and p-values are not valid, because they assume a number of interviews "
+            "fixed beforehand; intervals of scores are valid with the rule's scorer"
         ]
     units = dict.fromkeys((cell.until or {}).get("independent", "item") for cell in ruled)
     return [
-        f"a rule that watched the scores ended {len(ruled)} of {begun} cells: the intervals of scores are "
-        f"the rule's, which are valid at the stop if {' and '.join(f'{unit}s' for unit in units)} are independent; "
-        "other intervals and p-values assume numbers of interviews fixed beforehand, so they are not valid"
+        f"a stopping rule ended {len(ruled)} of {begun} cells by their scores: the intervals of scores come from the "
+        f"rule and are valid if {' and '.join(f'{unit}s' for unit in units)} are independent; other intervals and "
+        "p-values are not valid, because they assume a number of interviews fixed beforehand"
     ]
 
 

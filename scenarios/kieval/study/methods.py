@@ -119,7 +119,7 @@ def methods(report: Record, lent: StaticFigures | None) -> list[tuple[str, str]]
                 "Unanswered, unscored, unparsed",
                 "A first answer that names no choice is unanswered and counts as wrong; accuracy leaves out questions "
                 "without choices. "
-                "A round whose verdict could not be read, repairs included, is unscored, which is not the same as 0. "
+                "A round is unscored, which does not count as 0, if its verdict could not be read even after repairs. "
                 "Unparsed is the share of the evaluator's texts that could not be read. Failed interviews ended with "
                 "an error and are counted, not scored.",
             ),
@@ -128,10 +128,10 @@ def methods(report: Record, lent: StaticFigures | None) -> list[tuple[str, str]]
         entries += lent.explanations()
     if (report.get("correlations") or {}).get("figures"):
         text = (
-            "Coefficients over models with two-sided p-values; pooled over datasets they take figures of one model for "
-            "independent, so those p-values are too small. Lines: reweighted least trimmed squares of score on "
-            "accuracy; a model is off the line beyond three expected spreads of the residuals, its own standard errors "
-            "joined. Of few models without errors, chance alone often puts one off the line."
+            "Coefficients over models with two-sided p-values. If pooled over datasets, figures of one model are "
+            "treated as independent, so these p-values are too small. Lines: reweighted least trimmed squares of score "
+            "on accuracy; a model is off the line beyond three expected spreads of the residuals, combined with its "
+            "own standard errors. With few models and no standard errors, chance alone often puts one off the line."
         )
         entries.append(("Correlations and lines", text))
     return entries
@@ -252,7 +252,7 @@ def overlap_sentence(groups: Sequence[tuple[str, Sequence[str]]]) -> str:
         return ""
     several = len({dataset for dataset, _ in groups}) > 1
     text = "; ".join(join_names(names) + (f" ({dataset})" if several else "") for dataset, names in groups)
-    return f" One line is drawn for candidates whose figures are the same throughout: {text}."
+    return f" Candidates with identical figures share one line: {text}."
 
 
 def ranked_candidates(report: Record) -> list[str]:

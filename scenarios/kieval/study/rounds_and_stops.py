@@ -27,13 +27,13 @@ from .methods import (
 
 def round_plots(report: Record) -> list[Plot]:
     survival = (
-        "How many of a candidate's interviews reach each round. A curve that falls early belongs to a candidate that "
-        "loses the thread, or that the evaluator stops."
+        "How many of a candidate's interviews reach each round. A curve falls early if the candidate loses track of "
+        "the conversation, or if the evaluator stops it."
     )
     scores = (
         "The mean overall score of each round by itself, unweighted, over the interviews that reached it; bars are 95% "
-        "intervals, clustered by item. A falling curve says that further questions reach what a "
-        "candidate does not know; later rounds have fewer interviews, and the better ones."
+        "intervals, clustered by item. A falling curve shows that later questions exceed the "
+        "candidate's knowledge. Later rounds contain only the interviews that got so far, usually the better ones."
     )
     return [
         *_round_plot(
@@ -86,8 +86,8 @@ def _round_plot(
     caption += overlap_sentence(shared)
     if crowded:
         caption += (
-            f" More than {plot_style.LINES} candidates are shown as rows of numbers without intervals; stronger "
-            "tints are higher values."
+            f" With more than {plot_style.LINES} candidates, rows of numbers replace the curves, without intervals; "
+            "stronger tints are higher values."
         )
     return plot_group(report, anchor, heading, caption, panels)
 
@@ -127,9 +127,9 @@ class StopsSection(Section[InterviewMaterial]):
                 label = f"{name}: interviews that stopped early: {join_names(shares)}"
                 panels.append((drawings.stop_plot(title, stops, reasons), label))
         caption = (
-            "Shares of interviews that stopped early, by reason, and of those that completed all rounds. Parts of 9% "
-            "and more have numbers. Failed interviews are not counted. Long coloured parts mean that a score is based "
-            "on short interviews, and their colour says why."
+            "Shares of interviews that completed all rounds or stopped early, by reason. Parts of 9% and more have "
+            "numbers. Failed interviews are not counted. A long coloured part means that a score is based on short "
+            "interviews; the colour shows why they were short."
         )
         if reasons[1]:
             caption += f" The rarest reasons share a colour: {join_names(reasons[1])}."
@@ -172,15 +172,14 @@ class RunningMeans(Section[InterviewMaterial]):
                 )
         caption = (
             "The mean score of the first n interviews in seeded order, with its 95% interval; one line per seed and "
-            "evaluator. The intervals are valid at a number fixed beforehand, not at one chosen by looking. Bands that "
-            "have separated and lines that have levelled off mean that more interviews would change little."
+            "evaluator. The intervals are valid only if the number of interviews was fixed beforehand. If bands are "
+            "apart and lines are level, more interviews would change little."
         )
         caption += overlap_sentence(shared)
         if crowded:
             caption += (
-                f" More than {plot_style.LINES} candidates have a strip each, which shows the mean less its last "
-                f"value, all "
-                "at one scale."
+                f" With more than {plot_style.LINES} candidates, each has a strip that shows the mean minus its last "
+                "value; all strips have the same scale."
             )
         return plot_group(report, "running", "Running mean", caption, panels)
 

@@ -155,8 +155,8 @@ def _aspect_plots(report: Record) -> list[Plot]:
             )
     caption = (
         "Means over interviews of the evaluator's scores for the five aspects, and of the overall score with its 95% "
-        "interval, errors clustered by item. An aspect far from the bar is where a candidate is strong or weak beyond "
-        "its overall level."
+        "interval, errors clustered by item. In aspects far from the bar, a candidate is much stronger or "
+        "weaker than overall."
     )
     return plot_group(report, "aspects", ASPECT_TITLE, caption, panels)
 

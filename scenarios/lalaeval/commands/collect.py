@@ -59,14 +59,14 @@ def collect(
         float | None, typer.Option("--temperature", help="Sampling temperature of the candidates (default: 0).")
     ] = None,
     candidate_tokens: Annotated[
-        int | None, typer.Option("--candidate-tokens", min=1, help="Token limit of an answer to a round of a question.")
+        int | None, typer.Option("--candidate-tokens", min=1, help="Token limit of an answer.")
     ] = None,
     pack: Annotated[str | None, typer.Option("--pack", help="Prompt pack (default: lalaeval).")] = None,
     concurrency: Concurrency = None,
     max_cost: MaxCost = None,
     retry_failed: RetryFailed = False,
     max_failures: Annotated[
-        int, typer.Option("--max-failures", min=0, help="Number of missing answers with which grading may begin.")
+        int, typer.Option("--max-failures", min=0, help="Let grading begin with up to N answers missing.")
     ] = 0,
 ) -> None:
     """Draw questions, collect answers, and make a round's grading folder; run it again to resume."""
@@ -128,7 +128,7 @@ def launch_collection(round_: Round, options: dict[str, Any], *, retry_failed: b
         circumstances = SCENARIO.settings.circumstances
         fixed = sorted(options.keys() - circumstances)
         if fixed:
-            raise ConfigurationError(f"{', '.join(fixed)}: give the candidates too, or omit it to resume as before")
+            raise ConfigurationError(f"{', '.join(fixed)}: also give --candidate, or resume without {', '.join(fixed)}")
         return resumed_run(round_.answers, changes=options, retry_failed=retry_failed)
     if "candidate" not in options:
         raise ConfigurationError(_NO_CANDIDATE)

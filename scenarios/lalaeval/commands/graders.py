@@ -312,7 +312,7 @@ def invalidate(
     if not author.strip():
         raise ConfigurationError("--by: expected a name")
     if candidate is not None and grader is None:
-        raise ConfigurationError("--candidate: also give --grader, whose grade it is")
+        raise ConfigurationError("--candidate: also give --grader")
     reason = reason.strip()
     with GradeStore.open(folder) as store:
         row = store.connection.execute("select number from questions where id = ?", (question,)).fetchone()

@@ -119,7 +119,7 @@ def test_few_items_are_no_acquittal_and_say_how_many_it_takes() -> None:
         "fall of 30 points below the line).",
     ]
     found = of(report([line(power=0.0, needed=None)], [line(power=0.0, needed=None)]))
-    assert "(n = 50 items; more candidates would be needed, whatever the number of items, to see" in found.sentences[0]
+    assert "(n = 50 items; more candidates would be needed, for any number of items, to see" in found.sentences[0]
     found = of(report([line(power=0.0, n=2, needed=None)], [line(power=0.0, n=2, needed=None)]))
     assert "(n = 2 items; at least 10 would be needed to see a fall of 30 points" in found.sentences[0]
     found = of(report([line(power=0.0, n=1)], [line(power=0.0, n=1)]))
