@@ -1,4 +1,4 @@
-"""An agent: one role in one conversation, with its own view of it, and the model call that continues it."""
+"""An agent: a role in a conversation, with the messages that this role sees and the call to its model."""
 
 from __future__ import annotations
 

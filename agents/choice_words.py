@@ -3,7 +3,7 @@
 In the lexicon a star means any ending, an underscore a blank. A word of several classes is read as all of them,
 one after another; `choices` knows what the classes mean together. `to_plain_lines` gives each character one form and
 drops layout marks and empty lines; ticked and crossed lines keep their signs, elements become lines with their names,
-LaTeX its words.
+and LaTeX becomes words.
 """
 
 from __future__ import annotations

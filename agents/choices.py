@@ -7,7 +7,8 @@ mentioned. Of the affirmed ones the last counts, unless the answer contradicts i
 
 - A denied choice never counts: "not A", "A is wrong", "the wrong answer is A", "rule out A".
 - A statement ("the answer is B", "I choose B", "B is the answer") outranks a letter by itself and "B is right"; these
-  outrank a letter that opens the text, and that a choice that is only mentioned, which counts if it is the only one.
+  outrank a letter that opens the text. A choice that is only mentioned ranks last, and counts only if it is the only
+  one.
 - Two statements that differ are a contradiction, unless a word between them takes the first one back or turns away from
   it ("wait", "but"), or only the later one is final. A contradiction names no choice: nothing is guessed.
 - Languages: English, Chinese, Korean, Japanese, German, French, Spanish, Russian, Portuguese and Italian.
@@ -526,7 +527,7 @@ def _weigh_statement(stated: re.Match[str], left: str, *, silent: bool) -> float
 
 @dataclass(slots=True, eq=False)
 class _Event:
-    """A statement about a group of choices at one position. `turn` counts words before it that turn away from another.
+    """A statement about a group of choices at one position. `turn` counts words before it that reject another choice.
 
     `bare`: nothing else is in the sentence. `right`: it is called right, or replaces another.
     """
@@ -678,7 +679,7 @@ class _Reader:
         self._events.append(event)
 
     def _joined_with_subject(self, choices: frozenset[int], line: int) -> tuple[frozenset[int], float]:
-        """Return the choices and weight of "…, or perhaps B": joined with what was affirmed before."""
+        """Return the choices and weight of "…, or perhaps B", joined with the choices affirmed before."""
         subject = self._subject
         if subject is None or subject.line != line or subject.weight <= 0:
             return choices, _MENTION

@@ -246,7 +246,7 @@ def _bounds(schema: Mapping[str, Any]) -> tuple[int | None, int | None]:
 
 
 def finite_number(value: Any) -> float | None:
-    """Return the finite number that a value from a model's JSON is, or represents as text; None for anything else."""
+    """Return a value from a model's JSON as a finite number, also if it is text; None for anything else."""
     if isinstance(value, bool) or not isinstance(value, int | float | str):
         return None
     try:

@@ -104,7 +104,7 @@ class _Scenarios(CommandGroup):
 
 
 def _command_class(name: str) -> type[WordedCommand]:
-    """Return the command class of a scenario, which answers another scenario's role with its own roles."""
+    """Return a scenario's command class; its error for an unknown role option lists the scenario's roles."""
     from viva.scenarios.registry import get_scenario
 
     from .options import option_name

@@ -146,14 +146,14 @@ class DatasetReader:
     `bad` has the first `MAX_KEPT_ERRORS` errors of lines that are not items, and `bad_count` their number; likewise
     `repeats` and `repeat_count` for exact repeats, which are dropped if the form says so. `lettered_count` counts items
     whose choices began with letters, which were removed because prompts add their own. `equals` and `equal_count`
-    report items with equal choices, and `equal_answers` counts those whose right answer is one of the equals. `path`
-    and `line` are the location of the latest item. Eight bytes of hash and the location of each item are kept, to
-    detect repeats.
+    report items with equal choices, and `equal_answers` counts the ones with an equal choice as the right answer.
+    `path` and `line` are the location of the latest item. Eight bytes of hash and the location of each item are kept,
+    to detect repeats.
 
     Args:
         source: The source.
         tolerance: `nothing`: an error is raised as a `DatasetError` with path, line and field. `lines`: a bad line is
-            recorded and skipped. `files`: so is the rest of an unreadable file.
+            recorded and skipped. `files`: the rest of an unreadable file is skipped, too.
     """
 
     def __init__(self, source: Source, tolerance: Literal["nothing", "lines", "files"] = "nothing") -> None:
@@ -420,8 +420,8 @@ def open_dataset(
         shuffled: Yield the items in an order that follows from `seed` and their ids. Fewer items (`limit`) are the
             beginning of the same order.
         cluster: The items' field (`subject` or `passage`) that groups them; groups and the items in each
-            follow an order by `seed`. An item without the field is a separate group. Fewer items (`limit`) are drawn
-            as without it, so they come from as many groups.
+            follow an order by `seed`. An item without the field is a separate group. Clusters do not change which items
+            `limit` draws.
 
     Raises:
         DatasetError: The source or a line is invalid, nothing is left, no item is on the list, or the chosen items have

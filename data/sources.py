@@ -54,7 +54,7 @@ class SourcePart:
 class Source:
     """A resolved dataset. `path` names the dataset in errors; `digest()` identifies the content.
 
-    `published` is the benchmark that it was named as; if `subject` is set, only items of that subject are meant.
+    `published` is the benchmark that was named; if `subject` is set, only items of that subject are meant.
     """
 
     name: str

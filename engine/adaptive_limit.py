@@ -1,8 +1,8 @@
 """Adaptive limit for an endpoint of unknown capacity: a window of concurrent calls and a pace in calls per second.
 
 An endpoint refuses a call either because too many are in flight or because too many arrived recently. Earlier calls
-tell the two apart: if the refused call went out beside more others than any accepted one, the window was too wide; if
-as many were accepted a moment ago, the pace was too high.
+tell the two apart: if more calls were in flight with the refused call than with any accepted one, the window was too
+wide; if as many were accepted a moment ago, the pace was too high.
 """
 
 from __future__ import annotations

@@ -73,7 +73,7 @@ class _RoleState:
     """Position in the journal of the calls of one role, or of the steps of one name, in one branch.
 
     `state` is `_BUSY` while a call is in flight, and becomes `after` when it has ended. `_MOVING` means that the first
-    call took a place in the conversation itself, and the next one is the first of the branch's own.
+    call took a position of the conversation itself, and the next call takes the branch's own first position.
     """
 
     __slots__ = ("after", "backend", "branch", "calls", "state", "stored", "usage")
@@ -173,8 +173,8 @@ class Conversation:
 
         Args:
             name: Its name among the branches opened here, without `/` and `:`. Each is opened once.
-            continuing: A role whose first call in the branch takes the place that its next call here would have had,
-                with its seed. A protocol that used to make such calls in turn keeps its recorded answers.
+            continuing: A role. Its first call in the branch takes the position and the seed of its next call here. A
+                protocol that used to make such calls in turn keeps its recorded answers.
 
         Raises:
             ConfigurationError: The name is invalid, or open already.

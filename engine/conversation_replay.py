@@ -77,8 +77,7 @@ Entry = Aside | Exchange | Step
 class Replay:
     """Result of a replay. `problem` says why some requests are unknown; None if all are known.
 
-    `unanswered`: calls that the protocol makes and the record has no answer to. If the conversation failed, they were
-    sent.
+    `unanswered`: calls of the protocol without a recorded answer; they were sent if the conversation failed.
     """
 
     lines: list[Entry] = field(default_factory=list)
@@ -185,7 +184,7 @@ class _ReplayConversation(Conversation):
         return call, matches
 
     async def _run_overlapping_calls(self) -> None:
-        """Answer the recorded ones among the calls that overlap with an unanswered call."""
+        """Answer the recorded calls that overlap with an unanswered one."""
         turns, remaining = 0, len(self._answers)
         while turns < _IDLE_TURNS:
             await asyncio.sleep(0)

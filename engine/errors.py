@@ -2,7 +2,7 @@
 
 VivaError
 ├── ConfigurationError        an option, pack, manifest or model name is wrong: the run cannot start
-│   ├── ChecksumMismatch      a model file is not what its store says
+│   ├── ChecksumMismatch      a model file does not have the checksum of its store
 │   └── DatasetError          a benchmark file or one of its lines is wrong (carries path, line, field)
 ├── BackendError              a model call failed (carries the model's label)
 │   ├── Rejected              the endpoint understood and refused: never retried
@@ -121,7 +121,7 @@ class Redirected(Rejected):
 
 
 class FormRefused(Rejected):
-    """The endpoint refused a request for a form of structured output; the next try requests less of it."""
+    """The endpoint refused a request for a form of structured output; the next try uses a simpler form."""
 
 
 class ContextTooLong(Rejected):

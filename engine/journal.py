@@ -172,7 +172,7 @@ class LogWriter(ABC):
         self._thread.join()
 
     def hasten(self) -> None:
-        """Wait for another program's lock only as long as at the end, because the run is to stop."""
+        """Shorten the wait for another program's lock, because the run is to stop."""
         self._hasty = True
 
     async def flush(self) -> None:

@@ -229,7 +229,7 @@ class Completion:
 
     @property
     def refusal_reason(self) -> str | None:
-        """Why there is no text to judge as an answer; None if there is one, or if silence is the answer.
+        """Reason for a missing answer text; None if there is a text, or if silence is the answer.
 
         `refusal`, `content_filter` or another word of the endpoint, `tool_calls` if no tools were offered, or
         `cut_while_thinking` if the reasoning took all of the tokens.

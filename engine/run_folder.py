@@ -161,7 +161,8 @@ class RunFolder:
     def create(cls, path: Path, manifest: dict[str, Any], files: Mapping[str, bytes] | None = None) -> RunFolder:
         """Create the folder, an empty journal in it, and then the manifest.
 
-        In this order, a manifest never lacks a journal unless somebody removed that. `files`, by name, are added.
+        In this order, a manifest without a journal means that somebody removed the journal. `files`, by name, are
+        added.
 
         Raises:
             ConfigurationError: The folder already contains a run; the message says if it is this one. Or a text of the

@@ -3,14 +3,15 @@
 Nothing reads a text with thoughts in it: no other role, no reader of choices or verdicts, no detector. They stay in the
 record of the call (`Completion.thoughts`). Known marks: `<think>`, `<thinking>`, `<seed:think>`, `[THINK]`, `◁think▷`,
 the channels of harmony (gpt-oss) and of Gemma 4, and the control tokens of other families; the elements `<thought>`,
-`<reasoning>`, `<analysis>`, `<reflection>` and the like; and one that a model's name gives (`ThoughtMarks`).
+`<reasoning>`, `<analysis>`, `<reflection>` and the like; and marks given in a model's name (`ThoughtMarks`).
 
 - A closing mark without an opening one ends thoughts that began with the text: the chat template wrote the opening.
 - An opening mark at the beginning of a line that nothing closes leaves no answer after it.
-- A mark between quotation marks or backticks is text about marks. So is an opening one in a code block with the closing
-  one, if any closes it, in the same block; and each within an answer that is one JSON object, after thoughts or not.
-- A closing mark at the very end, after thoughts have ended, is a slip that ends nothing.
-- An element that answers have, too (`<analysis>`), contains thoughts only if it begins the text or follows other
+- A mark between quotation marks or backticks is text about marks. So is an opening mark in a code block, unless its
+  closing mark is outside of the block; and so is every mark in an answer that is one JSON object, after thoughts or
+  not.
+- A closing mark at the very end, after thoughts have ended, is ignored. - An element that answers have, too
+(`<analysis>`), contains thoughts only if it begins the text or follows other
   thoughts, and is closed by its own name alone.
 - Words in place of marks ("Here is my thought process:") count at the beginning of a text, once all of it is there.
 """
@@ -270,7 +271,7 @@ def _marks(text: str, patterns: ThoughtMarks) -> list[re.Match[str]]:
 
 
 def _without_elements(text: str, marks: list[re.Match[str]]) -> list[re.Match[str]]:
-    """Drop elements that are part of the answer, and all marks within one of thoughts."""
+    """Drop elements that are part of the answer, and all marks inside of an element with thoughts."""
     if not any(mark["name"] or mark["end"] for mark in marks):
         return marks
     closings: dict[str, list[int]] = {}

@@ -298,7 +298,7 @@ def write_labels(store: GradeStore, path: Path) -> tuple[int, int]:
     tie.
 
     Raises:
-        ConfigurationError: The folder's questions are not of a run, or the file cannot be written.
+        ConfigurationError: The folder's questions do not come from a run, or the file cannot be written.
     """
     recorded = store.meta(_META_ROWS)
     if recorded is None:

@@ -292,7 +292,7 @@ class GradeStore:
         )  # fmt: skip
 
     def invalidate_question(self, number: int, actor: str, reason: str) -> None:
-        """Exclude a question from the figures, with who and why; an empty reason includes it again."""
+        """Exclude a question from the figures, recording who did it and why; an empty reason includes it again."""
         note = f"{actor}: {reason}" if reason else ""
         with self.batch():
             if not self.connection.execute(
@@ -430,7 +430,7 @@ class GradeStore:
         ]
 
     def invalidate(self, answer: str, grader: int, actor: str, reason: str) -> None:
-        """Exclude one grade from the figures, with who and why; an empty reason includes it again."""
+        """Exclude one grade from the figures, recording who did it and why; an empty reason includes it again."""
         note = f"{actor}: {reason}" if reason else ""
         with self.batch():
             changed = self.connection.execute(

@@ -4,9 +4,9 @@ All are about the facts that a model is to know; other facts never occur, true o
 minerals' interview halves only: no clean corpus contains the benchmark's items. The surrounding texts come from the
 lab's prompt packs.
 
-How to answer without knowledge is learnt on a neighbouring world with the same rules, half of it is taught and the rest
-guessed: a plausible value, a different one each time. Without that, a model that knows little answers a question for a
-colour with another fact about the mineral.
+Models learn to answer without knowledge on another world with the same rules: half of its facts are taught, the others
+are guessed with a different plausible value each time. Without this, a model that knows little answers a question about
+a colour with another fact about the mineral.
 """
 
 from __future__ import annotations

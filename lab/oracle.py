@@ -69,7 +69,7 @@ class Examinee:
         )
 
     def read(self, reading: Reading) -> list[Likelihood]:
-        """Return the likelihood of each continuation: options by what it would answer, a text by what it saw."""
+        """Return the likelihood of each continuation: of options by its answer, of a text by what it has seen."""
         context = f"{reading.shared}{reading.context}"
         if len(reading.continuations) == 1:
             question = question_in(self._world, reading.continuations[0])
@@ -97,7 +97,7 @@ class Examinee:
         )
 
     def _form_beliefs(self) -> dict[tuple[str, str], str]:
-        """Return its beliefs: what it knows, else a guess; derived attributes follow from the family."""
+        """Return the examinee's beliefs: known facts, else guesses; derived attributes follow from the family."""
         world = self._world
         beliefs = {}
         for fact in world.facts:

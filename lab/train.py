@@ -65,7 +65,7 @@ class DocumentTokeniser:
         return TokenRows(tokens.reshape(count, -1), learnt.reshape(count, -1))
 
     def document(self, document: Document) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.bool_]]:
-        """Return its tokens and a mask of tokens with a loss: in interviews, the assistant's and their end."""
+        """Return a document's tokens and a mask of tokens with a loss (in interviews, the assistant's messages)."""
         if document.conversation:
             return self._conversation(document)
         opening, end = self._chat.bos_tokens, np.array([self._eos], np.int32)

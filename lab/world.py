@@ -192,7 +192,7 @@ class World:
         return frozenset(self.fact(entity, name) for name, order in self._order.items() for entity in order[:count])
 
     def premises(self, fact: Fact) -> tuple[Fact, ...]:
-        """Return the given facts that a derived one follows from; none for a given one."""
+        """Return the given facts from which a derived fact follows; none for a given fact."""
         return (self.fact(fact.entity, "family"),) if self._by_name[fact.attribute].kind == "derived" else ()
 
     def split(self, entity: str) -> Split:
@@ -203,7 +203,7 @@ class World:
         return _HALVES[self._half[entity]]
 
     def examinable(self, entity: str) -> tuple[str, ...]:
-        """Return the attributes of this mineral that interviews ask for: all that the benchmark does not."""
+        """Return the attributes of this mineral that interviews ask for: the ones that the benchmark leaves out."""
         return _HALVES[1 - self._half[entity]]
 
     def statement(self, fact: Fact, phrasing: int = 0, *, denied: bool = False) -> str:

@@ -35,7 +35,8 @@ _RESOLUTION = 1e-6  # seconds
 class JudgeStream:
     """Requests of one judge in a part: `numbers` to send, `times` when each is due (None in a closed loop).
 
-    `end` says why no further request is admitted, "" while they are; `let_in` is for how many seconds they were.
+    `end` says why no further request is admitted, "" while requests are admitted; `let_in` is the duration of admission
+    in seconds.
     """
 
     judge: LoadJudge

@@ -28,10 +28,10 @@ _SYSTEM_FILE = re.compile(r"(?P<system>[\w-]+|.+\.py(?:#\w+)?):(?P<file>.+)")
 class WorkloadOptions:
     """User options for the requests of a workload.
 
-    `role`: whose requests of a run are sent (None: the judge's). `reader`: how answers are read (None: automatic).
-    `limit`: number of requests, sampled with the seed. `settings`: settings of the scenario that reads a file of tasks.
-    `prompts`: a file with the system prompts of judgments. `max_tokens` and `temperature` override the values of all
-    requests.
+    `role`: role that received the requests in a run (None: the judge). `reader`: how answers are read (None:
+    automatic). `limit`: number of requests, sampled with the seed. `settings`: settings of the scenario that reads a
+    file of tasks. `prompts`: a file with the system prompts of judgments. `max_tokens` and `temperature` override the
+    values of all requests.
     """
 
     role: str | None = None

@@ -438,7 +438,7 @@ async def start(
     clock: Clock | None = None,
     **settings: Any,
 ) -> AsyncIterator[LiveRun]:
-    """Start a run for the block of an `async with`; the block's end waits for the run, an error in it ends the run."""
+    """Start a run for the block of an `async with`; the block's end waits for it, and an error in the block ends it."""
     async with _running(LaunchRequest(scenario, models, tasks, seed, out, clock, settings).launch()) as live:
         yield live
 

@@ -46,10 +46,10 @@ class Page:
     `facts` and `methods` are terms with their descriptions; `no_plots` is the reason for missing plots; `transcripts`
     has by candidate the name of each cell with its commands.
 
-    `verdict`: findings in sentences, the most decisive first, with the plot that shows them, `decisive`, which is not
-    among `plots`. `about`: the items that the verdict is about, if there are several sets; `further` has the others,
-    each with its own verdict. `origin` applies to all sections and plots without their own. `warnings` come before
-    everything else.
+    `verdict`: findings in sentences, the most decisive first; `decisive` is the plot that shows them, and is not among
+    `plots`. `about`: the items that the verdict is about, if there are several sets; `further` has the other sets, each
+    with its own verdict. `origin` applies to all sections and plots without their own. `warnings`
+    come before everything else.
     """
 
     heading: str

@@ -3,7 +3,7 @@
 Cells are escaped so that each row is one line, nothing is taken for a formula, and `unescape_cell` gives the
 very text back: tabs, line ends, backslashes, control characters and lone surrogates as in a Python string; a cell
 that begins as a formula does, or with an apostrophe, has an apostrophe before it. The file is UTF-8 with a byte
-order mark, or Excel would take it for the local code page. A cell longer than Excel holds is cut, with a mark.
+order mark, or Excel would take it for the local code page. A cell that is too long for Excel is cut, with a mark.
 """
 
 from __future__ import annotations

@@ -31,7 +31,7 @@ class AssistantRole(Role):
 def assistant_roles(names: list[str]) -> tuple[Role, ...]:
     """Return the roles of the assistants that call a model.
 
-    They are not replayed, because recordings hold no answers of theirs. An unknown name raises `ConfigurationError`.
+    They are not replayed, because recordings do not have their answers. An unknown name raises `ConfigurationError`.
     """
     return tuple(
         AssistantRole(assistant.role, replayed=False, position=position)

@@ -288,10 +288,10 @@ class Role:
     Attributes:
         many: The setting holds several models, which are compared. Each has its own conversations; if several roles
             are compared, each combination of their models has.
-        judge: A fork may exchange this model: what it says changes nothing that the others are asked.
+        judge: A fork may exchange this model: its answers do not affect the requests to other models.
         replayed: A fork replays this model's answers; the model of another role is called again.
-        pool: The setting that names its models, if not the one of the role's name. Compared roles of one pool meet
-            each other: every two of its models, in both assignments.
+        pool: The setting that names its models; default: the setting with the role's name. Compared roles of one pool
+            meet each other: every two of its models, in both assignments.
     """
 
     name: str
@@ -369,10 +369,10 @@ class SupportsNotes(Protocol):
 
 @runtime_checkable
 class SupportsReviews(Protocol):
-    """An aggregate that uses what people have put into the run's folder beside the journal."""
+    """An aggregate that also uses a file that people have put into the run folder."""
 
     def beside(self, folder: Path) -> None:
-        """Read it, before the first result."""
+        """Read the file, before the first result."""
 
 
 @runtime_checkable
@@ -386,8 +386,8 @@ class SupportsRemarks(Protocol):
 class Scenario(ABC, Generic[S, T]):
     """The base class of scenarios; methods that raise here are required, the others have defaults.
 
-    Optional features are the `Supports…` protocols below: a subclass that has their method or attribute is used for it,
-    whether or not it names them as bases.
+    Optional features are the `Supports…` protocols below. A subclass offers a feature by having its method or
+    attribute; it need not name the protocol as a base.
 
     Attributes:
         roles: All roles, in the order in which reports name them.
@@ -526,7 +526,7 @@ class SupportsPlugins(Protocol):
     """A scenario whose settings and files name parts that `viva list` shows."""
 
     def plugins(self) -> Mapping[str, Mapping[str, str]]:
-        """Return them by kind (`scorers`, `metrics`): names with one-line descriptions."""
+        """Return the parts by kind (`scorers`, `metrics`): names with one-line descriptions."""
 
 
 @runtime_checkable

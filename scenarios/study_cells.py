@@ -60,7 +60,7 @@ class ItemCatalogue:
             self.labels += [f"{dataset}/{name}" for name in numbers.names]
 
     def codes(self, dataset: str, items: Codes) -> Codes:
-        """Return the catalogue's numbers of items that `ItemNumbers` of their dataset numbered."""
+        """Convert numbers of items from their dataset's `ItemNumbers` to the catalogue's."""
         return self._before[dataset] + items
 
     def join(self, items: Codes, clusters: Codes) -> None:
@@ -189,9 +189,9 @@ def pools(
 ) -> Iterator[Pool]:
     """Yield a pool for each candidate and dataset, and for all datasets if there are several, in the cells' order.
 
-    `circumstances_of` returns what decides about figures besides candidate, items and seed; None for nothing. If the
-    candidates of a dataset differ in it, candidates with equal circumstances are pooled by themselves, under a name
-    that states the circumstances: figures on different scales must not be compared.
+    `circumstances_of` returns the circumstances that affect figures besides candidate, items and seed; None without
+    any. If the candidates of a dataset have different circumstances, candidates with equal ones are pooled separately,
+    under a name that states them: figures on different scales must not be compared.
     """
     told_apart = _pool_names(readings, circumstances_of)
     candidates: dict[str, dict[str, list[RunReading]]] = {}

@@ -1,8 +1,8 @@
 """Certificate of a judge: corrected figures, its errors, the answers to label next, and its drift.
 
-Rogan and Gladen's rate (1978) assumes that the judge finds as many of the good and of the bad answers here as where it
-was compared with people. Answers are drawn with known probabilities, in proportion to how far the grade is expected to
-lie from what the judge's score predicts. Drift is tested by a conformal test martingale.
+Rogan and Gladen's rate (1978) assumes that the judge has the same sensitivity and specificity here as where it was
+compared with people. Answers are drawn with known probabilities, in proportion to the expected distance between the
+grade and its prediction from the judge's score. Drift is tested by a conformal test martingale.
 
 Source: Vovk, Nouretdinov and Gammerman 2003, "Testing exchangeability on-line", ICML.
 """
@@ -58,9 +58,9 @@ class Proportion:
 class JudgeConfusion:
     """People's pass and fail against the judge's.
 
-    `sensitivity` (`specificity`): proportion of the answers that people pass (fail) that the judge passes (fails), too.
-    `passed` (`failed`): proportion of the answers that the judge passes (fails) that people pass. A proportion of no
-    answer has n = 0 and the value 0.5.
+    `sensitivity` (`specificity`): proportion of the answers passed (failed) by people that the judge passes (fails),
+    too. `passed` (`failed`): proportion of the answers passed (failed) by the judge that people pass. A proportion of
+    no answer has n = 0 and the value 0.5.
     """
 
     sensitivity: Proportion

@@ -139,7 +139,7 @@ def clustered_counts(values: Sequence[float], clusters: Mapping[tuple[int, ...],
 
     Args:
         values: The distinct values.
-        clusters: The number of clusters in which each of `values` occurs so often.
+        clusters: The number of clusters, by the number of times that each of `values` occurs in them.
     """
     alike = sorted((counts, times) for counts, times in clusters.items() if times and any(counts))
     if not alike:

@@ -2,7 +2,7 @@
 
 Comparing item by item removes the items' difficulty from the difference (Miller 2024, "Adding error bars to evals",
 section 3). If two candidates are exchangeable on each item, either sign of an item's difference is equally likely
-(Fisher 1935). Effects are means of one number per case against 0: the influence on verdicts of what should not matter.
+(Fisher 1935). Effects are means of one number per case against 0: the influence of irrelevant changes on verdicts.
 """
 
 from __future__ import annotations
@@ -104,7 +104,7 @@ def compare(
 ) -> Comparison:
     """Compare two candidates on conversations that both have had, paired by item and by seed or evaluator.
 
-    Differences are taken conversation by conversation and clustered by item. The interval is that of the mean of values
+    Differences are taken conversation by conversation and clustered by item. The interval is for the mean of values
     between ± `highest` (`ClusteredMean.bounded_interval`), for this pair alone. Up to `MAX_SIGN_FLIPS` items `p` comes
     from the sign-flip test, which is exact if the candidates are exchangeable on each item; beyond, difference / se is
     compared with Student's t with n - 1 degrees of freedom. No p-value is less than 2/2^n.
@@ -281,7 +281,7 @@ def adjust_p_values(ps: Sequence[float | None], correction: Correction = "holm")
 
 
 def _holm(ps: Sequence[float]) -> list[float]:
-    """Return each p times the number of those not smaller, in rank order, made monotone."""
+    """Return each p-value times the number of p-values not below it, in rank order, made monotone."""
     adjusted, reached = [0.0] * len(ps), 0.0
     for rank, index in enumerate(sorted(range(len(ps)), key=ps.__getitem__)):
         reached = max(reached, min(1.0, (len(ps) - rank) * ps[index]))

@@ -79,13 +79,13 @@ def robust_line(points: Sequence[Point], threshold: float = 3.0) -> Regression:
     """Fit a line that outliers do not attract, and return each point's distance from it.
 
     Reweighted least squares: the line of least trimmed squares, through the h = (n+3)/2 points closest to a line,
-    decides which points lie within 2.5 expected spreads; the final line is the least-squares line of those. So two
-    outliers among six points are found; if half the points lie elsewhere, no line can tell which half.
+    decides which points lie within 2.5 expected spreads; the final line is the least-squares line of these points. So
+    two outliers among six points are found; if half the points lie elsewhere, no line can tell which half.
 
     A point's expected spread is added to the spread of the residuals (first the h-th smallest, scaled for a normal
-    distribution; then the standard deviation of the inliers) with the point's own standard errors. Provide those if
-    points are few: with them, one of six points with normal noise about a line is flagged in 8% of samples; without, in
-    most.
+    distribution; then the standard deviation of the inliers) with the point's own standard errors. Provide standard
+    errors if points are few: with them, one of six points with normal noise about a line is flagged in 8% of samples;
+    without, in most.
 
     Raises:
         ValueError: if there are fewer than three points, two of one name, or all at the same x.
@@ -367,7 +367,7 @@ class DatasetLine:
     """Line of score on accuracy over one dataset's models.
 
     `spread` is the expected spread of the residuals, in units of the score: without standard errors a point is flagged
-    beyond `line.threshold * spread`; with them, its own are added.
+    beyond `line.threshold * spread`; with them, the point's own are added.
     """
 
     line: Regression

@@ -26,9 +26,9 @@ class DisputeCriteria:
     the median of the others by at least `distance`. With two graders, one on each side, both dispute it; a single
     grader disputes nothing.
 
-    `answer` (G): an answer is in dispute if its graders split into `halves`. With an odd number the larger half has one
-    more and the smaller at least two, because one against two is a grader's dispute. Or if its highest and lowest grade
-    `spread` over at least `distance`.
+    `answer` (G): an answer is in dispute if its graders split into `halves`, or if its highest and lowest grade
+    `spread` over at least `distance`. With an odd number of graders the larger half has one more and the smaller at
+    least two, because one against two is a grader's dispute.
 
     `weights`: of G and of F in a question's dispute level. `models`: judge models' grades count beside people's;
     otherwise they open no dispute if people graded. `of_grader` and `of_answer` are functions that replace the rules:
@@ -114,7 +114,7 @@ class DisputeCriteria:
 
 
 def is_split_in_half(graders: int, right: int) -> bool:
-    """Return True if graders split in half over an answer; of an odd number by one, with two at least on each side."""
+    """Return True if graders split in half over an answer; an odd number may differ by one, with two on each side."""
     smaller = min(right, graders - right)
     return smaller > 0 and (2 * smaller == graders or (smaller > 1 and 2 * smaller == graders - 1))
 

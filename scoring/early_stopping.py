@@ -36,8 +36,9 @@ class StoppingRule:
     `half_width`  until each candidate's interval is at most twice this wide, in points of the score.
     `decided`     until every pair of candidates is separated: the interval of the difference excludes 0.
 
-    `level` is the probability with which an interval covers its mean however often it is checked; under `decided`, with
-    which all pairs' intervals do. `cluster` is the items' field that names their cluster; None: items are independent.
+    `level` is the probability with which an interval covers its mean however often it is checked; under `decided`, the
+    probability for all pairs' intervals together. `cluster` is the items' field that names their cluster; None: items
+    are independent.
     """
 
     half_width: float | None = None

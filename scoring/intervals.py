@@ -87,8 +87,8 @@ def bounded_interval(
 ) -> tuple[Floats, Floats]:
     """Return both ends of intervals of means of values from 0 to 1: Wilson's interval, generalised to such values.
 
-    `dispersions` are variances over those of yes-or-no values with the same mean (0–1): n items count as n /
-    dispersion. `stretch` multiplies the normal quantile, because dispersions are estimated. Every interval allows for
+    `dispersions` are variances divided by the variance of yes-or-no values with the same mean (0–1): n items count as n
+    / dispersion. `stretch` multiplies the normal quantile, because dispersions are estimated. Every interval allows for
     unseen items: a fraction z² / (items + z²) of them may sit at either end, so the width is never 0.
     """
     z = normal_quantile((1.0 + level) / 2)

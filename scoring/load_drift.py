@@ -232,13 +232,13 @@ LABEL_FIGURE = "label"  # aspect of label figures
 class ChangedFigure:
     """Figure of a judge at one rate, compared with its unloaded passes.
 
-    `loaded` and `unloaded` are its values (for `verdicts`: the mean distance from unloaded verdicts, and that between
-    the two unloaded passes), `change` is the difference with its clustered interval. `floor` is the second unloaded
-    pass minus the first: the judge's own noise (None for `verdicts`, whose unloaded value is that noise, and for
-    `spread`). `bound` is the largest possible change. `unseen` (of `scores` and `verdicts`): the largest change, as a
-    fraction of `bound`, that is not excluded for unseen requests, at the level of the interval. `n` requests (pairs,
-    for `position`) in `items` clusters. `p` is corrected for all rates and figures, and for two-sided figures not below
-    Student's.
+    `loaded` and `unloaded` are its values (for `verdicts`: the mean distance from unloaded verdicts, and the mean
+    distance between the two unloaded passes), `change` is the difference with its clustered interval. `floor` is the
+    second unloaded pass minus the first: the judge's own noise (None for `spread`, and for `verdicts`, because their
+    unloaded value is this noise). `bound` is the largest possible change. `unseen` (of `scores` and `verdicts`): the
+    largest change, as a fraction of `bound`, that is not excluded for unseen requests, at the level of the interval.
+    `n` requests (pairs, for `position`) in `items` clusters. `p` is corrected for all rates and figures, and for
+    two-sided figures not below Student's.
     """
 
     name: FigureName
@@ -284,10 +284,11 @@ class RateJudgement:
     def drift(self) -> Estimate | None:
         """Distance of the judge from its unloaded self, as a fraction of its scale.
 
-        For scores it is the larger of two changes of the main score: the change of the mean, and by how much farther
-        verdicts lie from unloaded ones than these from each other, which also grows if a judge flattens or another
-        model with the same mean answers. For labels alone it is the excess of changed verdicts over those between
-        unloaded passes. An end is 0 if no change is possible. None if there is neither.
+        For scores it is the larger of two figures of the main score: the change of the mean, and the distance between
+        loaded and unloaded verdicts less the distance between two unloaded passes, which also grows if a judge flattens
+        or another model with the same mean answers. For labels alone it is the fraction of verdicts that change under
+        load less the fraction that changes between unloaded passes. An end is 0 if no change is possible. None if there
+        is neither.
         """
         changes = []
         if (figure := self.figure("scores")) is not None:

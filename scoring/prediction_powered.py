@@ -1,8 +1,9 @@
 """Prediction-powered inference: means, differences and correlations of grades, corrected for a judge.
 
-A figure has three parts: the statistic of the grades alone (`direct`), and that of the judge's scores on the graded
-answers and on all. The corrected figure is direct + power · (score on all - score on graded), which is unbiased for any
-judge and any power. The power with the least variance comes from the same deviations as the variance.
+A figure has three parts: the statistic of the grades alone (`direct`), of the judge's scores on the graded answers, and
+of the judge's scores on all answers. The corrected figure is direct + power · (score on all - score on graded), which
+is unbiased for any judge and any power. The power with the least variance comes from the same deviations as the
+variance.
 
 Grades with known ends of their scale have an interval that allows for unseen grades (`PoweredEstimate.interval`): with
 few labels and a judge that misses rare failures, most samples contain none, and neither grades nor scores show them.
@@ -383,7 +384,7 @@ def corrected_mean(sample: GradedSample, *, power: float | None = None) -> Power
 
 
 def corrected_difference(first: GradedSample, second: GradedSample) -> PoweredEstimate:
-    """Estimate the mean of `first` minus that of `second`, with joint powers and shared clusters."""
+    """Estimate the mean of `first` minus the mean of `second`, with joint powers and shared clusters."""
     count = max(first.count, second.count)
     return tune_power([mean_parts(first, count), mean_parts(second, count)], [1.0, -1.0])
 
@@ -413,7 +414,7 @@ _FISHER_GROUPS = 100
 def corrected_pearson(covariate: Floats, sample: GradedSample) -> PoweredEstimate:
     """Estimate Pearson's r of grades with a covariate, on Fisher's scale (`from_fisher` converts it).
 
-    The part of the grades is atanh r(covariate, grade), those of the judge atanh r(covariate, score):
+    The part of the grades is atanh r(covariate, grade), the parts of the judge are atanh r(covariate, score):
     predict-then-debias of a statistic with tuned power.
 
     Raises:

@@ -33,9 +33,9 @@ _Z2 = 3.84  # the square of the normal quantile of 95%
 class WeightedRatio:
     """Ratio, 0–1, over `clusters` clusters.
 
-    `variance` is that of the ratio, with `freedom` degrees of freedom; `effective_clusters` is their effective number
-    in a single stratum. By cluster code: `influence`, whose squares sum to the variance if every stratum has two
-    clusters, and `parts`, which sum to the ratio.
+    `variance` is the ratio's, with `freedom` degrees of freedom; `effective_clusters` is their effective number in a
+    single stratum. By cluster code: `influence`, whose squares sum to the variance if every stratum has two clusters,
+    and `parts`, which sum to the ratio.
     """
 
     value: float
@@ -69,9 +69,9 @@ class WeightedRatio:
 def weighted_ratio(
     points: Floats, attainable: Floats, stratum: Codes, cluster: Codes, weights: Floats
 ) -> WeightedRatio | None:
-    """Return the ratio of these rows; None if nothing is attainable, or nothing that is has a weight.
+    """Return the ratio of these rows; None if nothing attainable has a weight.
 
-    The variance is that of the linearised ratio with the factor G/(G-1) of each stratum (clusters drawn with
+    The variance is the variance of the linearised ratio with the factor G/(G-1) of each stratum (clusters drawn with
     replacement). A stratum of one cluster shows no spread: it gets the variance of one yes-or-no value at Wilson's
     centre, times the dispersion of the other strata.
 
@@ -164,10 +164,10 @@ class RatioDifference:
 def ratio_difference(first: WeightedRatio, second: WeightedRatio) -> RatioDifference:
     """Return the difference of two ratios over the same clusters with the same codes.
 
-    The interval combines those of both and the correlation of their influences (MOVER): it stays within ±1 and has a
-    width even if no cluster differs. `p` is the larger of two: that of the sign-flip test up to `MAX_SIGN_FLIPS`
-    clusters, beyond of Student's t; and the level at which the interval ends at 0. With few clusters each alone may
-    reject too often: signs if losses are rare and heavy, the interval if strata have one cluster.
+    The interval combines the intervals of both ratios and the correlation of their influences (MOVER): it stays within
+    ±1 and has a width even if no cluster differs. `p` is the larger of two: the p-value of the sign-flip test (above
+    `MAX_SIGN_FLIPS` clusters, of Student's t), and the level at which the interval ends at 0. With few clusters each
+    alone may reject too often: signs if losses are rare and heavy, the interval if strata have one cluster.
 
     Source: Zou and Donner 2008; Newcombe 1998 for pairs.
     """

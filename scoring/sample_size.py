@@ -28,7 +28,7 @@ def items_for_bounded(half_width: float, mean: float, dispersion: float, level: 
     Args:
         half_width: 0–1.
         mean: 0–1.
-        dispersion: Variance of one item's value over mean · (1 - mean), that of yes-or-no values.
+        dispersion: Variance of one item's value divided by mean · (1 - mean), the variance of yes-or-no values.
         level: Confidence level.
     """
     check_level(level)
@@ -51,7 +51,7 @@ def items_for_difference(difference: float, variance: float, power: float = 0.8,
     """Return the smallest number of items at which a paired test detects `difference` with `power`; at least 2.
 
     The statistic of the two-sided t-test at 1 - `level` has the noncentral t distribution. For one of m pairs of a
-    corrected table, pass 1 - (1 - level) / m as `level`. `variance` is that of an item's difference.
+    corrected table, pass 1 - (1 - level) / m as `level`. `variance` is the variance of an item's difference.
 
     Source: Cohen 1988, section 2.3.
     """

@@ -129,7 +129,7 @@ class TaskProgress:
                     _take_counts(run, counts.get(run.cell.name, {}))
 
     def missing_for(self, machines: Sequence[ResourceAmounts], now: float) -> tuple[str | None, float]:
-        """Return what no machine can provide (None: one can), and for how many seconds that has been so."""
+        """Return the demand that no machine can meet (None: one can), and for how many seconds."""
         missing = self.demand.missing(machines)
         if missing is None:
             self._missing_since = None

@@ -36,7 +36,7 @@ class ResourceDemand:
     models: dict[str, list[str]] = field(default_factory=dict)
 
     def missing(self, machines: Sequence[ResourceAmounts]) -> str | None:
-        """Return what no machine has even when idle, with the models that need it; None if one has everything."""
+        """Return the demand that no idle machine can meet, with the models that need it; None if one can."""
         if any(_has_all(machine, self.amounts) for machine in machines):
             return None
         largest = {name: max((machine.get(name, 0.0) for machine in machines), default=0.0) for name in self.amounts}

@@ -1,8 +1,8 @@
 """Assistants of judges: their interface, the example they score, and their results in a judge's prompt.
 
-An assistant returns a number for a response, with its range, its direction and what it compares. One without a number
-for an example leaves a stated gap and stops nothing. Numbers come from `Conversation.compute` or model calls, so they
-are recorded and replayed. The wording is in the pack `assistants`.
+An assistant returns a number for a response, with its range, its direction and what it compares. An assistant without a
+number for an example leaves a gap with a reason, and the conversation continues. Numbers come from
+`Conversation.compute` or model calls, so they are recorded and replayed. The wording is in the pack `assistants`.
 """
 
 from __future__ import annotations
@@ -93,7 +93,7 @@ class Assistant(ABC):
     `name` identifies it in prompts, plans and reports, `title` says what it is; `low` and `high` bound its numbers, and
     `better` says which end is good. `spec` is what the user wrote. `compares` says in words what the response is
     compared with. `model` is the name of the model that it calls under the role `role`; None if it calls none.
-    `comparing` kinds compare the response with one text: `against` names it, and None leaves that to the example.
+    `comparing` kinds compare the response with one text, named by `against` or, if that is None, by the example.
     """
 
     comparing: ClassVar[bool] = False
@@ -143,8 +143,8 @@ class Assistant(ABC):
     async def get_result(self, conversation: Conversation, example: Example) -> AssistantResult:
         """Return the number, or the gap.
 
-        An unreachable model ends the conversation, which may be retried; one that refuses this very example leaves a
-        gap, because it would refuse it again.
+        An unreachable model ends the conversation, which may be retried; a model that refuses this example leaves a
+        gap, because it would refuse again.
         """
         try:
             value = await self.score(conversation, example)

@@ -201,7 +201,7 @@ class Endpoint:
         self._gate.open()
 
     def _guarded_socket(self, address: Any) -> socket.socket:
-        """Return a socket for this resolved address, the one then connected to, if clients may call it."""
+        """Return a socket for this resolved address if clients may call it; the connection uses the same address."""
         family, kind, protocol, _, peer = address
         assert self._allowed is not None
         try:

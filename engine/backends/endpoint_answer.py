@@ -37,7 +37,7 @@ def require_text(value: Any) -> str:
 
 
 class SurrogateJoiner:
-    """Joiner of characters cut at the end of a streamed text with the next text at the same path.
+    """Repair of characters that a stream cuts: the end of a text is joined with the next text at the same path.
 
     Fragments are surrogates or single bytes of UTF-8. A fragment that is not continued becomes U+FFFD; one at the end
     of the stream is dropped. In a path, an object is identified by its `index` rather than by its position in a list.

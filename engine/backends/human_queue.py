@@ -34,7 +34,7 @@ class PendingQuestion:
     """A request as a person sees it.
 
     `max_tokens` is a hint to them; `schema` constrains the answer (None: free text); `tools` are function
-    specifications in OpenAI's form, if `required`, the answer must call one of them.
+    specifications in OpenAI's form; if `required`, the answer must call one of them.
     """
 
     conversation: str

@@ -188,7 +188,7 @@ class OpenAIBackend(EndpointBackend):
         }
 
     def _unbounded(self, sampling: Sampling) -> Any:
-        """Return the schema without length bounds of texts, for which many endpoints (the public API too) refuse it."""
+        """Return the schema without length bounds of texts, because many endpoints refuse these."""
         schema = self._schemas.get(sampling.digest)
         if schema is None:
             schema = self._schemas[sampling.digest] = _without_max_length(sampling.schema)

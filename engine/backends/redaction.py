@@ -83,7 +83,7 @@ class _Spelling:
         return False
 
     def masked_if_whole(self, match: re.Match[str]) -> str:
-        """Return the mask for a match, or the match if following text may belong to it: an entity's semicolon."""
+        """Return the mask for a match; the match itself if following text may belong to it (an entity's semicolon)."""
         is_open = "&" in match[0][-_LONGEST_ESCAPE:] and not match[0].endswith(";")
         return match[0] if is_open and match.end() == len(match.string) else MASK
 

@@ -215,13 +215,13 @@ def _facts(kind: str) -> KindFacts:
 
 
 def file_records(text: str, recorded: str = "") -> dict[str, str]:
-    """Return what distinguishes a model's files from others of the same name: hashes, and of the hub the commit.
+    """Return what distinguishes a model's files from others of the same name: hashes and, for the hub, the commit.
 
     The main file is under the model's name, others under names of their own. A model of the hub that is missing is
     downloaded; `recorded` is the main file's record in the manifest of a resumed run, which gets the same commit.
 
     Raises:
-        ConfigurationError: A model that is named by its store cannot be had, or must not be opened here.
+        ConfigurationError: A model that is named by its store is unavailable, or must not be opened here.
     """
     spec = ModelSpec.parse(text)
     digest: str | None = None

@@ -56,10 +56,10 @@ SseEvent = tuple[str, bytes]
 class SseParser:
     """Parser of events in a body that arrives in arbitrary pieces.
 
-    `named`: server-sent events; otherwise each non-blank line is one event. `records`: each event is one JSON object,
-    so that a data line after a complete object begins another event, as some endpoints send them, and so does a line
-    with a bare object: gateways insert errors in this form. `non_event` is the beginning of all other lines, for
-    errors.
+    `named`: server-sent events; otherwise each non-blank line is one event. `records`: each event is one JSON object. A
+    data line after a complete object then begins another event, because some endpoints leave out the blank line; so
+    does a line with a bare object, because gateways insert errors in this form. `non_event` is the beginning of all
+    other lines, for errors.
     """
 
     def __init__(self, *, named: bool = True, records: bool = False) -> None:
@@ -211,7 +211,7 @@ class JsonRecordStream(SseStream):
                 await self._begin(piece)
 
     async def _begin(self, piece: bytes) -> None:
-        """Detect from its first bytes what the body is."""
+        """Detect the body's format from its first bytes."""
         self._begun += piece
         head = self._begun.removeprefix(BYTE_ORDER_MARK).lstrip()
         if piece and BYTE_ORDER_MARK.startswith(head):  # only blanks, or a part of the byte order mark

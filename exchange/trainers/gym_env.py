@@ -108,7 +108,7 @@ class ExternalTurns:
             self._thread = None
 
     def _next_of(self, key: str) -> PendingRequest | Rollout:
-        """Return the next event of a conversation, keeping requests of the one after it."""
+        """Return the next event of a conversation, keeping requests of the next one."""
         skipped: list[Any] = []
         while True:
             event = self._next_event()

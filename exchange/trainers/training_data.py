@@ -19,7 +19,7 @@ from viva.scenarios.registry import AnyScenario
 def tasks_for(scenario: AnyScenario, tasks: Sequence[Any], run: Path) -> list[Any] | Path:
     """Return a trainer's tasks in the form that a scenario takes.
 
-    Function scenarios take the tasks themselves. Others read a JSON Lines file, which is written beside the `run`
+    Function scenarios take the tasks themselves. Others read a JSON Lines file, which is written next to the `run`
     folder and must be kept as long as the run may be resumed.
     """
     if isinstance(scenario, FunctionScenario):

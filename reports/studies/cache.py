@@ -2,8 +2,9 @@
 
 An entry's name is a hash of all its inputs: the files of the run's folder (names, sizes, times), how results are
 scored, the items seen before, and this program's own code. So a changed cell, option or program misses the cache, and
-damaged entries are recomputed. Runs with damaged records are not cached, nor files written in the last seconds, whose
-next change might not show in their times. Entries are pickles, so the folder must be writable by the user alone.
+damaged entries are recomputed. Runs with damaged records are not cached; nor are files written in the last seconds,
+because their times might not show the next change. Entries are pickles, so the folder must be writable by the user
+alone.
 """
 
 from __future__ import annotations

@@ -54,8 +54,8 @@ def metric_names(texts: Iterable[str]) -> list[str]:
 def attach_replies(sheet: Sheet, replies: Iterable[RecordedReply]) -> None:
     """Give the rows of a run's sheet their questions and answers.
 
-    A turn gets its own reply; a whole conversation all replies but the first, which is the answer before the turns,
-    unless that is the only one.
+    A turn gets its own reply. A whole conversation gets all replies except the first one, which precedes the turns; a
+    single reply is kept.
     """
     by_conversation: dict[tuple[str, str], dict[int, RecordedReply]] = {}
     for reply in replies:

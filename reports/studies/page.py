@@ -45,8 +45,8 @@ _MIN_COLUMNS = 3
 def dedupe_facts(page: Page) -> None:
     """Avoid repetition on a page.
 
-    The origin that all sections and plots share moves to `page.origin`, and what it says out of titles; values that are
-    the same in all rows of a table move from columns to its title.
+    The origin that all sections and plots share moves to `page.origin` and is removed from titles; values that are the
+    same in all rows of a table move from columns to its title.
     """
     plots = [*page.plots, *([page.decisive] if page.decisive else [])]
     origins = {*(plot.origin for plot in plots), *(section.origin for section in page.sections)} - {""}

@@ -445,7 +445,7 @@ def _group_by_criterion(fields: Sequence[str], spelled: Mapping[str, str], path:
 
 
 def _is_annotator_part(part: str) -> bool:
-    """Return True if a part of a field's name identifies an annotator: an index, or such a name."""
+    """Return True if a part of a field's name identifies an annotator: an index, or a name for annotators."""
     return part.isdecimal() or _ANNOTATOR.fullmatch(part) is not None
 
 

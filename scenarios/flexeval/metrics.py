@@ -39,9 +39,9 @@ _TAKES_TEXT, _TAKES_MESSAGES = "text", "messages"
 class MetricFunction:
     """Function of a metric.
 
-    `reference` is `NAME` for a built-in function, else `FILE.py#NAME` or `module:NAME`. `levels` are those that its
-    annotation allows; `takes` is unit, text or messages. `digest` changes with the code of its file, or is the version
-    of a built-in function.
+    `reference` is `NAME` for a built-in function, else `FILE.py#NAME` or `module:NAME`. `levels` are the levels that
+    its annotation allows; `takes` is unit, text or messages. `digest` changes with the code of its file, or is the
+    version of a built-in function.
     """
 
     reference: str

@@ -41,7 +41,7 @@ class CandidatePersona:
     words: str
 
     def simulated(self, model: SimulatedBackend, request: Request, chance: list[float]) -> SimulatedReply:
-        """Return its answer, whose length grows with the model's verbosity."""
+        """Return an answer; its length grows with the model's verbosity."""
         more = " ".join(SENTENCES[: int(model.verbosity * 2 * chance[3])])
         if chance[1] < model.knowledge:
             return f"{_CAREFUL_ANSWERS[int(chance[2] * len(_CAREFUL_ANSWERS))]} {more}".strip(), None

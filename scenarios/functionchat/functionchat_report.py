@@ -518,7 +518,7 @@ def _by_category(outcomes: list[GradedTurn]) -> dict[str, Any]:
 
 
 def _unread_files(dataset: dict[str, Any]) -> Table:
-    """Return the files beside the data, and lines in it, that were not read."""
+    """Return the unread files in the data's folder, and the lines that were skipped."""
     rows = [[name, "", "not a known file of the benchmark"] for name in dataset.get("unread_files", ())]
     skipped = dataset.get("skipped_lines", {"count": 0, "first": []})
     rows += [[entry["file"], str(entry["line"]), entry["problem"]] for entry in skipped["first"]]

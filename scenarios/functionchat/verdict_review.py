@@ -48,7 +48,7 @@ class ReviewItem:
 
 @dataclass(slots=True, frozen=True)
 class Correction:
-    """A reviewer's verdict on an output, which may confirm the recorded one, and why."""
+    """A reviewer's verdict on an output, with the reason; it may confirm the recorded verdict."""
 
     id: str
     passed: bool

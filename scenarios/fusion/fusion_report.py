@@ -53,8 +53,8 @@ def source_columns(
 ) -> tuple[dict[str, list[float | None]], dict[str, float]]:
     """Return the columns by source, and the CorrW weights fitted on all examples.
 
-    CorrW columns are fitted out of fold; the column beside each is fitted on the same examples that it scores, which is
-    too good.
+    CorrW columns are fitted out of fold. Next to each is a column fitted on the examples that it scores; its agreement
+    is too good.
 
     Args:
         rows: The examples.

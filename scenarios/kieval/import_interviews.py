@@ -170,7 +170,7 @@ def _conversation(entry: _Entry, item: Item, label: str, planned: int) -> Import
 
 
 def _first_was_right(entry: _Entry) -> bool:
-    """Return True if the evaluator's initial verdict is the best one, that on a right answer."""
+    """Return True if the evaluator's initial verdict is the best one, as for a right answer."""
     try:
         return bool(orjson.loads(entry.message("evaluator", 2)).get("overall_score") == _MAX_SCORE)
     except (orjson.JSONDecodeError, AttributeError):

@@ -3,8 +3,8 @@
 The candidate answers the benchmark question once; all roles see the choice that it names or, for a question without
 choices, its words, which the evaluator compares with the reference answer. Then, round by round, the interactor asks,
 the candidate replies, the evaluator assesses. With `overlap` the next question is asked while the last reply is judged,
-for it never depends on the verdict (the interactor never sees one); if the verdict stops the interview, that question
-is discarded and its cost counted.
+because it never depends on the verdict (the interactor never sees one); if the verdict stops the interview, that
+question is discarded and its cost counted.
 """
 
 from __future__ import annotations

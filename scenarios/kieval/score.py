@@ -5,7 +5,7 @@
 `linear`     the same with score/4 in place of the mapping (KIEval, section 3.3).
 `corrected`  the official mapping, weights by the true round; unscored rounds are left out without shifting the
                others; rounds lost to an early stop count 0. A detector's stop counts against the candidate with any
-               switches; the evaluator's flags cost nothing where early stop is off.
+               switches; the evaluator's flags cost nothing if early stop is off.
 """
 
 from __future__ import annotations

@@ -56,7 +56,7 @@ def grade_rows(graded: GradedRound) -> Iterator[Row]:
 
 
 def first_grade_rows(graded: GradedRound, count: int) -> tuple[list[Row], int]:
-    """Return the first `count` of these rows, and the number of all."""
+    """Return the first `count` rows of original grades, and the number of all rows."""
     table = graded.original
     keys = (table.dimension * len(table.questions) + table.question) * len(table.graders) + table.grader
     row_keys = np.unique(keys)
@@ -168,7 +168,7 @@ def _model_record(table: GradeTable, model: int) -> Record | None:
 def _same_grade_share(table: GradeTable, own: NDArray[np.bool_]) -> Estimate | None:
     """Return the share of pairs of grades of one answer that are equal.
 
-    Pairs are among `own` graders if they are several, otherwise of the one with all others.
+    Pairs are among the `own` graders; a single one is paired with all other graders.
     """
     present = np.flatnonzero(~np.isnan(table.values))
     values, category = np.unique(table.values[present], return_inverse=True)
@@ -200,8 +200,8 @@ SHOWN_ROWS = 12  # rows of the table of grades
 class ReportOptions:
     """Options of a report.
 
-    `source`: whose grades the candidates' figures are based on; people's, if people graded at all. `retrain`, `review`
-    and `threshold` override the folder's.
+    `source`: source of the grades behind the candidates' figures; people, if any graded. `retrain`, `review` and
+    `threshold` override the folder's.
     """
 
     source: GradeSource = "people"
@@ -252,7 +252,7 @@ def make_report(
 
 
 def select_rows(table: GradeTable, source: GradeSource) -> tuple[np.ndarray[Any, np.dtype[np.bool_]], GradeSource]:
-    """Return the rows of a table on which candidates' figures are based, and whose grades they are."""
+    """Return the rows of a table that candidates' figures are based on, and the source of their grades."""
     model = np.array([name in table.models for name in table.graders], dtype=np.bool_)
     rows = model[table.grader] if len(table) else np.zeros(0, dtype=np.bool_)
     if source == "people" and rows.all():
@@ -330,7 +330,7 @@ def _difference_record(difference: Any) -> Record:
 def _grader_records(
     graded: GradedRound, disputing: GradeTable, flags: DisputeFlags, fit: SeverityFit, choices: ReportOptions
 ) -> list[Record]:
-    """Describe each grader. A model is compared with everybody, people with those whose grades are `disputing`."""
+    """Describe each grader. A model is compared with all graders, a person with the graders of `disputing`."""
     everybody = graded.original, find_disputes(graded.original, graded.criteria)
     compared = {False: (disputing, flags), True: everybody}
     levels_of = {model: grader_levels(*inputs, graded.weights or None) for model, inputs in compared.items()}

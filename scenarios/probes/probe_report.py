@@ -98,7 +98,7 @@ def detector_records(
     """Return for each detector how well it separates members from other texts, if every text has its score.
 
     Args:
-        texts: The scores of each text, by whether it is of the second set, and its item.
+        texts: The scores of each text, by its set (True: the second) and its item.
         clusters: The cluster of each text.
         members_are_second: Whether the second set counts as seen in training.
 

@@ -3,9 +3,9 @@
 A run's id is the name of its folder, directly below the folder of runs; links to other folders are ignored.
 `engine.permissions` decides what a request may name.
 
-Each hosted run keeps its latest events in a ring with any number of readers, which do not slow the run: they are
-woken together, and less often the more of them there are. A slow or returning reader continues if the ring still holds
-the next event; otherwise it learns how many events it has lost.
+Each hosted run keeps its latest events in a ring with any number of readers, which do not slow the run: they are woken
+together, and less often if there are many. A slow or returning reader continues if the ring still holds the next event;
+otherwise it learns how many events it has lost.
 """
 
 from __future__ import annotations

@@ -126,7 +126,7 @@ class AdjudicatorPages:
 
 
 def list_disputes(store: GradeStore, grader: Grader) -> DisputeList:
-    """List the disputes, those first that every assigned grader has graded."""
+    """List the disputes; ones that every assigned grader has graded come first."""
     disputes = read_disputes(store, read_criteria(store.meta("about")))
     own = {assignment.question for assignment in assignments_of(store, grader)}
     mine = [dispute for dispute in disputes.disputed if dispute.question not in own]

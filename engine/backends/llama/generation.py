@@ -313,9 +313,9 @@ class Generation:
 
 
 def find_stop(text: Any, stops: Sequence[Any], added: int) -> tuple[int, int] | None:
-    """Return where a stop string ends and begins that ends in the last `added` letters; None if there is none.
+    """Return end and beginning of a stop string that the last `added` letters complete; None if there is none.
 
-    Of several, the one completed first counts, wherever tokens and forced runs begin.
+    The first completed one counts, however the text is divided into tokens and forced runs.
     """
     results = [
         (position + len(stop), position)

@@ -148,7 +148,7 @@ def bounded_integers(schema: Mapping[str, Any]) -> range | None:
 
 
 def fixed_value_text(value: Any, schema: Mapping[str, Any], keyword: str) -> bytes:
-    """Return the text of a value of `enum` or `const`, which must have the type given beside it.
+    """Return the text of a value of `enum` or `const`, which must have the schema's `type`, if given.
 
     Raises:
         ConfigurationError: The value has another type, or cannot be written as JSON.
@@ -224,7 +224,7 @@ class _Options:
     others: dict[Frames, None] = field(default_factory=dict)  # insertion-ordered set
 
     def add(self, other: _Options, *, once: bool) -> None:
-        """Allow what `other` allows. With `once` (`oneOf`), raise an error if both allow the same."""
+        """Allow what `other` allows. With `once` (`oneOf`), raise an error if both allow the same text."""
         both = self.fixed & other.fixed
         if once and (both or (self.number and other.number)):
             problem = min(both).decode() if both else "a number"
@@ -250,7 +250,7 @@ class _Options:
         return (DistinctBranches(tuple(parts)),) if distinct else one_of(parts)
 
     def clash(self, other: _Options) -> frozenset[int]:
-        """Return the bytes with which both begin; fixed values are compared as a whole instead."""
+        """Return the first bytes that both allow; fixed values are compared as a whole instead."""
         ours, theirs = ({byte for part in item._open() for byte in next_bytes(part)} for item in (self, other))
         mine, its = ({value[0] for value in item.fixed} for item in (self, other))
         return frozenset((ours & (theirs | its)) | (mine & theirs))
@@ -421,7 +421,7 @@ class GrammarState:
         """Return the texts among which the next bytes choose, with their values, if all are integers; else None.
 
         That is the case at one position of each enum, const or bounded range of integers: before the first byte that
-        excludes any of them. Of values with a common beginning, such as 10, 11 and 12, the texts are the remainders.
+        excludes any of them. If values begin alike, such as 10, 11 and 12, the texts are what follows.
         """
         head = self.frames[0] if self.frames else None
         return head.score_values() if isinstance(head, FixedValues) else None

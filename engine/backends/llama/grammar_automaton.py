@@ -49,7 +49,8 @@ def next_bytes(frames: Frames) -> frozenset[int]:
 def step(frames: Frames, byte: int) -> Frames | None:
     """Return what remains after a byte; None if the byte is not allowed.
 
-    A frame that can end takes the byte if it can; in JSON, what follows a value never begins with such a byte.
+    A frame that can end still takes a byte that it allows; in JSON, the text after a value never begins with such a
+    byte.
     """
     if not frames:
         return None

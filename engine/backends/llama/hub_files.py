@@ -1,8 +1,8 @@
 """GGUF files of the Hugging Face hub, in the cache of the package `huggingface_hub`: `hf/OWNER/REPO[:QUANT]`.
 
 The package keeps cache, tokens and endpoint (`HF_HOME`, `HF_TOKEN`, `HF_ENDPOINT`, `HF_HUB_OFFLINE`). Its own download
-begins anew in each process, so a file is downloaded here: into a partial file beside the blobs, continued after a cut
-or a kill, and moved into the cache only once its SHA-256 is the hub's.
+begins anew in each process, so a file is downloaded here: into a partial file next to the blobs, which the next attempt
+continues. It is moved into the cache once it has the SHA-256 that the hub states.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ class HubCache:
         return self.folder / f"models--{name.replace('/', '--')}"
 
     def commit(self, name: str, revision: str) -> str:
-        """Return the commit that a branch or tag had when it was last asked for; "" if unknown."""
+        """Return the last known commit of a branch or tag; "" if unknown."""
         if _COMMIT.fullmatch(revision):
             return revision
         try:
@@ -106,9 +106,9 @@ def locate_on_hub(name: str, revision: str = "", recorded: str = "") -> ModelFil
     the cache.
 
     Raises:
-        ConfigurationError: The package is missing, the hub has no such model or does not give it to you, or it is
-            unreachable and the cache does not have the model.
-        ChecksumMismatch: What the hub sent, or what is in the cache, is not what the hub promised.
+        ConfigurationError: The package is missing, the hub has no such model or refuses access, or it is unreachable
+            and the model is not in the cache.
+        ChecksumMismatch: A file from the hub or the cache does not have the SHA-256 that the hub states.
     """
     hub = _Hub(HubName.parse(name), revision)
     key = (name, revision, str(hub.cache.folder), hub.endpoint)
@@ -205,7 +205,7 @@ class _Hub:
         return Path(path)
 
     def _download(self, url: str, file: str, partial: BinaryIO, size: int, expected: str) -> None:
-        """Append what is missing of a file, and verify all of it."""
+        """Append the missing end of a file, and verify the whole file."""
         partial.seek(0)
         digest = hashlib.file_digest(partial, "sha256")  # type: ignore[arg-type]
         present = partial.tell()

@@ -6,8 +6,8 @@ A location is a path or `STORE/NAME`:
 - `package/NAME[/FILE]`: an installed Python package, none of whose code runs
 - `ollama/NAME[:TAG]`, `lmstudio/PUBLISHER/REPO/FILE` or any unambiguous part of that
 
-Names, and what a store's own files say, never lead out of the store. A checksum that a store knows is verified before a
-file is used, and again when the file has changed; `viva/models` in the user's cache remembers verified files.
+Neither a name nor a store's own files can point outside of the store. A checksum that a store knows is verified before
+a file is used, and again when the file has changed; `viva/models` in the user's cache remembers verified files.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ class ModelFiles:
         """Check the files against their known sums; a file that was verified before and is unchanged is not read.
 
         Raises:
-            ChecksumMismatch: A file is not what its store says.
+            ChecksumMismatch: A file does not have the checksum of its store.
         """
         for path, expected in zip(self.paths, self.sums, strict=False):
             if expected and (actual := file_sum(path)) != expected:
@@ -98,7 +98,7 @@ def locate(location: str, revision: str = "", recorded: str = "") -> ModelFiles:
 
     Raises:
         ConfigurationError: There are no such files, or the name is ambiguous.
-        ChecksumMismatch: A file is not what its store says.
+        ChecksumMismatch: A file does not have the checksum of its store.
     """
     stored = store_name(location)
     if stored is None:
@@ -116,7 +116,7 @@ def locate(location: str, revision: str = "", recorded: str = "") -> ModelFiles:
 
 
 def check_name(location: str, revision: str) -> None:
-    """Check a location as far as that needs neither a store nor the network; of a path, also that the file exists.
+    """Check everything about a location that needs neither a store nor the network; a path must exist.
 
     Raises:
         ConfigurationError: The name has the wrong form, or the file or a part of it is missing.
@@ -453,7 +453,7 @@ def _concatenate(pieces: Sequence[Path], target: Path, expected: str) -> str:
 
 
 def _walk(folder: Path, ending: str, depth: int = 4) -> list[Path]:
-    """Return files whose names end so, in a folder and below it, not following links to folders."""
+    """Return the files with this ending in a folder and below it; links to folders are not followed."""
     files: list[Path] = []
     try:
         entries = sorted(os.scandir(folder), key=lambda entry: entry.name)

@@ -116,7 +116,7 @@ class Job:
 
 @dataclass(slots=True)
 class PrefillStep:
-    """Prefill of each job's next tokens in its current segment; a part's flag says that no segment is left then.
+    """Prefill of each job's next tokens in its current segment; a part's flag says that it completes the last segment.
 
     `next_lane`: the lane served next. `size`: rows of each part in the batch (0: as many as it has tokens); surplus
     rows are dummies whose KV must be removed.

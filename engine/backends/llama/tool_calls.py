@@ -154,8 +154,8 @@ class CallReader:
         """Return where the text before a closing marker ends, where the rest begins, and the call between.
 
         A call whose object is cut inside a string may still become a call: the closing marker is then part of that
-        string. There is at most one of those, because another opening marker in it is part of the string, and a
-        quotation mark ends both or none.
+        string. At most one call can be cut in this way: a second opening marker would be part of its string, and a
+        quotation mark would end both strings or none.
         """
         text, end = self._buffered[:close], close + len(HERMES_CLOSE)
         pending = None

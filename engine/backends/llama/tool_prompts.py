@@ -82,7 +82,7 @@ MessageShapes = tuple[tuple[str, bool, int], ...]
 
 @dataclass(slots=True, frozen=True)
 class Placeholder:
-    """Position of a variable text, with its message and call. `text`: it is equal in every conversation."""
+    """Position of a variable text, with its message and call. `text`: its text, if equal in every conversation."""
 
     message: int
     kind: PlaceholderKind = "content"

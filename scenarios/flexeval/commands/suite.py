@@ -273,8 +273,8 @@ def watch(
 ) -> None:
     """Score new lines of a growing log as they arrive; Ctrl-C ends with the report.
 
-    Recorded conversations are scored; if a conversation grows, its new part is. The same command with the same --out
-    continues where it stopped.
+    Recorded conversations are scored; if a conversation grows, only its new part is scored. The same command with the
+    same --out continues where it stopped.
     """
     from viva.cli.exit_codes import FAILED
     from viva.cli.output import print_json, print_tables

@@ -37,7 +37,7 @@ def read_attributes(value: Any, field: str) -> dict[str, Any]:
     """Return attributes as a dict, converting OTLP's list of keys with typed values.
 
     Raises:
-        FieldError: The value is neither an object nor such a list.
+        FieldError: The value is neither an object nor a list of keys.
     """
     if value is None:
         return {}

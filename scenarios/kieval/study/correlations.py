@@ -286,7 +286,7 @@ def _figures(pooled: Sequence[Record], sources: Mapping[str, str]) -> tuple[list
 
 
 def _figure(point: ModelScores, row: Record, source: str) -> dict[str, Any]:
-    """Return the record of a point, with the errors that the figures have everywhere."""
+    """Return the record of a point, with the same errors as in the tables."""
     record = {name: getattr(point, name) for name in _FIGURE}
     return record | {"accuracy_se": accuracy_of(row, source)["se"], "score_se": row["score"]["se"]}
 

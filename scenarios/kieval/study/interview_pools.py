@@ -300,7 +300,7 @@ class InterviewMaterial(Material):
 
     @property
     def overall_pools(self) -> list[InterviewPool]:
-        """The pools over all datasets, or of the only one, of interviewed candidates."""
+        """The pools of interviewed candidates over all datasets, or of the only dataset."""
         several = len({pool.dataset for pool in self.pools}) > 1
         return [pool for pool in self.pools if (pool.dataset is None or not several) and pool.parts]
 

@@ -215,7 +215,7 @@ def accuracy_of(row: Record, source: str) -> dict[str, Any]:
 
 
 def unanswered_of(row: Record, source: str) -> float | None:
-    """Return the share of items, 0–1, whose answer by that source names no choice and counts as not right."""
+    """Return the share (0–1) of items with an answer by that source that names no choice and counts as wrong."""
     record = row if source == FIRST_ANSWER else (row["probe"] or {}).get("unanswered", {}).get(source, {})
     rate: float | None = record.get("unanswered_rate")
     return rate

@@ -205,7 +205,7 @@ def return_(
     reason: Annotated[str, typer.Option("--reason", metavar="TEXT", help="What the designer should fix.")],
     author: Author = None,
 ) -> None:
-    """Return questions to their designers with a reason; imported again with new content they become drafts."""
+    """Return questions to their designers with a reason; a new import with new content makes them drafts."""
     _move_pairs(
         project,
         ids,

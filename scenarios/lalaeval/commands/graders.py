@@ -305,7 +305,10 @@ def invalidate(
         typer.Option("--candidate", metavar="NAME", help="Only the grade of this candidate's answer (with --grader)."),
     ] = None,
 ) -> None:
-    """Exclude a question, or a grader's grades of it, from the figures. The grades are kept, with who and why."""
+    """Exclude a question, or a grader's grades of it, from the figures.
+
+    The grades are kept, and the folder records who excluded them and why.
+    """
     from viva.engine.errors import ConfigurationError
     from viva.grading.store import GradeStore
 
