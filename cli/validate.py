@@ -41,7 +41,7 @@ def _validate_command() -> Any:
 
     def command(
         options: dict[str, Any],
-        model: Annotated[list[str], typer.Option("--model", metavar="MODEL", help="Model to answer.")],
+        model: Annotated[list[str], typer.Option("--model", metavar="MODEL", help="Model that answers the items.")],
         out: Annotated[Path, typer.Option("--out", help="File to write the ids to, one per line, for --ids.")],
         run: Annotated[
             Path | None,

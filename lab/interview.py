@@ -108,7 +108,7 @@ def parse_followup(world: World, text: str) -> Followup | None:
 
 
 def _draw(count: int, draw: float) -> tuple[int, float]:
-    """Return an index below `count` by a number in [0, 1), and a number in [0, 1) for the next choice."""
+    """Return an index below `count` chosen by `draw` in [0, 1), and a number in [0, 1) for the next choice."""
     scaled = draw * count
     return min(int(scaled), count - 1), scaled % 1.0
 

@@ -120,7 +120,7 @@ VerdictPass: TypeAlias = Mapping[str, Verdict]
 
 
 def main_aspect(aspects: Iterable[str]) -> str:
-    """Return a judge's overall aspect, `MEAN_ASPECT` if no name looks overall, or "" if there are none."""
+    """Return the aspect with an overall name, else `MEAN_ASPECT`; "" if there are no aspects."""
     names = list(dict.fromkeys(aspects))
     if len(names) < 2:
         return names[0] if names else ""

@@ -188,7 +188,7 @@ def local_weights(model: str) -> str | None:
 
 
 def group_cells(cells: list[Cell], decided: bool) -> Iterator[list[Cell]]:
-    """Yield cells that begin together: single cells, or all candidates on the same items under a decision."""
+    """Yield cells that begin together: all candidates on the same items for the rule `decided`, else single cells."""
     groups: dict[tuple[str, ...], list[Cell]] = {}
     for cell in cells:
         alone = not decided or not part_of(cell.scenario).scored

@@ -248,7 +248,7 @@ def unbreakable_notes(suite: Suite, metrics: Sequence[ResolvedMetric]) -> Iterat
 
 
 def _figure_scale(threshold: Threshold, values: _PossibleValues) -> tuple[Scale | None, str]:
-    """Return the scale of a threshold's figure, or None if there is never a figure, and the reason."""
+    """Return the scale of a threshold's figure, and why; the scale is None if there is never a figure."""
     name = threshold.statistic
     if values.description and values.scale is None and values.choices == ():
         return None, values.description

@@ -259,7 +259,7 @@ class ChatFormat:
         return literal
 
     def opened_marker(self, messages: Sequence[Message]) -> str:
-        """Return the thought marker (`<think>`) with which the template begins the answer; "" for none."""
+        """Return the thought marker (`<think>`) that the template writes before the answer; "" for none."""
         return opened_marker(self._pattern_of(tuple(map(_role_pattern, messages))).literals[-1])
 
     def plain_tokens(self, text: str) -> Tokens:

@@ -134,7 +134,7 @@ class PrefillStep:
 
 @dataclass(slots=True)
 class DecodeStep:
-    """Decoding of one token per lane, in order. A lane without a job gets a dummy whose KV must be removed."""
+    """Decoding of one token per lane, in order. A lane without a job gets a dummy; its KV must be removed."""
 
     rows: list[tuple[int, Job | None]]
 

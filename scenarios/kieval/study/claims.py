@@ -44,7 +44,7 @@ class Comparisons(Section[InterviewMaterial]):
         ]
 
     def notes(self, report: Record) -> list[str]:
-        """Return notes on pairs whose p-values rest on few items."""
+        """Return notes on pairs with p-values from few items."""
         compared = report["comparisons"]
         small = [record for record in compared if record["p"] is not None and record["clusters"] <= MAX_SIGN_FLIPS]
         notes = []
