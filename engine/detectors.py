@@ -91,12 +91,18 @@ _LINE_BEGINNING = 200  # characters of a line that show its speaker
 
 
 class RoleShift:
-    """A reply that continues in another party's name: a line that begins with one of `markers`."""
+    """A reply that continues in another party's name: a line that begins with one of `markers`.
+
+    `headings` count only as they are written; without their signs they are words of an ordinary text.
+    """
 
     def __init__(
-        self, markers: Sequence[str] = ("user:", "human:", "interviewer:", "[begin interactor]", "[begin candidate]")
+        self,
+        markers: Sequence[str] = ("user:", "human:", "interviewer:", "[begin interactor]", "[begin candidate]"),
+        headings: Sequence[str] = ("### assistant:", "### system:"),
     ) -> None:
         self._markers = tuple(marker.lower() for marker in markers)
+        self._headings = tuple(heading.lower() for heading in headings)
         self._line = ""
 
     def feed(self, piece: str) -> str | None:
@@ -111,7 +117,9 @@ class RoleShift:
     def _is_role_shift(self, line: str) -> bool:
         # An indented line is code or data, in which `user:` is an ordinary key.
         line = line[:_LINE_BEGINNING]
-        return not line.startswith("    ") and line.lstrip(" *#>").lower().startswith(self._markers)
+        if line.startswith("    "):
+            return False
+        return line.lstrip(" *#>").lower().startswith(self._markers) or line.lower().startswith(self._headings)
 
 
 DETECTORS: dict[str, Callable[[], Detector]] = {

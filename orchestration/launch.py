@@ -92,6 +92,8 @@ class Launch:
                 try:
                     backends = {name: await self.pool.open(name) for name in self.prepared.models}
                     await self.pool.check(backends)
+                    if not self._resumed:
+                        self.prepared.check_openings(backends)
                 except BaseException:
                     self.folder.remove()  # a new folder, so that its name is free again
                     raise

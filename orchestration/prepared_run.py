@@ -16,9 +16,10 @@ from viva.engine.backends.base import Backend
 from viva.engine.backends.fault_injection import read_fault_plan
 from viva.engine.backends.registry import file_records, variation_reason
 from viva.engine.errors import ConfigurationError
+from viva.engine.messages import Message
 from viva.engine.run_folder import installed_versions
 from viva.engine.runner import Plan
-from viva.scenarios.contract import Role, SupportsModelOrder
+from viva.scenarios.contract import Role, SupportsModelOrder, SupportsOpenings
 from viva.scenarios.models import lineups, model_labels, token_prices
 from viva.scenarios.registry import AnyScenario
 from viva.scenarios.run_settings import RunSettings, repeats_of
@@ -128,6 +129,34 @@ class PreparedRun:
                     f"task '{name}': its key may equal that of another model's task, because one model's label starts "
                     "with another's; add ?label=NAME to a model's name"
                 )
+
+    def check_openings(self, backends: Mapping[str, Backend]) -> None:
+        """Check that each open model's context holds its first prompt about the longest task.
+
+        Raises:
+            ConfigurationError: One does not; nothing has been paid for yet.
+        """
+        scenario, settings = self.scenario, self.settings
+        known = {name for name in self.models if backends[name].prompt_size([Message("user", "")]) is not None}
+        if not known or not isinstance(scenario, SupportsOpenings):
+            return
+        longest: dict[str, tuple[int, str, list[Message]]] = {}
+        for task in self.opened.tasks:
+            for role, messages in scenario.openings(settings, task, self.pack).items():
+                characters = sum(len(message.content) for message in messages)
+                if characters > longest.get(role, (-1,))[0]:
+                    longest[role] = (characters, task.id, messages)
+        for role in self.roles:
+            for name in role.models(settings) if role.name in longest else ():
+                _, task_id, messages = longest[role.name]
+                size = backends[name].prompt_size(messages)
+                if size is not None and size.tokens >= size.context:
+                    answer = settings.sampling_of(role.name).max_tokens
+                    raise ConfigurationError(
+                        f"{role.name} {name}: its first prompt has {size.tokens:,} tokens (item {task_id}), and its "
+                        f"context holds {size.context:,}; {size.advice} to at least {size.tokens + answer:,}, plus "
+                        "what later turns add"
+                    )
 
     def manifest(self) -> dict[str, Any]:
         """Return the run's manifest as plain data without secrets.

@@ -487,6 +487,14 @@ class SupportsForecast(Protocol):
 
 
 @runtime_checkable
+class SupportsOpenings(Protocol):
+    """A scenario whose first prompts are known before a run; a context too short for one is an error at once."""
+
+    def openings(self, settings: Any, task: Any, pack: PromptPack | None) -> dict[str, list[Message]]:
+        """Return by role the prompt of its first call for a task, without what other models will have written."""
+
+
+@runtime_checkable
 class SupportsGrading(Protocol):
     """A scenario whose judge's grades differ from the scores of `score_of`."""
 

@@ -20,7 +20,7 @@ from ..durations import seconds_until
 from ..errors import ConfigurationError, did_you_mean
 from ..events import Event
 from ..likelihood import Reading
-from ..messages import Completion, Request
+from ..messages import Completion, Message, Request
 from .model_name import find_inline_mapping, refuse_credentials
 
 _HEADER_NAMES = (
@@ -60,6 +60,18 @@ def parse_rate_limit_headers(headers: Mapping[str, str]) -> Iterator[RateLimitHe
 
 
 EventSink = Callable[[Event], None]
+
+
+@dataclass(slots=True, frozen=True)
+class PromptSize:
+    """Tokens of a prompt, and those of the `context` that must hold it with the answer.
+
+    Tokens that are estimated are too few rather than too many. `advice` says how to get a longer context.
+    """
+
+    tokens: int
+    context: int
+    advice: str
 
 
 class Backend(ABC):
@@ -102,6 +114,10 @@ class Backend(ABC):
     def interrupted(self, affinity: str) -> None:
         """Free what this process stores for a conversation. Unlike after `ended`, a resumed run may continue it."""
         self.ended(affinity)
+
+    def prompt_size(self, messages: Sequence[Message]) -> PromptSize | None:
+        """Return the size of a prompt in this model's context; None if it is unknown before a call."""
+        return None
 
     async def check(self) -> None:
         """Check within seconds that the model is reachable; raise the matching BackendError if it is not."""

@@ -35,7 +35,7 @@ from ..errors import (
 )
 from ..messages import Completion, Message, Request, fold_system_messages
 from ..tools import Toolbox, ToolCall
-from .base import Backend, ModelSpec, OnRateLimit
+from .base import Backend, ModelSpec, OnRateLimit, PromptSize
 from .endpoint import AnswerBody, Endpoint
 from .endpoint_address import EndpointAddress
 from .endpoint_answer import FORMAT_ERRORS, ReadAnswer, answer_error, estimate_missing_counts, parse_json
@@ -104,6 +104,7 @@ class _CallOutcome:
 
 
 _MAX_LISTED = 3
+_MOST_CHARACTERS_PER_TOKEN = 6  # on average over a prompt, of any vocabulary and language
 _LONGEST_NAME = 80
 _MOST_NAMES = 2_000
 
@@ -117,6 +118,18 @@ def describe_unlisted_model(data: bytes, model: str, redact: Redactor) -> str:
     close_names = ", ".join(_printable_name(redact.cut(name, _LONGEST_NAME)) for name in close)
     more = f", and {len(names) - len(close)} more" if len(names) > len(close) else ""
     return f"the endpoint does not list the model '{model}'; it lists {close_names}{more}"
+
+
+def listed_context(data: bytes, model: str) -> int | None:
+    """Return the tokens of a model's context if the endpoint lists them (vLLM, SGLang: `max_model_len`)."""
+    try:
+        answer: Any = orjson.loads(data)
+        [length] = [
+            entry["max_model_len"] for entry in answer["data"] if entry["id"] == model and "max_model_len" in entry
+        ]
+    except (orjson.JSONDecodeError, KeyError, TypeError, ValueError):
+        return None
+    return length if isinstance(length, int) and length > 0 else None
 
 
 def _listed_names(data: bytes) -> list[str]:
@@ -326,6 +339,7 @@ class EndpointBackend(Backend):
         )
         self._clock = clock
         self._trust = KeyTrust()
+        self._context: int | None = None  # tokens, if the endpoint lists them
         self._forms, self._returned = FormFallback(form, self.next_form), ProviderState()
 
     def _base_url(self, url: str) -> str:
@@ -378,9 +392,17 @@ class EndpointBackend(Backend):
         # Many servers have no model list; any answer but a refused key shows that they are reachable.
         url = self.base_url + self.models_path
         data = await self._endpoint.ask(self.label, url, None, receive, accept=self._is_there)
+        self._context = listed_context(data, self._listed_name)
         warning = describe_unlisted_model(data, self._listed_name, self._redact)
         if warning:
             logging.getLogger("viva").warning("%s: %s (%s)", self.label, warning, url.partition("?")[0])
+
+    def prompt_size(self, messages: Sequence[Message]) -> PromptSize | None:
+        if self._context is None:
+            return None
+        characters = sum(len(message.content) for message in messages)
+        advice = "start the server with a longer one (vLLM: --max-model-len)"
+        return PromptSize(characters // _MOST_CHARACTERS_PER_TOKEN, self._context, advice)
 
     def _is_there(self, status: int) -> bool:
         return status not in self.refusing_statuses and not 300 <= status < 400

@@ -6,7 +6,7 @@ Retries with limits (`retry`) and fault injection (`fault_injection`) are wrappe
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from inspect import isawaitable
@@ -15,9 +15,9 @@ from typing import Any
 from ..errors import ConfigurationError, user_frame
 from ..json_data import strip_surrogates
 from ..likelihood import Reading
-from ..messages import Completion, Request
+from ..messages import Completion, Message, Request
 from ..thoughts import AnswerStream, ThoughtMarks, separate_thoughts
-from .base import Backend, OnRateLimit
+from .base import Backend, OnRateLimit, PromptSize
 
 
 class BackendWrapper(Backend):
@@ -46,6 +46,9 @@ class BackendWrapper(Backend):
 
     async def __aexit__(self, *exc: object) -> None:
         await self.inner.__aexit__(*exc)
+
+    def prompt_size(self, messages: Sequence[Message]) -> PromptSize | None:
+        return self.inner.prompt_size(messages)
 
     async def check(self) -> None:
         await self.inner.check()

@@ -13,7 +13,7 @@ from viva.data.dataset import Dataset, DatasetRecord, ManifestPart, open_dataset
 from viva.data.items import Item
 from viva.engine.detectors import detector_factories
 from viva.engine.errors import ConfigurationError
-from viva.engine.messages import View
+from viva.engine.messages import Message, View
 
 from ..assistant_roles import assistant_facts, assistant_roles, check_assistant_texts
 from ..contract import (
@@ -29,6 +29,7 @@ from ..contract import (
     SupportsGrading,
     SupportsImports,
     SupportsManifest,
+    SupportsOpenings,
     SupportsPlugins,
     SupportsRandomOrder,
     SupportsStudy,
@@ -144,6 +145,7 @@ class Kieval(
     SupportsGrading,
     SupportsImports,
     SupportsManifest,
+    SupportsOpenings,
     SupportsPlugins,
     SupportsRandomOrder,
     SupportsStudy,
@@ -277,6 +279,32 @@ class Kieval(
         from .study.interview_study import InterviewStudy
 
         return InterviewStudy(self, lent)
+
+    def openings(self, settings: KievalSettings, task: Item, pack: PromptPack | None) -> dict[str, list[Message]]:
+        assert pack is not None
+        free = "free_" if task.free else ""
+        values = {"question": task.question} | ({} if task.free else {"choices": task.labelled_choices()})
+        question = pack.render(f"candidate.{free}question", **values)
+        values |= {"answer": task.labelled_answer(), "reply": ""}
+        asks = "free_system" if free and "interactor.free_system" in pack else "system"
+        opening = pack.render(f"evaluator.{free}opening", **values)
+        exchange = pack.render("evaluator.exchange", question="", reply="")
+        judged = [Message("user", f"{opening}\n\n{exchange}")]
+        if not free:
+            verdict = Message(
+                "assistant", min((first_verdict(pack, right=right)[1] for right in (True, False)), key=len)
+            )
+            judged = [Message("user", opening), verdict, Message("user", exchange)]
+        prompts = {
+            "candidate": [Message("user", question)],
+            "interactor": [Message("user", pack.render(f"interactor.{free}opening", **values))],
+            "evaluator": judged,
+        }
+        systems = {name: pack.render(f"{name}.{asks if name == 'interactor' else 'system'}") for name in prompts}
+        return {
+            name: [*([Message("system", systems[name])] if systems[name] else []), *messages]
+            for name, messages in prompts.items()
+        }
 
     def forecast(
         self, settings: KievalSettings, prepared: Prepared[Item], pack: PromptPack | None

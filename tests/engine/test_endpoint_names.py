@@ -14,7 +14,7 @@ from case_tables import case_table
 from provider_asks import answers, asking, governed
 from viva_process import ended, started
 
-from viva.engine.backends.endpoint_backend import describe_unlisted_model
+from viva.engine.backends.endpoint_backend import describe_unlisted_model, listed_context
 from viva.engine.backends.redaction import Redactor
 from viva.engine.backends.registry import build
 from viva.engine.clock import RealClock
@@ -243,3 +243,19 @@ def test_line_22_models_of_gemini_without_instructions_are_told_them_by_the_user
     assert first["systemInstruction"] == {"parts": [{"text": "Be brief."}]}
     assert "systemInstruction" not in second
     assert second["contents"] == [{"role": "user", "parts": [{"text": "Be brief.\n\nWhy?"}]}]
+
+
+@pytest.mark.parametrize(
+    ("listed", "context"),
+    [
+        ({"data": [{"id": "m", "max_model_len": 4096}, {"id": "other", "max_model_len": 8}]}, 4096),
+        ({"data": [{"id": "m"}]}, None),
+        ({"data": [{"id": "m", "max_model_len": "long"}]}, None),
+        ({"data": [{"id": "m", "max_model_len": -1}]}, None),
+        ({"data": "m"}, None),
+        ([], None),
+    ],
+)
+def test_a_context_that_an_endpoint_lists_is_known(listed: Any, context: int | None) -> None:
+    assert listed_context(orjson.dumps(listed), "m") == context
+    assert listed_context(b"no JSON", "m") is None

@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
+import asyncio
+import json
 import signal
 import sqlite3
 import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 import orjson
 import pytest
 from tiny_gguf import SHORT_PACK, make_model, requantised
 from viva_process import completed
+
+from viva.engine.errors import ConfigurationError
+from viva.orchestration.launch import new_run
+from viva.scenarios.kieval.kieval_settings import KievalSettings
 
 ITEMS = Path(__file__).parents[2] / "scenarios" / "kieval" / "items" / "science.jsonl"
 
@@ -104,3 +111,25 @@ def test_a_fork_of_a_local_run_asks_only_the_evaluator(arguments: list[str], tmp
     assert done.returncode == 0, done.stderr.decode()
     assert b"lanes" not in done.stderr  # no local model was loaded
     assert orjson.loads(done.stdout)["candidates"]["c"]["interviews"] == 8
+
+
+def test_a_context_too_short_for_a_first_prompt_is_found_before_the_first_call(tmp_path: Path) -> None:
+    """Each role's opening, with the longest item, is counted by the model itself; nobody is asked anything."""
+    small = make_model(tmp_path / "small.gguf")
+    items = tmp_path / "items.jsonl"
+    rows = [{"id": name, "question": text, "choices": ["to see", "to say"], "answer": 0}
+            for name, text in (("short", "what is it"), ("long", "what is it " * 300))]  # fmt: skip
+    items.write_text("".join(json.dumps(row) + "\n" for row in rows), "utf-8")
+    pack = tmp_path / "pack.yaml"
+    pack.write_text(SHORT_PACK, "utf-8")
+    roles = ("candidate", "interactor", "evaluator")
+    for short in roles:
+        models: dict[str, Any] = {role: f"llama:{small}?ctx={512 if role == short else 8192}&lanes=1" for role in roles}
+        settings = KievalSettings(dataset=str(items), pack=str(pack), **models | {"candidate": [models["candidate"]]})
+        launch = new_run("kieval", settings, tmp_path / short)
+        with pytest.raises(ConfigurationError) as error:
+            asyncio.run(launch.run())
+        text = str(error.value)
+        assert text.startswith(f"{short} llama:{small}?ctx=512&lanes=1: its first prompt has ")
+        assert "(item long), and its context holds 512; raise ?ctx= to at least " in text
+        assert not (tmp_path / short / "journal.sqlite").exists()

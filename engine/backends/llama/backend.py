@@ -19,7 +19,7 @@ import asyncio
 import logging
 import os
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
@@ -35,7 +35,7 @@ from ...likelihood import Reading
 from ...messages import Completion, Message, Request, Sampling
 from ...thoughts import split_thoughts
 from ...tools import ToolCall
-from ..base import Backend, ModelSpec
+from ..base import Backend, ModelSpec, PromptSize
 from .chat_template import ChatFormat
 from .generation import ContinuationReading, Generation
 from .grammar import Grammar, TokenMasks
@@ -53,6 +53,12 @@ EngineKey = tuple[Path, EngineConfig, str | None]  # file, requested options, te
 
 _ENGINES: dict[EngineKey, LlamaEngine] = {}
 _WEIGHTS: dict[tuple[Path, int], tuple[NativeModel, int]] = {}
+
+
+_NO_TEMPLATE = (
+    "%s: no chat template: a base model? Messages are written below headings such as `### User:`, and an answer ends "
+    "at the next heading; ?template= names another format"
+)
 
 
 def acquire_engine(key: EngineKey) -> LlamaEngine:
@@ -137,6 +143,7 @@ class LlamaEngine:
             raise
         self.grammars: dict[bytes, Grammar] = {}
         self.users = 0
+        self.has_warned = False  # of a missing template, at the first message
         self.assigned_conversations = [0] * self.config.contexts
         self._tools: ToolSupport | None = None
 
@@ -291,6 +298,9 @@ class LlamaBackend(Backend):
     def _prepared(self, request: Request) -> tuple[ToolSupport | None, PromptWriter, str, PromptSplit, Generation]:
         """Return a chat request's tool support, prompt writer, opening text, prompt segments and generation."""
         engine = self.engine
+        if not (engine.chat.has_template or engine.has_warned):
+            engine.has_warned = True
+            logging.getLogger("viva").warning(_NO_TEMPLATE, engine.model.path.name)
         sampling = request.sampling
         tool_support = None if request.tools is None else engine.tools
         if tool_support is not None or any(message.calls or message.role == "tool" for message in request.messages):
@@ -312,12 +322,15 @@ class LlamaBackend(Backend):
         self, request: Request, tool_support: ToolSupport | None = None, message_end_token: int = -1
     ) -> Generation:
         engine, sampling = self.engine, request.sampling
+        stops = sampling.stop
+        if request.prompt is None and tool_support is None and sampling.schema is None:
+            stops = (*stops, *engine.chat.stops)
         return Generation(
             engine.model,
             engine.masks if tool_support is None else tool_support.masks,
             SamplerSettings.from_sampling(request.seed, sampling, self._defaults),
             sampling.max_tokens,
-            tuple(stop.encode() for stop in sampling.stop),
+            tuple(stop.encode() for stop in stops),
             self._grammar(request),
             engine.config.forced,
             engine.chat.plain_tokens if tool_support is None else tool_support.forced_tokens,
@@ -418,6 +431,14 @@ class LlamaBackend(Backend):
         prompt_tokens = sum(map(len, [*prompt, *continuations]))
         assert pending.reading is not None
         return Completion("", "stop", prompt_tokens, 0, self._clock.now() - began, likelihoods=pending.reading.results)
+
+    def prompt_size(self, messages: Sequence[Message]) -> PromptSize | None:
+        try:
+            segments = self.engine.chat.segments(messages)
+        except Rejected:  # the first call says so, with the conversation's name
+            return None
+        tokens = sum(len(segment.tokens) for segment in segments)
+        return PromptSize(tokens, self.engine.config.per_context.context, "raise ?ctx=")
 
     def ended(self, affinity: str) -> None:
         self._affinity.end(affinity)

@@ -143,6 +143,8 @@ CHATML_TEMPLATE = (
     "{% for message in messages %}<|im_start|>{{ message['role'] }}\n{{ message['content'] }}<|im_end|>\n{% endfor %}"
     "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
 )
+# A model without a template never ends its turn with a token: it goes on with the next speaker's heading.
+PLAIN_STOP = "\n### "
 NAMED_TEMPLATES = {"plain": PLAIN_TEMPLATE, "chatml": CHATML_TEMPLATE}
 
 
@@ -188,7 +190,8 @@ class ChatFormat:
     """A model's chat format.
 
     `token_bytes` holds each token's bytes, with text for control tokens that delimit thoughts. `message_end_token` ends
-    a message of a channel; -1 if there is none (`thought_markers`).
+    a message of a channel; -1 if there is none (`thought_markers`). `has_template` is False if neither the model nor
+    the user has one, as for base models; `stops` are texts that end its answers.
     """
 
     def __init__(self, model: NativeModel, template: str | None = None) -> None:
@@ -199,6 +202,7 @@ class ChatFormat:
         """
         self.model = model
         own = read_template(template)
+        self.has_template = own is not None or bool(model.metadata("tokenizer.chat_template"))
         source = own if own is not None else model.metadata("tokenizer.chat_template") or PLAIN_TEMPLATE
         self._tool_source = (None if template else model.metadata("tokenizer.chat_template.tool_use")) or source
         try:
@@ -211,6 +215,11 @@ class ChatFormat:
         self.message_end_token = message_end_token(model, self.tokenizer)
         self._literals: OrderedDict[RolePattern, list[str]] = OrderedDict()
         self._patterns: OrderedDict[RolePattern, RenderedPattern] = OrderedDict()
+
+    @property
+    def stops(self) -> tuple[str, ...]:
+        """Texts that end an answer, besides those of a request."""
+        return () if self.has_template else (PLAIN_STOP,)
 
     def segments(self, messages: Sequence[Message], *, constrained: bool = False) -> list[Segment]:
         """Return the prompt for the assistant's next answer, in segments that depend on the messages alone.

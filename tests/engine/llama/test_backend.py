@@ -20,9 +20,11 @@ from tiny_gguf import make_model
 
 from viva.engine.backends.llama import kv_reuse
 from viva.engine.backends.llama.backend import LlamaBackend
+from viva.engine.backends.llama.chat_template import PLAIN_TEMPLATE
 from viva.engine.backends.registry import build
 from viva.engine.clock import RealClock
 from viva.engine.conversation import Conversation
+from viva.engine.detectors import RoleShift
 from viva.engine.errors import ConfigurationError, ContextTooLong
 from viva.engine.events import CallFinished
 from viva.engine.likelihood import Reading
@@ -383,3 +385,38 @@ def test_a_run_told_to_stop_computes_what_has_a_lane_and_drops_what_is_queued(mo
     assert computed <= 4, "the first, the other lane, and what got a lane before the run was told to stop"
     outcome, rest = run(resume=True)
     assert (outcome.how, outcome.finished, computed + rest) == ("done", 16, 16)
+
+
+@pytest.mark.parametrize("template", [None, "own"])
+def test_a_model_without_a_chat_template_is_named_once_and_ends_at_the_next_heading(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, template: str | None
+) -> None:
+    """A model that writes the next heading forever is stopped there, unless it has a format of its own."""
+    heading = "\n### User:"
+    own = {} if template is None else {"template": "{% for m in messages %}{{ m['content'] }}{% endfor %}"}
+    made = make_model(
+        tmp_path / "base.gguf", marks={heading: False}, biases={heading: 1000.0}, **({"template": None} | own)
+    )
+
+    async def main(backend: LlamaBackend) -> list[Completion]:
+        return [await backend.generate(asked(text, max_tokens=8)) for text in TALKS]
+
+    with caplog.at_level(logging.WARNING, logger="viva"):
+        completions = using(f"llama:{made}?lanes=1&ctx=512", main)
+    warned = [record.getMessage() for record in caplog.records if "no chat template" in record.getMessage()]
+    if template is None:
+        assert [(completion.text, completion.finish) for completion in completions] == [("", "stop")] * len(TALKS)
+        assert len(warned) == 1
+        assert "base.gguf: no chat template: a base model?" in warned[0]
+    else:
+        assert [completion.finish for completion in completions] == ["length"] * len(TALKS)
+        assert warned == []
+
+
+def test_the_headings_of_the_fallback_format_are_role_shifts() -> None:
+    messages = [Message(role, "x") for role in ("system", "user", "assistant")]
+    headings = [f"### {message.role.capitalize()}:" for message in messages]
+    for heading in headings:
+        assert heading in PLAIN_TEMPLATE.replace("{{ message['role'] | capitalize }}", heading[4:-1])
+        assert RoleShift().finish(f"It is so.\n\n{heading}\nWhy?") == "unpermitted_role_shift"
+    assert RoleShift().finish("### Summary\nSystem: an arrangement of parts.\nassistant: a helper") is None
