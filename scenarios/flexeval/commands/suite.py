@@ -93,6 +93,7 @@ def run_and_report(launch: Launch, *, junit: Path | None, json: bool, html: Path
     from viva.cli.exit_codes import DONE, FAILED, FAILURES
     from viva.cli.output import print_results
     from viva.cli.run import exit_with, run_launch, write_run_page
+    from viva.orchestration.completeness import missing_conversations
 
     from ..result_files import missing_tests, write_results
     from .suite_runs import SoftBudget
@@ -103,7 +104,8 @@ def run_and_report(launch: Launch, *, junit: Path | None, json: bool, html: Path
     result: RunResult = run_launch(launch)
     write_results(launch.folder.path)
     if json or result.has_conversations:
-        print_results(result.aggregate, json=json)
+        unfinished = None if result.outcome.how == "done" else missing_conversations(launch.folder)
+        print_results(result.aggregate, launch.folder.path, json=json, missing=unfinished)
     write_run_page(result, launch, html)
     broken = report_gate(result.aggregate, junit, launch.folder.path)
     missing = missing_tests(launch.folder.path)
