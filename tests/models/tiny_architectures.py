@@ -46,8 +46,12 @@ class _File:
     def number(self, key: str, value: int) -> None:
         self.writer.add_uint32(f"{self.architecture}.{key}", value)
 
-    def matrix(self, name: str, rows: int, columns: int, scale: float = 1.0, *, exact: bool = False) -> None:
-        values = (self.rng.standard_normal((rows, columns)) * scale / np.sqrt(columns)).astype(np.float32)
+    def matrix(
+        self, name: str, rows: int, columns: int, scale: float = 1.0, *, exact: bool = False, count: int = 0
+    ) -> None:
+        """``count``: that many matrices in one tensor, one for each head or expert."""
+        shape = (count, rows, columns) if count else (rows, columns)
+        values = (self.rng.standard_normal(shape) * scale / np.sqrt(columns)).astype(np.float32)
         if exact:
             self.writer.add_tensor(name, values)
         elif self.quantised:
@@ -143,6 +147,55 @@ def _gemma3(file: _File) -> None:
         file.feed_forward(layer)
 
 
+def _deepseek2_dense(file: _File) -> None:
+    _deepseek2(file, dense=LAYERS)
+
+
+def _deepseek2(file: _File, dense: int = 1) -> None:
+    """Latent attention, whose KV cache has keys only; behind ``dense`` layers a router chooses 2 of 8 experts."""
+    rank, rotated, plain, experts, inner = 32, 16, 32, 8, 32
+    for key, value in (
+        ("attention.head_count", HEADS),
+        ("attention.head_count_kv", 1),
+        ("attention.q_lora_rank", rank),
+        ("attention.kv_lora_rank", rank),
+        ("attention.key_length", rank + rotated),
+        ("attention.value_length", rank),
+        ("attention.key_length_mla", plain + rotated),
+        ("attention.value_length_mla", plain),
+        ("rope.dimension_count", rotated),
+        ("leading_dense_block_count", dense),
+        ("expert_count", experts),
+        ("expert_used_count", 2),
+        ("expert_shared_count", 1),
+        ("expert_feed_forward_length", inner),
+        ("feed_forward_length", INNER),
+    ):
+        file.number(key, value)
+    file.writer.add_layer_norm_rms_eps(1e-5)
+    file.ends()
+    for layer in range(LAYERS):
+        block = f"blk.{layer}"
+        file.ones(f"{block}.attn_norm.weight", WIDTH)
+        file.ones(f"{block}.attn_q_a_norm.weight", rank)
+        file.ones(f"{block}.attn_kv_a_norm.weight", rank)
+        file.matrix(f"{block}.attn_q_a.weight", rank, WIDTH)
+        file.matrix(f"{block}.attn_q_b.weight", HEADS * (plain + rotated), rank)
+        file.matrix(f"{block}.attn_kv_a_mqa.weight", rank + rotated, WIDTH)
+        file.matrix(f"{block}.attn_k_b.weight", rank, plain, count=HEADS)
+        file.matrix(f"{block}.attn_v_b.weight", plain, rank, count=HEADS)
+        file.matrix(f"{block}.attn_output.weight", WIDTH, HEADS * plain)
+        if layer < dense:
+            file.feed_forward(layer)
+            continue
+        file.ones(f"{block}.ffn_norm.weight", WIDTH)
+        file.matrix(f"{block}.ffn_gate_inp.weight", experts, WIDTH, exact=True)
+        for kind, count in (("exps", experts), ("shexp", 0)):
+            file.matrix(f"{block}.ffn_gate_{kind}.weight", inner, WIDTH, count=count)
+            file.matrix(f"{block}.ffn_up_{kind}.weight", inner, WIDTH, count=count)
+            file.matrix(f"{block}.ffn_down_{kind}.weight", WIDTH, inner, count=count)
+
+
 def _llada(file: _File) -> None:
     for key, value in (("head_count", HEADS), ("head_count_kv", HEADS)):
         file.number(f"attention.{key}", value)
@@ -195,6 +248,8 @@ def _t5(file: _File) -> None:
 
 _BERT_NORMS = ("attn_output_norm", "layer_output_norm")
 ARCHITECTURES: dict[str, Callable[[_File], None]] = {
+    "deepseek2": _deepseek2,
+    "deepseek2 dense": _deepseek2_dense,
     "mamba": _mamba,
     "lfm2": _lfm2,
     "gemma3": _gemma3,
@@ -208,7 +263,7 @@ def make_architecture(
     path: Path, architecture: str, *, seed: int = 1, quantised: bool = False, template: str | None = CHAT_TEMPLATE
 ) -> Path:
     """Write a model of one of ``ARCHITECTURES`` and return its path. ``quantised``: Q4_0 matrices, else F16."""
-    file = _File(path, architecture, seed, quantised, template)
+    file = _File(path, architecture.partition(" ")[0], seed, quantised, template)
     ARCHITECTURES[architecture](file)
     file.close()
     return path

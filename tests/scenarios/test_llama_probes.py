@@ -13,7 +13,8 @@ import numpy.typing as npt
 import pytest
 from drawn_benchmarks import FORMS, drawn_items
 from packaged import packaged_server
-from tiny_gguf import make_model
+from tiny_architectures import make_architecture
+from tiny_gguf import WORDS, make_model
 
 from viva.data.dataset import open_dataset
 from viva.data.items import Item
@@ -45,9 +46,17 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
 class Reference:
     """Log-probabilities by the package: all logits of everything, normalised in double precision."""
 
-    def __init__(self, model: Path, context: int) -> None:
+    def __init__(self, model: Path, context: int, *, flash: bool = False, batch: int = 512) -> None:
         self._llama = llama_cpp.Llama(
-            str(model), n_ctx=context, n_threads=1, n_threads_batch=1, verbose=False, logits_all=True, flash_attn=False
+            str(model),
+            n_ctx=context,
+            n_batch=batch,
+            n_ubatch=batch,
+            n_threads=1,
+            n_threads_batch=1,
+            verbose=False,
+            logits_all=True,
+            flash_attn=flash,
         )
 
     def rows(self, before: list[str], said: list[str]) -> list[npt.NDArray[np.float64]]:
@@ -190,6 +199,44 @@ def test_so_it_is_on_the_real_benchmarks(model: Path, tmp_path: Path, name: str)
     if not place.exists():
         pytest.skip(f"{place} is missing (set VIVA_DATA to the folder with the benchmark data)")
     _agrees(model, tmp_path / "run", source, count=50, shots=0 if name == "HellaSwag" else 1, context=8192)
+
+
+def _logprobs(readings: list[list[Likelihood]]) -> npt.NDArray[np.float64]:
+    return np.array([value for reading in readings for one in reading for value in one.logprobs])
+
+
+@pytest.mark.parametrize("quantised", [False, True], ids=["F16", "Q4_0"])
+@pytest.mark.parametrize("kind", ["deepseek2 dense", "deepseek2"])
+def test_latent_attention_and_experts_differ_from_plain_llama_cpp_no_more_than_that_from_itself(
+    tmp_path: Path, kind: str, quantised: bool
+) -> None:
+    path = make_architecture(tmp_path / "m.gguf", kind, seed=5, quantised=quantised)
+    draw = np.random.default_rng(1)
+
+    def words(count: int) -> str:
+        return " ".join(draw.choice(WORDS, count))
+
+    shared = words(120) + "\n"
+    readings = [Reading(words(60), tuple(f" {words(12)}" for _ in range(4)), shared) for _ in range(4)]
+
+    def plain(flash: bool, batch: int = 512) -> npt.NDArray[np.float64]:
+        reference = Reference(path, 1024, flash=flash, batch=batch)
+        told = [reference.logprobs([one.shared, one.context], list(one.continuations)) for one in readings]
+        reference.close()
+        return np.array([value for texts in told for values in texts for value in values])
+
+    def ours(flash: str, options: str) -> npt.NDArray[np.float64]:
+        return _logprobs(_using(f"llama:{path}?ctx=1024&threads=1&flash_attn={flash}{options}", readings))
+
+    for flash in ("off", "on"):
+        kept, lost = ours(flash, "&lanes=8"), ours(flash, "&lanes=1&kv_cache=0")
+        assert (kept == lost).all()
+        whole = plain(flash == "on")
+        if flash == "off":  # its kernels do not go by the size of a prompt's parts
+            assert kept == pytest.approx(whole, abs=_TOLERANCE)
+        else:  # they do: one token at a time, or 64 and more, is another arithmetic, and a router may turn over
+            noise = np.abs(plain(True, batch=1) - whole)
+            assert np.abs(kept - whole).mean() < 1.5 * noise.mean()
 
 
 # -- company, length, endpoints ---------------------------------------------------------------------------------------
