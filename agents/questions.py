@@ -65,6 +65,11 @@ def question_fault(
     return "cut_question" if truncated else None
 
 
+def seems_to_ask(text: str) -> bool:
+    """Return True if a text has a question mark, or an English request at the beginning of a sentence."""
+    return bool(_QUESTION_MARKS.search(text) or _REQUESTS.search(text))
+
+
 def is_loop(text: str) -> bool:
     """Return True if a text ends in one phrase over and over, or half of its phrases have occurred in it before."""
     if Repetition().finish(text) is not None:

@@ -19,7 +19,8 @@ import table
 from direct_qualification import qualified
 from scipy.stats import binomtest
 
-from viva.scenarios.kieval.qualification.fitness import WORDS, FitnessVerdict
+from viva.scenarios.fitness import FitnessVerdict
+from viva.scenarios.kieval.qualification.fitness import WORDS
 from viva.scenarios.kieval.qualification.qualification_report import fitness
 
 # Stated: a sound judge is called not usable in 2% of the cases at most, a useless one never usable but in 2%.

@@ -343,6 +343,7 @@ def exit_with(launch: Launch, result: RunResult, max_failures: int, code: int | 
 def _explain(launch: Launch, result: RunResult) -> None:
     from viva.engine.errors import SettingRefused
     from viva.reports.run_tables import failure_lines
+    from viva.scenarios.fitness import fitness_warnings
 
     path, outcome = launch.folder.path, result.outcome
     lines = [f"run folder: {path}"]
@@ -355,6 +356,7 @@ def _explain(launch: Launch, result: RunResult) -> None:
         count = outcome.interrupted
         were = "conversation was" if count == 1 else "conversations were"
         lines.append(f"{count} {were} interrupted; resume with: viva resume {path}")
+    lines += [f"viva: warning: {warning}" for warning in fitness_warnings(path)]
     for line in lines:
         print_message(line)
 

@@ -102,6 +102,15 @@ class Meter:
         self.tokens += tokens
         self.cost += cost
 
+    def charge(self, other: Meter) -> None:
+        """Add what another meter has counted, and the time since it started."""
+        self.calls, self.tokens, self.cost = (
+            self.calls + other.calls,
+            self.tokens + other.tokens,
+            self.cost + other.cost,
+        )
+        self.started = min(self.started, other.started)
+
     def require(self, now: float) -> None:
         """Check that one more call may begin; raise `LimitReached`, naming the first bound that is used up.
 

@@ -5,17 +5,21 @@ The command line, the Python API and sweeps all use this module.
 
 from __future__ import annotations
 
+import logging
+import os
 from collections.abc import Callable, Mapping
 from contextlib import nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
+import anyio
 from pydantic import ValidationError
 
 from viva.engine.backends.base import Backend
 from viva.engine.backends.registry import BackendPool, build
-from viva.engine.budget import Budget
+from viva.engine.budget import Budget, Meter
 from viva.engine.clock import Clock, RealClock
 from viva.engine.computation import StepExecutor
 from viva.engine.errors import ConfigurationError
@@ -25,13 +29,20 @@ from viva.engine.journal_reader import History
 from viva.engine.run_folder import RunFolder
 from viva.engine.runner import Outcome, Runner, Slots
 from viva.engine.stream import EventStream
-from viva.scenarios.contract import Aggregate, Role, Scoring, SupportsReviews, judge_role
+from viva.scenarios.contract import Aggregate, Role, Scoring, SupportsFitnessChecks, SupportsReviews, judge_role
+from viva.scenarios.fitness import FitnessCheck, fitness_record, fitness_warnings, write_fitness
 from viva.scenarios.models import check_prices, model_labels, replay_name
 from viva.scenarios.registry import AnyScenario, get_scenario
 from viva.scenarios.run_settings import RunSettings
 
+from .fitness_cache import FitnessCache
 from .manifest import read_manifest_settings
 from .prepared_run import PreparedRun, Shard
+
+_log = logging.getLogger("viva")
+# Set to "off", this variable of the environment skips the tests before runs, as `--no-qualify` does.
+FITNESS_SWITCH = "VIVA_QUALIFY"
+_TEST_SHARE = 0.25  # of a run's budget that one test may use
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +56,7 @@ class SharedResources:
     slots: Slots
     loop_yield: LoopYield
     computer: StepExecutor
+    testing: anyio.Lock = field(default_factory=anyio.Lock)  # one fitness test at a time, whose result the others use
 
 
 class Launch:
@@ -94,6 +106,7 @@ class Launch:
                     await self.pool.check(backends)
                     if not self._resumed:
                         self.prepared.check_openings(backends)
+                    spent = await self._check_fitness(shared)
                 except BaseException:
                     self.folder.remove()  # a new folder, so that its name is free again
                     raise
@@ -102,7 +115,7 @@ class Launch:
                         raise damaged_journal_error(self.folder.journal)
                     async with Journal(self.folder.journal, self.clock) as journal:
                         try:
-                            outcome = await self._run(journal, history, backends, on_ready, shared)
+                            outcome = await self._run(journal, history, backends, on_ready, shared, spent)
                             if outcome.error is None:
                                 await journal.flush()
                         finally:
@@ -119,6 +132,7 @@ class Launch:
         backends: dict[str, Any],
         on_ready: Callable[[Runner], None] | None,
         shared: SharedResources | None,
+        spent: Meter,
     ) -> Outcome:
         s = self.settings
         self.runner = Runner(
@@ -137,10 +151,61 @@ class Launch:
             loop_yield=None if shared is None else shared.loop_yield,
             computer=None if shared is None else shared.computer,
         )
+        self.runner.services.meter.charge(spent)
         if on_ready is not None:
             on_ready(self.runner)
         prepared = self.prepared
         return await self.runner.run(prepared.plans(backends), prepared.converse, prepared.total)
+
+    async def _check_fitness(self, shared: SharedResources | None) -> Meter:
+        """Test the models of a new run in their roles, record the verdicts, and return what the tests used."""
+        spent = Meter(Budget(), "run", self.clock.now())
+        scenario, s = self.scenario, self.settings
+        if self._resumed or self.prepared.shard is not None or os.environ.get(FITNESS_SWITCH) == "off":
+            return spent
+        checks = scenario.fitness_checks(s) if isinstance(scenario, SupportsFitnessChecks) else []
+        if not checks:
+            return spent
+        shared = shared or SharedResources(self.pool, Slots(s.concurrency), LoopYield(), StepExecutor(self.clock))
+        async with shared.testing:
+            records = [await self._check_model(check, shared, spent) for check in checks]
+        if verdicts := [record for record in records if record is not None]:
+            write_fitness(self.folder.path, verdicts)
+            for warning in fitness_warnings(self.folder.path):
+                _log.warning("%s", warning)
+        return spent
+
+    async def _check_model(self, check: FitnessCheck, shared: SharedResources, spent: Meter) -> dict[str, str] | None:
+        """Return the verdict on a model, from the cache or from a test; None if the test did not end."""
+        s = self.settings
+        budget = {name: bound and type(bound)(bound * _TEST_SHARE)
+                  for name in ("max_tokens_total", "max_calls", "max_cost", "max_seconds")
+                  if (bound := getattr(s, name)) is not None}  # fmt: skip
+        circumstances = {"concurrency": s.concurrency, "patience": s.patience, **budget}
+        prepared = PreparedRun(check.scenario, check.settings.model_copy(update=circumstances))
+        manifest, cache = prepared.manifest(), FitnessCache()
+        if (known := cache.load(manifest)) is not None:
+            return known
+        if not all(budget.values()) or budget.get("max_calls", prepared.total) < prepared.total:
+            return None
+        name, extra = next(iter(model_labels([check.model]))), {"label": ""}
+        _log.warning("testing first if %s is fit as %s (--no-qualify skips this)", name, check.role, extra=extra)
+        with TemporaryDirectory(prefix="viva-") as folder:
+            launch = Launch(prepared, RunFolder.create(Path(folder) / "run", manifest), self.clock)
+            outcome = await launch.run(shared=shared)
+            assert launch.runner is not None
+            spent.charge(launch.runner.services.meter)
+            if outcome.how != "done" or outcome.failed:
+                return None
+            aggregate = check.scenario.aggregate(launch.folder.manifest, check.scenario.scoring())
+            with History(launch.folder.journal) as history:
+                for ended in history.ended():
+                    aggregate.add(ended.key, ended.result)
+        if (fitness := check.read(aggregate.report())) is None:
+            return None
+        record = fitness_record(check, fitness)
+        cache.store(manifest, record)
+        return record
 
 
 def new_run(

@@ -27,6 +27,7 @@ from .rendering import RecordedConversation, RenderedConversation, ResultSummary
 from .run_settings import RunSettings
 
 if TYPE_CHECKING:
+    from .fitness import FitnessCheck
     from .study_sections import StaticFigures, SystemStudy
 
 CHARACTERS_PER_TOKEN = 4
@@ -492,6 +493,14 @@ class SupportsOpenings(Protocol):
 
     def openings(self, settings: Any, task: Any, pack: PromptPack | None) -> dict[str, list[Message]]:
         """Return by role the prompt of its first call for a task, without what other models will have written."""
+
+
+@runtime_checkable
+class SupportsFitnessChecks(Protocol):
+    """A scenario that has its models tested before a run: is each of them fit for its role?"""
+
+    def fitness_checks(self, settings: Any) -> list[FitnessCheck]:
+        """Return the tests; a model that was tested before with the same prompts is not tested again."""
 
 
 @runtime_checkable

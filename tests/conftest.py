@@ -39,6 +39,9 @@ os.environ.setdefault("OMP_WAIT_POLICY", "passive")
 # A command in this process makes all of ``viva``'s commands and options anew, which takes longer than most of them do.
 typer.testing._get_command = cache(typer.testing._get_command)  # type: ignore[attr-defined]
 
+# Runs against servers and local models are not preceded by tests of these models, in processes that they start either.
+os.environ.setdefault("VIVA_QUALIFY", "off")
+
 # The servers are scripts, not a package: their folder is how tests find what starts them.
 sys.path.insert(0, str(Path(__file__).parent / "servers"))
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Mapping
 from functools import lru_cache
+from pathlib import Path
 from typing import Any
 
 from viva.reports.run_tables import (
@@ -18,6 +19,7 @@ from viva.reports.tables import Table, number, percent, standard_error
 from viva.scoring.aggregates import ClusteredStream, Mean, Tally
 from viva.scoring.verdict_variety import VerdictVariety
 
+from ..fitness import fitness_warnings, read_fitness
 from ..run_aggregate import ModelResults, RunAggregate, common_tables, tier_name
 from .score import ASPECT_TITLE, ASPECTS, Interview, Scorer
 
@@ -226,6 +228,20 @@ class KievalAggregate(RunAggregate[InterviewAggregate]):
     def __init__(self, scorer: Scorer, manifest: dict[str, Any]) -> None:
         super().__init__(manifest, lambda: InterviewAggregate(scorer), "candidate")
         self.scorer = scorer
+        self._folder: Path | None = None
+
+    def beside(self, folder: Path) -> None:
+        """Remember the folder: before the run its models are not tested yet."""
+        self._folder = folder
+
+    def remarks(self) -> list[str]:
+        """Return the remarks on judges, first a warning for each model that was found not usable before the run."""
+        warnings = [] if self._folder is None else fitness_warnings(self._folder)
+        return [*(f"Do not rely on these scores: {warning}." for warning in warnings), *super().remarks()]
+
+    def report(self) -> dict[str, Any]:
+        tested = [] if self._folder is None else read_fitness(self._folder)
+        return super().report() | ({"qualification": tested} if tested else {})
 
     def add(self, key: str, result: Any) -> None:
         interview = Interview.from_record(result)

@@ -73,6 +73,9 @@ class KievalSettings(RunSettings):
     shots_from: DataSource | None = Field(
         default=None, description="Source of the five-shot examples (default: the dev split)."
     )
+    qualify: bool = Field(
+        default=True, description="Test first whether interactor and evaluator are fit for their roles (viva qualify)."
+    )
     pack: FilePath = pack_option("kieval")
     temperature: float = temperature_option("all three roles")
     candidate_tokens: int = tokens_option("reply of the candidate", 400)
@@ -80,6 +83,7 @@ class KievalSettings(RunSettings):
     evaluator_tokens: int = tokens_option("verdict", 400)
     skip_bad_items: bool = skip_option("are not items")
 
+    circumstances: ClassVar[frozenset[str]] = RunSettings.circumstances | {"qualify"}
     formerly: ClassVar[dict[str, Any]] = {"first_answer": "text"}
     first_defaults: ClassVar[dict[str, Any]] = {
         "candidate_tokens": 512,

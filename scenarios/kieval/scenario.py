@@ -25,6 +25,7 @@ from ..contract import (
     Role,
     Scenario,
     SupportsClusters,
+    SupportsFitnessChecks,
     SupportsForecast,
     SupportsGrading,
     SupportsImports,
@@ -38,6 +39,7 @@ from ..contract import (
     UsageForecast,
     estimate_tokens,
 )
+from ..fitness import FitnessCheck, is_testable
 from ..probes.few_shot import Shots, open_examples
 from ..probes.probe_prompts import TEMPLATES as PROBE_TEMPLATES
 from ..probes.probe_prompts import Questions
@@ -141,6 +143,7 @@ _SHOTS, _SHOTS_PACK = 5, "probe"
 class Kieval(
     Scenario[KievalSettings, Item],
     SupportsClusters,
+    SupportsFitnessChecks,
     SupportsForecast,
     SupportsGrading,
     SupportsImports,
@@ -260,6 +263,14 @@ class Kieval(
                 yield JudgeGrade(key, label, interview.cluster or item.id, overall, number, facts)
 
         return GradeReader(1.0, 4.0, answers) if by_round else GradeReader(0.0, 100.0, answers)
+
+    def fitness_checks(self, settings: KievalSettings) -> list[FitnessCheck]:
+        from .qualification.scenario import brief_check
+
+        if not settings.qualify:
+            return []
+        checks = (("evaluator", settings.evaluator), ("interactor", settings.interactor))
+        return [brief_check(role, model, settings) for role, model in checks if is_testable(model)]
 
     def in_random_order(self, cluster: str | None) -> dict[str, Any]:
         return {"shuffled": True} | ({"cluster": cluster} if cluster else {})

@@ -9,8 +9,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any
 
 from viva.scoring.aggregates import Mean
 from viva.scoring.clustered_means import clustered_mean
@@ -19,8 +18,9 @@ from viva.scoring.contamination import auc
 from viva.scoring.correlation import spearman
 from viva.scoring.intervals import Estimate, welch
 
+from ...fitness import Fitness, FitnessVerdict
+
 Turn = Mapping[str, Any]
-FitnessVerdict = Literal["usable", "not_usable", "too_few"]
 WORDS: dict[FitnessVerdict, str] = {"usable": "usable", "not_usable": "not usable", "too_few": "too few to tell"}
 
 # A usable evaluator's AUC lies above the first; one that cannot be told from chance has no interval up to the second.
@@ -36,14 +36,6 @@ MIN_SOUND, GOOD_SOUND = 0.6, 0.8
 _SCALE = 3  # points from the lowest to the highest score
 _OVERALL = 5
 _STOPPING = ("empty", "off_topic", "repeated")  # kinds of replies at which an evaluator may stop an interview
-
-
-@dataclass(frozen=True, slots=True)
-class Fitness:
-    """A verdict on a model in a role, with the sentence that says why."""
-
-    verdict: FitnessVerdict
-    sentence: str
 
 
 def evaluator_figures(turns: Sequence[Turn]) -> dict[str, Any]:
@@ -87,7 +79,7 @@ def evaluator_fitness(figures: Mapping[str, Any]) -> Fitness:
     if _above(figures["unread_share"], MAX_UNREAD):
         faults.append(f"{figures['unread']} of {n} verdicts cannot be read")
     if _above(figures["copied_share"], MAX_COPIED):
-        faults.append(f"{_percent(figures['copied_share'])} of its verdicts repeat an earlier one word for word")
+        faults.append(f"{_percent(figures['copied_share'])} of its verdicts copy an earlier one")
     if _above(figures["common_share"], MAX_SAME):
         faults.append(
             f"gives {_percent(figures['common_share'])} of all replies the same score, {figures['common_score']}"
@@ -123,11 +115,14 @@ def turn_figures(turns: Sequence[Turn]) -> dict[str, Any]:
 _FLAWS = {
     "empty": "empty",
     "no_question": "without a question",
+    "echo": "that echo what it was told",
+    "repeated_question": "asked before",
+    "cut_question": "cut before they ask anything",
     "answers_itself": "with an answer to its own question",
     "leak": "that give the right answer away",
     "cut": "cut at the token limit",
-    "loop": "that repeat one phrase",
-    "repeat": "that repeat an earlier text",
+    "loop": "that loop",
+    "repeated": "given before",
     "role_shift": "in another party's name",
     "no_choice": "that name no choice",
 }

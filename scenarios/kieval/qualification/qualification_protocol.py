@@ -5,32 +5,27 @@ Each of the model's turns is recorded with its flaws; verdicts also with the tru
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 from viva.agents.choices import read_choice
 from viva.agents.prompts import PromptPack
+from viva.agents.questions import NO_QUESTION, is_loop, question_fault, question_words, seems_to_ask
 from viva.data.items import format_item
 from viva.engine.conversation import Conversation, ConversationStopped
-from viva.engine.detectors import Repetition, RoleShift
+from viva.engine.detectors import RoleShift
 from viva.engine.messages import Completion, Sampling
 
 from ...run_aggregate import conversation_costs
 from ..evaluator import Evaluator, first_verdict
 from ..interview import Candidate, Interactor
-from ..verdicts import ASPECTS, VerdictModel, verdict_schema
+from ..verdicts import verdict_schema
 from .qualification_cases import QualificationTask
 from .simulated_qualification import QualificationHint
 
 MODEL = "model"  # the role in the journal, whatever role the model is tested in
 _ASIDE_WORDS = 15  # after the last question mark: an answer rather than a request to be brief
-_REQUEST = re.compile(
-    r"(?:^|[.!:;,\n]\s*)(?:please\s+|now\s+|then\s+)?(?:explain|describe|name|give|state|compare|suppose|imagine|tell|show|"
-    r"define|justify|list|predict|outline|derive|consider|discuss|say)\b",
-    re.IGNORECASE,
-)
 
 
 class _RecordingConversation:
@@ -81,14 +76,14 @@ class QualificationProtocol:
             right=right,
         )
         initial = first_verdict(self.pack, right=right)[1]
-        earlier = [_comments(initial)]
+        copies = 0
         for position, index in enumerate(task.exchanges, 1):
             exchange, calls = case.exchanges[index], len(recorder.completions)
             recorder.hint = QualificationHint("evaluator", case, exchange, position, initial)
             conversation.tell(lambda: [("exchange", f"{exchange.question}\n\n{exchange.reply}")])  # noqa: B023
             assessment = await judge.assess(exchange.question, exchange.reply)
             spent = recorder.completions[calls:]
-            comments = _comments(judge.view.messages[-1].content)
+            copies, earlier_copies = judge.copies.from_start + judge.copies.repeated, copies
             turns.append(
                 {
                     "exchange": f"{case.id}/{index + 1}",
@@ -99,30 +94,34 @@ class QualificationProtocol:
                     "scores": None if assessment.verdict is None else assessment.verdict.scores(),
                     "stop": None if assessment.verdict is None else assessment.verdict.stop,
                     "failures": assessment.failures,
-                    "copied": comments is not None and comments in earlier,
+                    "copied": copies > earlier_copies,
                     **_speed(spent),
                 }
             )
-            earlier.append(comments)
 
     async def _question(self, conversation: Conversation, task: QualificationTask, turns: list[dict[str, Any]]) -> None:
         case, item = task.case, task.case.item
         recorder: Any = _RecordingConversation(conversation)
         interactor = Interactor(recorder, "interactor", self.pack, self.sampling["interactor"], None, free=False)
         first = item.labelled_choice(case.first)
-        texts = [first, case.follow_up]
-        for position, reply in enumerate((first, case.follow_up), 1):
+        replies = [first, case.follow_up]
+        questions: list[str] = []
+        for position, reply in enumerate(replies, 1):
             recorder.hint = QualificationHint("interactor", case, None, position, reply)
             calls = len(recorder.completions)
             if position == 1:
-                await interactor.open(item.question, item.labelled_choices(), item.labelled_answer(), first)
+                question = await interactor.open(item.question, item.labelled_choices(), item.labelled_answer(), first)
             else:
                 conversation.tell(lambda: [("candidate", case.follow_up)])
-                await interactor.follow_up(reply)
+                question = await interactor.follow_up(reply)
             spent = recorder.completions[calls:]
             secret = item.right_text if case.first != case.answer else None
-            turns.append({"position": position, "flaws": question_flaws(spent[-1], texts, secret), **_speed(spent)})
-            texts.append(spent[-1].text)
+            prompts = [message.content for message in interactor.view.messages if message.role != "assistant"]
+            flaws = question_flaws(spent[-1], prompts, replies[:position], questions, secret)
+            turns.append({"position": position, "flaws": flaws, **_speed(spent)})
+            if question is None:  # an interview ends here
+                return
+            questions.append(question)
 
     async def _reply(self, conversation: Conversation, task: QualificationTask, turns: list[dict[str, Any]]) -> None:
         case, item = task.case, task.case.item
@@ -154,52 +153,49 @@ def _speed(completions: Sequence[Completion]) -> dict[str, Any]:
     }
 
 
-def _comments(text: str) -> tuple[str, ...] | None:
-    """Return the comments of a verdict; None if it is no verdict or has none."""
-    try:
-        verdict = VerdictModel.model_validate_json(text)
-    except ValueError:
-        return None
-    comments = (*(getattr(verdict, name).comment for name in ASPECTS), verdict.overall_comment)
-    return comments if any(comments) else None
-
-
-def question_flaws(completion: Completion, earlier: Sequence[str], secret: str | None) -> list[str]:
+def question_flaws(
+    completion: Completion, prompts: Sequence[str], replies: Sequence[str], earlier: Sequence[str], secret: str | None
+) -> list[str]:
     """Return what is wrong with an interactor's turn.
 
-    `earlier` are the texts so far; `secret` is the right answer if the candidate has not given it.
+    Args:
+        completion: The turn.
+        prompts: What it was sent.
+        replies: The candidate's texts.
+        earlier: Its own questions so far.
+        secret: The right answer, if the candidate has not given it.
     """
-    text = completion.text.strip()
+    text, cut = completion.text.strip(), completion.finish == "length"
     if not text:
         return ["empty"]
-    flaws = []
+    fault = question_fault(text, prompts=prompts, replies=replies, earlier=earlier, truncated=cut)
+    if fault is None and not seems_to_ask(text):
+        fault = NO_QUESTION
+    flaws = [] if fault is None else [fault]
     marks = [position for position, letter in enumerate(text) if letter in "?？"]
-    if not marks and not _REQUEST.search(text):
-        flaws.append("no_question")
-    elif marks and len(text[marks[-1] + 1 :].split()) >= _ASIDE_WORDS:
+    if marks and len(text[marks[-1] + 1 :].split()) >= _ASIDE_WORDS:
         flaws.append("answers_itself")
     if secret is not None and _plain(secret) in _plain(text):
         flaws.append("leak")
-    return [*flaws, *_flow_flaws(completion, earlier)]
+    if _plain(text) in map(_plain, earlier) and fault != "repeated_question":
+        flaws.append("repeated_question")
+    return [*flaws, *(["cut"] if cut else [])]
 
 
 def reply_flaws(completion: Completion, earlier: Sequence[str]) -> list[str]:
     """Return what is wrong with a candidate's turn, whatever it says; `earlier` are its replies so far."""
-    if not completion.text.strip():
+    text = completion.text
+    if not text.strip():
         return ["empty"]
-    shifted = RoleShift().finish(completion.text) is not None
-    return [*(["role_shift"] if shifted else []), *_flow_flaws(completion, earlier)]
-
-
-def _flow_flaws(completion: Completion, earlier: Sequence[str]) -> list[str]:
-    flaws = ["cut"] if completion.finish == "length" else []
-    if Repetition().finish(completion.text) is not None:
-        flaws.append("loop")
-    if _plain(completion.text) in map(_plain, earlier):
-        flaws.append("repeat")
-    return flaws
+    checks = {
+        "role_shift": RoleShift().finish(text) is not None,
+        "loop": is_loop(text),
+        "repeated": _plain(text) in map(_plain, earlier),
+        "cut": completion.finish == "length",
+    }
+    return [name for name, is_flawed in checks.items() if is_flawed]
 
 
 def _plain(text: str) -> str:
     """Return the words of a text, without case and punctuation."""
-    return " ".join(re.findall(r"\w+", text.casefold()))
+    return " ".join(question_words(text))

@@ -9,9 +9,10 @@ from viva.reports.page import Record
 from viva.reports.tables import DASH, Table, number, percent, signed
 
 from ...contract import Findings
+from ...fitness import Fitness
 from ...run_aggregate import ModelResults, RunAggregate, common_tables, tier_name
 from ...study_sections import SystemStudy
-from .fitness import WORDS, Fitness, evaluator_figures, evaluator_fitness, turn_figures, turns_fitness
+from .fitness import WORDS, evaluator_figures, evaluator_fitness, turn_figures, turns_fitness
 from .qualification_protocol import MODEL
 
 

@@ -21,6 +21,8 @@ from ...contract import (
     UsageForecast,
     estimate_tokens,
 )
+from ...fitness import Fitness, FitnessCheck
+from ...run_settings import RunSettings
 from ..pack_templates import TEMPLATES
 from .qualification_cases import (
     ROLES,
@@ -87,3 +89,16 @@ class Qualify(Scenario[QualifySettings, QualificationTask], SupportsForecast, Su
 
 
 SCENARIO = Qualify()
+
+
+def brief_check(role: str, model: str, settings: RunSettings) -> FitnessCheck:
+    """Return the test of a model in a role, with the prompts and the sampling of an interview's settings."""
+    names = ("pack", "temperature", "evaluator_tokens", "interactor_tokens")
+    options = {name: getattr(settings, name) for name in names}
+    tested = QualifySettings.model_validate({"model": [model], "role": [role], "brief": True, **options})
+
+    def read(report: Mapping[str, Any]) -> Fitness | None:
+        figures = next(iter(report["candidates"].values()))["roles"].get(role)
+        return None if figures is None else Fitness(figures["verdict"], figures["sentence"])
+
+    return FitnessCheck(role, model, SCENARIO, tested, read)

@@ -10,6 +10,7 @@ from viva.reports.page import Record
 from viva.reports.tables import Row, interval, mean, record_rows
 
 from ...contract import Findings
+from ...fitness import fitness_warnings
 from ...study_cells import ItemCatalogue, ItemNumbers, RunReading, StudyCell, ended_conversations
 from ...study_sections import Material, Section, SystemStudy, insert_after, static_readings
 from ..interview_report import KievalAggregate
@@ -133,7 +134,9 @@ class InterviewStudy(SystemStudy):
         return record
 
     def notes(self, cells: Sequence[StudyCell], scoring: Scorer) -> list[str]:
-        return rule_notes(cells, scoring)
+        folders = dict.fromkeys(cell.run.path for cell in cells if cell.run is not None)
+        unfit = dict.fromkeys(warning for folder in folders for warning in fitness_warnings(folder))
+        return [*unfit, *rule_notes(cells, scoring)]
 
     # -- from the report --------------------------------------------------------------------------------------------
 

@@ -43,7 +43,7 @@ def test_a_sound_judge_is_usable_and_never_called_unfit() -> None:
     [
         ({"noise": 0.0, "traits": {"constant": 1.0}}, r"gives 100% of all replies the same score, 3"),
         ({"noise": 0.2, "traits": {"random": 1.0}}, r"does not tell right from wrong \(AUC 0\.\d\d, 95% interval"),
-        ({"traits": {"copy": 1.0}}, r"100% of its verdicts repeat an earlier one word for word"),
+        ({"traits": {"copy": 1.0}}, r"100% of its verdicts copy an earlier one"),
         (
             {"noise": 0.1, "traits": {"position": 0.8}},
             r"grades earlier replies higher \(by \d\.\d points, 99% interval",
@@ -65,7 +65,7 @@ def test_each_unfit_judge_is_told_by_its_own_fault(options: dict[str, object], r
     ("role", "traits", "reason"),
     [
         ("interactor", {"statement": 1.0}, r"0 of 20 questions have no flaw .* 20 without a question"),
-        ("interactor", {"echo": 1.0}, r"20 that repeat an earlier text"),
+        ("interactor", {"echo": 1.0}, r"0 of 10 questions have no flaw .* 10 that echo what it was told"),
         ("candidate", {"silent": 1.0}, r"10 of 30 answers have no flaw .*: 20 empty"),
     ],
 )
@@ -114,7 +114,8 @@ def test_the_exchanges_are_what_their_fields_say() -> None:
         ("为什么月亮会有阴晴圆缺？", []),
         ("The Moon is lit by the Sun.", ["no_question"]),
         ("", ["empty"]),
-        ("As you said: B. Because of us.", ["no_question", "repeat"]),
+        ("B. Clouds of the Earth hide it", ["echo"]),
+        ("And WHY is that so?", ["repeated_question"]),
         ("Is it not true that we see changing parts of its sunlit half?", ["leak"]),
         (
             "Why is that so? It is so since the light comes from the Sun and meets the Moon from one side only.",
@@ -124,18 +125,17 @@ def test_the_exchanges_are_what_their_fields_say() -> None:
     ],
 )
 def test_flaws_of_questions(text: str, flaws: list[str]) -> None:
-    secret, earlier = "We see changing parts of its sunlit half", ["As you said: b, because of us"]
-    assert question_flaws(Completion(text), earlier, secret) == flaws
-    if text:
-        assert (
-            question_flaws(Completion(text, "length"), earlier, None)[-1 - ("loop" in flaws or "repeat" in flaws)]
-            == "cut"
-        )
+    secret, replies = "We see changing parts of its sunlit half", ["b. clouds of the earth hide it"]
+    prompts, earlier = ["The examinee answered: b. clouds of the earth hide it"], ["And why is that so?"]
+    assert question_flaws(Completion(text), prompts, replies, earlier, secret) == flaws
+    cut = question_flaws(Completion(text, "length"), prompts, replies, earlier, None)
+    assert cut == (["empty"] if not text else ["cut_question", "cut"] if not flaws and "?" not in text else cut)
+    assert not text or cut[-1] == "cut"
 
 
 def test_flaws_of_replies() -> None:
     assert reply_flaws(Completion("Because it is warm."), ["Since it is cold."]) == []
-    assert reply_flaws(Completion("because it is WARM"), ["Because it is warm."]) == ["repeat"]
+    assert reply_flaws(Completion("because it is WARM"), ["Because it is warm."]) == ["repeated"]
     assert reply_flaws(Completion("Yes.\nUser: and why?"), []) == ["role_shift"]
     assert reply_flaws(Completion(" \n"), []) == ["empty"]
 
