@@ -64,7 +64,7 @@ def test_each_unfit_judge_is_told_by_its_own_fault(options: dict[str, object], r
 @pytest.mark.parametrize(
     ("role", "traits", "reason"),
     [
-        ("interactor", {"statement": 1.0}, r"0 of 20 questions have no flaw .* 20 without a question"),
+        ("interactor", {"statement": 1.0}, r"0 of 20 questions have no flaw .* 10 without a question"),
         ("interactor", {"echo": 1.0}, r"0 of 10 questions have no flaw .* 10 that echo what it was told"),
         ("candidate", {"silent": 1.0}, r"10 of 30 answers have no flaw .*: 20 empty"),
     ],
@@ -129,8 +129,7 @@ def test_flaws_of_questions(text: str, flaws: list[str]) -> None:
     prompts, earlier = ["The examinee answered: b. clouds of the earth hide it"], ["And why is that so?"]
     assert question_flaws(Completion(text), prompts, replies, earlier, secret) == flaws
     cut = question_flaws(Completion(text, "length"), prompts, replies, earlier, None)
-    assert cut == (["empty"] if not text else ["cut_question", "cut"] if not flaws and "?" not in text else cut)
-    assert not text or cut[-1] == "cut"
+    assert cut[-1] == ("cut" if text else "empty")
 
 
 def test_flaws_of_replies() -> None:
