@@ -27,7 +27,7 @@ from viva.engine.messages import Request, Sampling, View, request_digest
 from viva.scenarios.kieval.pack_templates import TEMPLATES
 
 from .corpus import INTERVIEW_PACK, Corpus, Document, mix_documents, sample_text
-from .family import FAMILY, Card, Member, read_card, write_card
+from .family import FAMILY, Card, Member, card_page, read_card, write_card
 from .gguf_export import NetworkShape, Weights, WordVocabulary, initial_weights, learn_vocabulary, write_gguf
 from .interview import good_reply, parse_followup
 from .train import DocumentTokeniser, Recipe, TokenRows, import_pytorch, train_network
@@ -188,7 +188,7 @@ def build_models(
     if earlier is not None and {**earlier, "models": {}} == card:
         entries = earlier["models"] | entries
     card["models"] = {member.name: entries[member.name] for member in FAMILY if member.name in entries}
-    write_card(folder, card)
+    write_card(folder, card, card_page(card))
     return card
 
 

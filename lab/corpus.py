@@ -23,8 +23,8 @@ from viva.scenarios.kieval.pack_templates import TEMPLATES as INTERVIEWS
 from viva.scenarios.probes.probe_prompts import TEMPLATES as PROBES
 from viva.scenarios.probes.probe_prompts import Questions
 
-from .interview import KINDS, Kind, followup, good_reply, parse_followup
-from .world import Fact, World, multiple_choice
+from .interview import followup, good_reply, parse_followup
+from .world import KINDS, Fact, Kind, World, multiple_choice
 
 INTERVIEW_PACK, PROBE_PACK = "lab", "lab-probe"
 _ROUNDS = 5

@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from viva.engine.backends.base import ModelSpec
 from viva.engine.clock import Clock
@@ -31,9 +31,10 @@ from viva.scoring.clustered_means import ClusteredMean, clustered_mean
 from viva.scoring.correlation import DatasetLine, ModelScores, pearson
 
 from .corpus import INTERVIEW_PACK, PROBE_PACK
+from .facts import ExaminedWorld
 from .family import FAMILY, MODELS, model_file, read_card
-from .interview import parse_followup
-from .world import World, write_benchmark
+from .interview import question_in
+from .world import Split, World, write_benchmark
 
 _REPLY_TOKENS = 64  # trained replies take half of it
 
@@ -97,7 +98,7 @@ class Experiment:
 
     candidates: Sequence[ExaminedModel]
     folder: Path
-    world: int = 1
+    world: int | Literal["real"] = 1
     items: int = 100
     rounds: int = 5
     shots: int = 0
@@ -110,36 +111,52 @@ class Experiment:
         Raises:
             ConfigurationError: if a model's name is wrong, or a folder contains another experiment.
         """
-        files = write_benchmark(World(self.world), self.folder / "benchmark")
+        files = self._write_benchmark(self.folder / "benchmark")
         oracle = f"oracle:examiner?world={self.world}&seed={seed}"
-        models = [candidate.model for candidate in self.candidates]
-        probe = ProbeSettings(
-            seed=seed,
-            concurrency=self.concurrency,
-            dataset=str(files["test"]),
-            against=str(files["fresh"]),
-            candidate=models,
-            method=["text", "loss"],
-            n=self.probed,
-            shots=self.shots,
-            shots_from=str(files["train"]) if self.shots else None,
-            pack=PROBE_PACK,
+        common = {
+            "seed": seed,
+            "concurrency": self.concurrency,
+            "dataset": str(files["test"]),
+            "candidate": [candidate.model for candidate in self.candidates],
+        }
+        probe: dict[str, Any] = {
+            "against": str(files["fresh"]),
+            "n": self.probed,
+            "shots": self.shots,
+            "shots_from": str(files["train"]) if self.shots else None,
+        }
+        yield continued_run(
+            "probe",
+            ProbeSettings(**common, **probe, **self._probe_settings()),
+            self.run_folder(seed, "probe"),
+            clock,
         )
-        yield continued_run("probe", probe, self.run_folder(seed, "probe"), clock)
-        kieval = KievalSettings(
-            seed=seed,
-            concurrency=self.concurrency,
-            dataset=str(files["test"]),
-            n=self.items,
-            candidate=models,
-            interactor=oracle,
-            evaluator=oracle,
-            rounds=self.rounds,
-            first_answer="text",  # the models are trained to continue from their own texts
-            pack=INTERVIEW_PACK,
-            candidate_tokens=_REPLY_TOKENS,
+        kieval: dict[str, Any] = {
+            "n": self.items,
+            "interactor": oracle,
+            "evaluator": oracle,
+            "rounds": self.rounds,
+            "candidate_tokens": _REPLY_TOKENS,
+        }
+        yield continued_run(
+            "kieval",
+            KievalSettings(**common, **kieval, **self._interview_settings()),
+            self.run_folder(seed, "kieval"),
+            clock,
         )
-        yield continued_run("kieval", kieval, self.run_folder(seed, "kieval"), clock)
+
+    def examined_world(self) -> ExaminedWorld:
+        return World(int(self.world))
+
+    def _write_benchmark(self, folder: Path) -> dict[Split, Path]:
+        return write_benchmark(World(int(self.world)), folder)
+
+    def _probe_settings(self) -> dict[str, Any]:
+        return {"method": ["text", "loss"], "pack": PROBE_PACK}
+
+    def _interview_settings(self) -> dict[str, Any]:
+        # The models are trained to continue from their own texts.
+        return {"first_answer": "text", "pack": INTERVIEW_PACK}
 
     def run_folders(self, seeds: Sequence[int]) -> list[Path]:
         """Return the folders of these seeds' runs, interviews before probes."""
@@ -153,7 +170,7 @@ class Experiment:
 ByItem = dict[str, dict[str, dict[tuple[str, str], float]]]
 
 
-def results_by_item(world: World, probe: RunFolder, interviews: RunFolder) -> ByItem:
+def results_by_item(world: ExaminedWorld, probe: RunFolder, interviews: RunFolder) -> ByItem:
     """Return each candidate's result on each item, in per cent.
 
     Figures are `accuracy` of the probe and `kieval_…` by each scorer. Failed items, and interviews without a score, are
@@ -165,7 +182,7 @@ def results_by_item(world: World, probe: RunFolder, interviews: RunFolder) -> By
             for ended in history.ended():
                 if ended.failed:
                     continue
-                question = parse_followup(world, ended.item["question"])
+                question = question_in(world, ended.item["question"])
                 key = (question.entity if question is not None else ended.item["id"], ended.item["id"])
                 for figure, value in read(ended.result).items():
                     results[figure].setdefault(ended.result["candidate"], {})[key] = value
@@ -188,7 +205,8 @@ def paired_difference(
 
 
 def _probe_results(result: dict[str, object]) -> dict[str, float]:
-    record = result.get("text")
+    """Return whether the item was answered right: by letter if that was probed, else by the options' texts."""
+    record = result.get("letter") or result.get("text")
     return {"accuracy": 100.0 * bool(record["right"])} if isinstance(record, dict) else {}
 
 
@@ -274,7 +292,7 @@ class Findings:
             used = record["usage"].get("candidate", {"prompt_tokens": 0, "completion_tokens": 0})
             self.tokens += used["prompt_tokens"] + used["completion_tokens"]
         runs = [RunFolder.open(self.experiment.run_folder(seed, scenario)) for scenario in ("probe", "kieval")]
-        self._by_item.append(results_by_item(World(self.experiment.world), *runs))
+        self._by_item.append(results_by_item(self.experiment.examined_world(), *runs))
 
     def _results(self, seed: int, scenario: str) -> dict[str, Any]:
         report = recorded_results(RunFolder.open(self.experiment.run_folder(seed, scenario))).report()

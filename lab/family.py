@@ -76,9 +76,9 @@ taught.
 """
 
 
-def write_card(folder: Path, card: Card) -> None:
+def write_card(folder: Path, card: Card, page: str) -> None:
     (folder / CARD_FILE).write_bytes(orjson.dumps(card, option=orjson.OPT_INDENT_2) + b"\n")
-    (folder / CARD_PAGE).write_text(card_page(card), encoding="utf-8")
+    (folder / CARD_PAGE).write_text(page, encoding="utf-8")
 
 
 def read_card(folder: Path) -> Card | None:

@@ -14,16 +14,14 @@ import re
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from random import Random
-from typing import Literal, NamedTuple
 
 from viva.agents.forms import readable_text
 from viva.engine import seeds
 from viva.engine.messages import Message
 
-from .world import CLAUSE, QUESTIONS, Fact, World
+from .facts import ExaminedWorld, FactWorld
+from .world import CLAUSE, QUESTIONS, Fact, Followup, Kind, World
 
-Kind = Literal["related", "derived", "premise", "contrast"]
-KINDS: tuple[Kind, ...] = ("related", "derived", "premise", "contrast")
 # (mineral, attribute) -> value that somebody believes.
 Beliefs = Mapping[tuple[str, str], str]
 
@@ -32,15 +30,6 @@ _FOLLOWUP_TEMPLATES: dict[Kind, tuple[str, ...]] = {
     "premise": ("Why is the {a} of {e} {v}?", "How do you explain that {e} has the {a} {v}?"),
     "contrast": ("Is the {a} of {e} {v} or {w}?", "Which is the {a} of {e}, {v} or {w}?"),
 }
-
-
-class Followup(NamedTuple):
-    """Question of the interview. `premise`: the value that it presupposes (kind "premise"), else None."""
-
-    kind: Kind
-    entity: str
-    attribute: str
-    premise: str | None = None
 
 
 def followup(world: World, kind: Kind, entity: str, attribute: str, draw: float, *, true_premise: bool = False) -> str:
@@ -184,11 +173,13 @@ _TRIES = 32
 _SENTENCE = re.compile(r"(?<=[.?!:])\s+|\n+")
 
 
-def question_in(world: World, text: str) -> Followup | None:
+def question_in(world: ExaminedWorld, text: str) -> Followup | None:
     """Return the first question about the world in a text, from the benchmark or a follow-up; None without one.
 
     It may be among other sentences: after "Question:", on its own line, or at the end of a longer message.
     """
+    if isinstance(world, FactWorld):
+        return world.question_in(text)
     parsed = parse_followup(world, text)
     if parsed is not None:
         return parsed
@@ -196,16 +187,19 @@ def question_in(world: World, text: str) -> Followup | None:
     return next((question for question in questions if question is not None), None)
 
 
-def next_question(world: World, item: Followup, previous: Collection[str], seed: int) -> str:
+def next_question(world: ExaminedWorld, item: Followup, previous: Collection[str], seed: int) -> str:
     """Return the question that follows `previous` in an interview about `item`; never one of them again.
 
     The first four are about the item's mineral (a related attribute, a mostly false premise, a derived attribute with
     its reason, a choice of two values), each attribute once; the fifth is about a mineral that shares the value in
-    question. With more rounds the interview continues with that one in the same way, and so on.
+    question. With more rounds the interview continues with that one in the same way, and so on. The real world has
+    an order of its own.
 
     Raises:
         ValueError: after thousands of rounds, if there is nothing left to ask.
     """
+    if isinstance(world, FactWorld):
+        return world.next_question(item, previous, seed)
     block, position = divmod(len(previous), len(_BLOCK) + 1)
     chance = seeds.generator("oracle", world.seed, seed, item.entity, item.attribute, block)
     entity, following = (_subject(world, item, number, seed) for number in (block, block + 1))

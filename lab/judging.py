@@ -29,8 +29,9 @@ from viva.agents.choices import read_choice
 from viva.engine.detectors import Detector, EmptyReply, Repetition, RoleShift
 from viva.scenarios.kieval.verdicts import ASPECTS
 
-from .interview import Followup, LabExchange, choices_in, question_in
-from .world import Claim, World
+from .facts import ExaminedWorld, FactWorld
+from .interview import LabExchange, choices_in, question_in
+from .world import Claim, Followup
 
 # In addition to the parties of the engine's detector: those of this interview, and verdict writers.
 _OTHER_PARTIES = ("interactor:", "examiner:", "evaluator:", "[begin evaluator]", '{"accuracy"')
@@ -43,7 +44,7 @@ _SENTENCE = re.compile(r"(?<=[.?!])\s+|\n+")
 _PRONOUN = re.compile(r"(^|[,;:]\s*|\b(?:but|and|so)\s+)(?:it is|it's)\b", re.IGNORECASE)
 
 
-def judge(world: World, exchange: LabExchange, earlier: Sequence[LabExchange]) -> dict[str, Any]:
+def judge(world: ExaminedWorld, exchange: LabExchange, earlier: Sequence[LabExchange]) -> dict[str, Any]:
     """Judge an exchange, in the protocol's form; `earlier` are those before it, the item's answer first."""
     question = question_in(world, exchange.question)
     claims = claims_of(world, exchange)
@@ -63,12 +64,15 @@ def judge(world: World, exchange: LabExchange, earlier: Sequence[LabExchange]) -
     return _verdict(scores, _comments(world, question, claims, clashes, exchange.reply), overall, None)
 
 
-def claims_of(world: World, exchange: LabExchange) -> list[Claim]:
+def claims_of(world: ExaminedWorld, exchange: LabExchange) -> list[Claim]:
     """Return the claims of a reply; "it" and "its" without another mineral before them refer to the one in question.
 
-    A sentence "It is …", a sentence that is only a value, and a choice of the item's options, answer the question.
+    A sentence "It is …", a sentence that is only a value, and a choice of the item's options, answer the question. Of the
+    real world only claims about the question are read.
     """
     question = question_in(world, exchange.question)
+    if isinstance(world, FactWorld):
+        return world.claims_about(question, exchange.reply) if question is not None else []
     if question is None:
         return world.claims(exchange.reply)
     subject = f"The {question.attribute} of {question.entity} is"
@@ -96,7 +100,7 @@ def contradict(first: Claim, second: Claim) -> bool:
 
 
 def _stop(
-    world: World,
+    world: ExaminedWorld,
     question: Followup | None,
     exchange: LabExchange,
     earlier: Sequence[LabExchange],
@@ -117,7 +121,7 @@ def _stop(
     return "off_topic" if lost and not _DOES_NOT_KNOW.search(reply.lower()) else None
 
 
-def _accuracy(world: World, question: Followup | None, claims: Sequence[Claim]) -> int:
+def _accuracy(world: ExaminedWorld, question: Followup | None, claims: Sequence[Claim]) -> int:
     true = [claim for claim in claims if world.is_true(claim)]
     mostly = 2 * len(true) >= len(claims) > 0
     if question is None:  # a question that cannot be parsed: only truth can be judged
@@ -132,7 +136,7 @@ def _accuracy(world: World, question: Followup | None, claims: Sequence[Claim]) 
     return 2 if mostly else 1
 
 
-def _logic(world: World, question: Followup | None, claims: Sequence[Claim]) -> int:
+def _logic(world: ExaminedWorld, question: Followup | None, claims: Sequence[Claim]) -> int:
     if not claims or any(contradict(first, second) for first in claims for second in claims):
         return 1
     if question is None:
@@ -159,12 +163,14 @@ def _logic(world: World, question: Followup | None, claims: Sequence[Claim]) -> 
     return 4
 
 
-def _asks_for_reason(world: World, question: Followup) -> bool:
+def _asks_for_reason(world: ExaminedWorld, question: Followup) -> bool:
     return question.kind == "derived" and world.attribute(question.attribute).kind == "derived"
 
 
-def _consequence(world: World, reason: Claim, attribute: str) -> str | None:
+def _consequence(world: ExaminedWorld, reason: Claim, attribute: str) -> str | None:
     """Return what the rules imply for `attribute` if the reason held; None if no rule connects the two."""
+    if isinstance(world, FactWorld):
+        return None
     match reason.attribute, attribute:
         case "family", "class":
             return world.classes[reason.value]
@@ -181,7 +187,7 @@ def _relevance(question: Followup | None, reply: str, claims: Sequence[Claim]) -
     same = [claim for claim in claims if claim.entity == question.entity]
     if any(_is_about(question, claim) for claim in claims):
         return 4 if 2 * len(same) >= len(claims) else 3
-    return 2 if same or question.entity.lower() in _normalize(reply).split() else 1
+    return 2 if same or _is_named(question.entity, reply) else 1
 
 
 def _conciseness(reply: str) -> int:
@@ -199,12 +205,16 @@ def _is_about(question: Followup, claim: Claim) -> bool:
     return (claim.entity, claim.attribute) == (question.entity, question.attribute)
 
 
-def _find_minerals(world: World, text: str) -> list[str]:
-    words = set(_normalize(text).split())
-    return [entity for entity in world.entities if entity.lower() in words]
+def _find_minerals(world: ExaminedWorld, text: str) -> list[str]:
+    plain = _normalize(text)
+    return [entity for entity in world.entities if _is_named(entity, plain)]
 
 
-def _mentions_world(world: World, text: str) -> bool:
+def _is_named(entity: str, text: str) -> bool:
+    return f" {_normalize(entity)} " in f" {_normalize(text)} "
+
+
+def _mentions_world(world: ExaminedWorld, text: str) -> bool:
     """Return True if the text mentions an attribute or a value."""
     plain = f" {_normalize(text)} "
     names = [word for attribute in world.attributes for word in (attribute.name, *attribute.values)]
@@ -216,7 +226,7 @@ def _normalize(text: str) -> str:
 
 
 def _comments(
-    world: World,
+    world: ExaminedWorld,
     question: Followup | None,
     claims: Sequence[Claim],
     clashes: Sequence[tuple[Claim, Claim]],
@@ -240,7 +250,7 @@ def _comments(
     }
 
 
-def _reasoning(world: World, question: Followup | None, claims: Sequence[Claim]) -> str:
+def _reasoning(world: ExaminedWorld, question: Followup | None, claims: Sequence[Claim]) -> str:
     if question is None or not _asks_for_reason(world, question):
         return "No reason was asked for."
     followed = [
@@ -255,7 +265,7 @@ def _claim_text(claim: Claim) -> str:
     return f"the {claim.attribute} of {claim.entity} is {'not ' if claim.denied else ''}{claim.value}"
 
 
-def _truth(world: World, claim: Claim) -> str:
+def _truth(world: ExaminedWorld, claim: Claim) -> str:
     return "true" if world.is_true(claim) else f"false, it is {world.fact(claim.entity, claim.attribute).value}"
 
 

@@ -25,7 +25,6 @@ from viva.engine.likelihood import Likelihood, Reading
 from viva.engine.messages import Completion, Message, Request
 
 from .interview import (
-    Followup,
     choices_in,
     good_reply,
     next_question,
@@ -34,8 +33,9 @@ from .interview import (
     question_in,
     read_exchanges,
 )
+from .facts import ExaminedWorld, FactWorld
 from .judging import judge
-from .world import Fact, World
+from .world import Fact, Followup, World
 
 # What it has seen of the benchmark's test split: nothing; the answers (tuned on them); the full texts with answers.
 BenchmarkAccess = Literal["none", "answers", "texts"]
@@ -125,7 +125,7 @@ class Examinee:
 class OracleBackend(Backend):
     """Backend of the oracle. `generate` raises `Rejected` for other roles, and for another world's questions."""
 
-    def __init__(self, clock: Clock, world: World, examinee: Examinee, seed: int = 1) -> None:
+    def __init__(self, clock: Clock, world: ExaminedWorld, examinee: Examinee | None, seed: int = 1) -> None:
         self._clock, self._world, self._examinee, self._seed = clock, world, examinee, seed
         self._calls = 0
 
@@ -139,6 +139,8 @@ class OracleBackend(Backend):
         return Completion(text, "stop", prompt, max(1, len(text) // 4))
 
     async def read(self, reading: Reading) -> Completion:
+        if self._examinee is None:
+            raise Rejected("an oracle of the real world is no candidate", model=self.label)
         self._calls += 1
         await self._clock.sleep(0.0)
         prompt = sum(map(len, (reading.shared, reading.context, *reading.continuations))) // 4
@@ -153,7 +155,7 @@ class OracleBackend(Backend):
                 return self._ask(request)
             case "evaluator":
                 return self._judge(request)
-            case "candidate":
+            case "candidate" if self._examinee is not None:
                 return self._examinee.answer(request.messages)
             case role:
                 raise Rejected(f"an oracle can ask, judge or be examined, but not be the {role}", model=self.label)
@@ -182,9 +184,12 @@ class OracleBackend(Backend):
 def build(spec: ModelSpec, clock: Clock) -> Backend:
     """Build an oracle from `oracle:NAME?option=…`.
 
-    Options are `world` and `seed` (1), and for candidates `knows` (1), the fraction of the world's facts, and `saw`,
-    what it has of the benchmark's test split: none, answers or texts.
+    Options are `world` (1, or `real`) and `seed` (1). Candidates, of an invented world only, have `knows` (1), the fraction
+    of the world's facts, and `saw`, what it has of the benchmark's test split: none, answers or texts.
     """
+    if spec.options.get("world") == "real":
+        spec.take("world")
+        return OracleBackend(clock, FactWorld(), None, spec.whole("seed", 1) or 1)
     world = World(spec.whole("world", 1) or 1)
     seed = spec.whole("seed", 1) or 1
     knows = spec.number("knows", 1.0, 0.0, 1.0)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from importlib import import_module
@@ -168,14 +168,21 @@ def train_network(
     torch.set_num_threads(1)
     torch.manual_seed(seed)
     weights = {name: torch.tensor(values, requires_grad=True) for name, values in start.items()}
-    network = _Network(torch, weights, shape)
+    network = Network(
+        torch,
+        weights,
+        layers=shape.layers,
+        heads=shape.heads,
+        kv_heads=shape.heads,
+        head_size=shape.width // shape.heads,
+    )
     optimiser = torch.optim.AdamW(weights.values(), lr=recipe.rate, betas=(0.9, 0.98), weight_decay=0.0)
-    order = _RowOrder(len(rows), seed)
+    order = RowOrder(len(rows), seed)
     trained = TrainingResult({})
     began, recent = time.process_time(), 0.0
     for step in range(recipe.steps):
         for group in optimiser.param_groups:
-            group["lr"] = recipe.rate * _learning_rate(step, recipe)
+            group["lr"] = recipe.rate * learning_rate(step, recipe)
         chosen = order.take(recipe.rows)
         tokens = torch.from_numpy(rows.tokens[chosen].astype(np.int64))
         learnt = torch.from_numpy(rows.learnt[chosen])
@@ -197,14 +204,14 @@ def train_network(
     return trained
 
 
-def _learning_rate(step: int, recipe: Recipe) -> float:
+def learning_rate(step: int, recipe: Recipe) -> float:
     if step < recipe.warmup:
         return (step + 1) / recipe.warmup
     progress = (step - recipe.warmup) / max(1, recipe.steps - recipe.warmup)
     return 0.1 + 0.45 * (1 + math.cos(math.pi * progress))
 
 
-class _RowOrder:
+class RowOrder:
     """Order of rows: random permutations, one after the other."""
 
     def __init__(self, count: int, seed: int) -> None:
@@ -219,50 +226,81 @@ class _RowOrder:
         return batch
 
 
-class _Network:
-    """Forward pass over given tensors."""
+class Network:
+    """Forward pass of a llama model over given tensors, named as in GGUF files.
 
-    def __init__(self, torch: Any, weights: dict[str, Any], shape: NetworkShape) -> None:
-        self._torch, self._weights, self._shape = torch, weights, shape
-        size = shape.width // shape.heads
-        frequencies = ROPE_BASE ** (-torch.arange(0, size, 2, dtype=torch.float64) / size)
-        angles = torch.outer(torch.arange(ROW_TOKENS, dtype=torch.float64), frequencies)
+    `kv_heads`: fewer than `heads` if several query heads share one. Without "output.weight" the embeddings are the
+    output layer.
+    """
+
+    def __init__(
+        self,
+        torch: Any,
+        weights: Mapping[str, Any],
+        *,
+        layers: int,
+        heads: int,
+        kv_heads: int,
+        head_size: int,
+        rope_base: float = ROPE_BASE,
+        epsilon: float = NORM_EPSILON,
+        positions: int = ROW_TOKENS,
+    ) -> None:
+        self._torch, self._weights = torch, weights
+        self.layers, self._heads, self._kv_heads, self._epsilon = layers, heads, kv_heads, epsilon
+        frequencies = rope_base ** (-torch.arange(0, head_size, 2, dtype=torch.float64) / head_size)
+        angles = torch.outer(torch.arange(positions, dtype=torch.float64), frequencies)
         self._cosine, self._sine = angles.cos().float(), angles.sin().float()
 
     def loss(self, tokens: Any, learnt: Any) -> Any:
         """Return the mean cross-entropy of the learnt tokens, each given those before it in its row."""
-        functional = self._torch.nn.functional
         mask = learnt[:, 1:]
-        logits = self._hidden(tokens[:, :-1])[mask] @ self._weights["output.weight"].T
-        return functional.cross_entropy(logits, tokens[:, 1:][mask])
+        logits = self.logits(self.through(self.embed(tokens[:, :-1]), range(self.layers)), mask)
+        return self._torch.nn.functional.cross_entropy(logits, tokens[:, 1:][mask])
 
-    def _hidden(self, tokens: Any) -> Any:
-        functional, weights = self._torch.nn.functional, self._weights
-        x = functional.embedding(tokens, weights["token_embd.weight"])
-        for layer in range(self._shape.layers):
-            part = {name: weights[f"blk.{layer}.{name}.weight"] for name in _PARTS}
+    def embed(self, tokens: Any) -> Any:
+        return self._torch.nn.functional.embedding(tokens, self._weights["token_embd.weight"]).float()
+
+    def through(self, x: Any, layers: range) -> Any:
+        """Return the states behind some layers, given those before them."""
+        functional = self._torch.nn.functional
+        for layer in layers:
+            part = {name: f"blk.{layer}.{name}.weight" for name in _PARTS}
             normed = self._norm(x, part["attn_norm"])
-            q, k, v = (self._heads(normed @ part[name].T) for name in ("attn_q", "attn_k", "attn_v"))
+            q = self._split(self._linear(part["attn_q"], normed), self._heads)
+            k, v = (self._split(self._linear(part[name], normed), self._kv_heads) for name in ("attn_k", "attn_v"))
             q, k = self._rotate(q), self._rotate(k)
+            if self._kv_heads < self._heads:
+                k, v = (y.repeat_interleave(self._heads // self._kv_heads, dim=1) for y in (k, v))
             mixed = functional.scaled_dot_product_attention(q, k, v, is_causal=True)
-            x = x + mixed.transpose(1, 2).reshape(x.shape) @ part["attn_output"].T
+            x = x + self._linear(part["attn_output"], mixed.transpose(1, 2).reshape(x.shape))
             normed = self._norm(x, part["ffn_norm"])
-            gated = functional.silu(normed @ part["ffn_gate"].T) * (normed @ part["ffn_up"].T)
-            x = x + gated @ part["ffn_down"].T
-        return self._norm(x, weights["output_norm.weight"])
+            gated = functional.silu(self._linear(part["ffn_gate"], normed)) * self._linear(part["ffn_up"], normed)
+            x = x + self._linear(part["ffn_down"], gated)
+        return x
 
-    def _norm(self, x: Any, scale: Any) -> Any:
-        return self._torch.nn.functional.rms_norm(x, scale.shape, scale, NORM_EPSILON)
+    def logits(self, x: Any, places: Any) -> Any:
+        """Return the logits of the next token at the places that are True, given the states behind all layers."""
+        output = "output.weight" if "output.weight" in self._weights else "token_embd.weight"
+        return self._linear(output, self._norm(x[places], "output_norm.weight")).float()
 
-    def _heads(self, x: Any) -> Any:
+    def _linear(self, name: str, x: Any) -> Any:
+        return x @ self._weights[name].T
+
+    def _norm(self, x: Any, name: str) -> Any:
+        scale = self._weights[name]
+        return self._torch.nn.functional.rms_norm(x, scale.shape, scale, self._epsilon)
+
+    def _split(self, x: Any, heads: int) -> Any:
         rows, length, _ = x.shape
-        return x.view(rows, length, self._shape.heads, -1).transpose(1, 2)
+        return x.view(rows, length, heads, -1).transpose(1, 2)
 
     def _rotate(self, x: Any) -> Any:
         """Apply rotary positions as llama.cpp does for this architecture, over neighbouring pairs."""
         even, odd = x[..., 0::2], x[..., 1::2]
-        rotated = (even * self._cosine - odd * self._sine, even * self._sine + odd * self._cosine)
-        return self._torch.stack(rotated, dim=-1).flatten(-2)
+        cosine, sine = self._cosine[: x.shape[-2]], self._sine[: x.shape[-2]]
+        rotated = (even * cosine - odd * sine, even * sine + odd * cosine)
+        return self._torch.stack(rotated, dim=-1).flatten(-2).to(x.dtype)
 
 
 _PARTS = ("attn_norm", "attn_q", "attn_k", "attn_v", "attn_output", "ffn_norm", "ffn_gate", "ffn_up", "ffn_down")

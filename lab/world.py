@@ -20,7 +20,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from pathlib import Path
 from random import Random
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import orjson
 
@@ -151,6 +151,19 @@ class Claim:
     attribute: str
     value: str
     denied: bool = False
+
+
+Kind = Literal["related", "derived", "premise", "contrast"]
+KINDS: tuple[Kind, ...] = ("related", "derived", "premise", "contrast")
+
+
+class Followup(NamedTuple):
+    """Question of the interview. `premise`: the value that it presupposes (kind "premise"), else None."""
+
+    kind: Kind
+    entity: str
+    attribute: str
+    premise: str | None = None
 
 
 class World:
@@ -393,6 +406,10 @@ def write_benchmark(world: World, folder: Path) -> dict[Split, Path]:
         ):
             paths[split].write_bytes(_item_lines(items))
     return paths
+
+
+def write_items(path: Path, items: Iterable[Item]) -> None:
+    path.write_bytes(_item_lines(items))
 
 
 def _item_lines(items: Iterable[Item]) -> bytes:

