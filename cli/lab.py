@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, NoReturn
 
@@ -25,12 +26,13 @@ World = Annotated[int, typer.Option("--world", min=1, help="Seed of the invented
 lab = command_group("lab", "Experiments with models whose knowledge is known.")
 
 
-@command("run", "viva lab run --ideal", "viva lab run --candidate llama:model.gguf", models=True, group=lab)
+@command("run", "viva lab run --ideal", "viva lab run --real", models=True, group=lab)
 def _run(
     models: Annotated[
         Path | None, typer.Option("--models", metavar="FOLDER", help="Folder of models made by `viva lab build`.")
     ] = None,
     ideal: Annotated[bool, typer.Option("--ideal", help="Use simulated models with exact knowledge instead.")] = False,
+    real: Annotated[bool, typer.Option("--real", help="Use SmolLM2 with adapters, on real facts.")] = False,
     candidate: Annotated[
         list[str] | None,
         typer.Option("--candidate", "--compare", metavar="MODEL", help="Another model, whose knowledge is unknown."),
@@ -38,10 +40,13 @@ def _run(
     seed: Annotated[list[int] | None, typer.Option("--seed", help="Seed of a repetition (default: 1).")] = None,
     n: Annotated[int, typer.Option("-n", min=1, help="Interviews of each candidate.")] = 100,
     rounds: Annotated[
-        int, typer.Option("--rounds", min=1, max=100, help="Maximum number of rounds of an interview.")
-    ] = 5,
-    shots: Annotated[int, typer.Option("--shots", min=0, help="Examples before each probed question.")] = 0,
-    probed: Annotated[int | None, typer.Option("--probed", min=2, help="Items probed (default: all 112).")] = None,
+        int | None,
+        typer.Option("--rounds", min=1, max=100, help="Maximum number of rounds of an interview (5, real: 4)."),
+    ] = None,
+    shots: Annotated[
+        int | None, typer.Option("--shots", min=0, help="Examples before each probed question (0, real: 5).")
+    ] = None,
+    probed: Annotated[int | None, typer.Option("--probed", min=2, help="Items probed (default: all).")] = None,
     world: World = 1,
     concurrency: Annotated[
         int, typer.Option("--concurrency", min=1, help="Maximum number of conversations in flight.")
@@ -57,13 +62,27 @@ def _run(
     """Probe and interview models whose knowledge is known, to see if scores reflect it and if cheating pays."""
     from viva.engine.errors import ConfigurationError
     from viva.lab.experiment import ExaminedModel, Experiment, ideal_family, trained_family
+    from viva.lab.facts import REAL
     from viva.lab.family import MODELS
+    from viva.lab.real_experiment import RealExperiment, real_family
 
-    if ideal and models is not None:
-        raise ConfigurationError("--ideal and --models exclude each other")
-    examined = ideal_family(world) if ideal else trained_family(world, models or MODELS)
-    candidates = [*examined, *(ExaminedModel(model) for model in candidate or [])]
-    experiment = Experiment(candidates, out or fresh_folder("lab"), world, n, rounds, shots, probed, concurrency)
+    if ideal and (real or models is not None):
+        raise ConfigurationError(f"--ideal and {'--real' if real else '--models'} exclude each other")
+    if real and world != 1:
+        raise ConfigurationError("--real and --world exclude each other")
+    if real:
+        examined = real_family(models or REAL)
+    else:
+        examined = ideal_family(world) if ideal else trained_family(world, models or MODELS)
+    experiment = (RealExperiment if real else Experiment)(
+        [*examined, *(ExaminedModel(model) for model in candidate or [])],
+        out or fresh_folder("lab"),
+        items=n,
+        probed=probed,
+        concurrency=concurrency,
+    )
+    options = {"rounds": rounds, "shots": shots} | ({} if real else {"world": world})
+    experiment = replace(experiment, **{name: value for name, value in options.items() if value is not None})
     _examine(experiment, list(dict.fromkeys(seed or [1])), plot, json, html)
 
 
@@ -85,6 +104,7 @@ def _demo(
 def _examine(experiment: Experiment, seeds: list[int], plot: Path | None, json: bool, html: Path | None) -> NoReturn:
     """Run all conversations, print the findings, and exit."""
     from viva.lab.experiment import Findings
+    from viva.lab.real_experiment import RealExperiment, RealFindings
 
     from .output import print_report, print_text
     from .output_files import check_output_files, check_plot_file, write_plot
@@ -93,7 +113,7 @@ def _examine(experiment: Experiment, seeds: list[int], plot: Path | None, json: 
     if plot is not None:
         check_plot_file(plot)
     seconds = sum(_run_seed(experiment, seed, f"seed {seed}, " * (len(seeds) > 1)) for seed in seeds)
-    findings = Findings(experiment, seeds)
+    findings = (RealFindings if isinstance(experiment, RealExperiment) else Findings)(experiment, seeds)
     if html is not None or not json:
         lines = _write_findings_page(experiment, seeds, html or experiment.folder / "report.html")
         if not json:
@@ -141,9 +161,15 @@ def _build(
     world: World = 1,
     jobs: Annotated[int, typer.Option("--jobs", min=1, help="Models trained at the same time, one core each.")] = 2,
     only: Annotated[list[str] | None, typer.Option("--only", metavar="NAME", help="Train only this model.")] = None,
+    real: Annotated[bool, typer.Option("--real", help="Train the adapters of SmolLM2 instead.")] = False,
 ) -> None:
     """Train the lab's models from a seed (needs PyTorch: the extra `lab`). Takes minutes for each model."""
-    from viva.lab.build import build_models
+    if real:
+        from viva.lab.real_models import build_adapters
 
-    build_models(out, seed, world=world, jobs=jobs, only=only or ())
+        build_adapters(out, seed, jobs=jobs, only=only or ())
+    else:
+        from viva.lab.build import build_models
+
+        build_models(out, seed, world=world, jobs=jobs, only=only or ())
     print(f"models and card: {out}", file=sys.stderr)

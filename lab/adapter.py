@@ -17,6 +17,7 @@ import gguf
 import numpy as np
 import numpy.typing as npt
 
+from .gguf_export import ROPE_BASE
 from .train import Network, Recipe, RowOrder, import_pytorch, learning_rate
 
 RANK = 8
@@ -42,8 +43,9 @@ def read_base(path: Path) -> BaseModel:
     """
     reader = gguf.GGUFReader(path)
 
-    def value(key: str) -> Any:
-        return reader.fields[key].contents()
+    def value(key: str, default: Any = None) -> Any:
+        field = reader.fields.get(key)
+        return default if field is None else field.contents()
 
     architecture = value("general.architecture")
     if architecture != "llama":
@@ -55,7 +57,7 @@ def read_base(path: Path) -> BaseModel:
         "heads": heads,
         "kv_heads": value("llama.attention.head_count_kv"),
         "head_size": value("llama.embedding_length") // heads,
-        "rope_base": value("llama.rope.freq_base"),
+        "rope_base": value("llama.rope.freq_base", ROPE_BASE),
         "epsilon": value("llama.attention.layer_norm_rms_epsilon"),
     }
     return BaseModel(weights, shape)

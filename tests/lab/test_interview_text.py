@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from viva.lab.interview import followup, good_reply, parse_followup
-from viva.lab.world import KINDS, Fact, Followup, Kind, World
+from viva.lab.world import KINDS, Claim, Fact, Followup, Kind, World
 
 WORLD = World()
 DRAWS = st.floats(0, 1, exclude_max=True)
