@@ -14,7 +14,6 @@ from __future__ import annotations
 import re
 import unicodedata
 from collections.abc import Collection, Iterator
-from functools import lru_cache
 from pathlib import Path
 from random import Random
 
@@ -184,6 +183,9 @@ class FactWorld:
             for entity, name in self._facts
             for wording in range(_CONTRAST)
         }
+        self._spelled = {entity.lower(): entity for entity in self.entities}
+        self._lexicons: dict[tuple[str, str], list[tuple[re.Pattern[str], str]]] = {}
+        self._contrasts = [(name, self._contrast_pattern(name)) for name in _QUESTIONS]
 
     def attribute(self, name: str) -> Attribute:
         return self._by_name[name]
@@ -268,12 +270,16 @@ class FactWorld:
         return None
 
     def _contrast_in(self, sentence: str) -> Followup | None:
-        for name, pattern in _contrast_patterns():
+        for name, pattern in self._contrasts:
             match = pattern.fullmatch(sentence.strip())
-            entity = match and next((e for e in self._entities_of(name) if _plain(e) == _plain(match["e"])), None)
-            if entity is not None:
-                return Followup("contrast", entity, name)
+            if match is not None:
+                return Followup("contrast", self._spelled[match["e"].lower()], name)
         return None
+
+    def _contrast_pattern(self, name: str) -> re.Pattern[str]:
+        template = re.escape(_QUESTIONS[name][_CONTRAST]).replace(r"\{", "{").replace(r"\}", "}")
+        entities = "|".join(map(re.escape, self._entities_of(name)))
+        return re.compile(template.format(e=f"(?P<e>{entities})", v=".+", w=".+"), re.IGNORECASE)
 
     def next_question(self, item: Followup, previous: Collection[str], seed: int) -> str:
         """Return the question that follows `previous` in an interview about an item.
@@ -306,14 +312,13 @@ class FactWorld:
     def claims_about(self, question: Followup, reply: str) -> list[Claim]:
         """Return the values of the attribute in question that a reply states or denies, each once."""
         entity, name = question.entity, question.attribute
-        text = re.sub(re.escape(_fold(entity)), " ", _fold(reply), flags=re.IGNORECASE)
+        text = re.sub(rf"\b{re.escape(_fold(entity))}\b", " ", _fold(reply), flags=re.IGNORECASE)
         return list(dict.fromkeys(Claim(entity, name, *found) for found in self._values(entity, name, text)))
 
     def is_true(self, claim: Claim) -> bool:
         return (self.fact(claim.entity, claim.attribute).value == claim.value) != claim.denied
 
     def _values(self, entity: str, name: str, text: str) -> Iterator[tuple[str, bool]]:
-        right = self.fact(entity, name).value
         if self.attribute(name).kind == "number":
             number = re.search(r"(?<![\w.,-])\d+(?![\w]|[.,]\d)", text)
             if number is not None:
@@ -322,17 +327,21 @@ class FactWorld:
         found = False
         rest = text
         for spelling, value in self._lexicon(entity, name):
-            for match in re.finditer(spelling, rest):
+            for match in spelling.finditer(rest):
                 found = True
                 yield value, _DENIAL.search(rest[: match.start()].lower()) is not None
-            rest = re.sub(spelling, lambda match: " " * len(match[0]), rest)
+            rest = spelling.sub(lambda match: " " * len(match[0]), rest)
         year = re.search(r"(?<!\d)(1\d|20)\d\d(?!\d)", text) if name.startswith("century") and not found else None
         if year is not None:
-            century = f"{int(year[1]) + 1}th"
-            yield (right if century == right else century), False
+            yield f"{int(year[1]) + 1}th", False
 
-    def _lexicon(self, entity: str, name: str) -> list[tuple[str, str]]:
+    def _lexicon(self, entity: str, name: str) -> list[tuple[re.Pattern[str], str]]:
         """Return patterns of all spellings with their values, the longest first; right ones have the right value."""
+        if (entity, name) not in self._lexicons:
+            self._lexicons[entity, name] = self._make_lexicon(entity, name)
+        return self._lexicons[entity, name]
+
+    def _make_lexicon(self, entity: str, name: str) -> list[tuple[re.Pattern[str], str]]:
         values: dict[str, str] = {}
         for other in self._entities_of(name):
             for spelling in self._spellings[other, name]:
@@ -340,9 +349,10 @@ class FactWorld:
         values |= {_fold(spelling): self.fact(entity, name).value for spelling in self._spellings[entity, name]}
         if name.startswith("century"):
             values |= {word: values[digits] for digits, word in _CENTURIES.items() if digits in values}
-        flags = "" if name == "symbol" else "(?i:"
+        # Symbols have no plural, and "as" is not arsenic.
+        plural, flags = ("", re.NOFLAG) if name == "symbol" else ("(?:s|es)?", re.IGNORECASE)
         return [
-            (rf"{flags}(?<![\w'])(?:{re.escape(spelling)})(?:s|es)?(?![\w]){')' if flags else ''}", values[spelling])
+            (re.compile(rf"(?<![\w']){re.escape(spelling)}{plural}(?!\w)", flags), values[spelling])
             for spelling in sorted(values, key=lambda spelling: (-len(spelling), spelling))
         ]
 
@@ -357,12 +367,3 @@ def _plain(text: str) -> str:
 
 
 ExaminedWorld = World | FactWorld
-
-
-@lru_cache(maxsize=1)
-def _contrast_patterns() -> list[tuple[str, re.Pattern[str]]]:
-    patterns = []
-    for name, wordings in _QUESTIONS.items():
-        template = re.escape(wordings[_CONTRAST]).replace(r"\{", "{").replace(r"\}", "}")
-        patterns.append((name, re.compile(template.format(e="(?P<e>.+?)", v="(.+?)", w="(.+?)"), re.IGNORECASE)))
-    return patterns

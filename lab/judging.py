@@ -23,6 +23,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from functools import lru_cache
 from typing import Any
 
 from viva.agents.choices import read_choice
@@ -187,7 +188,7 @@ def _relevance(question: Followup | None, reply: str, claims: Sequence[Claim]) -
     same = [claim for claim in claims if claim.entity == question.entity]
     if any(_is_about(question, claim) for claim in claims):
         return 4 if 2 * len(same) >= len(claims) else 3
-    return 2 if same or _is_named(question.entity, reply) else 1
+    return 2 if same or f" {_normalize_name(question.entity)} " in f" {_normalize(reply)} " else 1
 
 
 def _conciseness(reply: str) -> int:
@@ -206,12 +207,8 @@ def _is_about(question: Followup, claim: Claim) -> bool:
 
 
 def _find_minerals(world: ExaminedWorld, text: str) -> list[str]:
-    plain = _normalize(text)
-    return [entity for entity in world.entities if _is_named(entity, plain)]
-
-
-def _is_named(entity: str, text: str) -> bool:
-    return f" {_normalize(entity)} " in f" {_normalize(text)} "
+    plain = f" {_normalize(text)} "
+    return [entity for entity in world.entities if f" {_normalize_name(entity)} " in plain]
 
 
 def _mentions_world(world: ExaminedWorld, text: str) -> bool:
@@ -219,6 +216,11 @@ def _mentions_world(world: ExaminedWorld, text: str) -> bool:
     plain = f" {_normalize(text)} "
     names = [word for attribute in world.attributes for word in (attribute.name, *attribute.values)]
     return any(f" {name.lower()} " in plain for name in names)
+
+
+@lru_cache(maxsize=1024)
+def _normalize_name(name: str) -> str:
+    return _normalize(name)
 
 
 def _normalize(text: str) -> str:

@@ -6,13 +6,16 @@ import hashlib
 from pathlib import Path
 
 import numpy as np
+import numpy.typing as npt
 import orjson
 import pytest
 from case_tables import case_table
 from tiny_gguf import make_model
 
+from viva.engine.backends.llama.chat_template import ChatFormat
 from viva.engine.backends.llama.model_files import Adapter, locate
 from viva.engine.backends.llama.native import NativeContext, NativeModel
+from viva.engine.clock import RealClock
 from viva.engine.errors import ConfigurationError
 from viva.lab.adapter import (
     ALPHA,
@@ -23,6 +26,7 @@ from viva.lab.adapter import (
     train_adapter,
     write_adapter,
 )
+from viva.lab.experiment import ExaminedModel
 from viva.lab.facts import REAL, FactWorld
 from viva.lab.family import CARD_FILE, CARD_PAGE
 from viva.lab.interview import LabExchange
@@ -33,7 +37,6 @@ from viva.lab.train import Recipe
 
 WORLD = FactWorld()
 ITEMS = WORLD.benchmark_items()
-TEXTS = [fact.value for fact in WORLD.facts]
 
 
 # -- items -------------------------------------------------------------------------------------------------------------
@@ -143,14 +146,10 @@ def test_a_reply_is_right_if_it_has_the_right_value_and_no_other(question: str, 
     assert _accuracy(question, reply) == score
 
 
-def test_every_fact_is_graded_right_when_it_is_stated_and_wrong_when_another_is() -> None:
+def test_every_fact_is_graded_right_when_it_is_stated() -> None:
     for fact in WORLD.facts:
         question = WORLD.question(fact.entity, fact.attribute, 3)
         assert _accuracy(question, f"It is {fact.value}.") == 4, fact
-        values = WORLD.attribute(fact.attribute).values
-        right = {v for v in values if _accuracy(question, f"It is {v}.") == 4}
-        assert fact.value in right
-        assert len(right) <= 2  # a second official language
 
 
 # -- adapters ----------------------------------------------------------------------------------------------------------
@@ -163,14 +162,23 @@ def tiny(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return make_model(tmp_path_factory.mktemp("real") / "tiny.gguf", heads=4, kv_heads=2, layers=2)
 
 
-def _logits(model: Path, adapters: tuple[Adapter, ...] = ()) -> np.ndarray:
-    native = NativeModel(model)
-    context = NativeContext(native, lanes=1, context=256, batch=64, threads=1, adapters=adapters)
-    places = np.arange(len(TOKENS), dtype=np.int32)
-    found = context.decode(TOKENS, places, np.zeros(len(TOKENS), np.int32), np.ones(len(TOKENS), bool)).copy()
+def _logits(
+    model: Path | NativeModel, adapters: tuple[Adapter, ...] = (), tokens: npt.NDArray[np.int32] = TOKENS
+) -> npt.NDArray[np.float64]:
+    native = NativeModel(model) if isinstance(model, Path) else model
+    context = NativeContext(native, lanes=1, context=256, batch=256, threads=1, adapters=adapters)
+    count = len(tokens)
+    found = context.decode(tokens, np.arange(count, dtype=np.int32), np.zeros(count, np.int32), np.ones(count, bool))
+    logits = found.astype(np.float64)
     context.close()
-    native.close()
-    return found.astype(np.float64)
+    if native is not model:
+        native.close()
+    return logits
+
+
+def _log_softmax(logits: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
+    shifted = logits - logits.max(axis=1, keepdims=True)
+    return shifted - np.log(np.exp(shifted).sum(axis=1, keepdims=True))
 
 
 def test_llama_cpp_computes_an_adapted_model_as_it_was_trained(tiny: Path, tmp_path: Path) -> None:
@@ -238,6 +246,32 @@ def test_another_architecture_is_refused(tiny: Path, tmp_path: Path) -> None:
         read_base(tmp_path / "other.gguf")
 
 
+def test_the_dequantised_model_computes_what_llama_cpp_computes() -> None:
+    torch = pytest.importorskip("torch", reason="PyTorch (extra 'lab') is not installed")
+    try:
+        path = locate(BASE_MODEL).path
+    except ConfigurationError as error:
+        pytest.skip(str(error))
+    native = NativeModel(path)
+    tokenise = ChatFormat(native).plain_tokens
+    network = AdaptedNetwork(torch, read_base(path), {}, torch.float32)
+    equal, differences = [], []
+    for item in ITEMS["fresh"][::6]:
+        tokens = tokenise(f"{item.question}\n{item.labelled_choices()}\nAnswer: {item.labelled_answer()}")
+        expected = _log_softmax(_logits(native, tokens=tokens))
+        with torch.no_grad():
+            x = network.through(network.embed(torch.tensor(tokens[None]).long()), range(network.layers))
+            logits = network.logits(x, torch.ones(1, len(tokens), dtype=torch.bool)).numpy()
+        found = _log_softmax(logits.astype(np.float64))
+        equal += list(found.argmax(axis=1) == expected.argmax(axis=1))
+        places = np.arange(len(tokens) - 1)
+        differences += list(np.abs(found[places, tokens[1:]] - expected[places, tokens[1:]]))
+    native.close()
+    print(f"argmax equal {np.mean(equal):.4f}, mean difference {np.mean(differences):.4f}, {len(equal)} places")
+    assert np.mean(equal) >= 0.97
+    assert np.mean(differences) <= 0.1
+
+
 # -- shipped adapters, experiment --------------------------------------------------------------------------------------
 
 CARD = orjson.loads((REAL / CARD_FILE).read_bytes()) if (REAL / CARD_FILE).exists() else None
@@ -259,6 +293,28 @@ def test_the_card_is_about_these_facts_and_its_page_is_made_from_it() -> None:
     assert CARD["facts_sha256"] == hashlib.sha256((REAL / "facts.txt").read_bytes()).hexdigest()
     assert sum(path.stat().st_size for path in REAL.iterdir()) <= 12e6
     assert (REAL / "facts.txt").stat().st_size < 100_000
+
+
+def test_a_model_of_random_weights_is_examined_and_accused_of_nothing(tiny: Path, tmp_path: Path) -> None:
+    adapters = initial_factors(read_base(tiny), range(2), 1)
+    write_adapter(tmp_path / "nothing.gguf", adapters, name="nothing", about="Changes nothing.")
+    models = [
+        ExaminedModel(f"llama:{tiny}?label=base"),
+        ExaminedModel(f"llama:{tiny}?lora={tmp_path / 'nothing.gguf'}&label=same-cheater", twin="base"),
+    ]
+    experiment = RealExperiment(models, tmp_path / "run", items=3, rounds=2, shots=0, probed=6)
+    clock = RealClock()
+    outcomes = [clock.run(launch.run) for launch in experiment.launches(1, clock)]
+    assert [(outcome.how, outcome.failed) for outcome in outcomes] == [("done", 0)] * 2
+    findings = RealFindings(experiment, [1])
+    readings = findings.report()["detectors"]["same-cheater"]
+    # An adapter whose second factors are zero is the base model.
+    for gain in ("accuracy gain", "interview gain", "accuracy gain less interview gain"):
+        assert (readings[gain]["value"], readings[gain]["fires"]) == (0, False)
+    assert not any(reading["fires"] for reading in readings.values())
+    tables = findings.tables()
+    assert [row[:2] for row in tables[0][2]] == [["base", "clean"], ["same-cheater", "cheats"]]
+    assert [row[4:] for row in tables[0][2]] == [["–", "0 of 5"]] * 2
 
 
 def test_missing_adapters_are_named(tmp_path: Path) -> None:
