@@ -14,6 +14,7 @@ from oracle_talk import IT, ITEM, OTHER, PACKS, WORLD, false, pack_of, say, true
 from viva.data.items import Item
 from viva.engine.messages import View
 from viva.lab.interview import followup, good_reply, parse_followup
+from viva.lab.world import KINDS
 from viva.scenarios.kieval.evaluator import first_verdict
 from viva.scenarios.kieval.verdicts import ASPECTS, bare_verdict, read_verdict
 
