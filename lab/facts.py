@@ -313,7 +313,7 @@ class FactWorld:
         """Return the values of the attribute in question that a reply states or denies, each once."""
         entity, name = question.entity, question.attribute
         text = re.sub(rf"\b{re.escape(_fold(entity))}\b", " ", _fold(reply), flags=re.IGNORECASE)
-        return list(dict.fromkeys(Claim(entity, name, *found) for found in self._values(entity, name, text)))
+        return list(dict.fromkeys(Claim(entity, name, *value) for value in self._values(entity, name, text)))
 
     def is_true(self, claim: Claim) -> bool:
         return (self.fact(claim.entity, claim.attribute).value == claim.value) != claim.denied
@@ -324,14 +324,14 @@ class FactWorld:
             if number is not None:
                 yield number[0], False
             return
-        found = False
+        named = False
         rest = text
         for spelling, value in self._lexicon(entity, name):
             for match in spelling.finditer(rest):
-                found = True
+                named = True
                 yield value, _DENIAL.search(rest[: match.start()].lower()) is not None
             rest = spelling.sub(lambda match: " " * len(match[0]), rest)
-        year = re.search(r"(?<!\d)(1\d|20)\d\d(?!\d)", text) if name.startswith("century") and not found else None
+        year = re.search(r"(?<!\d)(1\d|20)\d\d(?!\d)", text) if name.startswith("century") and not named else None
         if year is not None:
             yield f"{int(year[1]) + 1}th", False
 

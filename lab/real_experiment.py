@@ -101,10 +101,10 @@ class RealFindings(Findings):
             "accuracy gain less interview gain": ("accuracy", "kieval_official"),
         }
         if candidate.twin is not None and candidate.twin in {other.label for other in self.experiment.candidates}:
-            for title, (figure, *less) in gains.items():
+            for title, (figure, *minus) in gains.items():
                 mine, theirs = (
                     [
-                        _minus(seed[figure].get(model, {}), *(seed[name].get(model, {}) for name in less))
+                        _minus(seed[figure].get(model, {}), *(seed[name].get(model, {}) for name in minus))
                         for seed in self._by_item
                     ]
                     for model in (label, candidate.twin)
