@@ -5,9 +5,14 @@ from __future__ import annotations
 import json
 import re
 from pathlib import Path
+from typing import Any
 
 import pytest
 from command import viva
+
+from viva.engine.clock import VirtualClock
+from viva.orchestration.launch import new_run
+from viva.scenarios.kieval.kieval_settings import KievalSettings
 
 ITEMS = Path(__file__).parents[2] / "scenarios" / "kieval" / "items" / "science.jsonl"
 TWO = ["--candidate", "simulated:a", "--candidate", "simulated:b?knowledge=0.3"]
@@ -47,21 +52,23 @@ def test_a_report_of_part_of_a_run_says_so_first(tmp_path: Path, scenario: str) 
     assert "unfinished" not in json.loads(viva("report", run, "--json").stdout)
 
 
-def test_the_short_conversations_that_ended_first_are_called_short(tmp_path: Path) -> None:
-    """A candidate that is stopped early ends first; one whose talks are all equally long is not called short."""
-    models = ["--candidate", "simulated:a?knowledge=0.3", "--interactor", "simulated:i", "--evaluator", "simulated:e"]
-    said = {}
-    for name, more in (
-        ("early", ["--concurrency", "16"]),
-        ("even", ["--no-early-stop", "--concurrency", "1", "-n", "6"]),
-    ):
-        run = tmp_path / name
-        viva("run", "kieval", "--dataset", ITEMS, *models, *more, "--max-calls", "90", "--out", run)
-        said[name] = viva("report", run).stdout.splitlines()[1]
-    assert said["early"].startswith("finished ones are shorter: ")
-    of_ended, of_begun = map(float, re.findall(r"\d+\.\d", said["early"]))
-    assert of_ended < of_begun
-    assert said["even"] == ""
+@pytest.mark.parametrize(
+    ("changes", "shorter"),
+    [({"concurrency": 12, "n": 12, "max_calls": 120}, True), ({"early_stop": False, "concurrency": 1, "n": 6}, False)],
+)
+def test_the_short_conversations_that_ended_first_are_called_short(
+    tmp_path: Path, changes: dict[str, Any], shorter: bool
+) -> None:
+    """Interviews that all began together end early or are longer; one after the other, only the last is short."""
+    models = {"interactor": "simulated:i?latency=1", "evaluator": "simulated:e?latency=1"}
+    settings = {"dataset": str(ITEMS), "candidate": ["simulated:a?knowledge=0.1&latency=1"], "max_calls": 90, **models}
+    launch = new_run("kieval", KievalSettings(**settings | changes), tmp_path / "run", VirtualClock())
+    launch.clock.run(launch.run)  # type: ignore[attr-defined]
+    second = viva("report", tmp_path / "run").stdout.splitlines()[1]
+    assert second.startswith("finished ones are shorter: ") == shorter
+    figures = list(map(float, re.findall(r"\d+\.\d", second)))
+    assert figures == sorted(figures)
+    assert len(figures) == (2 if shorter else 0)
 
 
 def test_a_cell_is_resumed_with_its_sweep(tmp_path: Path) -> None:
