@@ -79,9 +79,9 @@ def main() -> None:
             shares = {verdict: verdicts[verdict] / count for verdict in WORDS}
             ends = binomtest(verdicts["not_usable"], count).proportion_ci(method="wilson")
             interval = f"{100 * ends.low:.1f}% to {100 * ends.high:.1f}%"
-            told = [f"{100 * share:.1f}%" for share in shares.values()]
+            columns = [f"{100 * share:.1f}%" for share in shares.values()]
             bias = f"{100 * named / count:.1f}%" if "replies" in judge.kind else ""
-            rows.append(["12" if brief else "40", judge.name, *told, interval, bias])
+            rows.append(["12" if brief else "40", judge.name, *columns, interval, bias])
             prefix = "brief_" if brief else ""
             for name, value in _figures(judge.kind, shares, named / count).items():
                 worst = min if REACH[name][0] == ">=" else max

@@ -121,7 +121,7 @@ def test_a_function_of_the_users_gives_a_number_and_whatever_else_it_does_is_a_g
         ("mine.py#length?better=up", "better=up: expected high or low"),
         ("mine.py#length?high=much", "high=much: expected a number"),
         ("mine.py#nothing", "has no function 'nothing'"),
-        ("logprob:", "unknown; known:"),
+        ("logprob:", r"unknown; did you mean 'logprob:MODEL'\? known:"),
         ("nli:/nowhere", r"needs the package transformers.*viva-exam\[neural\]|contains no model"),
     ],
 )

@@ -93,7 +93,7 @@ def test_a_dataset_without_spread_has_neither_coefficient_nor_line(tmp_path: Pat
         (HEAD + "a,x,1,2\n,x,2,3\nc,x,3,4\n", ":3: field 'model'", "expected text"),
         (HEAD + THREE + "d,y,3,4\ne,y,3,4\n", ":5: field 'dataset'", "'y' has 2 models; a correlation needs three"),
         (HEAD + THREE + "b,y,3,4\nb ,x,9,9\n", ":6: field 'model'", "'b' has a row for 'x' in line 3 already"),
-        (HEAD.replace("accuracy", "acuracy"), ":1: field 'accuracy'", "'acuracy': did you mean 'accuracy'?"),
+        (HEAD.replace("accuracy", "acuracy"), ":1: field 'accuracy'", "'acuracy'; did you mean 'accuracy'?"),
         (HEAD.replace(",", ";"), ":1", "the columns are separated by semicolons"),
         (HEAD, "", "has no rows"),
         ("", "", "contains no records"),

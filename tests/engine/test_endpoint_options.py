@@ -204,7 +204,7 @@ def test_a_key_that_is_written_out_in_a_name_is_refused_and_not_repeated(options
         ("body.x=False", "not JSON; write false"),
         ("body.x={%22a%22:", "not JSON"),
         ("body..x=1", "expected the name of a field"),
-        ("sampling=off&temperature=1", "sampling=off leaves out temperature and top_p; give one"),
+        ("sampling=off&temperature=1", "sampling=off excludes temperature and top_p; remove it or them"),
         ("sampling=no", "expected one of on, off"),
         ("temperature=3", "expected a number from 0 to 2"),
         ("max_tokens=0", "expected a number from 1"),

@@ -237,7 +237,7 @@ def test_a_person_can_be_the_evaluator(tmp_path: Path) -> None:
     [found] = orjson.loads(printed)["candidates"].values()
     assert (found["unscored_rounds"], found["parse_failures"], found["verdicts"]) == (0, 0, 4)
     assert (found["aspects"]["logic"]["mean"], found["score"]["mean"]) == (30, 70), "v(2) and v(3)"
-    assert "a person does not say the same twice" in (tmp_path / "run" / "manifest.json").read_text()
+    assert "a person may answer the same question differently" in (tmp_path / "run" / "manifest.json").read_text()
 
 
 def test_functions_are_called_and_what_was_said_before_is_shown(tmp_path: Path) -> None:

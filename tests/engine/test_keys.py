@@ -184,8 +184,14 @@ def test_line_18_a_key_given_as_an_option_is_not_repeated(monkeypatch: pytest.Mo
 
 def test_line_18_no_key_in_a_run_folder_or_on_the_screen(chaos: StartChaos, tmp_path: Path) -> None:
     echo = '{"choices": [{"message": {"content": "You sent {key:json}"}, "finish_reason": "stop"}]}'
+    question = echo.replace("You sent", "Who sent")
     error = {"do": "raw", "status": 400, "say": '{"error": {"message": "bad key {key:unicode}"}}'}
-    server = chaos({"default": {"do": "raw", "say": echo}, "by_model": {"evaluator": {"default": error}}})
+    server = chaos(
+        {
+            "default": {"do": "raw", "say": echo},
+            "by_model": {"evaluator": {"default": error}, "interactor": {"default": {"do": "raw", "say": question}}},
+        }
+    )
     run = tmp_path / "run"
     dataset = files("viva.scenarios.kieval") / "items" / "science.jsonl"
     arguments = ["run", "kieval", "--dataset", str(dataset), "-n", "2", "--rounds", "1", "--out", str(run)]

@@ -80,7 +80,10 @@ def test_a_wrong_name_is_refused_with_the_option_named(name: str) -> None:
 
 
 def test_a_kind_that_nobody_has_registered_is_told_of_the_oracle_too() -> None:
-    with pytest.raises(ConfigurationError, match=r"unknown kind 'orakel'; known kinds: .*llama, .*oracle, .*simulated"):
+    with pytest.raises(
+        ConfigurationError,
+        match=r"unknown kind 'orakel'; did you mean 'oracle'\? known kinds: .*llama, .*oracle, .*simulated",
+    ):
         build("orakel:lab", VirtualClock())
 
 

@@ -44,7 +44,10 @@ def test_metrics_become_judges_and_gaps_are_told() -> None:
 
 def test_names_and_fields_that_are_not_there_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     assert metric_names(["rouge,meteor", "bleu"]) == ["rouge-1", "rouge-2", "rouge-l", "meteor", "bleu"]
-    with pytest.raises(ConfigurationError, match=r"unknown baseline 'rogue'; use rouge, rouge-1, .*bertscore=MODEL, s"):
+    with pytest.raises(
+        ConfigurationError,
+        match=r"unknown baseline 'rogue'; did you mean 'rouge'\? known: rouge, rouge-1, .*bertscore=MODEL, s",
+    ):
         metric_names(["rogue"])
     with pytest.raises(ConfigurationError, match="bertscore: name its model, a local folder: bertscore=MODEL"):
         metric_names(["bertscore"])

@@ -171,7 +171,7 @@ def test_line_37_a_context_beyond_the_trained_length_is_said(tmp_path: Path, cap
     path = make_model(tmp_path / "model.gguf", context=1024)
     for ctx, beyond in (("1024", False), ("2048", True)):
         using(f"llama:{path}?lanes=1&ctx={ctx}", lambda backend: backend.check())
-        assert ("beyond the 1,024 tokens" in caplog.text) == beyond
+        assert ("exceeds the 1,024 tokens" in caplog.text) == beyond
 
 
 def test_line_37_what_does_not_fit_is_refused_by_what_the_model_takes(
