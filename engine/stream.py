@@ -64,7 +64,7 @@ class Subscription:
         self._stream.on_drained()
 
     def finish(self) -> None:
-        """End after the buffered events have been read (called by the stream)."""
+        """Close the subscription once its buffered events have been read (called by the stream)."""
         self.closed = True
         self._arrived.set()
 

@@ -172,7 +172,7 @@ def split_thoughts(text: str, marks: ThoughtMarks = _DEFAULT_MARKS) -> tuple[str
 def separate_thoughts(completion: Completion, marks: ThoughtMarks = _DEFAULT_MARKS) -> None:
     """Move the thoughts in a new answer's text to `completion.thoughts`, after thoughts received separately.
 
-    The reply's tokens (`pieces`) are dropped if thoughts were: later requests contain only the answer.
+    If there were thoughts, the reply's tokens (`pieces`) are dropped, so that later requests contain only the answer.
     """
     thoughts, answer = split_thoughts(completion.text, marks)
     if answer == completion.text:

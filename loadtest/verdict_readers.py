@@ -272,7 +272,7 @@ def choose_reader(sampling: Sampling, recorded: str = "") -> str:
 
 
 def score_scales(request: LoadRequest) -> dict[str, tuple[float, float]]:
-    """Return the ends of the scales of a request's scores that are known in advance."""
+    """Return the lowest and highest value of each score whose scale is known before any answer."""
     if request.reader == "rating":
         return {"rating": _RATING_RANGE}
     if request.reader == "ruling":

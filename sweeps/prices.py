@@ -39,7 +39,7 @@ class Price:
     cached: float | None = None
 
     def cost(self, prompt: float, completion: float, cached: float = 0.0) -> float:
-        """Return the cost of these tokens; cached tokens are part of the prompt's."""
+        """Return the cost of these tokens; the prompt tokens include the cached ones."""
         return token_cost(
             [self.prompt, self.completion, self.prompt if self.cached is None else self.cached],
             prompt,
