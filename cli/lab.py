@@ -6,7 +6,7 @@ import sys
 import time
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, NoReturn
+from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
 import typer
 
@@ -81,7 +81,7 @@ def _run(
         probed=probed,
         concurrency=concurrency,
     )
-    options = {"rounds": rounds, "shots": shots} | ({} if real else {"world": world})
+    options: dict[str, Any] = {"rounds": rounds, "shots": shots} | ({} if real else {"world": world})
     experiment = replace(experiment, **{name: value for name, value in options.items() if value is not None})
     _examine(experiment, list(dict.fromkeys(seed or [1])), plot, json, html)
 

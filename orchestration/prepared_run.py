@@ -142,10 +142,10 @@ class PreparedRun:
             return
         longest: dict[str, tuple[int, str, list[Message]]] = {}
         for task in self.opened.tasks:
-            for role, messages in scenario.openings(settings, task, self.pack).items():
+            for role_name, messages in scenario.openings(settings, task, self.pack).items():
                 characters = sum(len(message.content) for message in messages)
-                if characters > longest.get(role, (-1,))[0]:
-                    longest[role] = (characters, task.id, messages)
+                if characters > longest.get(role_name, (-1,))[0]:
+                    longest[role_name] = (characters, task.id, messages)
         for role in self.roles:
             for name in role.models(settings) if role.name in longest else ():
                 _, task_id, messages = longest[role.name]
