@@ -313,7 +313,7 @@ class LoadReport(_Form):
 
     kind: Literal["load"]
     version: Literal[1]
-    alpha: float = Field(description="Share of unaffected judges that are flagged at any load.")
+    alpha: float = Field(description="Significance: share of stable judges flagged by chance at one load or more.")
     work: Work
     settings: dict[str, Any] | None = Field(description="Settings of the test: the fields of load.json in its folder.")
     objective: ObjectiveMet | None

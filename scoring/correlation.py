@@ -93,7 +93,7 @@ def robust_line(points: Sequence[Point], threshold: float = 3.0) -> Regression:
     Source: Rousseeuw and Leroy 1987.
     """
     if len(points) < 3:
-        raise ValueError(f"{len(points)} points; a line with outliers needs at least three")
+        raise ValueError(f"found {len(points)} points; a line that outliers do not attract needs at least three points")
     if len({point.name for point in points}) < len(points):
         raise ValueError("points: two have the same name")
     if len({point.x for point in points}) < 2:
