@@ -1,8 +1,8 @@
 """Adaptive limit for an endpoint of unknown capacity: a window of concurrent calls and a pace in calls per second.
 
 An endpoint refuses a call either because too many are in flight or because too many arrived recently. Earlier calls
-tell the two apart: if more calls were in flight with the refused call than with any accepted one, the window was too
-wide; if as many were accepted a moment ago, the pace was too high.
+show which it was. If more calls were in flight with the refused call than with any accepted call, the window was too
+wide. If as many calls in flight were accepted a moment ago, the pace was too high.
 """
 
 from __future__ import annotations
@@ -12,16 +12,16 @@ from collections import deque
 from dataclasses import dataclass
 
 FIRST_WINDOW = 16  # calls in flight at an unknown endpoint
-_STEP = 0.03  # share of the window by which it grows later, at least one call
+_STEP = 0.03  # later growth of the window, as a share of it; at least one call
 _FLOOD, _FLOOD_SHARE = (
     8.0,
     0.2,
-)  # with more consecutive refusals than these (count, share of the refused level), the window is not the cause
-# Failures among so many answers that count as evidence.
+)  # after more consecutive refusals than both (count, share of the refused level), the window is not the cause
+# (failures, answers): so many failures among so many consecutive answers are evidence.
 _BURST = 3, 60
 _EXPECTED_BURST = 2, 30  # near the pace that was refused last
 _TREND = 5, 800
-_FAST_GROWTH_SHARE = 1.1  # of the last refused level: if calls succeed there, the window grows fast again
+_FAST_GROWTH_SHARE = 1.1  # share of the last refused level; from there on the window grows fast again
 _SHORTEST_PROBE, _LONGEST_PROBE = 2.0, 60.0  # seconds between two attempts to widen the window
 _BACK_OFF = 0.97  # share of the accepted rate to continue with after a refusal
 _FIRST_PACE = 16.0  # initial pace in calls per second; doubles each second until the next refusal
@@ -53,11 +53,11 @@ class AdaptiveLimit:
         self.window = math.inf if first is None else float(first)
         self.pace = math.inf  # calls per second
         self._announced_pace = math.inf  # the slowest pace announced by the endpoint
-        self._announced_by_unit: dict[str, float] = {}  # announced paces: of requests, of tokens
+        self._announced_by_unit: dict[str, float] = {}  # announced pace by unit: requests, tokens
         self._slow_start = first is not None
         self._since = -math.inf  # time of the last refusal that changed a limit
-        self._refusals = 0  # refusals since then without a success
-        self._narrowing = False  # True if that refusal changed the window
+        self._refusals = 0  # consecutive refusals
+        self._narrowing = False  # True if the last change after a refusal was to the window
         self._proven_level, self._proven_at = 0.0, now  # the highest level at which a call succeeded
         self._ceiling = math.inf  # the last refused level
         self._probe, self._next_probe = _SHORTEST_PROBE, now
@@ -102,13 +102,13 @@ class AdaptiveLimit:
             self._speed_up(now)
 
     def refused(self, call: InFlightCall, now: float) -> None:
-        """Record that the endpoint refused a call as too much."""
+        """Record that the endpoint refused a call because there were too many."""
         self._rate.add(call.departed_at, -1)
         self._refusals += 1
         flood = self._refusals > max(_FLOOD, _FLOOD_SHARE * self._ceiling)
         too_wide = call.level > self._proven_level and not flood
         if call.departed_at < self._since and not (flood and self._narrowing):
-            # It departed before the last change. If the window was too wide, it shows more exactly by how much.
+            # The call departed before the last change. Its level shows more exactly how wide the window may be.
             if self._narrowing and too_wide:
                 self.window = min(self.window, max(1.0, call.level - 1.0))
             return
@@ -135,10 +135,10 @@ class AdaptiveLimit:
             self._begin(now, narrowing=False)
 
     def on_rate_limit(self, now: float, unit: str, remaining: float, seconds: float) -> None:
-        """Apply the endpoint's rate-limit headers: `remaining` calls are left; all are available again in `seconds`.
+        """Apply the endpoint's rate-limit headers: `remaining` calls are left; the full quota returns in `seconds`.
 
         Spreading the remaining calls over that time suits both schemes that endpoints use: a fixed window, and a token
-        bucket (where the pace meets the refill rate at half a bucket).
+        bucket (the pace equals the refill rate when the bucket is half full).
         """
         if seconds <= 0.0:
             self._announced_by_unit[unit] = math.inf
@@ -162,7 +162,7 @@ class AdaptiveLimit:
         self._next_probe = now + self._probe
 
     def _widen(self, now: float) -> None:
-        """Widen the window after a call at its edge succeeded."""
+        """Widen the window after the success of a call at its edge."""
         if now >= self._next_probe:
             if self.window >= self._ceiling:  # the endpoint has more capacity now, or the window was not the cause
                 self._probe = max(_SHORTEST_PROBE, self._probe / 2)
@@ -192,7 +192,7 @@ class AdaptiveLimit:
         self._grown_at = self._quiet_since = now
 
     def _speed_up(self, now: float) -> None:
-        """Raise the pace after a call that it had delayed succeeded."""
+        """Raise the pace after the success of a call that the pace had delayed."""
         elapsed = min(1.0, max(0.0, now - self._grown_at))
         if self._ramp:
             self.pace *= 2.0**elapsed
@@ -206,11 +206,11 @@ class AdaptiveLimit:
 
 
 class _FailureEvidence:
-    """Recent failures of an endpoint. Single failures happen at the best of endpoints and prove nothing."""
+    """Recent failures of an endpoint. Even good endpoints fail now and then, so single failures prove nothing."""
 
     def __init__(self) -> None:
-        self.answers = 0  # of all kinds
-        # Number of answers up to each failure, and its level.
+        self.answers = 0  # number of answers, including failures
+        # For each failure: the number of answers up to it, and its level.
         self._failures: deque[tuple[int, int]] = deque(maxlen=max(_BURST[0], _TREND[0]))
 
     def add(self, level: int, burst: tuple[int, int] = _BURST) -> bool:
@@ -243,7 +243,7 @@ class _AcceptedRate:
         self._bins.clear()
 
     def add(self, at: float, calls: int) -> None:
-        """Count calls that departed at a time; -1 takes back one that was refused."""
+        """Count calls that departed at a time; `calls` is -1 to take back a refused call."""
         if at < self.began:
             return
         if not self._bins or at >= self._bins[-1][0] + _BIN:

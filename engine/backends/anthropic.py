@@ -47,7 +47,7 @@ from .endpoint_errors import Dialect
 from .sse import JsonRecordStream, RecordAssembly
 
 _SCHEMA_KEYWORDS = frozenset(["$ref", "type", "enum", "const", "title", "required"])
-_SCHEMA_LISTS = {"anyOf": "anyOf", "oneOf": "anyOf", "allOf": "allOf"}  # keyword: the one that the API accepts
+_SCHEMA_LISTS = {"anyOf": "anyOf", "oneOf": "anyOf", "allOf": "allOf"}  # keyword: its equivalent that the API accepts
 _SCHEMA_MAPPINGS = ("properties", "$defs", "definitions")
 _SCHEMA_FORMATS = frozenset(
     ["date-time", "time", "date", "duration", "email", "hostname", "uri", "ipv4", "ipv6", "uuid"]
@@ -281,7 +281,7 @@ class AnthropicBackend(EndpointBackend):
 
     Args:
         thinking: "" for the model's default, `off`, `adaptive`, or a token budget as text.
-        effort: The API's name for it, or "".
+        effort: A value of the API's `effort` setting, or "".
         cache: Let the API cache prompts.
     """
 
@@ -359,7 +359,7 @@ class AnthropicBackend(EndpointBackend):
         return body
 
     def _turns(self, request: Request) -> tuple[str, list[dict[str, Any]], bool]:
-        """Return instructions, turns, and True if all turns since the user spoke have their thinking blocks."""
+        """Return (instructions, turns, True if all turns since the user's last message have thinking blocks)."""
         ids = _CallIds()
         signed = True
 

@@ -64,9 +64,9 @@ EventSink = Callable[[Event], None]
 
 @dataclass(slots=True, frozen=True)
 class PromptSize:
-    """Tokens of a prompt, and those of the `context` that must hold it with the answer.
+    """Number of tokens of a prompt, and of the `context` that must hold prompt and answer.
 
-    Tokens that are estimated are too few rather than too many. `advice` says how to get a longer context.
+    An estimate is too low rather than too high. `advice` says how to get a longer context.
     """
 
     tokens: int
@@ -87,7 +87,7 @@ class Backend(ABC):
     replays: bool = False  # returns recorded answers unchanged
     reads_one: bool = False  # a reading with several continuations takes several requests
     fallible: bool = False  # calls can fail temporarily and are retried
-    nearby: bool = True  # runs on this machine or needs no endpoint: it queues calls beyond its capacity itself
+    nearby: bool = True  # runs on this machine or needs no endpoint; it queues calls beyond its capacity itself
     continues_text: bool = False  # accepts `Request.prompt`: text without a chat template
     price_in: float = 0.0
     price_out: float = 0.0
@@ -112,7 +112,7 @@ class Backend(ABC):
         """Free what is stored for a conversation (`Request.affinity`) that has ended."""
 
     def interrupted(self, affinity: str) -> None:
-        """Free what this process stores for a conversation. Unlike after `ended`, a resumed run may continue it."""
+        """Free what this process stores for a conversation. A resumed run may continue it, unlike after `ended`."""
         self.ended(affinity)
 
     def prompt_size(self, messages: Sequence[Message]) -> PromptSize | None:
@@ -143,10 +143,10 @@ class Backend(ABC):
         return {}
 
 
-# File names may contain blanks and semicolons, so there only one of our own kinds starts another model.
+# File names may contain blanks and semicolons. After these, only one of our own kinds starts another model name.
 _SEVERAL_MODELS = re.compile(r",\s*\w+:|[;|\s]\s*(?:openai|anthropic|gemini|llama|simulated|oracle|replay|human|pool):")
 _KINDS_WITHOUT_COMMA = ("openai", "anthropic", "gemini", "simulated")  # kinds whose names are not file paths
-MAX_WHOLE_OPTION = 2**31 - 1  # of integer options: more than needed, and the most that llama.cpp accepts
+MAX_WHOLE_OPTION = 2**31 - 1  # maximum of integer options: llama.cpp accepts no more
 
 
 def _parse_options(query: str, text: str) -> dict[str, str]:

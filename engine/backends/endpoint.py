@@ -30,7 +30,7 @@ T = TypeVar("T")
 
 BYTE_ORDER_MARK = "\ufeff".encode()
 _STEP = 1 << 18  # bytes decompressed at once
-_LONGEST_PACKING = 20  # longest encoding name quoted; longer ones are not cut, because half a key could not be redacted
+_LONGEST_PACKING = 20  # longest encoding name to quote; others are omitted, not cut: half a key could not be redacted
 _LONGEST_ERROR = 1 << 16  # bytes read of an error answer
 _HEADERS = {"Content-Type": "application/json", "User-Agent": "viva", "Accept-Encoding": "gzip, deflate"}
 _NOT_PACKED = ("", "identity", "none", "chunked", "aws-chunked", "utf-8", "utf8", "7bit", "8bit", "binary")
@@ -53,7 +53,7 @@ class AnswerBody:
         self._packing = ",".join(encoding for encoding in encodings if encoding not in _NOT_PACKED)
         self._unpack: Any = None
         self._rest = b""
-        self._more = False  # the decompressor has more output from the last input
+        self._more = False  # True if the decompressor has more output from the last input
         self.bytes = 0
 
     @property
@@ -144,13 +144,13 @@ class Endpoint:
     """An endpoint's HTTP session.
 
     Args:
-        base_url: Names the endpoint in errors; contains no secret.
+        base_url: The URL that names the endpoint in errors; without secrets.
         headers: Sent with each request; `redact` knows the secrets in them.
         timeout: Seconds for one attempt, at most 10 of them to connect.
         longest: Maximum size of an answer in bytes, decompressed.
         key_advice: What to do about a refused key.
         dialect: How the endpoint words its errors.
-        repeatable: A request may safely arrive twice.
+        repeatable: True if a request may safely arrive twice.
         query: Encoded parameters added to each URL.
     """
 
@@ -196,7 +196,7 @@ class Endpoint:
             headers=self._headers if self._proxies is None else None,  # a proxy would receive them, including keys
             timeout=self._timeout,
             auto_decompress=False,
-            cookie_jar=aiohttp.DummyCookieJar(),  # stored cookies would go with every later request, and grow
+            cookie_jar=aiohttp.DummyCookieJar(),  # stored cookies would be sent later, and accumulate
         )
         self._gate.open()
 
@@ -246,11 +246,11 @@ class Endpoint:
                     label, url, method or ("GET" if data is None else "POST"), data, receive, accept, headers
                 )
         except BackendError as error:
-            # Messages that quote the endpoint are redacted before they are cut; this covers the others.
+            # Messages that quote the endpoint are redacted before they are cut; this redacts all others.
             error.args = (self.redact(str(error)),)
             drop_traceback(
                 error
-            )  # a call that waits for its retry holds the error, and its frames would hold the whole answer
+            )  # a call that waits for its retry keeps the error; the error's frames would keep the whole answer
             error.__cause__ = error.__context__ = None
             failure = error
         except (TimeoutError, aiohttp.ClientError, OSError, UnicodeError) as error:  # UnicodeError: no valid host name
@@ -265,7 +265,7 @@ class Endpoint:
             del failure
 
     def error(self, label: str, status: int, body: bytes, headers: Mapping[str, str] | None = None) -> BackendError:
-        """Return the typed error for an unsuccessful answer, or for an error in a stream with such a status."""
+        """Return the typed error for an unsuccessful answer, or for an error with this status in a stream."""
         return error_from_response(label, status, body, headers or {}, self.redact, self._key_advice, self._dialect)
 
     def _error_url(self, url: str) -> str:
@@ -311,9 +311,10 @@ class Endpoint:
                     )
                 hops += 1
             except (aiohttp.ServerDisconnectedError, aiohttp.ClientOSError) as error:
-                # Some servers close a connection that they said they would keep (llama-server does after each stream).
-                # A request sent on it reached nobody and is sent again at once on another connection. Without an errno
-                # nothing was written; with one the server might have read the request and crashed on it.
+                # Some servers close connections that they promised to keep (llama-server does after each stream). A
+                # request sent on a closed connection reached nobody and is sent again at once on another one. If the
+                # error has no errno, nothing was written; if it has one, the server might have read the request and
+                # crashed on it.
                 stale += 1
                 written = not isinstance(error, aiohttp.ClientOSError) or error.errno is not None
                 if not _REUSED.get() or answered or stale > _MOST_STALE or (written and not self._repeatable):
@@ -330,7 +331,7 @@ class Endpoint:
         login = {"Proxy-Authorization": proxy.login} if proxy.login else {}
         if url[:5].lower() == "https":
             return whole, {"proxy": proxy.url, "proxy_headers": login}
-        whole.update(login)  # the proxy reads the request itself
+        whole.update(login)  # without TLS the proxy reads the request's headers
         return whole, {"proxy": proxy.url}
 
 
@@ -343,7 +344,7 @@ def _redirect_target(
     *,
     last: bool,
 ) -> str:
-    """Return the redirect's target; raise `Redirected` if following it would send key or prompt elsewhere unasked."""
+    """Return the redirect's target; raise `Redirected` if it must not be followed."""
     try:
         target = response.url.join(URL(response.headers["Location"]))
         same = target.origin() == response.url.origin() and (allowed is None or allowed.has(str(target)))

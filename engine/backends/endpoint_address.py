@@ -40,9 +40,9 @@ class ProviderApi:
         url_variable: Environment variable that may override the address.
         key_variable: Environment variable that usually holds the key.
         example: An example model name.
-        path: How an endpoint's URL ends, for advice.
+        path: The usual end of an endpoint's URL, for advice.
         unnamed: Model to use if a URL names none; "" if it must name one.
-        calls: URL endings of single calls. If a URL ends with one, it is cut off.
+        calls: URL endings of single calls, which are cut off.
     """
 
     kind: str
@@ -65,8 +65,8 @@ class ProviderApi:
 class EndpointAddress:
     """Address of a model.
 
-    `key` is None if no key is sent; no message contains it. `headers` and `query` (encoded) are sent with each request;
-    `secrets` are the values in them that come from the environment.
+    `key` is None if no key is sent; no message contains a key. `headers` and `query` (encoded) are sent with each
+    request; `secrets` are the values in them that come from the environment.
     """
 
     base_url: str
@@ -123,7 +123,7 @@ def _check_header(spec: ModelSpec, name: str, value: str, secrets: list[str]) ->
 
 
 def _expand_variables(spec: ModelSpec, option: str, value: str, secrets: list[str]) -> str:
-    """Replace `$NAME` and `${NAME}` in an option's value from the environment; add these values to `secrets`."""
+    """Replace `$NAME` and `${NAME}` in an option's value from the environment; add the values used to `secrets`."""
     if _keyless.get():
         return value
     filled, values = fill_from_environment(_REFERENCE.sub(r"${\1}", value), option, f"model '{spec.text}'")

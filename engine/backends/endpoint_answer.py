@@ -26,7 +26,7 @@ MOST_VALUES = 2_000_000  # per JSON text; each takes 90 bytes and 0.4 µs, durin
 _BEGUN_PAIR = re.compile("[\ud800-\udbff]\\Z")
 _BEGUN_BYTES = re.compile("(?:[\udcc2-\udcdf]|[\udce0-\udcef][\udc80-\udcbf]?|[\udcf0-\udcf4][\udc80-\udcbf]{0,2})\\Z")
 _BYTES = re.compile("[\udc80-\udcff]+")
-_LONGEST_WHOLE = 19  # digits of numbers kept as int; orjson turns longer ones into floats, too
+_LONGEST_WHOLE = 19  # digits of numbers kept as int; longer numbers become floats, as in orjson
 
 
 def require_text(value: Any) -> str:
@@ -47,7 +47,7 @@ class SurrogateJoiner:
         self.pending: dict[tuple[Any, ...], str] = {}
 
     def joined(self, value: Any, *, in_bytes: bool = False, path: tuple[Any, ...] = ()) -> Any:
-        """Return the value with valid UTF-8 texts; `in_bytes` means it was decoded with `surrogateescape`."""
+        """Return the value with valid UTF-8 texts; `in_bytes` means that it was decoded by `surrogateescape`."""
         if isinstance(value, str):
             return self._text(value, path, in_bytes) if value else value
         if isinstance(value, dict):
@@ -90,7 +90,7 @@ def parse_json(data: bytes, label: str, halves: SurrogateJoiner | None = None) -
     Raises:
         orjson.JSONDecodeError: The data is not JSON otherwise.
         AnswerTooLarge: The data may contain more than `MOST_VALUES` lists, objects and entries. Commas and brackets
-            inside strings count, too, because only counting is cheap.
+            inside strings count, too, because a simple count is cheap.
     """
     if len(data) > MOST_VALUES and sum(map(data.count, (b",", b"[", b"{"))) > MOST_VALUES:
         raise AnswerTooLarge(f"the answer contains more than {MOST_VALUES:,} values", model=label)
@@ -184,8 +184,8 @@ def parse_usage(usage: Any, redact: Redactor) -> ReportedUsage:
     """Return the billed counts of an answer's `usage`.
 
     Missing and unusable counts are unknown; unusable ones are noted, without the key. Some endpoints count thoughts
-    outside `completion_tokens`, or cached tokens outside `prompt_tokens`: the excess of the total over the two is
-    attributed to one of them.
+    outside `completion_tokens`, or cached tokens outside `prompt_tokens`: the excess of the total over these two counts
+    is added to one of them.
     """
     if not usage:
         return ReportedUsage(0, 0)
@@ -270,14 +270,14 @@ def estimate_missing_counts(completion: Completion, request: Request) -> None:
 
 
 _LONGEST_FINISH = 40
-_LONGEST_GIVEN = 10_000  # characters that are examined
+_LONGEST_GIVEN = 10_000  # characters of a finish reason that are examined
 # Finish reasons as endpoints spell them, letters only, in lower case.
 _MEANINGS = dict.fromkeys(
     ("stop", "endturn", "stopsequence", "stoptoken", "eos", "eostoken", "endofturn", "complete"), "stop"
 )
 _MEANINGS |= dict.fromkeys(("toolcalls", "toolcall", "tooluse", "functioncall"), "tool_calls")
 _CUT_REASON = re.compile(r"length|max.*tokens?|max.*output|tokens?limit|limit.*tokens?|context|truncated")
-# The endpoint gave up: the answer is incomplete.
+# Finish reasons of an endpoint that gave up: the answer is incomplete.
 _FAILED_REASON = re.compile(
     r"(internal|network|server|generation|engine)?(error|failure)|abort(ed)?|cancel(l?ed)?|timeout|timedout"
     r"|insufficientsystemresources?"
@@ -291,7 +291,7 @@ _THOUGHT_PART_FIELDS = ("thinking", "reasoning", "reasoning_content", "text", "c
 
 
 class PartWithoutText(TypeError):
-    """A part of the answer has no text, an unknown type, or reports tools that the provider runs itself."""
+    """A part of the answer has no text, has an unknown type, or reports tools that the provider runs itself."""
 
     def __init__(self, kind: object) -> None:
         super().__init__(f"the answer holds a part of type '{kind}', which has no text; ask for text alone")
@@ -310,7 +310,8 @@ def answer_error(
 ) -> BackendError:
     """Return the error for an unexpected answer; it states the `subject` and quotes `data` without the key.
 
-    A proxy's page or a truncated body may be temporary, so the call is retried by default. A part without text is not.
+    By default the call is retried, because a proxy's page or a truncated body may be temporary. After a part without
+    text it is not retried.
     """
     message = redact.cut(str(error), 200)
     if isinstance(error, PartWithoutText):
@@ -338,7 +339,7 @@ def read_text(content: Any) -> str:
 
 
 def part_text(part: Any) -> str:
-    """Return the text of one content part, "" for a thought. Raise PartWithoutText if it cannot have any."""
+    """Return the text of one content part, "" for a thought. Raise PartWithoutText if the part cannot have text."""
     if isinstance(part, str):
         return part
     if not isinstance(part, dict):

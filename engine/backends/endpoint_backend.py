@@ -1,6 +1,6 @@
 """Base class of chat endpoints: session, key trust, model name check, timed requests, fallbacks.
 
-A 401 or 403 means something else once other requests with the same key have succeeded (`KeyTrust`). If an endpoint
+A 401 or 403 has another meaning once other requests with the same key have succeeded (`KeyTrust`). If an endpoint
 refuses a request form (structured output, system messages), the next simpler one is used (`FormFallback`). Opaque parts
 of an answer that a provider wants back with tool results are stored per conversation (`ProviderState`).
 """
@@ -158,8 +158,8 @@ def _printable_name(name: str) -> str:
 PROMPT_ONLY = "prompt"  # the form without a request field: the prompt alone describes the output
 
 
-# How endpoints refuse system messages. Servers with chat templates report a template's error as their own fault. "must
-# alternate" may concern other messages; the refusal then comes again.
+# How endpoints refuse system messages. Servers with chat templates report a template's error as their own fault. If
+# "must alternate" concerns other messages, the endpoint refuses again.
 _MENTIONS_SYSTEM = re.compile(
     r"\bsystem[ _-]?(role|message|prompt|instruction)|\b(role|message)s?\b[^.\n]{0,40}\bsystem\b"
     r"|developer instruction|roles? must alternate|\brole\b[^\n]{0,60}\buser\b[^\n]{0,20}\bassistant\b"
@@ -216,7 +216,7 @@ class FormFallback:
                 raise _add_tools_hint(error, request.tools) from error
             self._probing[request.digest] = self._after[form]
             raise FormRefused(f"refused structured output as '{form}'", model=label, status=error.status) from error
-        # Remember it, so that later requests need not test again.
+        # Remember the result, so that later requests need not test again.
         if self._probing.pop(request.digest, None) is not None:
             self.chosen = form
         if request.digest in self._without_system:
@@ -313,9 +313,9 @@ class EndpointBackend(Backend):
     dialect = Dialect()
     models_path = "/models"  # path of the model list
     refusing_statuses: tuple[int, ...] = (401, 403)  # statuses of the model list that mean a wrong key
-    next_form: Mapping[str, str]  # structured output: the form to try if one is refused
+    next_form: Mapping[str, str]  # structured output: the form to try after each refused form
     unsupported: Mapping[str, Any] = {}  # sampling settings that the API lacks, with their neutral values
-    api_name = ""  # the API's name in such errors
+    api_name = ""  # the API's name in errors about unsupported settings
 
     def __init__(
         self,
@@ -358,7 +358,7 @@ class EndpointBackend(Backend):
 
     @abstractmethod
     def _read(self, answer: Any, *, tools: bool) -> ReadAnswer:
-        """Read an answer; raise one of `FORMAT_ERRORS` if it is not one. `tools`: tools were offered."""
+        """Read an answer; raise one of `FORMAT_ERRORS` if it has another form. `tools`: True if tools were offered."""
 
     @abstractmethod
     def _assembly(self, records: JsonRecordStream) -> RecordAssembly: ...
@@ -520,14 +520,14 @@ def alternating_turns(
 ) -> tuple[str, list[dict[str, Any]]]:
     """Return instructions and turns for an API with separate instructions and alternating turns.
 
-    System messages are joined, wherever they appear; without other messages they become the user's. Messages without
-    parts are skipped.
+    System messages are joined, wherever they appear; if there are no other messages, they become a user message.
+    Messages without parts are skipped.
 
     Args:
         messages: The request's messages.
         field: Name of a turn's parts.
         assistant: Role name of the model's turns.
-        parts_of: Return the parts of a message, given its index (-1: none) and the message.
+        parts_of: Function of a message's index (-1 for a message made here) and the message; returns its parts.
     """
     system = "\n\n".join(part.content for part in messages if part.role == "system")
     turns: list[dict[str, Any]] = []
@@ -548,7 +548,7 @@ class EndpointOptions:
     """Settings in a model's name that apply to each of its requests.
 
     Args:
-        sampling: Send temperature, top_p and the like.
+        sampling: True to send temperature, top_p and the like.
         settings: Sampling settings that override the run's.
         body: Values to put into the body, by path; None removes a field.
     """

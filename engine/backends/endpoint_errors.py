@@ -28,9 +28,10 @@ from ..errors import (
 from .proxies import Proxy, proxy_failure
 from .redaction import Redactor
 
-# Besides 5xx: a failure behind the endpoint (TGI, Bedrock), sent too early, cancelled by the server (Google).
+# Temporary besides 5xx: a failure behind the endpoint (TGI, Bedrock), a request that was sent too early, and a request
+# that the server cancelled (Google).
 _PASSING = (424, 425, 499)
-_GATEWAY_STATUSES = (502, 503, 504)  # a gateway answers so if the endpoint behind it is down
+_GATEWAY_STATUSES = (502, 503, 504)  # a gateway's answers if the endpoint behind it is down
 # Endpoints agree on no status, code or wording for "the prompt is too long"; these are in use.
 _CONTEXT_CODES = {
     "context_length_exceeded",
@@ -95,7 +96,7 @@ _BLOCKED = re.compile(
     r"|key limit exceeded|quota will be replenished|余额不足|欠费|请充值",
     re.IGNORECASE,
 )
-# Google words limits per minute in the same way; the error's details say which limit it is.
+# Google uses these words for limits per minute, too; the error's details say which limit it is.
 _BLOCKED_ELSEWHERE = re.compile(r"exceeded your current quota|plan and billing details", re.IGNORECASE)
 _BY_MINUTE = re.compile(r"per (second|minute|hour)\b|\b[RT]PM\b", re.IGNORECASE)
 _LONGEST_NOTICE = 400  # characters: longer messages quote the request, whose words are not the endpoint's
@@ -172,7 +173,7 @@ def _is_blocked(status: int, error: Mapping[str, Any], codes: set[str], message:
 
 
 def _is_daily(error: Mapping[str, Any]) -> bool:
-    """Return True if an exhausted Google quota is a daily one, or zero."""
+    """Return True if an exhausted Google quota is daily or zero."""
     for detail in error_details(error):
         for violation in detail.get("violations") or ():
             if isinstance(violation, dict) and (
@@ -199,8 +200,8 @@ def _common_type(status: int, codes: set[str], message: str) -> type[BackendErro
     if status == 408:
         return TimedOut
     if status in _PASSING or status >= 500:
-        # llama-cpp-python's server reports invalid requests as its own fault, and llama.cpp's does so for tools that it
-        # was not started for; a retry is useless.
+        # llama-cpp-python's server reports invalid requests as its own fault, and llama.cpp's server does so for tools
+        # if it was started without tool support; a retry is useless.
         return Rejected if "response_format" in message or "tools param" in message else Unavailable
     if status == 403 and _FLAGGED.search(message):
         return Forbidden
@@ -212,7 +213,7 @@ def _common_type(status: int, codes: set[str], message: str) -> type[BackendErro
 def transport_error(
     label: str, url: str, error: BaseException, redact: Redactor, proxy: Proxy | None = None
 ) -> BackendError:
-    """Return the typed error for a failure below HTTP (refused, reset, truncated, timed out), also at a proxy."""
+    """Return the typed error for a failure below HTTP (refused, reset, truncated, timed out), or at a proxy."""
     if isinstance(error, asyncio.TimeoutError):
         late = TimedOut(f"{url}: no answer in time", model=label)
         late.absent = isinstance(error, aiohttp.ConnectionTimeoutError)
@@ -295,7 +296,7 @@ def _codes_and_message(body: bytes, redact: Redactor) -> tuple[Mapping[str, Any]
 
 
 def _codes(error: Mapping[str, Any]) -> set[str]:
-    """Return the codes of an error from all fields in use."""
+    """Return the codes of an error from all fields that endpoints use."""
     codes = [error.get(name) for name in ("code", "type", "status", "error_type", "error_code")]
     codes += [detail.get("reason") for detail in error_details(error)]
     details = error.get("details")

@@ -88,7 +88,7 @@ class FaultInjector(BackendWrapper):
         ]
         self._seed, self._clock = plan.seed, clock
         self._opened = clock.now()
-        self._tries: dict[bytes, int] = {}  # of unanswered calls
+        self._tries: dict[bytes, int] = {}  # attempts of each unanswered call
         self._met: dict[str, int] = {}
 
     async def __aenter__(self) -> Backend:

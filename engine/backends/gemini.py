@@ -5,8 +5,8 @@ Options: `key_env` (default: GEMINI_API_KEY for a model without a URL, none for 
 `high` or a budget in tokens), `filters=off`.
 
 Errors have the form `{"error": {"code", "message", "status", "details"}}`, as an answer or within a stream; `code` is
-the HTTP status. Each stream event is an answer with the new parts. The last one has a finish reason; a stream without
-it is an error.
+the HTTP status. Each stream event is an answer with the new parts. The last event has a finish reason; a stream without
+one is an error.
 """
 
 from __future__ import annotations
@@ -70,7 +70,8 @@ _OWN_ID = re.compile(r"call-\d+")  # created by the engine if the API sends no i
 _UNSUPPORTED_SAMPLING = {"min_p": 0.0, "repeat_penalty": 1.0}
 _MOST_STOPS = 5
 _MAX_SEED = 2**31 - 1  # seeds are 32-bit integers
-# From this generation on, a call must come back with its signature; the API documents this value for calls without one.
+# From this model generation on, a call must be sent back with its signature; the API documents this value for calls
+# without a signature.
 _MODEL_VERSION = re.compile(r"gemini-(\d+)")
 _FIRST_SIGNED = 3
 _NO_SIGNATURE = "skip_thought_signature_validator"

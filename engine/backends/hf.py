@@ -5,8 +5,8 @@ computed at once), `ctx` (tokens of prompt and answer), `threads`, `template` (p
 a name on the hub).
 
 `torch` and `transformers` (extra `neural`) are imported when a model is first loaded; backends with identical options
-share it. Code that comes with a model never runs, neither scripts nor pickled weights. Special tokens that a message
-spells out are escaped.
+share the loaded model. Code that comes with a model never runs, neither scripts nor pickled weights. Special tokens
+that a message spells out are escaped.
 """
 
 from __future__ import annotations
@@ -88,7 +88,7 @@ _shared_models: dict[LoadOptions, _SharedModel] = {}
 
 
 def acquire_model(options: LoadOptions) -> tuple[LoadedModel, BatchLoop]:
-    """Return the model and its thread, loading it on first use. Call `release_model` once per call.
+    """Return the model and its thread, loading it on first use. Call `release_model` once for each use.
 
     Raises:
         ConfigurationError: The packages are missing, the model does not exist, or it does not generate text.
@@ -236,7 +236,7 @@ def max_answer_tokens(model: LoadedModel, prompt: list[int], asked_for: int, lab
 
 
 def tokenise_continuations(model: LoadedModel, reading: Reading, label: str) -> list[tuple[list[int], int]]:
-    """Return each continuation's tokens after its context, and how many leading tokens are not scored.
+    """Return, for each continuation, all tokens of the text and how many leading ones are not scored.
 
     Tokens that end before the continuation begins are not scored, nor is the first token of a text, which has no
     likelihood.

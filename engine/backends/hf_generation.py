@@ -48,7 +48,7 @@ class HfGeneration:
     error: Exception | None = None
     cancelled: bool = False
     _rows: list[tuple[int, SampledToken]] = field(default_factory=list)
-    _before: int = 0  # tokens decoded again before the new ones, because neighbours change each other's text
+    _before: int = 0  # earlier tokens to decode again with the new ones, because neighbours change each other's text
     _decoded: int = 0  # number of tokens whose text is complete
     _streamed: int = 0  # number of characters that `on_text` has received
 
@@ -58,7 +58,7 @@ class HfGeneration:
         return bool(self.finish) or self.cancelled or self.error is not None
 
     def take(self, token: SampledToken, *, is_end: bool) -> None:
-        """Add the next token; `is_end` means that it ends the answer and is not part of it."""
+        """Add the next token; `is_end` means that it only ends the answer and has no text."""
         if is_end:
             self._end("stop")
             return
@@ -86,7 +86,7 @@ class HfGeneration:
         ]
 
     def _alternatives(self, sampled_token: SampledToken) -> dict[str, float]:
-        """Map the best alternatives by text; of those with equal text (parts of characters) the likeliest counts."""
+        """Return the best alternatives by text; if several have the same text (parts of characters), the likeliest."""
         return max_logprob_by_token((self.decode([token]), value) for token, value in sampled_token.top or ())
 
     def _decode(self, *, whole: bool) -> None:
@@ -158,7 +158,7 @@ def _compute_batch(model: LoadedModel, texts: list[tuple[list[int], int]], momen
     longest = max(len(tokens) for tokens, _ in texts)
     batch = torch.full((len(texts), longest), model.pad)
     mask = torch.zeros_like(batch)
-    for row, (tokens, _) in enumerate(texts):  # padded on the right, which earlier positions do not see
+    for row, (tokens, _) in enumerate(texts):  # padding on the right: earlier positions do not see it
         batch[row, : len(tokens)] = torch.tensor(tokens)
         mask[row, : len(tokens)] = 1
     with torch.inference_mode():
@@ -223,7 +223,7 @@ def generate_batch(model: LoadedModel, answers: list[HfGeneration], is_closing: 
 
 
 def _next_token(generation: HfGeneration, logits: Any, model: LoadedModel) -> int:
-    """Return the next token of a row; of an ended row any token."""
+    """Return the next token of a row; any token if the row has ended."""
     if generation.ended:
         return model.pad
     try:
@@ -318,7 +318,7 @@ class BatchLoop:
             else:
                 answers = [item for item in batch if isinstance(item, HfGeneration)]
                 generate_batch(self._model, answers, lambda: self._closing)
-        except Exception as raised:  # torch and architectures may raise anything: nobody may wait for a dead thread
+        except Exception as raised:  # torch and architectures may raise anything; no caller may wait for a dead thread
             error = _rejection(raised, self._limit)
         if self._closing:
             error = error or Unavailable("the model was closed", model="hf")

@@ -2,8 +2,8 @@
 
 Option: `answer_mb`, as for OpenAI-compatible endpoints. An application receives only what its mapping says: no sampling
 settings, tools or schema. A session's identifier depends only on the conversation's key, branch and role, so a resumed
-run continues it. Temporary failures (an HTML page, a truncated body or stream) raise `Unavailable` and are retried; a
-path that does not exist raises `Rejected`. No message, log or record contains a header's value.
+run continues the session. Temporary failures (an HTML page, a truncated body or stream) raise `Unavailable` and are
+retried; a path that does not exist raises `Rejected`. No message, log or record contains a header's value.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ from .sse import CallPieces, SseEvent, SseStream, StreamAssembly, is_keep_alive,
 
 
 class MissingInAnswer(Exception):
-    """No value at the path. The message says how far the path leads and what is there; it becomes a BackendError."""
+    """No value at the path; raised as a BackendError. The message says how far the path leads and what is there."""
 
 
 class AnswerPath:
@@ -280,7 +280,7 @@ _SESSION_NAMESPACE = uuid.UUID("6f1c0d1e-0f0b-5a53-9d3e-8f3a2f6f4c11")
 
 @dataclass(slots=True)
 class Session:
-    """Session of one conversation. `contacted`: the application has received a request of it."""
+    """Session of one conversation. `contacted` is True once it has sent a request."""
 
     id: str
     jar: aiohttp.CookieJar | None
@@ -301,7 +301,7 @@ class Session:
 
 
 class Sessions:
-    """Sessions of the running conversations. `salt` changes all identifiers; `cookies`: store cookies."""
+    """Sessions of the running conversations. `salt` changes all identifiers; `cookies` enables cookies."""
 
     def __init__(self, salt: str, *, cookies: bool) -> None:
         self._salt, self._cookies = salt, cookies
@@ -534,7 +534,7 @@ class ApplicationBackend(Backend):
         except Unauthorized as error:
             if opened.secrets:
                 raise
-            # This is no wrong key: the application refuses this conversation, and the run continues.
+            # The key is not wrong: the application refuses this conversation, and the run continues.
             message = str(error).removeprefix(f"{error.model}: ")
             raise Forbidden(message, model=error.model, status=error.status) from None
 

@@ -1,7 +1,7 @@
 """A person as a backend: `human:ROOM`. A request waits in a queue until somebody answers it.
 
-Option: `timeout` (seconds, or a number with s, m, h, d or w; default: none). Any number of waiting requests costs one
-look at the queue's file every half second.
+Option: `timeout` (seconds, or a number with s, m, h, d or w; default: none). However many requests wait, the queue's
+file is polled once every half second.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class _WaitingRequest:
 
 
 class HumanBackend(Backend):
-    """Backend of a room. `timeout` is in seconds and counts from the first request, including restarts.
+    """Backend of a room. `timeout` is in seconds and counts from the first request, across restarts.
 
     `generate` raises `Unanswered` after the timeout. A request whose caller is cancelled is withdrawn; one whose run
     stops and may be resumed keeps waiting in the room.
@@ -139,7 +139,7 @@ class HumanBackend(Backend):
                 answers, withdrawn = await self._in_thread(self._look)
                 for name, answer in answers:
                     self._settle(name, answer)
-                for name in withdrawn & self._waits.keys():  # by another run with the same question
+                for name in withdrawn & self._waits.keys():  # withdrawn by another run with the same question
                     await self._ask_again(self._waits[name])
                 await self._expire()
             except Exception as error:  # the room is unusable: nobody can wait any longer

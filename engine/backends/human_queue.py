@@ -319,7 +319,7 @@ class AnswerQueue:
         return int(self._rows("select coalesce(max(number), 0) from submissions")[0][0])
 
     def answers_since(self, number: int) -> list[tuple[int, str, HumanAnswer]]:
-        """Return later answers as (submission number, request name, answer)."""
+        """Return the answers after submission `number` as (submission number, request name, answer)."""
         rows = self._rows(
             "select s.number, r.name, s.text, s.calls, s.who, s.at from submissions s join requests r on "
             "r.number = s.request where s.number > ? and s.counts order by s.number",
@@ -381,8 +381,8 @@ class AnswerQueue:
     ) -> Receipt:
         """Store a submission. Repeating it changes nothing and returns the same receipt.
 
-        `late`: another answer came first and counts; this one is kept. `withdrawn` and `expired`: nobody waits for it,
-        and it is not kept.
+        The receipt is `late` if another answer came first and counts; this answer is kept as well. It is `withdrawn` or
+        `expired` if nobody waits for the answer, which is then not kept.
 
         Raises:
             ConfigurationError: The request does not exist.

@@ -2,12 +2,12 @@
 
 A model is named by its file or by its store (`model_files`); a model of the hub is downloaded when it is first entered.
 
-Options: `ctx` (tokens of a lane), `lanes` (requests computed at once), `threads`, `contexts` (which share lanes and
-threads and compute side by side), `gpu_layers` (-1: all), `kv_type` (f16, q8_0, f32), `flash_attn` (auto, on, off),
-`template` (plain, chatml or a file), `kv_cache` (MB of host memory for idle KV), `strict` (on, off: identical output at
-any concurrency; default: on), `forced` (off: decode forced tokens one by one, for comparison); `top_k`, `top_p`,
-`min_p` and `repeat_penalty` for requests that do not set them; `revision` (of a model of the hub);
-`lora` (adapters, FILE or FILE,SCALE, comma-separated).
+Options: `ctx` (tokens of a lane), `lanes` (requests computed at once), `threads`, `contexts` (computed side by side,
+each with its share of lanes and threads), `gpu_layers` (-1: all), `kv_type` (f16, q8_0, f32), `flash_attn` (auto, on,
+off), `template` (plain, chatml or a file), `kv_cache` (MB of host memory for idle KV), `strict` (on, off: identical
+output at any concurrency; default: on), `forced` (off: decode forced tokens one by one, for comparison); `top_k`,
+`top_p`, `min_p` and `repeat_penalty` for requests that do not set them; `revision` (of a model of the hub); `lora`
+(adapters, FILE or FILE,SCALE, comma-separated).
 
 A file's weights are loaded once per process, whatever the adapters; backends with identical options also share lanes
 and KV.
@@ -143,7 +143,7 @@ class LlamaEngine:
             raise
         self.grammars: dict[bytes, Grammar] = {}
         self.users = 0
-        self.has_warned = False  # of a missing template, at the first message
+        self.has_warned = False  # True once the user was warned of a missing template
         self.assigned_conversations = [0] * self.config.contexts
         self._tools: ToolSupport | None = None
 
@@ -180,8 +180,9 @@ def _release_weights(model: NativeModel, *, free: bool) -> None:
 T = TypeVar("T")
 
 _MAX_GRAMMARS = 32
-# Characters written and tokenised in one iteration of the event loop; the rest is prepared in a thread. Templates
-# render a conversation once for each of its answers.
+# Characters written and tokenised in one iteration of the event loop; the rest is prepared in a thread. A call counts
+# as `_CALL` characters. The square of the number of messages counts, because templates render a conversation once for
+# each of its answers.
 _LONG, _CALL, _MESSAGES_SQUARED = 30_000, 200, 8
 _LONG_SCHEMA = 2_000  # bytes; longer schemas are compiled in a thread
 _MAX_THREADS = 512  # ggml's limit
@@ -246,7 +247,7 @@ class LlamaBackend(Backend):
                 answer_text, calls = tool_support.read(answer_text)
             if (
                 not generation.pieces or split_thoughts(answer_text)[1] != answer_text
-            ):  # its tokens will be unknown later
+            ):  # the answer's tokens will be unknown later
                 return False
             answer = Message("assistant", answer_text, generation.pieces, tuple(calls or ()))
             return continues_from_answer(write, request.messages, segments, answer)
@@ -344,7 +345,7 @@ class LlamaBackend(Backend):
         The requests of the same loop iteration count together.
 
         Raises:
-            ContextTooLong: No lane can hold the request, however few tokens it has.
+            ContextTooLong: No lane can hold the request, even if all of its tokens are of maximum length.
         """
         calls = [call for message in request.messages for call in message.calls]
         characters = request.characters
@@ -394,7 +395,7 @@ class LlamaBackend(Backend):
             raise Rejected("nothing to continue: the text is empty, and the model has no BOS token", model=self.label)
         generation = self._generation(request)
         began = self._clock.now()
-        # The next text may be tokenised differently at the boundary, so KV is not kept for it.
+        # KV is not kept for the next text, because that may be tokenised differently at the boundary.
         pending = PendingRequest([Segment(tokens)], _no_callback, generation, may_continue=False)
         first = await self._submit(pending, request.on_text)
         return self._completion(pending, generation, began, first, generation.text())
@@ -402,8 +403,8 @@ class LlamaBackend(Backend):
     async def read(self, reading: Reading) -> Completion:
         """Return the likelihoods of continuations, tokenised separately from their context.
 
-        If the model has no BOS token and nothing precedes a continuation, its first token has no log-probability and is
-        left out.
+        If the model has no BOS token and nothing precedes a continuation, the continuation's first token has no
+        log-probability and is left out.
         """
         chat = self.engine.chat
         prompt = [

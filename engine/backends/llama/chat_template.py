@@ -2,7 +2,7 @@
 
 The template is rendered with placeholders for the contents, so that its own text is known. Special tokens are parsed in
 that text only, so nothing a user writes can end a turn. Token ids come from the whole rendering. Segments end after
-special tokens, and inside plain text only if both sides give the same tokens separately as together.
+special tokens. They end inside plain text only if both sides have the same tokens separately as together.
 """
 
 from __future__ import annotations
@@ -42,9 +42,9 @@ class SegmentWriter:
         self._finished: list[Segment] = []
         self._current: list[Tokens] = []
         self._texts: list[str] = [""]  # plain text since the last special token, split at allowed boundaries
-        self._has_special = False  # the template text added last contains a special token
+        self._has_special = False  # True if the template text added last contains a special token
         self._after_text = False
-        self._strip = False  # strip whitespace after the last special token
+        self._strip = False  # True to strip whitespace after the last special token
 
     def template(self, text: str) -> None:
         """Add the template's own text, in which special tokens are parsed."""
@@ -75,7 +75,7 @@ class SegmentWriter:
             self._texts.append("")
 
     def generated(self, pieces: Pieces) -> None:
-        """Add generated tokens, in the runs in which they were computed."""
+        """Add generated tokens, grouped as they were computed."""
         self._flush()
         self._end_segment()
         self._finished += [Segment(np.array(ids, dtype=np.int32), decoded) for decoded, ids in pieces]
@@ -177,9 +177,9 @@ RolePattern = tuple[tuple[str, str, str], ...]
 class RenderedPattern:
     """A template rendered for one pattern of roles.
 
-    `literals` is its text before, between and after the contents. `prompts` holds, for each message of the assistant,
-    the text that preceded its answer when it was generated, provided that everything before it is still rendered in the
-    same way; else None. It then replaces the literal at that position.
+    `literals` is its text before, between and after the contents. `prompts` has an entry for each message of the
+    assistant: the text that preceded the answer when it was generated, or None if anything before the answer is now
+    rendered differently. Such a text replaces the literal at its position.
     """
 
     literals: list[str]
@@ -225,8 +225,8 @@ class ChatFormat:
         """Return the prompt for the assistant's next answer, in segments that depend on the messages alone.
 
         A segment ends after the system message and wherever the assistant answered or is to answer; each generated
-        answer has its own segments. `constrained`: the answer follows a schema, so thoughts that the template opens are
-        closed at once.
+        answer has its own segments. If `constrained`, the answer follows a schema, so thoughts that the template opens
+        are closed at once.
 
         Raises:
             Rejected: The template refuses this sequence of roles.
@@ -299,11 +299,11 @@ class ChatFormat:
         return np.array([self.model.bos] if self.model.adds_bos and self.model.bos >= 0 else [], dtype=np.int32)
 
     def _answer_position(self, message: Message, prompt: str, rendered_text: str) -> tuple[str | None, str]:
-        """Find out where an answer's tokens can be reused in `rendered_text`, the current rendering.
+        """Find out where an answer's tokens can be reused in the current rendering, `rendered_text`.
 
         Returns:
-            The text that preceded them and the rest of `rendered_text` after the answer. The text is None if the tokens
-                are unknown, or the template now renders something else.
+            The text that preceded the tokens, and the rest of `rendered_text` after the answer. The first is None if
+                the tokens are unknown, or the template now renders something else.
         """
         if not message.pieces:
             return None, rendered_text
@@ -341,7 +341,7 @@ class ChatFormat:
         return pattern
 
     def _prompt(self, key: RolePattern, literals: list[str]) -> str | None:
-        """Return the text before the answer to the first messages if these are still rendered in the same way."""
+        """Return the text before the answer to the first messages; None if these are now rendered differently."""
         if not key:
             return None
         try:

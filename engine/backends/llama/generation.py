@@ -23,8 +23,8 @@ from .tokenizer import in_final_channel
 class ContinuationReading:
     """The continuations of a request, as non-empty token ids.
 
-    `results` is complete once no segment is left. `moments`: also compute the mean and deviation of the
-    log-probabilities at each position.
+    `results` is complete once no segment is left. If `moments` is set, the mean and deviation of the log-probabilities
+    at each position are computed, too.
     """
 
     continuations: list[Tokens]
@@ -104,11 +104,11 @@ class _NormalisedRows:
 class Generation:
     """The answer so far.
 
-    `pieces` are the answer's tokens in groups that were computed together: generated one by one, or forced at once.
-    `tokens` are all tokens up to the one that completed a stop string, if any; the text ends before that string,
-    possibly inside a token. `logprobs` has a row for each sampled token that is at least partly in the text. `expected`
-    holds the expected value at each score position of the text for which it can be computed, in order. `token_bytes`
-    holds each token's bytes: the model's pieces, possibly with text for control tokens that mark calls or thoughts.
+    `pieces` are the answer's tokens in runs, each either generated one by one or forced at once. `tokens` are all
+    tokens up to the one that completed a stop string, if any; the text ends before that string, possibly inside a
+    token. `logprobs` has a row for each sampled token that is at least partly in the text. `expected` holds the
+    expected value at each score position of the text for which it can be computed, in order. `token_bytes` holds each
+    token's bytes: the model's pieces, possibly with text for control tokens that mark calls or thoughts.
     `message_end_token` ends a message of a channel, and the answer if that was the final channel (-1: none).
     """
 
@@ -229,13 +229,13 @@ class Generation:
         return [Segment(np.array(ids, dtype=np.int32), decoded) for decoded, ids in runs]
 
     def _forced(self, *, sampled: bool = False) -> Segment | None:
-        """Return what the grammar forces now, with a token just `sampled` and not yet computed, as one segment."""
+        """Return what the grammar forces now as one segment, after the token just `sampled`, not yet computed."""
         if self.grammar is None or self.state is None or self.tokenize is None:
             return None
         text, after = self.grammar.forced(self.state)
         if not text:
             return None
-        # Options may differ inside a character: forced text ends with the last complete one.
+        # Allowed texts may differ inside a character, so forced text ends with the last complete character.
         whole = _complete_characters(bytearray(text), len(text))
         if self.data and self.data[-1] >= 0x80 and not _is_text(text[:whole]):
             return None  # the rest of a partly sampled character is sampled byte by byte
@@ -315,7 +315,7 @@ class Generation:
 def find_stop(text: Any, stops: Sequence[Any], added: int) -> tuple[int, int] | None:
     """Return end and beginning of a stop string that the last `added` letters complete; None if there is none.
 
-    The first completed one counts, however the text is divided into tokens and forced runs.
+    The stop string that is completed first counts, however the text is divided into tokens and forced runs.
     """
     results = [
         (position + len(stop), position)

@@ -1,8 +1,8 @@
 """Grammars compiled from JSON schemas, their cached states, and vocabulary masks that enforce them.
 
 The text has the form of `json.dumps(value, ensure_ascii=False)`: properties in the schema's order, `", "` and `": "` as
-separators, nothing around. Most positions therefore have one continuation, which is prefilled instead of decoded token
-by token.
+separators, no other whitespace. Most positions therefore have one continuation, which is prefilled instead of decoded
+token by token.
 """
 
 from __future__ import annotations
@@ -170,7 +170,7 @@ def canonical_json(value: Any) -> bytes:
     """Return the one way in which a given value is written.
 
     Raises:
-        ConfigurationError: It cannot be written, or JSON parsers would not read it back.
+        ConfigurationError: The value cannot be written, or JSON parsers would not read it back unchanged.
     """
     _check_integers(value)
     try:
@@ -190,9 +190,9 @@ def _check_integers(value: Any) -> None:
             _check_integers(part)
 
 
-# All frames at one position are advanced at each byte, so that too many of them slow down all conversations.
+# All frames at one position are advanced at each byte, so too many of them slow down all conversations.
 MOST_BRANCHES = 200  # of anyOf and oneOf, and of optional properties of an object
-_MOST_PARTS = 10_000  # schemas within a schema, at each use of a $ref to them, and values
+_MOST_PARTS = 10_000  # nested schemas, counted at each use of a $ref to them, and values
 
 
 class PartBudget:
@@ -395,7 +395,7 @@ _MAX_FORCED_BYTES = 1 << 16  # bytes at once: a schema may require a billion equ
 
 
 class GrammarState:
-    """A position in a grammar's text. States with equal frames are equal, and continue equally in any grammar."""
+    """A position in a grammar's text. States with equal frames are equal and have the same continuations."""
 
     __slots__ = ("_hash", "_next", "complete", "forced", "frames", "may_end")
 
@@ -420,8 +420,8 @@ class GrammarState:
     def score_values(self) -> Mapping[bytes, int] | None:
         """Return the texts among which the next bytes choose, with their values, if all are integers; else None.
 
-        That is the case at one position of each enum, const or bounded range of integers: before the first byte that
-        excludes any of them. If values begin alike, such as 10, 11 and 12, the texts are what follows.
+        There is one such position in each enum, const or bounded range of integers: before the first byte that excludes
+        a value. If all values begin alike, such as 10, 11 and 12, the texts are what follows this beginning.
         """
         head = self.frames[0] if self.frames else None
         return head.score_values() if isinstance(head, FixedValues) else None
@@ -465,7 +465,7 @@ class Grammar:
         return state.forced
 
     def equivalent(self, state: GrammarState, length: int) -> GrammarState:
-        """Return a state accepting the same texts of up to `length` bytes; many bounded strings share one."""
+        """Return a state accepting the same texts of up to `length` bytes; many bounded strings share such a state."""
         head = state.frames[0] if state.frames else None
         if not isinstance(head, StringBody) or (not head.minimum and head.maximum is None):
             return state
@@ -522,7 +522,7 @@ class TokenMasks:
         self._pieces = pieces
         self._ends = np.flatnonzero(ends)
         self._longest = max(map(len, pieces), default=0)
-        # Inside a string most tokens are plain text in any state; this is their number of characters.
+        # Most tokens are plain text inside a string, in any state: which ones, and their number of characters.
         self._plain = np.zeros(len(pieces), dtype=bool)
         self._character_counts = np.zeros(len(pieces), dtype=np.int32)
         self._quoting: list[int] = []
@@ -555,8 +555,8 @@ class TokenMasks:
         """Return the tokens that represent each score if a state begins a choice among integers only; else None.
 
         A token represents a value if it may come here and can become no other value. The result is also None if a token
-        can become several values (1 of 1, 2 and 10), because its probability cannot be divided, or if a value has no
-        token.
+        can become several values (1, if they are 1, 2 and 10), because its probability cannot be divided, or if a value
+        has no token.
         """
         if state.score_values() is None:  # the usual case, which is not cached
             return None
@@ -593,7 +593,7 @@ class TokenMasks:
         return mask
 
     def _in_free_text(self, grammar: Grammar, state: GrammarState, head: FreeText) -> npt.NDArray[np.bool_]:
-        """Return all tokens, but if a token completes a marker, only tokens that continue a call."""
+        """Return the allowed tokens: all except those that complete a marker but cannot continue with a call."""
         mask = np.ones(len(self._pieces), dtype=bool)
         beginnings, stored = head.marker_candidates()
         candidates = [token for byte in beginnings for token in self._by_first_byte.get(byte, ())]

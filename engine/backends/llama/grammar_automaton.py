@@ -18,7 +18,7 @@ _INTEGER = re.compile(rb"-?\d+")
 
 
 class Frame(ABC):
-    """A piece of text still to come. `can_end`: nothing more of it is required."""
+    """A piece of text still to come. `can_end` is True if nothing more of it is required."""
 
     __slots__ = ()
 
@@ -28,7 +28,7 @@ class Frame(ABC):
 
     @abstractmethod
     def next_bytes(self) -> frozenset[int]:
-        """Return the bytes with which it can continue."""
+        """Return the bytes that this frame allows next."""
 
     @abstractmethod
     def step(self, byte: int) -> Frames | None:
@@ -84,8 +84,8 @@ class LiteralText(Frame):
 class FixedValues(Frame):
     """A choice of fixed values, sorted, after `consumed` bytes.
 
-    `all_open`: no value is excluded yet. A value that is a prefix of another (1 of 10) has no text left, and ends if
-    the text continues otherwise.
+    `all_open` is True while no value is excluded. Values may begin with another value (10 with 1): if `consumed` bytes
+    complete that value, the text may end or continue.
     """
 
     options: tuple[bytes, ...]
@@ -151,7 +151,7 @@ class OpenBranches(Frame):
 
 
 def one_of(branches: Sequence[Frames]) -> Frames:
-    """Return a choice of texts. A common first frame is put before it, so equal branches become one."""
+    """Return a choice of texts. A common first frame is put before the choice, so equal branches become one."""
     results: dict[Frames, None] = {}
     for branch in branches:
         parts = branch[0].branches if len(branch) == 1 and isinstance(branch[0], OpenBranches) else (branch,)
@@ -170,7 +170,8 @@ def one_of(branches: Sequence[Frames]) -> Frames:
 class ObjectMembers(Frame):
     """The inside of an object and its closing brace. Each remaining member may come, in order.
 
-    `remaining` holds a member's key, its value's frames, and whether it is required. `first`: no member has come yet.
+    `remaining` has (key, frames of the value, True if required) of each remaining member. `first` is True before any
+    member.
     """
 
     remaining: tuple[tuple[bytes, Frames, bool], ...]
@@ -212,7 +213,7 @@ def one_by_prefix(ways: Sequence[tuple[bytes, Frames]]) -> Frames:
 class ArrayItems(Frame):
     """The inside of an array and its closing bracket: `minimum` to `maximum` more items (None: any number).
 
-    `first`: nothing has come since the opening bracket.
+    `first` is True directly after the opening bracket.
     """
 
     item: Frames
@@ -254,7 +255,8 @@ def _ranges(text: str) -> frozenset[int]:
 
 _TAIL, _HEX = _ranges("80..BF"), _ranges("30..39 41..46 61..66")
 _D = _ranges("44 64")  # begins a surrogate: D800–DBFF is the first of a pair, DC00–DFFF the second
-# The position within a character. In "text" each byte except the closing quotation mark begins a character.
+# For each position within a character: bytes that may come, and the position after them. In "text" each byte except the
+# closing quotation mark begins a character.
 _IN_CHARACTER: dict[str, list[tuple[frozenset[int], str]]] = {
     "text": [
         (_ranges("20..21 23..5B 5D..7F"), "text"),
@@ -297,7 +299,8 @@ _TEXT_OR_QUOTE = _TEXT_FIRSTS["text"] | _QUOTE
 class StringBody(Frame):
     """The inside of a string and its closing quotation mark: `minimum` to `maximum` more characters.
 
-    A character is a code point of the value: an escape is one, and so is a surrogate pair. `maximum` None: any number.
+    A character is a code point of the value: an escape counts as one, and so does a surrogate pair. `maximum` is None
+    if there is no limit.
     """
 
     minimum: int = 0
@@ -322,7 +325,7 @@ class StringBody(Frame):
         return (StringBody(max(0, self.minimum - 1), None if self.maximum is None else self.maximum - 1, following),)
 
     def equivalent(self, length: int) -> StringBody:
-        """Return a frame that accepts the same texts of up to `length` bytes, with limits no larger than that."""
+        """Return a frame that accepts the same texts of up to `length` bytes, with no limit above `length`."""
         maximum = None if self.maximum is None or self.maximum >= length else self.maximum
         return replace(self, minimum=min(self.minimum, length), maximum=maximum)
 
@@ -349,8 +352,8 @@ _LARGEST, _SMALLEST = str((1 << 63) - 1).encode(), str(1 << 63).encode()  # the 
 class Integer(Frame):
     """An integer that fits into 64 bits with its sign, of up to 19 digits.
 
-    `mode` is start, sign (after a minus), zero or digits; `count` digits have come, and `order` compares them with the
-    limit's first digits: -1, 0 or 1.
+    `mode` is start, sign (after a minus), zero or digits. `count` is the number of digits so far. `order` is -1, 0 or
+    1: these digits are smaller than, equal to or greater than the first `count` digits of the limit.
     """
 
     mode: str = "start"
@@ -404,12 +407,12 @@ _IN_NUMBER: dict[str, list[tuple[frozenset[int], str]]] = {
     "last": [],
 }
 _NUMBER_ENDS = {"zero", "whole", "fraction", "last but two", "last but one", "last"}
-LONGEST_NUMBER = 24  # the longest shortest form of a double: -2.2250738585072014e-308
+LONGEST_NUMBER = 24  # no double needs more in its shortest form: -2.2250738585072014e-308
 
 
 @dataclass(frozen=True, slots=True)
 class Number(Frame):
-    """A number of up to 24 characters, after `count` of them.
+    """A number of up to 24 characters, of which `count` have come.
 
     An exponent has two digits, or three after a minus, so every number is finite: parsers refuse 1e999.
     """
@@ -488,8 +491,8 @@ _ALL_BYTES = frozenset(range(256))
 class FreeText(Frame):
     """Free text. `matched` counts the bytes of the `marker` seen so far; `call` follows a complete marker.
 
-    `first`: only the very beginning of the text can be a marker. `repeats`: free text continues after a call. `key`
-    identifies the call: free text with the same marker and key is equal.
+    If `first` is set, only the very beginning of the text can be a marker. If `repeats` is set, free text continues
+    after a call. `key` identifies the call: free texts with the same marker and key are equal.
     """
 
     marker: bytes
@@ -521,7 +524,7 @@ class FreeText(Frame):
         return (*self.call, replace(self, matched=0)) if self.repeats else self.call
 
     def marker_candidates(self) -> tuple[frozenset[int], bytes]:
-        """Return the tokens that may complete a marker: they begin with one of these bytes or contain the text."""
+        """Return (bytes, text): tokens that may complete a marker begin with one of the bytes or contain the text."""
         if not self.marker:
             return frozenset(), b""
         if self.first:
