@@ -1,7 +1,7 @@
 """The app of the `viva` command, its help, and the functions that add commands to it.
 
-Commands import what they need when they run, so that `viva` starts fast. Commands whose options are slow to import
-are lazy: they are made when they are called.
+Commands import what they need when they run, so that `viva` starts fast. A command whose options are slow to import
+is lazy: it is made when it is called.
 """
 
 from __future__ import annotations
@@ -34,14 +34,14 @@ Model names: kind:where#name?option=value, in quotes because of ? and &
   llama:model.gguf                        a local file, on this machine
   'simulated:student?knowledge=0.6'       costs nothing, for trying things out"""
 _LONGEST_SUMMARY = 1000  # characters
-MISSPELLING_CUTOFF = 0.75  # similarity from which an unknown option counts as a misspelt one
+MISSPELLING_CUTOFF = 0.75  # similarity to a known option from which an unknown one counts as misspelt
 # Every argument is passed on, --help included.
 ALL_ARGUMENTS = {"ignore_unknown_options": True, "allow_extra_args": True}
 
 
-_SECONDS = ("seconds", "timeout", "grace")  # options that count seconds
-_TYPE = re.compile(r" (?!-)(\S.*)$")  # the type behind the names of an option
-_TRAILING_ZERO = re.compile(r"\.0$")  # the end of a float without a fraction
+_SECONDS = ("seconds", "timeout", "grace")  # options whose value is in seconds
+_TYPE = re.compile(r" (?!-)(\S.*)$")  # the type that follows an option's names
+_TRAILING_ZERO = re.compile(r"\.0$")  # the end of a float that is a whole number
 _RANGE = re.compile(r" ?range", re.IGNORECASE)
 _WORDS = {"int": "N", "integer": "N", "path": "FILE", "file": "FILE"}
 
@@ -52,7 +52,7 @@ def _argument_words(param: Any) -> str:
 
 
 def _option_words(param: Any, typer_text: str) -> str:
-    """Return an option's names and its value in words; `typer_text` is typer's version of both."""
+    """Return an option's names and the word for its value; `typer_text` is typer's text for both."""
     names = ", ".join(sorted(param.opts, key=lambda name: name.startswith("--"))) + "".join(
         f" / {name}" for name in param.secondary_opts
     )
@@ -71,8 +71,8 @@ def _option_words(param: Any, typer_text: str) -> str:
 def _help_text(param: Any, typer_text: str) -> str:
     """Return an option's help with its default in parentheses; bounds are left to error messages."""
     text = param.help or ""
-    extra = typer_text.removeprefix(text).strip().lstrip("\\[").removesuffix("]")  # escaped by early versions
-    required = "required" if param.param_type_name == "option" else None  # the line of usage says it of arguments
+    extra = typer_text.removeprefix(text).strip().lstrip("\\[").removesuffix("]")  # early versions of typer escape it
+    required = "required" if param.param_type_name == "option" else None  # the usage line shows it for arguments
     parts = [
         _TRAILING_ZERO.sub("", part) for part in extra.split("; ") if part.startswith("default: ") or part == required
     ]
@@ -94,11 +94,11 @@ def _write_parameters(command: Any, ctx: Any, formatter: Any) -> None:
                 formatter.write_dl(rows)
 
 
-_UsageError: type[Exception] = typer.BadParameter.__bases__[0]  # click's, or that of the click within typer
+_UsageError: type[Exception] = typer.BadParameter.__bases__[0]  # of click, or of typer's own copy of click
 
 
 class _WordedErrors:
-    """Commands that print wrong usage like any other error: what was found, the nearest name, where help is."""
+    """Commands that report wrong usage like other errors: the wrong word, the nearest name, and where to find help."""
 
     def make_context(self, info_name: str | None, args: list[str], parent: Any = None, **extra: Any) -> Any:
         with _print_usage_errors(tuple(args)):
@@ -115,14 +115,14 @@ def _print_usage_errors(words: Sequence[str] = ()) -> Iterator[None]:
         yield
     except _UsageError as error:
         text = _usage_text(error, words)
-        if not text:  # a group without a command: its message is its help
+        if not text:  # a group was called without a command: the error prints its help
             raise
         print_error(text)
         raise typer.Exit(2) from None
 
 
 def _usage_text(error: Any, words: Sequence[str]) -> str:
-    """Return what is wrong with a command's words, "" for a group without a command."""
+    """Return what is wrong with a command's words; "" if a group was called without a command."""
     name = type(error).__name__
     if name == "NoArgsIsHelpError":
         return ""
@@ -148,7 +148,7 @@ def _usage_text(error: Any, words: Sequence[str]) -> str:
 
 
 def _found_value(error: Any, words: Sequence[str]) -> str:
-    """Return `, found 'tow'` for an option whose value is refused by a message that does not repeat it."""
+    """Return `, found 'tow'` if the error refuses an option's value without repeating the value; else ""."""
     options = getattr(getattr(error, "param", None), "opts", ())
     for word, value in zip(words, [*words[1:], ""], strict=False):
         name, sign, joined = word.partition("=")
@@ -223,7 +223,7 @@ def add_lazy_command(
     make: Callable[[], Callable[..., Any]],
     example: Callable[[], str] | None = None,
 ) -> None:
-    """Add a command that `make` returns when it is called; lists of commands show `summary`.
+    """Add a command that `make` builds when the command is called; lists of commands show `summary`.
 
     `example` returns the end of its help.
     """
@@ -257,10 +257,10 @@ _SECTIONS = {
 
 
 class TopLevelGroup(CommandGroup):
-    """The commands in sections; commands of scenarios are in the last one."""
+    """Group of all commands in sections; the last section has the commands of scenarios."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        """Permit the code that the command line names, and replace old spellings.
+        """Permit the Python code that the command line names, and replace old spellings.
 
         `--python-tools` may stand anywhere.
         """
@@ -335,7 +335,7 @@ app = typer.Typer(
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     context_settings=HELP,
-    rich_markup_mode=None,  # rich cuts the names of options at 80 columns
+    rich_markup_mode=None,  # rich would truncate the names of options at 80 columns
 )
 
 

@@ -25,7 +25,7 @@ DONE, FAILED, USAGE, FAILURES, INTERRUPTED = 0, 1, 2, 3, 130
 
 
 def handle_errors(command: Callable[P, T]) -> Callable[P, T]:
-    """Wrap a command so that our errors print their message instead of a traceback, and journal notices are notes."""
+    """Wrap a command: our errors print their message without a traceback; journal notices are printed as notes."""
 
     @functools.wraps(command)
     def wrapper(*args: P.args, **kwargs: P.kwargs) -> T:
@@ -52,7 +52,7 @@ def _folder_exists() -> bool:
 
 
 def _check_sizes(options: Mapping[str, object]) -> None:
-    """Raise ConfigurationError for a number that does not fit into a journal."""
+    """Raise ConfigurationError if a number is too large for a journal."""
     for name, value in options.items():
         for number in value if isinstance(value, list) else [value]:
             if isinstance(number, int) and not -(2**63) <= number < 2**63:
@@ -62,7 +62,7 @@ def _check_sizes(options: Mapping[str, object]) -> None:
 
 @contextmanager
 def print_journal_notes() -> Iterator[None]:
-    """Print notices about journals as notes on stderr, each once."""
+    """Print each notice about journals once, as a note on stderr."""
     printed: set[str] = set()
     with warnings.catch_warnings():
         warnings.simplefilter("always", JournalNotice)
@@ -101,7 +101,7 @@ def print_error(text: object) -> None:
 
 
 def print_message(text: str) -> None:
-    """Print a message on stderr without control characters: wrapped in a terminal, else on one line, for grep."""
+    """Print a message on stderr without control characters: wrapped in a terminal, else on one line (for grep)."""
     from viva.reports.tables import one_line
 
     line = one_line(text)

@@ -1,6 +1,6 @@
 """`viva judge compare`: correlations of scores with human ratings, or with accuracy over models.
 
-`--baselines` adds text metrics and single-answer grading, which is a separate run.
+`--baselines` adds text metrics and single-answer grading; the grading is a separate run.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ FIGURE_COLUMNS = ("model", "dataset", "accuracy", "score")
 ERROR_COLUMNS = ("accuracy_se", "score_se")
 # Larger figures are typing errors, and smaller differences are floating-point noise, which must not affect ranks.
 _LARGEST, _DECIMALS = 1e9, 9
-_MISSPELLING_CUTOFF = 0.8  # similarity from which a column counts as a misspelt one
+_MISSPELLING_CUTOFF = 0.8  # similarity to a known column from which another counts as misspelt
 _COEFFICIENTS = (("pearson", "Pearson r"), ("spearman", "Spearman ρ"), ("kendall", "Kendall τ"))
 _LINE = ("slope", "intercept", "spread")
 
@@ -63,7 +63,7 @@ def _is_accuracy_file(file: Path) -> bool:
 
 
 def _correlate(file: Path, exclude: Sequence[str], plot: Path | None, html: Path | None, json: bool) -> None:
-    """Correlate accuracy and score over models: coefficients with p-values, lines, and the models off them."""
+    """Correlate accuracy and score over models: coefficients with p-values, fitted lines, and models off a line."""
     from viva.scoring.correlation import correlate, fit_lines
 
     from .output import print_json, print_tables
@@ -105,11 +105,11 @@ def _read_figures(file: Path, without: Collection[str]) -> list[ModelScores]:
     from viva.data.record_files import read_records
 
     figures: list[ModelScores] = []
-    lines: dict[tuple[str, str], int] = {}  # by dataset and model
+    lines: dict[tuple[str, str], int] = {}  # line by (dataset, model)
     for line, raw in read_records(file, required=FIGURE_COLUMNS):
         if isinstance(raw, DatasetError):
             raise raw
-        values = {str(name).strip().casefold(): value for name, value in raw.items()}  # headers ignore case, too
+        values = {str(name).strip().casefold(): value for name, value in raw.items()}  # the case of headers is ignored
         try:
             figure = _parse_figures(values)
             before = lines.setdefault((figure.dataset, figure.model), line)
@@ -155,7 +155,7 @@ def _parse_number(raw: Any, name: str, minimum: float = -_LARGEST) -> float:
         number = math.nan if isinstance(value, bool) else float(value)
     except (TypeError, ValueError, OverflowError):
         number = math.nan
-    if not minimum <= number <= _LARGEST:  # also for nan
+    if not minimum <= number <= _LARGEST:  # also true for nan
         bounds = f"from {minimum:g} to {_LARGEST:g}"
         raise FieldError(name, f"expected a number {bounds}, with a decimal point, found {preview(value)}")
     return round(number, _DECIMALS)
@@ -164,7 +164,7 @@ def _parse_number(raw: Any, name: str, minimum: float = -_LARGEST) -> float:
 def _check_enough(
     file: Path, figures: list[ModelScores], lines: dict[tuple[str, str], int], excluded: Collection[str]
 ) -> None:
-    """Raise DatasetError if a dataset has fewer than three models, or fewer than three without those excluded."""
+    """Raise DatasetError if a dataset has fewer than three models, with or without the excluded ones."""
     from viva.scoring.correlation import group_by_dataset
 
     for name, group in group_by_dataset(figures).items():
@@ -274,7 +274,7 @@ def _add_baselines(
 def _grade_answers(
     sheet: Sheet, judges: Sequence[str], output: str | None, out: Path | None
 ) -> dict[str, dict[str, float | None]]:
-    """Return grades by judge and task; a folder with some of them is resumed."""
+    """Return grades by judge and task; resume the grading if the folder already has some."""
     from viva.orchestration.folders import fresh_folder
     from viva.orchestration.python_api import Run
     from viva.reports.studies.judge_baselines import grading_tasks

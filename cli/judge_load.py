@@ -1,4 +1,4 @@
-"""`viva judge load`: load tests of judges, for speed and for verdicts that stay the same."""
+"""`viva judge load`: load tests of judges, which measure speed and changes of verdicts."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from .options import Csv, Html, Json
 if TYPE_CHECKING:
     from viva.loadtest.run_load_test import LoadLaunch
 
-_RESUMABLE = ("json", "html", "csv")  # options that --resume permits
+_RESUMABLE = ("json", "html", "csv")  # options that are permitted beside --resume
 # Options whose name differs from that of their setting.
 _OPTIONS = {
     "search": "--rate-search", "seconds": "--duration", "warm_up": "--warm-up", "cool_down": "--cool-down",
@@ -189,7 +189,7 @@ def _judge(
 
 
 def _run_test(launch: LoadLaunch, json: bool, html: Path | None, csv: Path | None) -> NoReturn:
-    """Run, show progress, print the report, and exit with the code that says if the objective was met."""
+    """Run, show progress, print the report, and exit with a code that says if the objective was met."""
     from viva.engine.errors import SettingRefused
     from viva.loadtest.load_report import report_of_test
 

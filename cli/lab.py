@@ -102,7 +102,7 @@ def _demo(
 
 
 def _examine(experiment: Experiment, seeds: list[int], plot: Path | None, json: bool, html: Path | None) -> NoReturn:
-    """Run all conversations, print the findings, and exit."""
+    """Run all conversations of the experiment, print the findings, and exit."""
     from viva.lab.experiment import Findings
     from viva.lab.real_experiment import RealExperiment, RealFindings
 
@@ -127,7 +127,7 @@ def _examine(experiment: Experiment, seeds: list[int], plot: Path | None, json: 
 
 
 def _write_findings_page(experiment: Experiment, seeds: list[int], page: Path) -> list[str]:
-    """Write the page of all runs; return its first sentence, and where it is."""
+    """Write the page of all runs; return its first sentence and its location."""
     from viva.reports.studies.study import Study, study_findings
     from viva.web.report.html_page import write_html
 
@@ -138,7 +138,7 @@ def _write_findings_page(experiment: Experiment, seeds: list[int], page: Path) -
 
 
 def _run_seed(experiment: Experiment, seed: int, prefix: str) -> float:
-    """Run everything of one seed; return the seconds it took. Lines of progress begin with `prefix`."""
+    """Run the experiment with one seed; return its duration in seconds. Progress lines begin with `prefix`."""
     from viva.reports.run_tables import failure_lines
 
     from .progress import print_progress

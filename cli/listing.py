@@ -93,7 +93,7 @@ def _list_command(
 
 
 def list_names() -> dict[str, list[Record]]:
-    """Return the accepted names by kind, each with a summary; datasets with more facts."""
+    """Return the accepted names by kind, each with a summary; datasets have further fields."""
     from viva.agents.assistants.registry import describe_names
     from viva.agents.prompts import shipped_packs
     from viva.engine.detectors import DETECTORS
@@ -176,7 +176,7 @@ def _options(kind: str) -> list[Record]:
 
 
 def _read_docstring(module: str) -> str:
-    """Return a module's docstring without importing it, because some modules are slow or need missing packages."""
+    """Return a module's docstring without importing the module: some are slow, others need missing packages."""
     spec = find_spec(module)
     if spec is None or spec.origin is None:
         return ""

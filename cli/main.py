@@ -18,7 +18,7 @@ for point in load_entry_points("viva.commands").values():
 
 
 def _pop_verbose(words: list[str]) -> bool:
-    """Remove `-v` from the words of the command, wherever it stands; return True if it was there."""
+    """Remove `-v` from anywhere in the command's words; return True if it was there."""
     end = words.index("--") if "--" in words else len(words)
     positions = [position for position in range(1, end) if words[position] in ("-v", "--verbose")]
     for position in reversed(positions):
@@ -33,6 +33,6 @@ def main() -> None:
     raise_descriptor_limit()
     try:
         app()
-    except StdoutError as error:  # help and version are printed outside commands
+    except StdoutError as error:  # raised outside of any command, by help and version
         discard_stdout()
         exit_with_error(error)

@@ -5,7 +5,7 @@ This file is separate so that it can be deleted with that version.
 
 from __future__ import annotations
 
-# Longer ones first, because the first match counts.
+# Longer spellings come first, because the first match counts.
 VERBS = {
     "bench judge": "judge load",
     "bench": "judge",
@@ -16,7 +16,7 @@ VERBS = {
     "merge": "sweep merge",
     "compact": "sweep compact",
 }
-# Options by the words of their command; no words means every command.
+# Options by the words of their command; "" stands for every command.
 OPTIONS = {
     "": {"--patience": "--wait-for-endpoint"},
     "export": {"--to": "--format"},

@@ -54,9 +54,9 @@ _EXAMPLES = {
 }
 
 _MODEL = "openai:gpt-4o"
-# Options whose name is another than that of their setting.
+# Options whose name differs from that of their setting.
 _OPTION_NAMES = {"patience": "--wait-for-endpoint", "by": "--group-by"}
-COMPARE_OPTION = "--compare"  # a second name for the option of the role that is compared, the same in all scenarios
+COMPARE_OPTION = "--compare"  # second name for the compared role's option, the same in all scenarios
 _METAVARS = {
     "max_cost": "COST", "conversation_cost": "COST", "patience": "SECONDS", "pack": "PACK", "by": "role|turn|KEY",
     "baseline": "RUN", "family": "LABEL=FAMILY", "cases": "FILE", "suite": "FILE", "questions": "FILE",
@@ -87,10 +87,10 @@ def with_settings(
     own = [p for name, p in inspect.signature(command, eval_str=True).parameters.items() if name != "options"]
 
     def rank(parameter: inspect.Parameter) -> int:
-        """Sort required options first, then the command's, the scenario's, and the options of every run."""
+        """Rank required options first, then the command's own, then the scenario's, then those of every run."""
         field = settings.model_fields.get(parameter.name) if parameter.name in names else None
         if parameter.default is inspect.Parameter.empty:
-            return -1  # Python wants parameters without a default first
+            return -1  # Python requires parameters without a default to come first
         if field is not None and field.is_required():
             return 0
         return 1 if field is None else 3 if parameter.name in RunSettings.model_fields else 2
@@ -130,12 +130,12 @@ def read_settings(settings: type[S], options: dict[str, Any], file: Path | None)
     values: dict[str, Any] = {}
     if file is not None:
         values = read_yaml(file, "settings (YAML)")
-        if values is None:  # an empty file
+        if values is None:  # the file is empty
             values = {}
         if not isinstance(values, dict):
             raise ConfigurationError(f"{file}: expected a mapping of settings, found {type(values).__name__}")
         check_names(values, str(file))
-    for name, field in settings.model_fields.items():  # compared models: one name stands for a list of one
+    for name, field in settings.model_fields.items():  # compared models: a single name stands for a list
         if field.is_required() and get_origin(field.annotation) is list and isinstance(values.get(name), str):
             values[name] = [values[name]]
     try:
@@ -150,7 +150,7 @@ def read_settings(settings: type[S], options: dict[str, Any], file: Path | None)
 def _problem(detail: Any, options: dict[str, Any], file: Path | None, fields: Iterable[str]) -> str:
     from viva.engine.backends.model_name import describe_value
 
-    if not detail["loc"]:  # settings that exclude each other: the message names them
+    if not detail["loc"]:  # the settings exclude each other; the message names them
         return str(detail["msg"]).removeprefix("Value error, ")
     name = str(detail["loc"][0])
     subject = f"{file}: {name}" if file is not None and name not in options else option_name(name)
@@ -205,7 +205,7 @@ def _default_text(value: Any) -> str:
 
 
 def _metavar(name: str, field: FieldInfo) -> str | None:
-    """Return the word for a setting's value in help; None if its type says enough."""
+    """Return the word for a setting's value in help; None if its type is clear enough."""
     from viva.scenarios.run_settings import DataSource, FilePath, ModelName, ModelNames, NewPath
 
     if name in _METAVARS:
@@ -223,14 +223,14 @@ def _metavar(name: str, field: FieldInfo) -> str | None:
 
 
 def _parts(annotation: Any) -> Iterator[Any]:
-    """Yield the marks of an annotation and the words of its literals."""
+    """Yield the arguments of an annotation, at all depths: types, metadata, and the values of literals."""
     for part in get_args(annotation):
         yield part
         yield from _parts(part)
 
 
 def _plain(annotation: Any) -> Any:
-    """Return the type that typer parses: without None, and plain text if the model checks the words."""
+    """Return the type that typer parses: without None, and `str` for a literal, which the settings model validates."""
     if get_origin(annotation) in (Union, types.UnionType):
         return _plain(next(part for part in get_args(annotation) if part is not type(None)))
     if get_origin(annotation) is Annotated:  # as in `ModelName | None`: the model validates it

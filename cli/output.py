@@ -1,4 +1,4 @@
-"""Output on stdout (tables for people, JSON for programs), and streams that survive a closed stderr."""
+"""Output on stdout (tables for people, JSON for programs), and streams that keep working if stderr is closed."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 Table = tuple[str, list[str], list[list[str]]]
 _STDERR_TIMEOUT = 1.0  # seconds
-_UNBOUNDED_WIDTH = 10_000  # of lines that go to a file or another program
+_UNBOUNDED_WIDTH = 10_000  # of lines that are not printed in a terminal
 _TEXT_WIDTH = 80
 
 
@@ -59,9 +59,9 @@ def print_results(
     missing: MissingConversations | None = None,
     damaged: Sequence[str] = (),
 ) -> None:
-    """Print a run's results like `print_report`, remarks before and notes after.
+    """Print a run's results like `print_report`, with remarks before them and notes after them.
 
-    The first line says which conversations are `missing`; JSON has that as a field, and names `damaged` records.
+    The first line says how many conversations are `missing`. JSON has a field for these, and one for `damaged` records.
     """
     from viva.scenarios.contract import SupportsNotes, SupportsRemarks
 
@@ -82,7 +82,7 @@ def print_json(data: Any, *, line: bool = False) -> None:
     option = orjson.OPT_APPEND_NEWLINE | (0 if line else orjson.OPT_INDENT_2)
     try:
         text = orjson.dumps(data, option=option)
-    except TypeError:  # it has a path that is not UTF-8: each such byte is printed as \udcHH
+    except TypeError:  # a path is not UTF-8: each invalid byte is printed as \udcHH
         text = orjson.dumps(to_utf8_data(data, "backslashreplace"), option=option)
     _write(text)
 
@@ -98,7 +98,7 @@ def print_paragraphs(texts: Iterable[str]) -> None:
 
 
 def print_unfinished(run: Path, missing: MissingConversations | None) -> None:
-    """Print the first line of a report of a run that lacks conversations, if it does."""
+    """Print the first line of an unfinished run's report; print nothing if no conversation is missing."""
     from viva.orchestration.completeness import unfinished_text
     from viva.sweeps.sweep_folder import resumable_folder
     from viva.web.view.runs import is_running
@@ -109,9 +109,9 @@ def print_unfinished(run: Path, missing: MissingConversations | None) -> None:
 
 
 def print_tables(tables: Iterable[Table]) -> None:
-    """Print titled tables, except empty ones. If the output is no terminal, nothing is wrapped or cut.
+    """Print titled tables, except empty ones. If the output is no terminal, nothing is wrapped or truncated.
 
-    Further parts of a table that is too wide have the beginning of its title.
+    A table that is too wide is printed in parts; each further part repeats the beginning of the title.
     """
     from rich.text import Text
 
@@ -127,19 +127,19 @@ def print_tables(tables: Iterable[Table]) -> None:
 
 
 def print_rich(*parts: RenderableType, width: int | None = None) -> None:
-    """Print what rich can draw; if the output is no terminal, plain and as wide as needed."""
+    """Print rich renderables; if the output is no terminal, as plain text, as wide as needed."""
     from rich.console import Console
     from rich.measure import Measurement
 
     terminal = sys.stdout.isatty()
     buffer = io.StringIO()
-    # Without a height rich takes any dumb terminal for 80 columns wide.
+    # Without a height, rich assumes that a dumb terminal has 80 columns.
     console = Console(
         file=buffer, force_terminal=terminal, width=width if terminal or width else _UNBOUNDED_WIDTH, height=25
     )
     columns = terminal_width(sys.stdout.fileno()) if terminal else console.width
     for part in parts:
-        # What is wider than the terminal goes over its edge, because rich would cut it.
+        # Lines wider than the terminal are printed whole, because rich would truncate them.
         minimum = 0 if isinstance(part, str) else Measurement.get(console, console.options, part).minimum
         console.width = max(columns, minimum)
         console.print(part, soft_wrap=isinstance(part, str))
@@ -160,7 +160,7 @@ def discard_stdout() -> None:
 
 
 class _ResultStream:
-    """Stdout that raises `StdoutError`, because typer prints help and version on it directly."""
+    """Stdout that raises `StdoutError` even for help and version, which typer prints directly."""
 
     def __init__(self, stream: TextIO) -> None:
         self._stream = stream
@@ -178,7 +178,7 @@ class _ResultStream:
     def _tried(act: Callable[[], T]) -> T:
         try:
             return act()
-        except BrokenPipeError:  # the reader has gone: typer and Python handle it
+        except BrokenPipeError:  # the reader has gone; typer and Python handle this
             raise
         except OSError as error:
             raise StdoutError(error) from None
@@ -188,8 +188,8 @@ class NonBlockingStderr:
     """Stderr for progress and notes that drops what it cannot write, so that a run neither stops nor misses signals.
 
     The first failure redirects the file descriptor to /dev/null, so that the interpreter's last flush does not fail.
-    A reader that accepts nothing (a full pipe, a stopped terminal) is waited for once, `_STDERR_TIMEOUT` seconds; then
-    text is dropped until there is room again.
+    If the reader accepts nothing (a full pipe, a stopped terminal), writing waits once for `_STDERR_TIMEOUT` seconds,
+    then text is dropped until there is room again.
     """
 
     def __init__(self, stream: TextIO) -> None:
@@ -216,7 +216,7 @@ class NonBlockingStderr:
             while remaining and self._has_room(file):
                 remaining = remaining[
                     os.write(file, remaining[: select.PIPE_BUF]) :
-                ]  # so many bytes never block if there is room
+                ]  # PIPE_BUF bytes never block if there is room
         except BlockingIOError:
             self._stalled = True
         except (OSError, ValueError):
@@ -231,27 +231,27 @@ class NonBlockingStderr:
         nowhere = os.open(os.devnull, os.O_WRONLY)
         try:
             os.dup2(nowhere, self._stream.fileno())
-        except (OSError, ValueError):  # closed, or no file
+        except (OSError, ValueError):  # stderr is closed, or has no file descriptor
             self._stream = open(os.devnull, "w")  # noqa: SIM115
         finally:
             os.close(nowhere)
 
 
 class _StderrHandler(logging.Handler):
-    """Prints log records of the engine as lines of `viva`: warnings with a label, other records without.
+    """Handler that prints the engine's log records with the prefix `viva:`; warnings also get a label.
 
-    A record's own `label` overrides this.
+    A record's own `label` replaces that label.
     """
 
     def emit(self, record: logging.LogRecord) -> None:
         label = getattr(record, "label", "warning" if record.levelno >= logging.WARNING else "")
         print_message("viva: " + (f"{label}: " if label else "") + record.getMessage())
-        if record.exc_info:  # a bug: whoever fixes it needs the traceback
+        if record.exc_info:  # a bug; the traceback helps to fix it
             print(logging.Formatter().formatException(record.exc_info), file=sys.stderr)
 
 
 def show_log(*, verbose: bool = False) -> None:
-    """Print warnings of the logger `viva` on stderr and, with `verbose`, its other records."""
+    """Print the warnings of the logger `viva` on stderr; with `verbose`, also its other records."""
     log = logging.getLogger("viva")
     if not any(isinstance(handler, _StderrHandler) for handler in log.handlers):
         log.addHandler(_StderrHandler())
@@ -261,7 +261,7 @@ def show_log(*, verbose: bool = False) -> None:
 def protect_streams() -> None:
     """Make the process survive a stderr that is closed, full or unread, and a stdout that was never open."""
     for number, name in ((1, "stdout"), (2, "stderr")):
-        if getattr(sys, name) is None:  # it is closed; none of our files may get its number
+        if getattr(sys, name) is None:  # it is closed; no file of ours may get its descriptor
             nowhere = os.open(os.devnull, os.O_WRONLY)
             if nowhere != number and not _is_open(number):
                 os.dup2(nowhere, number)

@@ -29,8 +29,8 @@ def check_output_files(targets: Mapping[str, Path | None], read: Iterable[Path] 
         read: Files that the command reads.
 
     Raises:
-        ConfigurationError: Two options name one file, or an option names a record of a run or sweep, a file that is
-            read, a folder, or a file in a folder that does not exist.
+        ConfigurationError: Two options name the same file, or an option names a record of a run or sweep, a file that
+            is read, a folder, or a file in a missing folder.
     """
     inputs = {_real_path(path) for path in read}
     options: dict[Path, str] = {}
@@ -41,7 +41,7 @@ def check_output_files(targets: Mapping[str, Path | None], read: Iterable[Path] 
             raise ConfigurationError(f"{option} {path}: cannot be written: it is a folder; name a file")
         if not path.absolute().parent.is_dir():
             raise ConfigurationError(f"{option} {path}: cannot be written: there is no folder {path.parent}; create it")
-        if path.exists() and not path.is_file():  # a device accepts anything
+        if path.exists() and not path.is_file():  # a device loses nothing
             continue
         target = _real_path(path)
         if target in options:
@@ -54,7 +54,7 @@ def check_output_files(targets: Mapping[str, Path | None], read: Iterable[Path] 
 
 
 def _real_path(path: Path) -> Path:
-    return Path(os.path.realpath(path))  # also for circular links, which Path.resolve refuses
+    return Path(os.path.realpath(path))  # works for circular links, too, which Path.resolve refuses
 
 
 def _is_run(folder: Path) -> bool:
@@ -62,7 +62,7 @@ def _is_run(folder: Path) -> bool:
 
 
 def check_plot_file(file: Path) -> None:
-    """Raise ConfigurationError before the work if the plot cannot be written."""
+    """Raise ConfigurationError if the plot cannot be written; called before the work begins."""
     from viva.reports import plot_style
 
     if file.suffix not in plot_style.ENDINGS:
@@ -94,7 +94,7 @@ def write_report_page(html: Path, folders: Sequence[Path]) -> None:
 
 
 def write_tables_page(html: Path, heading: str, sentences: Sequence[str], tables: Iterable[Table]) -> None:
-    """Write tables as one HTML page, below the sentences that sum them up."""
+    """Write tables as one HTML page, below sentences that summarize them."""
     from viva.reports.page import Page, PageSection
 
     section = PageSection("tables", "Tables", list(tables))

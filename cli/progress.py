@@ -1,8 +1,8 @@
-"""Progress of runs, sweeps and load tests on stderr: live in a terminal, else a plain line now and then.
+"""Progress of runs, sweeps and load tests on stderr: live in a terminal, else a plain line at intervals.
 
-Displays wake a few times a second and never inside an event, so that they do not slow a run. If calls stop
-finishing, the line names the roles that the run waits for. Drawing a load test takes milliseconds in which no
-request is sent, so it is rare enough for 99% of requests not to notice.
+A display wakes a few times a second and never while an event is handled, so that it does not slow the run. If no call
+finishes for a while, its line names the roles that the run waits for. While a load test is drawn, for milliseconds, no
+request is sent; it is drawn so rarely that this does not affect 99% of the requests.
 """
 
 from __future__ import annotations
@@ -29,13 +29,13 @@ if TYPE_CHECKING:
     from viva.sweeps.sweep import Sweep
 
 _PLAIN_SECONDS = 10.0
-STALLED_SECONDS = 5.0  # without a finished call, before the line says what the run waits for
+STALLED_SECONDS = 5.0  # after which, if no call has finished, the line says what the run waits for
 _WIDEST_BAR = 80
-_PLAIN_WIDTH = 80  # of lines that go to a file or another program
+_PLAIN_WIDTH = 80  # of lines that are not printed in a terminal
 
 
 class Display(ABC):
-    """A progress display: `drawing` in a terminal, else `line` now and then."""
+    """A progress display: `drawing` in a terminal, else `line` at intervals."""
 
     refresh_seconds = 0.25
 
@@ -126,14 +126,14 @@ class Progress(Display):
         return self._tally.failures.reasons()
 
     def drawing(self, width: int, height: int = 0) -> RenderableType:
-        """Draw a bar and the figures of `line`; lines break between figures only."""
+        """Draw a bar and the figures of `line`; lines break only between figures."""
         from rich.console import Group
         from rich.progress_bar import ProgressBar
         from rich.table import Table
         from rich.text import Text
 
         fraction = self._estimate.fraction_done()
-        bar = Table.grid()  # ends the bar's line
+        bar = Table.grid()  # puts the bar on its own line
         bar.add_row(ProgressBar(total=1.0, completed=fraction or 0.0, width=min(width, _WIDEST_BAR)))
         return Group(bar, Text(fit_line(self.line(), width)))
 
@@ -150,7 +150,7 @@ class Progress(Display):
         parts += [f"cost {tally.cost:.2f}"] if tally.cost else []
         parts += [f"{tally.failed} failed"] if tally.failed else []
         parts += self._trouble(tally.calls, tally.in_flight)
-        # The report of a run that is over follows at once.
+        # When a run has ended, its report follows at once.
         headline = "" if is_over else self._aggregate.headline()
         return [*parts, f"scores so far: {headline}"] if headline else parts
 
@@ -164,7 +164,7 @@ def speed(conversations: int, seconds: float) -> str:
 
 
 def fit_line(line: str, width: int) -> str:
-    """Break a line at its `·` separators, never within a figure that fits; further lines are indented."""
+    """Break a line at its `·` separators, and inside a figure only if it is too wide; indent further lines."""
     from rich.cells import cell_len
 
     first, *others = line.split(" · ")
@@ -179,7 +179,7 @@ def fit_line(line: str, width: int) -> str:
 
 
 def print_progress(line: str) -> None:
-    """Print a line of progress that stays, on stderr."""
+    """Print a permanent line of progress on stderr."""
     width = terminal_width(sys.stderr.fileno()) if sys.stderr.isatty() else _PLAIN_WIDTH
     print(fit_line(line, width), file=sys.stderr)
 
@@ -191,7 +191,7 @@ def _duration(seconds: float) -> str:
 
 
 _MAX_ROWS = 40
-# Order in which cells are shown if there is no room for all.
+# Which cells are shown first if there is no room for all.
 _RANK = {"running": 0, "failed": 1, "part": 2, "waiting": 3, "stopped": 4, "done": 5}
 _SWEEP_HEADER = ("cell", "state", "done", "in flight", "score")
 _MIN_WIDTHS = (12, 5, 4, 6, 5)  # of columns
@@ -231,7 +231,7 @@ class SweepProgress(Display):
         return parts + self._trouble(calls, in_flight)
 
     def drawing(self, width: int, height: int) -> RenderableType:
-        """Draw as many cells as fit, and count the others. In long lines names and errors are cut, numbers are not."""
+        """Draw as many cells as fit, and count the rest. In a long line, names and errors are cut, never numbers."""
         from rich.box import SIMPLE_HEAD
         from rich.cells import cell_len
         from rich.console import Group
@@ -249,9 +249,7 @@ class SweepProgress(Display):
         names, counts = widths[0], widths[1:]
         scores = max([_MIN_WIDTHS[4], *(cell_len(row[4]) for row in scored)])
         room = width - sum(counts) - _FRAME_WIDTH
-        names = max(
-            _MIN_WIDTHS[0], min(names, room - scores)
-        )  # the remaining width is for names first, then for errors
+        names = max(_MIN_WIDTHS[0], min(names, room - scores))  # names get the remaining width first, then errors
         scores = max(scores, room - names)
         table = Table(box=SIMPLE_HEAD)
         for column, (title, column_width) in enumerate(zip(_SWEEP_HEADER, (names, *counts, scores), strict=True)):
@@ -278,14 +276,14 @@ class SweepProgress(Display):
         )
 
     def _most_relevant(self, room: int) -> list[CellRun]:
-        """Return as many cells as fit, in their own order."""
+        """Return the most relevant cells that fit, in the sweep's order."""
         positions = {run: position for position, run in enumerate(self._sweep.runs)}
         chosen = sorted(self._sweep.runs, key=lambda run: (_RANK[run.state], positions[run]))[:room]
         return sorted(chosen, key=positions.__getitem__)
 
 
 def _cut_middle(text: str, width: int) -> str:
-    """Return a text in at most `width` terminal cells, without its middle if it is longer."""
+    """Return a text in at most `width` terminal cells; the middle of a longer text is left out."""
     from rich.cells import set_cell_size
 
     line = " ".join(text.split())
@@ -343,7 +341,7 @@ class BenchProgress(Display):
         rows = self.rows()
         room = max(1, height - 6)
         columns = list(zip(_LOAD_HEADER, *rows[-room:], strict=True))
-        used = sum(max(map(len, column)) + 2 for column in columns[1:]) + 3  # by all but names
+        used = sum(max(map(len, column)) + 2 for column in columns[1:]) + 3  # width of all columns except names
         table = Table(box=SIMPLE_HEAD, padding=(0, 1, 0, 0))
         for number, title in enumerate(_LOAD_HEADER):
             table.add_column(title, justify="right" if 2 <= number <= 6 else "left", no_wrap=True)

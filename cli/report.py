@@ -19,9 +19,9 @@ from .options import Csv, Html, Json, RunArgument
 
 @dataclass(slots=True, frozen=True)
 class ReportOutputs:
-    """Choices of what to print on stdout (tables by default) and which files to write.
+    """Options for what to print on stdout (tables by default) and which files to write.
 
-    With `fresh` the report is made from the journals alone, without the cache of earlier reports.
+    With `fresh`, the report is computed from the journals alone, without the cache of earlier reports.
     """
 
     json: bool = False
@@ -51,7 +51,7 @@ def report_study(folders: Sequence[Path], scorer: str | None, outputs: ReportOut
     check_output_files({"--csv": outputs.csv, "--parquet": outputs.parquet, "--html": outputs.html})
     if outputs.parquet is not None:
         check_parquet()
-    with gc_tuned():  # columns and tables are many, and have no reference cycles
+    with gc_tuned():  # a study has many columns and tables without reference cycles
         study = Study(folders, scorer, None if outputs.fresh else user_cache())
         report = study.report()
     if outputs.csv is not None:
@@ -85,7 +85,7 @@ def report_study(folders: Sequence[Path], scorer: str | None, outputs: ReportOut
         if lines:
             print_text(escape_controls("\n".join(lines)) + "\n")
     notes = report["notes"]
-    if outputs.latex or outputs.markdown:  # these hold nothing but tables
+    if outputs.latex or outputs.markdown:  # these formats contain only tables
         notes = [*report.get("warnings", ()), *notes]
     for note in notes:
         print_note(note)
@@ -123,7 +123,7 @@ def _report(
         raise ConfigurationError("--json, --markdown and --latex exclude each other: each prints on stdout")
     folders = [run for folder in folders for run in _runs_of(folder)]
     outputs = ReportOutputs(json=json, markdown=markdown, latex=latex, csv=csv, parquet=parquet, html=html, fresh=fresh)
-    # A single run prints its own tables, even if files are written, too; markup and other scorers need a study.
+    # A single run prints its own tables, even if files are written as well. Markup and other scorers need a study.
     alone = len(folders) == 1 and scorer is None and not (markdown or latex or is_sweep(folders[0]))
     if not alone or outputs.files:
         report_study(folders, scorer, outputs, print_it=not alone)
@@ -132,11 +132,11 @@ def _report(
         print_results(results, folders[0], json=json, missing=missing, damaged=damaged)
 
 
-_MAX_LEVELS = 3  # of folders below the given one that are searched for runs
+_MAX_LEVELS = 3  # of folders below the given folder that are searched for runs
 
 
 def _runs_of(folder: Path) -> list[Path]:
-    """Return the runs and sweeps below a folder; the folder itself if it is one, or if there are none."""
+    """Return the runs and sweeps below a folder; the folder itself if it is a run or sweep, or contains none."""
     from viva.sweeps.sweep_folder import is_sweep
 
     def is_run_or_sweep(path: Path) -> bool:
@@ -207,13 +207,13 @@ def _scenarios_of(args: list[str]) -> list[Any]:
         if not word.startswith("-") and (Path(word) / "manifest.json").exists():
             try:
                 return [scenario_of_manifest(RunFolder.open(Path(word)).manifest)]
-            except VivaError:  # reported when the run is read
+            except VivaError:  # the error is reported when the run is read
                 return []
     return []
 
 
 def _results(run: Path, options: dict[str, Any]) -> tuple[Any, Any, list[str]]:
-    """Return a run's aggregate, the conversations that it lacks, and its damaged records."""
+    """Return a run's aggregate, its missing conversations, and its damaged records."""
     from viva.engine.run_folder import RunFolder
     from viva.orchestration.completeness import missing_conversations
     from viva.orchestration.launch import results_and_damage

@@ -1,4 +1,4 @@
-"""`viva run` with its shortcuts and forks, `viva resume`, and what all commands that run models share."""
+"""`viva run` with its shortcuts and forks, `viva resume`, and code shared by all commands that run models."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ if TYPE_CHECKING:
     from viva.scenarios.registry import AnyScenario
 
 
-# Roles that many scenarios have under this name, and others under another.
+# Roles of many scenarios; other scenarios have other names for them.
 _ROLE_OPTIONS = ("--candidate", "--model", "--interactor", "--user", "--evaluator", "--judge")
 
 
@@ -69,7 +69,7 @@ def add_scenarios() -> None:
         if name in typed or is_completing() or typed[1:] in (["run"], ["run", "--help"], ["run", "-h"]):
             try:
                 runs.command(name, epilog=_example(name), cls=_command_class(name))(_scenario_command(name))
-            except ConfigurationError as error:  # an error only if this scenario is requested
+            except ConfigurationError as error:  # only a note if this scenario is not requested
                 if name not in typed:
                     print_note(error)
     app.add_typer(runs, name="run")
@@ -79,7 +79,7 @@ def add_scenarios() -> None:
 
 
 class _Scenarios(CommandGroup):
-    """The scenarios, registered ones and files; an unknown name is answered with the known ones."""
+    """Group of the registered scenarios and scenario files; the error for an unknown name lists the known names."""
 
     def sections(self, ctx: Any) -> dict[str, list[str]]:
         return {"Scenarios": self.list_commands(ctx)}
@@ -90,7 +90,7 @@ class _Scenarios(CommandGroup):
             from viva.scenarios.registry import get_scenario
 
             try:
-                get_scenario(cmd_name)  # runs the file, so that its errors are reported as such
+                get_scenario(cmd_name)  # runs the file, so that the file's own errors are reported
                 alone = typer.Typer(
                     add_completion=False, pretty_exceptions_enable=False, context_settings=HELP, rich_markup_mode=None
                 )
@@ -263,7 +263,7 @@ def warn_if_short(launch: Launch) -> None:
 
 
 def run_and_report(launch: Launch, *, json: bool, html: Path | None, max_failures: int) -> None:
-    """Run, show progress, print the report, and exit with the code that says how it went."""
+    """Run, show progress, print the report, and exit with a code that says how the run ended."""
     from viva.orchestration.completeness import missing_conversations
 
     from .output import print_results
@@ -279,7 +279,7 @@ def run_and_report(launch: Launch, *, json: bool, html: Path | None, max_failure
 
 
 def write_run_page(result: RunResult, launch: Launch, html: Path | None) -> None:
-    """Write the report of a run as a page, unless none is wanted or the run failed."""
+    """Write the report of a run as a page, if a page is requested and the run did not fail."""
     from .output_files import write_report_page
 
     if html is not None and result.outcome.how != "failed":
@@ -297,7 +297,7 @@ class RunResult:
 
     @property
     def has_conversations(self) -> bool:
-        """False if the run failed before a conversation ended: its tables would be empty."""
+        """False if the run failed before any conversation ended, so that its tables would be empty."""
         outcome = self.outcome
         return outcome.how != "failed" or bool(outcome.finished or outcome.failed or outcome.restored)
 
@@ -316,7 +316,7 @@ def run_launch(launch: Launch) -> RunResult:
     listening = launch.events.listen(progress.hear)
     outcome = run_in_foreground(launch.clock, launch.run, progress)
     if outcome.how == "failed" and outcome.finished:
-        # Events may be ahead of a journal that failed: report only what is recorded.
+        # Events may be ahead of the failed journal: report only recorded results.
         try:
             aggregate = recorded_results(launch.folder)
         except JournalError as error:  # the run's own error says more
@@ -332,7 +332,7 @@ def run_launch(launch: Launch) -> RunResult:
 
 
 def exit_with(launch: Launch, result: RunResult, max_failures: int, code: int | None = None) -> NoReturn:
-    """Print on stderr how a run ended and where it is, and exit with its code, or with `code`."""
+    """Print on stderr how a run ended and where its folder is; exit with `code` or, without one, the run's code."""
     from .progress import print_progress
 
     print_progress(result.progress)

@@ -82,7 +82,7 @@ def _show(
 
 
 def _transcript_record(number: int, transcript: Transcript, error: Any, prompts: bool) -> dict[str, Any]:
-    """Return a transcript as plain data, with the error of a failed conversation."""
+    """Return a transcript as plain data; if the conversation failed, with its error."""
     record = {
         "number": number,
         "key": transcript.key,
@@ -147,10 +147,10 @@ def _list_conversations(history: History) -> None:
 
 
 def _find_number(history: History, run: Path, conversation: str) -> int:
-    """Return the number of a conversation by its number, key, or unique end of its key."""
+    """Return the number of the conversation with this number, this key, or a key with this unique end."""
     is_number = conversation.isascii() and conversation.isdigit() and len(conversation) < 18
     number = int(conversation) if is_number else history.number_of(conversation)
-    # If the start of a conversation is damaged, its calls may still be readable.
+    # The start record of a conversation may be damaged while its calls are readable.
     if number is None or not (history.started(number) or history.calls(number)):
         keys = history.keys()
         several = [key for key in keys if conversation and key.endswith(conversation)][:3]

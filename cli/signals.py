@@ -1,4 +1,4 @@
-"""Signals during work with a progress display: Ctrl-C interrupts; a second one, SIGTERM and SIGHUP halt."""
+"""Signals during work with a progress display: Ctrl-C interrupts; a second Ctrl-C, SIGTERM or SIGHUP halts."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class Display(Protocol):
 async def run_with_signals(work: Callable[[Callable[[Any], None]], Awaitable[T]], display: Display) -> T:
     """Await `work(ready)` while showing progress and handling signals.
 
-    `work` calls `ready` with the object that signals stop. A signal before that cancels the work.
+    `work` calls `ready` with the object that a signal is to stop. A signal before this call cancels the work.
 
     Raises:
         KeyboardInterrupt: A signal came before the work had started.
@@ -64,21 +64,21 @@ async def run_with_signals(work: Callable[[Callable[[Any], None]], Awaitable[T]]
             obeyed.halt()
         else:
             display.note = "finishing the calls in flight (Ctrl-C again to stop now)"
-            if not sys.stderr.isatty():  # a terminal shows it in the progress line
+            if not sys.stderr.isatty():  # in a terminal the progress line shows the note
                 print(display.note, file=sys.stderr, flush=True)
             obeyed.interrupt()
 
     async with anyio.create_task_group() as group:
-        # Without handlers of its own the event loop may sleep through a signal.
+        # Without its own handlers, the event loop may not wake up for a signal.
         loop = asyncio.get_running_loop()
         loop.add_signal_handler(signal.SIGINT, partial(stop, now=False))
         loop.add_signal_handler(signal.SIGTERM, partial(stop, now=True))
-        if signal.getsignal(signal.SIGHUP) != signal.SIG_IGN:  # as under nohup
+        if signal.getsignal(signal.SIGHUP) != signal.SIG_IGN:  # nohup ignores it
             loop.add_signal_handler(signal.SIGHUP, partial(stop, now=True))
         group.start_soon(display.show)
         try:
             results.append(await work(ready))
-        except VivaError as error:  # leaves the task group as itself, not in an exception group
+        except VivaError as error:  # raised below, so that no exception group wraps it
             failure = error
         finally:
             group.cancel_scope.cancel()

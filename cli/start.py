@@ -1,6 +1,6 @@
-"""Entry point of the `viva` command: Ctrl-C shows one line and no traceback, whenever it comes.
+"""Entry point of the `viva` command: at any time, Ctrl-C prints one line and no traceback.
 
-It imports only what Python has already loaded, because Ctrl-C is not handled while a module of this file loads.
+This module imports only modules that Python has already loaded, because Ctrl-C is not handled during its imports.
 """
 
 import _signal  # type: ignore[import-not-found]  # the C part of `signal`: the Python part imports `enum`
@@ -13,7 +13,7 @@ _LINE = b"viva: interrupted\n"
 
 def main() -> None:
     """Run the `viva` command."""
-    # An exception during an import does not always arrive: C libraries turn it into their own errors.
+    # KeyboardInterrupt during an import may get lost: C libraries turn it into their own errors.
     is_handled = _signal.getsignal(_signal.SIGINT) is _signal.default_int_handler
     if is_handled:
         _signal.signal(_signal.SIGINT, _exit)
@@ -30,7 +30,7 @@ def main() -> None:
         sys.exit(_INTERRUPTED)
     finally:
         if _signal.getsignal(_signal.SIGINT) is _signal.default_int_handler:
-            _signal.signal(_signal.SIGINT, _signal.SIG_DFL)  # only the interpreter's shutdown is left
+            _signal.signal(_signal.SIGINT, _signal.SIG_DFL)  # only the interpreter's shutdown remains
 
 
 def _exit(number: int, frame: object) -> None:

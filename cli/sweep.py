@@ -36,7 +36,7 @@ class _SweepGroup(CommandGroup):
         return parsed
 
     def format_help(self, ctx: Any, formatter: Any) -> None:
-        """Show the help of `run`, and the other commands."""
+        """Show the help of `run`, then the list of the other commands."""
         run = self.commands["run"]
         alone = type(ctx)(run, info_name=ctx.info_name, parent=ctx.parent)
         run.format_usage(alone, formatter)
@@ -147,7 +147,7 @@ def _sweep_on_cluster(
     cell: str | None,
     **settings: Any,
 ) -> Sweep:
-    """Open a sweep that a cluster runs; raise ConfigurationError if the file is wrong or a shard is requested."""
+    """Open a sweep to run on a cluster; raise ConfigurationError if the file is wrong or a shard is requested."""
     from viva.sweeps.cluster_sweep import ClusterOptions, open_cluster_sweep
 
     if shard_slice is not None:
@@ -157,7 +157,7 @@ def _sweep_on_cluster(
 
 
 def _refuse_without_ray(options: dict[str, Any]) -> None:
-    """Raise ConfigurationError for options of a cluster without a cluster."""
+    """Raise ConfigurationError for cluster options if no cluster is requested."""
     for name, value in options.items():
         if value is not None:
             raise ConfigurationError(
@@ -166,7 +166,7 @@ def _refuse_without_ray(options: dict[str, Any]) -> None:
 
 
 def _note_attempts(sweep: Sweep) -> None:
-    """Print a note if a cluster has left results that this process does not see."""
+    """Print a note if a cluster has left results that this process does not use."""
     from viva.sweeps.cluster_attempts import has_attempts
 
     if has_attempts(sweep.out):
@@ -188,7 +188,7 @@ def resume_sweep(
 
 
 def _run_sweep(sweep: Sweep, *, json: bool, html: Path | None, max_failures: int) -> NoReturn:
-    """Run, show progress, print the cells, and exit with the code that says how it went."""
+    """Run, show progress, print the cells, and exit with a code that says how the sweep ended."""
     from viva.reports.run_tables import failure_lines
     from viva.sweeps.overview import SweepOverview
 
@@ -218,7 +218,7 @@ def _run_sweep(sweep: Sweep, *, json: bool, html: Path | None, max_failures: int
 
 
 def _run_cells(sweep: Sweep) -> str:
-    """Run while showing progress; return its last line."""
+    """Run while showing progress; return the last progress line."""
     from .progress import SweepProgress
     from .signals import run_in_foreground
 
@@ -334,7 +334,7 @@ def _plan(
 
 
 def _run_pilot(file: Path, out: Path | None, fraction: float, concurrency: int | None, budget: float | None) -> None:
-    """Run a pilot; its failed cells are reported, and planned without it."""
+    """Run a pilot; cells that fail in it are reported, and planned without its results."""
     from viva.sweeps.pilot import open_pilot
     from viva.sweeps.prices import require_prices
 

@@ -1,7 +1,7 @@
-"""Titled tables laid out for a terminal's width: numbers are never wrapped, cut or dropped.
+"""Titled tables laid out for a terminal's width: numbers are never wrapped, truncated or dropped.
 
-A table that is too wide is split into parts below one another, which repeat the labels that identify their rows.
-Labels may wrap, numbers may not; a column that is still too wide goes over the edge rather than lose a digit.
+A table that is too wide is split into parts below one another; each part repeats the labels that identify the rows.
+Labels may wrap. A column of numbers that is wider than the terminal is printed in full.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ if TYPE_CHECKING:
     from rich.table import Table
 
 _NUMBER = re.compile(r"\D{0,2}\d[\d.,:/%e+−–-]*\D{0,2}")
-_LABEL_WIDTH = 12  # a column of words gets no narrower than this
+_LABEL_WIDTH = 12  # minimum width of a column of words
 _NARROW_WIDTH = 80
-_WORD_WIDTH = 40  # words of labels up to this length, such as keys, are not broken unless the terminal is narrow
-_FIGURE_WIDTH = 36  # a longer cell of words with a number is a sentence, which may wrap
-_ATTACHED_HEADERS = ("±", "SE", "p")  # columns that belong to the one before them
-_FRAME, _GAP = 2, 3  # what the box takes of a line: at its edges, and beside each further column
+_WORD_WIDTH = 40  # shorter words in labels, such as keys, are broken only in a narrow terminal
+_FIGURE_WIDTH = 36  # longer cells that contain a number are sentences, which may wrap
+_ATTACHED_HEADERS = ("±", "SE", "p")  # columns that stay beside the preceding one
+_FRAME, _GAP = 2, 3  # width of the box: at both edges together, and beside each further column
 
 
 def lay_out(header: Sequence[str], rows: Sequence[Sequence[str]], width: int) -> Iterator[Table]:
@@ -45,7 +45,7 @@ class _Column:
         longest = max(map(cell_len, cells), default=0)
         self.full_width = max(longest, cell_len(name))
         words = [word for text in cells for word in text.split() if _NUMBER.fullmatch(word)]
-        # A number among words, such as an interval behind its name, does not wrap either; sentences do.
+        # A short cell with a number among words, such as an interval after its name, does not wrap either.
         figures = [
             text for text in cells if cell_len(text) <= _FIGURE_WIDTH and any(map(_NUMBER.fullmatch, text.split()))
         ]
@@ -85,9 +85,9 @@ def _parts(columns: Sequence[_Column], width: int) -> list[list[int]]:
 
 
 def _keys(columns: Sequence[_Column], width: int) -> list[int]:
-    """Return the columns that each part repeats: leading labels, and columns that make rows distinct.
+    """Return the columns that each part repeats: leading labels, and other columns needed to distinguish rows.
 
-    Labels that take most of the line are repeated only if rows are not distinct without them.
+    Labels that take up most of the line are repeated only if rows cannot be distinguished without them.
     """
 
     def count_distinct(indices: Sequence[int]) -> int:

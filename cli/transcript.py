@@ -1,7 +1,7 @@
-"""Transcript of a conversation for the terminal, on request with the prompts.
+"""Transcript of a conversation for the terminal, with the prompts if requested.
 
-A prompt is printed behind a bar, with its answer below. Prompts grow turn by turn, so messages that a role has
-already seen or said are only counted, unless whole prompts are requested.
+A prompt is printed with a bar before each line, and its answer follows. Prompts grow turn by turn, so messages that a
+role has already received or sent are only counted, unless whole prompts are requested.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 _COLOURS = {"candidate": "green", "interactor": "cyan", "evaluator": "yellow", "failed": "red"}
 _WIDTH = 120  # if the output is no terminal
 _BAR = "  │ "
-_ONE_LINE = 60  # characters of continuations that are printed side by side
+_ONE_LINE = 60  # maximum characters of continuations that are printed side by side
 
 
 class _Prompt:
@@ -48,7 +48,7 @@ class _Prompt:
 
 
 def print_conversation(number: int, key: str, speeches: Iterable[Speech], *, prompts: bool, is_whole: bool) -> None:
-    """Print a transcript, on request with prompts, either whole or only their new messages."""
+    """Print a transcript; with `prompts`, print the new messages of each prompt or, if `is_whole`, all of them."""
     parts: list[RenderableType] = [Rule(Text(escape_controls(f"{number}: {key}")), align="left")]
     before: dict[tuple[str, str], Speech] = {}
     for speech in speeches:
@@ -63,7 +63,7 @@ def print_conversation(number: int, key: str, speeches: Iterable[Speech], *, pro
 
 
 def _party(speech: Speech) -> str:
-    """Return the speaker and the branch of the conversation."""
+    """Return the speaker and its branch of the conversation."""
     return escape_controls(f"{speech.party} in {speech.branch}" if speech.branch else speech.party)
 
 
@@ -72,7 +72,7 @@ def _labelled(kind: str, text: str) -> Text:
 
 
 def _prompt_parts(prompt: Any, before: Speech | None) -> Iterator[tuple[str, str]]:
-    """Yield the messages of a prompt as (kind, text), except messages that `before` already had."""
+    """Yield the messages of a prompt as (kind, text), except messages that are already in `before`."""
     if "messages" not in prompt:
         yield from _reading_lines(prompt)
         return
@@ -87,7 +87,7 @@ def _prompt_parts(prompt: Any, before: Speech | None) -> Iterator[tuple[str, str
 
 
 def _count_known(messages: list[dict[str, Any]], before: Speech) -> int:
-    """Count the first messages of a prompt that the role has already seen, or said itself."""
+    """Count the leading messages of a prompt that the role has already received or sent."""
     count = 0
     earlier = before.prompt.get("messages", [])
     while count < len(earlier) and count < len(messages) and messages[count] == earlier[count]:

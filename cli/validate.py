@@ -1,6 +1,6 @@
 """`viva validate`: the items that all named models answer correctly.
 
-It is a run of a scenario that recognises correct answers, with a run folder like any other.
+The command runs a scenario that recognises correct answers; its run folder is an ordinary one.
 """
 
 from __future__ import annotations
@@ -84,7 +84,7 @@ def _validate(
     from .output_files import check_output_files
 
     source = str(getattr(settings, scenario.data))
-    read = (source, source.partition(":")[2])  # with or without a form before it
+    read = (source, source.partition(":")[2])  # with or without a leading `FORMAT:`
     check_output_files({"--out": out, "--html": html}, read=[Path(name) for name in read if name])
     launch = _launch(scenario, settings, run or fresh_folder("validate"))
     warn_if_short(launch)
@@ -107,7 +107,7 @@ def _validate(
 
 
 def _launch(scenario: AnyScenario, settings: RunSettings, folder: Path) -> Launch:
-    """Return a new run, or resume the run of the folder, including its failed conversations."""
+    """Return a new run or, if the folder has one, that run, to be resumed with its failed conversations."""
     from viva.engine.errors import ConfigurationError
     from viva.engine.run_folder import RunFolder
     from viva.orchestration.launch import new_run, recorded_settings, resumed_run
@@ -137,7 +137,7 @@ def _ids_answered_by_all(launch: Launch) -> tuple[list[str], int]:
     right: Counter[str] = Counter()
     with History(launch.folder.journal) as history:
         for ended in history.ended():
-            if ended.item is None:  # its record is damaged; a note on stderr names it
+            if ended.item is None:  # the record is damaged; a note on stderr names it
                 continue
             right[ended.item["id"]] += not ended.failed and validation.right(ended.result)
     models = len(launch.prepared.lineups)
@@ -148,7 +148,7 @@ def _write_ids(file: Path, ids: list[str], folder: RunFolder) -> None:
     from viva.engine.errors import ConfigurationError
     from viva.engine.files import write_atomically
 
-    # A user's ids may be any text; if one does not fit on a line, the file is a JSON list.
+    # Ids may be any text; if one of them does not fit on a line, the file is a JSON list.
     plain = all(name == name.strip() and len(name.splitlines()) == 1 and name[0] not in "[{" for name in ids)
     lines = "".join(f"{name}\n" for name in ids)
     try:

@@ -34,7 +34,7 @@ class TransferResult:
     run: bool = False
 
 
-# Characters that Python's `splitlines`, and so many readers, take for line ends.
+# Characters that Python's `splitlines`, and therefore many readers, treat as line ends.
 _LINE_ENDS = {letter.encode(): b"\\u%04x" % ord(letter) for letter in ("\x85", "\u2028", "\u2029")}
 _UNSAFE_CHARACTERS = re.compile(r"[^\w.+=-]+")
 
@@ -68,7 +68,7 @@ def write_json(path: Path, record: Any) -> None:
 
 
 def to_json(record: Any, option: int = 0) -> bytes:
-    """Return plain data as JSON; lone surrogates, which models may send, become `?`."""
+    """Return plain data as JSON; a lone surrogate, which models may send, becomes `?`."""
     try:
         return orjson.dumps(record, option=option)
     except TypeError:
@@ -88,7 +88,7 @@ def atomic_file(path: Path) -> Iterator[Path]:
 
 @contextmanager
 def atomic_path(path: Path) -> Iterator[Path]:
-    """Yield a temporary path beside a file or folder, and rename it when the block succeeds, else delete it.
+    """Yield a temporary path beside `path`; rename it to `path` if the block succeeds, else delete it.
 
     Leftovers of killed processes are deleted first.
 
@@ -99,7 +99,7 @@ def atomic_path(path: Path) -> Iterator[Path]:
         process = leftover.name.removesuffix(path.suffix).split(".")[-2]
         if process.isdecimal() and not _is_alive(int(process)):
             _remove(leftover)
-    part = path.with_name(f".{path.stem}.{os.getpid()}.part{path.suffix}")  # some writers look at the suffix
+    part = path.with_name(f".{path.stem}.{os.getpid()}.part{path.suffix}")  # some writers need the suffix
     try:
         _remove(part)
         yield part
@@ -115,7 +115,7 @@ def _is_alive(process: int) -> bool:
         os.kill(process, 0)
     except ProcessLookupError:
         return False
-    except OSError:  # another user's process
+    except OSError:  # the process belongs to another user
         return True
     return process != os.getpid()
 

@@ -1,7 +1,7 @@
 """Imports of other tools' results: dialogs of Inspect logs as a dataset, results of other harnesses as run folders.
 
-An imported run becomes a run folder that all commands read: manifest, journal, and the items as a dataset. A dialog of
-an Inspect log becomes a line in OpenAI's chat format, with the sample's scores.
+An imported run becomes a run folder that all commands can read: manifest, journal, and the items as a dataset. A
+dialog of an Inspect log becomes a line in OpenAI's chat format, with the sample's scores.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ def import_formats() -> dict[str, str]:
 def import_file(
     path: Path, source: str, out: Path | None = None, options: ImportOptions | None = None
 ) -> TransferResult:
-    """Import a file in the format `source` as a run folder or file `out`, by default named after the imported file.
+    """Import a file in the format `source` as a run folder or file `out`; by default it is named after `path`.
 
     Raises:
         ConfigurationError: The format is unknown, `out` exists, an option does not apply, or a package is missing.
@@ -118,14 +118,14 @@ def import_inspect(path: Path, out: Path) -> TransferResult:
 def _header(log: Any, path: Path) -> Any:
     try:
         return log.read_eval_log(str(path), header_only=True)
-    except Exception as error:  # zip, JSON and schema errors differ
+    except Exception as error:  # errors of zip, JSON and schema have different types
         raise DatasetError(f"not an Inspect log: {_first_line(error)}", path=str(path)) from None
 
 
 def _samples(log: Any, path: Path, header: Any) -> Iterator[Any]:
     count = 0
     try:
-        if header.eval.dataset.sample_ids is None:  # without ids the log is read as a whole
+        if header.eval.dataset.sample_ids is None:  # without sample ids, the log is read as a whole
             yield from log.read_eval_log(str(path), resolve_attachments=True).samples or []
             return
         for sample in log.read_eval_log_samples(str(path), all_samples_required=False, resolve_attachments=True):
@@ -164,7 +164,7 @@ def _message(message: Any) -> Message:
     return Message(message.role, message.text, calls=tuple(tool_calls))
 
 
-# Digest of a call whose prompt is unknown; no request has it.
+# Digest of a call whose prompt is unknown; no request has this digest.
 _UNKNOWN = bytes(16)
 
 

@@ -11,9 +11,9 @@ from .records import Grader, Progress
 from .store import GradeStore
 
 LAPSE_SECONDS = 1800.0
-_GOLD_EVERY = 5  # one in this many of a grader's questions is a gold question, while there are any
+_GOLD_EVERY = 5  # one of this many questions is a gold question, while this grader has gold questions left
 
-# Questions that this grader has no assignment at, with their number of assignments; lapsed ones are deleted before.
+# Questions that this grader has no assignment for, with their counts of assignments. Lapsed ones are deleted before.
 _OPEN_QUESTIONS = """
 select q.number, q.gold, count(s.seat) as taken from questions q left join seats s on s.question = q.number
 where q.invalid = '' and not exists (select 1 from seats o where o.question = q.number and o.grader = ?)
@@ -34,14 +34,14 @@ delete from seats where finished is null and claimed < ? and grader != ? and not
 
 @dataclass(slots=True, frozen=True)
 class Assignment:
-    """Assignment of a question to a grader. `finished`: every answer has a grade."""
+    """Assignment of a question to a grader. `finished`: this grader has graded every answer."""
 
     question: int
     finished: bool
 
 
 def assignments_of(store: GradeStore, grader: Grader) -> list[Assignment]:
-    """Return a grader's assignments in the order in which they were claimed, without those at invalid questions."""
+    """Return a grader's assignments in the order in which they were claimed, without those of invalid questions."""
     rows = store.connection.execute(
         "select question, finished is not null from seats join questions on number = question "
         "where grader = ? and invalid = '' order by claimed, question",
@@ -51,7 +51,7 @@ def assignments_of(store: GradeStore, grader: Grader) -> list[Assignment]:
 
 
 def next_assignment(store: GradeStore, grader: Grader, *, excluded: Collection[int] = ()) -> Assignment | None:
-    """Return the assignment to continue: one that has begun, else a newly claimed one; None if nothing remains."""
+    """Return a grader's begun assignment or, without one, a newly claimed one; None if no question remains."""
     if grader.state != "active":
         return None
     unfinished = next((assignment for assignment in assignments_of(store, grader) if not assignment.finished), None)
@@ -59,10 +59,10 @@ def next_assignment(store: GradeStore, grader: Grader, *, excluded: Collection[i
 
 
 def claim_assignment(store: GradeStore, grader: Grader, *, excluded: Collection[int] = ()) -> Assignment | None:
-    """Claim an assignment at a question that this grader does not have yet; None if there is none.
+    """Claim an assignment of a question that this grader does not have yet; return None if there is no such question.
 
-    Questions that others have begun come first, so that questions are completed early; a hash breaks ties. Questions in
-    `without` are excluded.
+    Questions that other graders have begun come first, so that questions are completed early; a hash breaks ties.
+    Questions in `excluded` are not assigned.
     """
     if grader.state != "active":
         return None
@@ -84,7 +84,7 @@ def claim_assignment(store: GradeStore, grader: Grader, *, excluded: Collection[
 
 
 def reopen_assignment(store: GradeStore, grader: Grader, question: int) -> Assignment:
-    """Return a grader's assignment at a question, or add one again; finished work is kept."""
+    """Return a grader's assignment of a question; add it again if it is gone. Finished work is kept."""
     with store.batch():
         existing = next(
             (assignment for assignment in assignments_of(store, grader) if assignment.question == question), None
@@ -118,7 +118,7 @@ def record_finished(store: GradeStore, grader: Grader, question: int) -> bool:
 
 
 def grader_progress(store: GradeStore, grader: Grader) -> Progress:
-    """Return a grader's progress; `left` counts the questions that are open to them."""
+    """Return a grader's progress; `left` counts the questions that this grader can still grade."""
     assignments = assignments_of(store, grader)
     finished = sum(assignment.finished for assignment in assignments)
     remaining = len(store.connection.execute(_OPEN_QUESTIONS, (grader.number,)).fetchall())
@@ -128,8 +128,8 @@ def grader_progress(store: GradeStore, grader: Grader) -> Progress:
 def overall_progress(store: GradeStore) -> Progress:
     """Return the progress of all assignments: finished, begun, and open; without gold questions.
 
-    A question without an overlap, as in a trial round, has an assignment for every active person who grades, and keeps
-    the assignments of others who have claimed one.
+    A question without an overlap, as in a trial round, has one assignment for every active person who grades, and keeps
+    those that other graders have claimed.
     """
     [(finished, begun)] = store.connection.execute(
         "select count(s.finished), count(*) - count(s.finished) from seats s join questions q on q.number = s.question "

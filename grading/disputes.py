@@ -13,7 +13,7 @@ from viva.scoring.graders import GradeRow, GradeTable
 
 from .store import GradeStore
 
-# Only distinct grades and their counts matter. Judge models' grades count if the rules say so, or if no person has
+# Distinct grades and their counts are sufficient. Judge models' grades count if the rules say so, or if no person has
 # graded at all.
 _GRADED_ANSWERS = """
 select a.question, a.position, a.id, group_concat(r.value, ' ') as given, min(r.value), max(r.value),
@@ -37,7 +37,7 @@ def read_criteria(about: Mapping[str, Any] | None) -> DisputeCriteria:
 class DisputedAnswer:
     """Answer in dispute.
 
-    `complete`: as many people have graded it as its question requires. `decided`: the adjudicator's number.
+    `complete`: it has as many human grades as its question requires. `decided`: number of the deciding adjudicator.
     """
 
     question: int
@@ -49,7 +49,7 @@ class DisputedAnswer:
 
 @dataclass(slots=True)
 class Disputes:
-    """Answers in dispute, in order, with the number of undisputed answers with several grades and with one grade."""
+    """Answers in dispute, in order, and two counts of undisputed answers: with several grades, and with one."""
 
     disputed: list[DisputedAnswer] = field(default_factory=list)
     agreed: int = 0
@@ -57,7 +57,7 @@ class Disputes:
 
 
 def read_disputes(store: GradeStore, criteria: DisputeCriteria) -> Disputes:
-    """Return the disputes of a folder by its valid grades; gold questions have none."""
+    """Return a folder's disputes, computed from its valid grades; answers to gold questions are never in dispute."""
     disputes = Disputes()
     for number, position, name, values, low, high, people, overlap, decided in store.connection.execute(
         _GRADED_ANSWERS, (criteria.models,)
@@ -88,8 +88,8 @@ select distinct candidate from answers a join questions q on q.number = a.questi
 def read_grade_table(store: GradeStore, *, decided: bool = True) -> GradeTable:
     """Return the grades that count: valid ones of valid questions, without gold questions.
 
-    A grade that was taken back is missing. With `decided`, every grade of a decided answer is the adjudicator's
-    decision; otherwise the original grades are returned.
+    A withdrawn grade is missing. With `decided`, the adjudicator's decision replaces every grade of a decided answer;
+    otherwise the original grades are returned.
     """
     about: dict[int, tuple[str, str, str, float, float]] = {}
     for number, name, record in store.connection.execute("select number, id, record from questions order by number"):
@@ -111,7 +111,7 @@ def read_grade_table(store: GradeStore, *, decided: bool = True) -> GradeTable:
 
     graders = store.graders()
     dimensions = dict.fromkeys(entry[0] for entry in about.values())
-    order = (store.meta("about") or {}).get("weights") or {}  # as the project names them; questions are shuffled
+    order = (store.meta("about") or {}).get("weights") or {}  # the project's own names, because questions are shuffled
     return GradeTable.from_rows(
         rows(),
         dimensions=[

@@ -1,4 +1,4 @@
-"""Scores of a judge and grades of people for the same answers: read from runs and files, joined, listed for grading."""
+"""A judge's scores and people's grades of the same answers: reading them, joining them, listing answers to grade."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from viva.reports.tables import spreadsheet_cell
 from viva.scenarios.contract import JudgeGrade, grade_reader
 from viva.scenarios.models import label_of_key, lineup_labels
 
-# Columns of a file of scores that are not covariates of an answer.
+# Columns of a file of scores that are no covariates.
 _KNOWN_COLUMNS = ("key", "score", "round", "candidate", "item", "question", "answer")
 _PASS_WORDS = {"pass": 1.0, "fail": 0.0, "true": 1.0, "false": 0.0}
 
@@ -31,7 +31,7 @@ _PASS_WORDS = {"pass": 1.0, "fail": 0.0, "true": 1.0, "false": 0.0}
 class GradedAnswers:
     """Answers that a judge was asked about, including unscored ones (score None).
 
-    `low` and `high` are infinite if the scale is unknown. `rounds`: answers are rounds.
+    `low` and `high` are infinite if the scale is unknown. `rounds`: each answer is one round of an interview.
     """
 
     source: Path
@@ -55,11 +55,11 @@ def read_graded_answers(
     purpose: str = "labels",
     need_scores: bool = True,
 ) -> GradedAnswers:
-    """Return the graded answers of a run folder, or of a CSV, TSV or JSONL file of scores.
+    """Return the answers in a run folder, or in a CSV, TSV or JSONL file of scores, with the judge's scores.
 
-    `scale` has the ends of the scale for scores without their own, as in a file. `purpose` names the source of
-    `by_round` in error messages. Without `need_scores` a run may have no graded answer, or none that its judge was
-    asked about.
+    `scale` has the ends of the scale for scores that do not have their own, as in a file. `purpose` names the source of
+    `by_round` in error messages. Without `need_scores`, a run needs no scored answer, and its judge need not have been
+    asked about an answer.
 
     Raises:
         ConfigurationError: The folder is not a run, its scenario has no grades of this kind, or nothing is graded.
@@ -142,7 +142,7 @@ def _answer_from_row(raw: Mapping[str, Any], score: float | None) -> JudgeGrade:
 
 
 def _parse_score(raw: Mapping[str, Any]) -> tuple[float | None, bool | None]:
-    """Return the score, and True if it is pass or fail; (None, None) if there is none."""
+    """Return (score, True if the score is pass or fail); (None, None) without a score."""
     value = raw.get("score")
     if value is None or value == "":
         return None, None
@@ -173,10 +173,10 @@ def finite_number(value: Any) -> float | None:
 
 
 def parse_round(raw: Mapping[str, Any]) -> int | None:
-    """Return the round, counted from 1; None if there is none.
+    """Return the round, counted from 1; None if no round is given.
 
     Raises:
-        FieldError: It is not a whole number from 1.
+        FieldError: The round is not a whole number from 1.
     """
     value = raw.get("round")
     if value is None or value == "":
@@ -188,11 +188,11 @@ def parse_round(raw: Mapping[str, Any]) -> int | None:
 
 
 AnswerName = tuple[str, int | None]
-# As spreadsheet programs save tables, UTF-16 text with tabs as .txt.
+# Suffixes that spreadsheet programs use for tables; .txt is UTF-16 text with tabs.
 _SHEETS = (".csv", ".tsv", ".txt")
-# Spreadsheet programs convert ids of digits, or of digits around an e, to numbers.
+# Spreadsheet programs convert an id to a number if it consists of digits, or of digits around an e.
 _LETTERS = str.maketrans("0123456789", "ghijklmnop")
-# Start of a formula for programs that separate columns by semicolons.
+# Beginning of a formula in programs that separate columns by semicolons.
 _LATER_FORMULA = re.compile(r"(?<=[\n;])(?=[=+\-@＝＋－＠])")
 
 
@@ -200,9 +200,9 @@ _LATER_FORMULA = re.compile(r"(?<=[\n;])(?=[=+\-@＝＋－＠])")
 class HumanGrades:
     """Grades of people by the index of the answer in `GradedAnswers.answers`, in file order.
 
-    `probabilities` has the probability of each answer to be selected for grading, also for answers without a grade; it
-    is empty if the file does not say, which means that all are equal. `waiting` counts lines with neither grade nor
-    probability, `on_unscored` grades of answers without a score. `chosen` are the answers selected for grading, with or
+    `probabilities` has the probability of each answer to be selected for grading, even if it has no grade. It is empty
+    if the file has no probabilities; then all are equal. `waiting` counts lines with neither grade nor probability,
+    `on_unscored` counts grades of answers without a score. `chosen` are the answers selected for grading, with or
     without a grade.
     """
 
@@ -214,19 +214,19 @@ class HumanGrades:
 
 
 def has_rounds(path: Path) -> bool:
-    """Return True if the grades in a file are of rounds: its first record names one."""
+    """Return True if the grades in a file are grades of rounds: its first record has a round."""
     for _, _, raw in _grade_lines(path):
         return raw.get("round") not in (None, "")
     raise DatasetError("contains no grade; expected rows of key and grade", path=str(path))
 
 
 def read_grades(path: Path, answers: GradedAnswers, *, unfinished: bool = False) -> HumanGrades:
-    """Return the grades of a file, joined by key, by round if rounds are graded, and by candidate if given.
+    """Return the grades of a file, joined to answers by key, by round if rounds are graded, and by candidate if given.
 
     With `unfinished`, grades may be missing.
 
     Raises:
-        DatasetError: A grade matches no answer or several, is duplicated or out of range, or only some have a
+        DatasetError: A grade matches no answer or several, is duplicated or out of range; only some grades have a
             probability; or a selected answer with a known probability has no grade. The error names file, line and
             field.
     """
@@ -276,10 +276,10 @@ def read_grades(path: Path, answers: GradedAnswers, *, unfinished: bool = False)
 
 
 def calibration_pairs(path: Path, passes: bool, low: float, high: float) -> list[tuple[float, float]]:
-    """Return the pairs of a calibration: a judge's score and a person's grade of the same thing.
+    """Return the pairs of a calibration: (judge's score, person's grade) of the same answer.
 
     Raises:
-        DatasetError: A line has none, or one out of range; the error names it.
+        DatasetError: A score or grade is missing or out of range; the error names the line.
     """
     pairs: list[tuple[float, float]] = []
     for line, raw in read_records(path, required=("score", "grade")):
@@ -298,7 +298,7 @@ def calibration_pairs(path: Path, passes: bool, low: float, high: float) -> list
 
 
 def key_file(path: Path) -> Path:
-    """Return the file with the identities of the answers in the file at `path`, which has only ids."""
+    """Return the path of the key file: the identities of the answers that the file at `path` lists by id."""
     return path.with_name(f"{path.stem}.key.csv")
 
 
@@ -311,10 +311,10 @@ def write_grading_list(
     texts: Mapping[int, tuple[str, str]],
     seed: int,
 ) -> None:
-    """Write the answers to grade for people, in random order, and next to it the file with their identities.
+    """Write the answers to be graded by people, in random order, and next to this file the key file.
 
     People see an id, question and answer, and an empty grade. Keys, candidates, scores, probabilities and earlier
-    grades of all answers are in `key_file`. `texts` has question and answer by index; an answer without texts is shown
+    grades of all answers are in `key_file`. `texts` has (question, answer) by index; an answer without texts is shown
     by its key.
 
     Raises:
@@ -350,7 +350,7 @@ def _name_parts(answer: JudgeGrade) -> tuple[str, str, str]:
 
 
 def _blind_id(answer: JudgeGrade, secret: str) -> str:
-    """Return an id of letters that reveals nothing about the answer's candidate."""
+    """Return an answer's id, made of letters; it reveals nothing about the candidate."""
     digest = hashlib.blake2b("\0".join([secret, *_name_parts(answer)]).encode("utf-8", "surrogatepass"), digest_size=6)
     return digest.hexdigest().translate(_LETTERS)
 
@@ -369,15 +369,15 @@ def _text_cell(text: str) -> str:
 
 
 def name_cell(text: str) -> str:
-    """Return a key or a name as a cell that no spreadsheet evaluates; files of grades may have either form."""
+    """Return a key or a name as a cell that no spreadsheet evaluates; files of grades may have the name or the cell."""
     return spreadsheet_cell(text, lines=True)
 
 
 def _grade_lines(path: Path) -> Iterator[tuple[Path, int, Raw]]:
-    """Yield the records of a file of grades with file and line; ids are resolved through the key file.
+    """Yield (file, line, record) for each record of a file of grades; the key file resolves ids.
 
     Raises:
-        DatasetError: A line or the key file cannot be read, or an id is not in it.
+        DatasetError: A line or the key file cannot be read, or an id is not in the key file.
     """
     if not _has_ids_only(path):
         yield from ((path, line, raw) for line, raw in _read_rows(path, ("key", "grade")))
@@ -400,7 +400,7 @@ def _grade_lines(path: Path) -> Iterator[tuple[Path, int, Raw]]:
             raise DatasetError(message, path=str(path), line=line, field="id")
         rows[id_] = path, line, {**rows_by_id[id_][1], "grade": raw.get("grade")}
     ungraded = [(keys_path, line, raw) for id_, (line, raw) in rows_by_id.items() if id_ not in rows]
-    yield from (row for row in ungraded if row[2].get("grade") not in (None, ""))  # graded earlier
+    yield from (row for row in ungraded if row[2].get("grade") not in (None, ""))  # it was graded earlier
     yield from rows.values()
     yield from (row for row in ungraded if row[2].get("grade") in (None, ""))
 
@@ -411,7 +411,7 @@ def _has_ids_only(path: Path) -> bool:
 
 
 def _read_rows(path: Path, required: Sequence[str] = ()) -> Iterator[tuple[int, Raw]]:
-    """Yield the records of a file of grades with their lines; tables may be saved by spreadsheet programs.
+    """Yield (line, record) for each record of a file of grades; spreadsheet programs may have saved the file.
 
     Raises:
         DatasetError: A record or the file cannot be read.

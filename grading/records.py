@@ -6,9 +6,9 @@ from dataclasses import asdict, dataclass, field
 from typing import Any, Literal
 
 GraderKind = Literal["person", "model"]
-# Permissions: grade; also decide disputes; also manage graders and view results.
+# Permissions, in this order: grade; also decide disputes; also manage graders and view results.
 GraderRole = Literal["grader", "adjudicator", "admin"]
-# A paused grader keeps their assignments and cannot grade; a retired one gives up the unfinished ones.
+# A paused grader cannot grade but keeps all assignments; a retired grader loses unfinished assignments.
 GraderState = Literal["active", "paused", "retired"]
 
 
@@ -53,10 +53,10 @@ class Answer:
 class Question:
     """Page for graders: the question, how to grade it, and the answers.
 
-    `dimension` is the path of a capability dimension with slashes, or empty. `cluster` names what dependent questions
-    have in common, usually the question itself. `context` is the conversation before. `labels` are the permitted
-    grades, from worst to best. `overlap` is the required number of graders; None for all of them (gold questions).
-    `invalid`: why it no longer counts. `number` is assigned by the store.
+    `dimension` is the path of a capability dimension with slashes, or empty. `cluster` is shared by dependent
+    questions; usually it is the question itself. `context` is the earlier conversation. `labels` are the permitted
+    grades, from worst to best. `overlap` is the required number of graders; None for all graders (gold questions).
+    `invalid`: why the question no longer counts. `number` is assigned by the store.
     """
 
     id: str
@@ -81,7 +81,7 @@ class Question:
         return max(label.value for label in self.labels)
 
     def to_record(self) -> dict[str, Any]:
-        """Return plain data of everything but the answers."""
+        """Return all fields except the answers as plain data."""
         record = asdict(self)
         del record["answers"]
         return record
@@ -89,7 +89,7 @@ class Question:
 
 @dataclass(slots=True, frozen=True)
 class Grader:
-    """Grader: a person or a judge model. `number` is shown in pages and tables."""
+    """Grader: a person or a judge model. Pages and tables show the `number`."""
 
     number: int
     name: str
@@ -101,9 +101,9 @@ class Grader:
 
 @dataclass(slots=True, frozen=True)
 class Grade:
-    """Current grade of one grader for one answer; `invalid` says who excluded it, and why.
+    """Current grade of one grader for one answer; `invalid` says who excluded the grade, and why.
 
-    `value` is None if the grader has withdrawn it or not yet decided; the comment may remain. `at`: seconds since 1970.
+    `value` is None if the grader has withdrawn the grade or not yet decided; comments remain. `at`: seconds since 1970.
     """
 
     answer: str

@@ -1,6 +1,6 @@
 """Answers of a recorded run as questions for graders, and the grades back as files for other commands.
 
-Questions are whole conversations, their rounds, or the judge's verdicts on them. The grades become human grades for
+A question is a whole conversation, a round, or the judge's verdict on a round. The grades become human grades for
 certifying a judge (an adjudicator's decision, else the mean or majority), or ratings with a column per grader.
 """
 
@@ -30,9 +30,9 @@ from .records import Answer, Label, Question, Turn
 from .store import GradeStore
 
 Unit = Literal["conversations", "rounds", "verdicts"]
-AnswerKey = tuple[str, str, int | None]  # candidate, key, round
+AnswerKey = tuple[str, str, int | None]  # (candidate, key, round)
 _HIDDEN_ROLES = ("judging", "step")
-_SCALE_STEPS = 5  # number of grades on a scale with too many whole numbers
+_SCALE_STEPS = 5  # number of grades if the judge's scale has too many whole numbers
 _MAX_LABELS = 11
 _GENERAL_LABELS = [
     Label(0, "wrong"),
@@ -89,7 +89,7 @@ def sample_answers(answers: GradedAnswers, count: int, seed: int) -> Selection:
     """Select `count` answers with equal probability, by a hash of the seed and their names.
 
     Raises:
-        ConfigurationError: There are fewer.
+        ConfigurationError: There are fewer answers.
     """
     keys = [answer_key(answer) for answer in answers.answers]
     if not 1 <= count <= len(keys):
@@ -104,9 +104,9 @@ def answer_key(answer: JudgeGrade) -> AnswerKey:
 
 
 def labels_for(answers: GradedAnswers, unit: Unit) -> list[Label]:
-    """Return the permitted grades: the judge's own scale, in whole numbers if they are few, else in five steps.
+    """Return the permitted grades: the judge's own scale, in whole numbers if these are few, else in five steps.
 
-    Answers without a judge's scale get the general one from 0 to 3.
+    Answers without a judge's scale get the general scale from 0 to 3.
     """
     if unit == "verdicts":
         return list(_VERDICT_LABELS)
@@ -175,7 +175,7 @@ class _TurnReader:
 def _conversation_questions(
     graded: list[JudgeGrade], turns: list[RenderedTurn], unit: Unit
 ) -> Iterator[tuple[str, Question]]:
-    """Yield a conversation as a question: the turns before the candidate's first, then its answer."""
+    """Yield each conversation as a question: the turns before the candidate's first turn, then its answer."""
     visible = [turn for turn in turns if turn.side not in _HIDDEN_ROLES]
     first = next((index for index, turn in enumerate(visible) if turn.side == "compared"), len(visible))
     before, after = visible[:first], visible[first:]
@@ -188,7 +188,7 @@ def _conversation_questions(
 
 
 def _round_questions(graded: list[JudgeGrade], turns: list[RenderedTurn], unit: Unit) -> Iterator[tuple[str, Question]]:
-    """Yield each round as a question with the conversation before; the answer is the reply or the verdict."""
+    """Yield each round as a question after the earlier conversation; the answer is the reply or the verdict."""
     for grade in graded:
         round_turns = [turn for turn in turns if turn.round == grade.round]
         earlier = (
@@ -204,7 +204,7 @@ def _round_questions(graded: list[JudgeGrade], turns: list[RenderedTurn], unit: 
         else:
             answer_turns = _to_turns(replies)
         answer = Answer(grade.candidate, answer_turns or [Turn("answer", "")], grade.key, grade.round, grade.score)
-        # Graders may not see the conversation's key, since it names the candidate.
+        # The conversation's key names the candidate, so graders may not see it.
         token = hashlib.blake2b(grade.key.encode(), digest_size=4).hexdigest()
         item = grade.key.removeprefix(f"{grade.candidate}/")
         yield f"{item} round {grade.round} ({token})", _make_question([*earlier, *question_turns], grade, answer)
@@ -226,7 +226,7 @@ def _turn_text(turn: RenderedTurn) -> str:
 
 
 def _verdict_turns(turns: Iterable[RenderedTurn]) -> list[Turn]:
-    """Return the judge's output for a round: its scores, which are attached to the reply, and its words."""
+    """Return the judge's output for a round: its scores, which are attached to the reply, and its text."""
     verdict: list[Turn] = []
     for turn in turns:
         marks = [f"{mark.name}: {mark.value}" + (f" – {mark.comment}" if mark.comment else "") for mark in turn.marks]
@@ -262,7 +262,7 @@ def read_selection(path: Path, answers: GradedAnswers) -> Selection:
 
 
 def answer_texts(answers: GradedAnswers, positions: Sequence[int]) -> dict[int, tuple[str, str]]:
-    """Return question and answer of these answers of a run as graders may see them; empty for a file of scores.
+    """Return (question, answer) as graders may see them, by position of a run's answer; empty for a file of scores.
 
     Raises:
         ConfigurationError: A conversation cannot be shown; the message says why.
@@ -281,7 +281,7 @@ def answer_texts(answers: GradedAnswers, positions: Sequence[int]) -> dict[int, 
 
 
 def store_run_rows(store: GradeStore, answers: GradedAnswers, chosen: Selection | None) -> None:
-    """Store in a grading folder what is needed to write its grades for the run of its answers."""
+    """Store in a grading folder the data with which its grades can later be written for the run."""
     rows = []
     for answer in answers.answers:
         key = answer_key(answer)
@@ -294,8 +294,8 @@ def store_run_rows(store: GradeStore, answers: GradedAnswers, chosen: Selection 
 def write_labels(store: GradeStore, path: Path) -> tuple[int, int]:
     """Write people's grades for `viva judge certify`; return the numbers of graded and waiting answers.
 
-    An answer's grade is the adjudicator's, else the mean of its graders'; for pass and fail the majority, none on a
-    tie.
+    An answer's grade is the adjudicator's. Without one, it is the mean of the graders' grades; for pass and fail, the
+    majority's grade, and no grade if there is a tie.
 
     Raises:
         ConfigurationError: The folder's questions do not come from a run, or the file cannot be written.
@@ -381,7 +381,7 @@ def _valid_answers(store: GradeStore) -> Sequence[tuple[Question, Answer]]:
 
 
 def _grades_by_answer(store: GradeStore) -> dict[AnswerKey, list[float]]:
-    """Return people's grades of each answer; only the adjudicator's if there is one."""
+    """Return people's grades of each answer; if an adjudicator has decided, only the adjudicator's grade."""
     people = {grader.number for grader in store.graders() if grader.kind == "person"}
     by_answer: dict[str, list[float]] = {}
     for grade in store.grades():

@@ -1,7 +1,7 @@
 """Grading folder: one SQLite file with questions in blind order, graders, assignments, grades and decisions.
 
-Every change is one transaction, logged with who made it and when. Grades are replaced, never deleted: an excluded grade
-keeps its value, with who excluded it and why.
+Every change is one transaction; the log says who made it and when. Grades are replaced, never deleted: an excluded
+grade keeps its value, and records who excluded it and why.
 """
 
 from __future__ import annotations
@@ -81,10 +81,10 @@ FORM = SqliteForm("grades", "read as grades", _TABLES, "1")
 
 
 def create_file(path: Path) -> sqlite3.Connection:
-    """Create a new file.
+    """Create the file.
 
     Raises:
-        ConfigurationError: It exists already, or cannot be created.
+        ConfigurationError: The file exists already, or cannot be created.
     """
     if path.exists():
         raise ConfigurationError(f"{path}: exists already; choose another folder")
@@ -99,7 +99,7 @@ def open_file(path: Path) -> sqlite3.Connection:
     """Open an existing file.
 
     Raises:
-        ConfigurationError: It does not exist, or is not a file of grades of this version.
+        ConfigurationError: The file does not exist, or is no file of grades of this version.
     """
     if not path.is_file():
         folders = sorted({file.parent for depth in ("*", "*/*") for file in path.parent.glob(f"{depth}/{GRADES_FILE}")})
@@ -158,7 +158,7 @@ class GradeStore:
         """Open an existing folder.
 
         Raises:
-            ConfigurationError: It is not a grading folder, or is damaged.
+            ConfigurationError: The folder is no grading folder, or is damaged.
         """
         store = cls(folder, open_file(folder / GRADES_FILE), clock)
         try:
@@ -172,7 +172,7 @@ class GradeStore:
         """Check that all records can be read.
 
         Raises:
-            ConfigurationError: A record does not have the fields with which it was written.
+            ConfigurationError: A record has other fields than those that are written.
         """
         location = "its table 'meta'"
         try:
@@ -206,23 +206,23 @@ class GradeStore:
         self.close()
 
     def batch(self) -> AbstractContextManager[None]:
-        """Commit the changes made inside together, like `transaction`."""
+        """Commit all changes made inside the context together, like `transaction`."""
         return transaction(self.connection)
 
     # -- questions --------------------------------------------------------------------------------------------------
 
     def meta(self, name: str) -> Any:
-        """Return a fact of the folder (title, seed, about); None if it is missing."""
+        """Return a property of the folder (title, seed, about); None if it is missing."""
         row = self.connection.execute("select value from meta where name = ?", (name,)).fetchone()
         return None if row is None else orjson.loads(row[0])
 
     def set_meta(self, name: str, value: Any) -> None:
-        """Store a fact of the folder."""
+        """Store a property of the folder."""
         with self.batch():
             self.connection.execute("insert or replace into meta values (?, ?)", (name, to_json_bytes(value).decode()))
 
     def add_questions(self, questions: Iterable[Question]) -> None:
-        """Append questions; their answers get positions that follow from the folder's seed, question and candidate.
+        """Append questions; the positions of their answers depend on the folder's seed, question and candidate.
 
         Raises:
             ConfigurationError: An id exists already, or a question has no answers or no labels.
@@ -272,7 +272,7 @@ class GradeStore:
         """Return a question by its number, with its answers by position.
 
         Raises:
-            ConfigurationError: There is none with this number.
+            ConfigurationError: There is no question with this number.
         """
         row = self.connection.execute("select record, invalid from questions where number = ?", (number,)).fetchone()
         if row is None:
@@ -332,7 +332,7 @@ class GradeStore:
         """Return the grader with this name.
 
         Raises:
-            ConfigurationError: There is none.
+            ConfigurationError: There is no such grader.
         """
         row = self.connection.execute(f"{_SELECT_GRADERS} where name = ?", (name,)).fetchone()
         if row is None:
@@ -356,7 +356,7 @@ class GradeStore:
             )
 
     def by_token(self, hashed: str) -> tuple[Grader, float | None] | None:
-        """Return the grader whose link has this hash, and when it expires; None if nobody's has."""
+        """Return (grader, time when the link expires) of the link with this hash; None if no link has it."""
         row = self.connection.execute(
             "select number, name, kind, role, state, model, expires from graders where token = ?", (hashed,)
         ).fetchone()
@@ -444,7 +444,7 @@ class GradeStore:
         """Record an adjudicator's grade of an answer; it replaces an earlier decision, which remains in the log.
 
         Raises:
-            ConfigurationError: There is no reason, or the value is not permitted.
+            ConfigurationError: The reason is empty, or the value is not permitted.
         """
         if not reason.strip():
             raise ConfigurationError("a decision needs a reason")
@@ -457,7 +457,7 @@ class GradeStore:
             self.log(f"grader {adjudicator}", f"decided {answer}: {value:g}: {reason}")
 
     def decisions(self) -> dict[str, Decision]:
-        """Return the decisions by answer."""
+        """Return the decisions by answer's id."""
         return {row[0]: Decision(*row) for row in self.connection.execute("select * from decisions")}
 
     def log(self, actor: str, action: str) -> None:
@@ -470,7 +470,7 @@ class GradeStore:
 
 
 def _blind_id(seed: int, question: str, answer: Answer) -> str:
-    """Return an answer's id: a hash that hides its candidate and determines its place in the blind order."""
+    """Return an answer's id: a hash that hides the candidate and determines the answer's place in the blind order."""
     parts = [seed, "blind", question, answer.candidate, answer.key, answer.round]
     return hashlib.blake2b(to_json_bytes(parts), digest_size=12).hexdigest()
 

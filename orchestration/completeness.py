@@ -1,6 +1,6 @@
-"""Completeness of a recorded run: how many of its conversations have ended, and whether those were the shorter ones.
+"""Completeness of a recorded run: how many of its conversations have ended, and whether the ended ones are shorter.
 
-A report of an interrupted run says so first: conversations that end early are not a random part of all.
+A report of an interrupted run says first that it is incomplete: conversations that end early are no random sample.
 """
 
 from __future__ import annotations
@@ -24,20 +24,20 @@ from .prepared_run import Shard
 
 
 def planned_conversations(run: RunFolder) -> int:
-    """Return the number of planned conversations of a run's candidate; of a shard, its own."""
+    """Return the number of planned conversations of one candidate of a run; of a shard, in this shard."""
     shard, total = Shard.from_manifest(run.manifest), planned_in_all_shards(run)
     return total if shard is None else shard.count(total)
 
 
 def planned_in_all_shards(run: RunFolder) -> int:
-    """Return the number of planned conversations of a run's candidate; of a shard, of all shards together."""
+    """Return the number of planned conversations of one candidate of a run; of a shard, in all shards together."""
     scenario = scenario_of_manifest(run.manifest)
     settings = scenario.settings.model_construct(**run.manifest["settings"])
     return count_tasks(scenario, run.manifest) * repeats_of(settings)
 
 
 def planned_in_total(run: RunFolder) -> int | None:
-    """Return the number of planned conversations of all candidates of a run; None if it is unknown here."""
+    """Return the number of planned conversations of all candidates of a run; None if unknown."""
     try:
         scenario, shard = scenario_of_manifest(run.manifest), Shard.from_manifest(run.manifest)
         total = planned_in_all_shards(run) * max(1, len(lineup_labels(scenario.roles, run.manifest)))
@@ -48,9 +48,9 @@ def planned_in_total(run: RunFolder) -> int | None:
 
 @dataclass(frozen=True, slots=True)
 class MissingConversations:
-    """Counts of a run that lacks conversations: `planned`, `ended`, and those that have `begun` and not ended.
+    """Counts of an unfinished run's conversations: `planned`, `ended`, and `begun` (started and not ended).
 
-    `calls_of_ended` and `calls_of_begun` are the mean numbers of recorded calls; None if there are none.
+    `calls_of_ended` and `calls_of_begun` are mean recorded calls per conversation; None without such conversations.
     """
 
     planned: int
@@ -68,7 +68,7 @@ class MissingConversations:
 
 
 def unfinished_text(record: Mapping[str, Any], folder: Path, *, running: bool = False) -> str:
-    """Return the field `unfinished` of a report in words; `folder` is what can be resumed unless it is `running`."""
+    """Return a report's field `unfinished` as a sentence; it says to resume `folder` unless the run is `running`."""
     planned, ended = record["planned"], record["ended"]
     remaining = "the run is in progress" if running else f"viva resume {shlex.quote(str(folder))}"
     text = f"{ended:,} of {planned:,} conversations; {planned - ended:,} not finished: {remaining}"
@@ -79,7 +79,7 @@ def unfinished_text(record: Mapping[str, Any], folder: Path, *, running: bool = 
 
 
 def missing_conversations(folder: RunFolder) -> MissingConversations | None:
-    """Return what a run lacks; None if nothing, or if it cannot be resumed because another tool recorded it.
+    """Return what a run lacks; None if it lacks nothing or was imported from another tool and cannot be resumed.
 
     Raises:
         JournalError: The journal cannot be read.
@@ -99,7 +99,7 @@ def missing_conversations(folder: RunFolder) -> MissingConversations | None:
 
 
 def recorded_report(folder: RunFolder, options: Mapping[str, Any] | None = None) -> dict[str, Any]:
-    """Return a run's report; the fields `unfinished` and `damaged` say what it lacks.
+    """Return a run's report; its fields `unfinished` and `damaged` say what is missing.
 
     Raises:
         ConfigurationError: The folder or a scoring option is invalid.

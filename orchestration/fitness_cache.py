@@ -1,7 +1,7 @@
 """Cache of fitness tests: a model is tested once on this machine, under its name, files, prompts and sampling.
 
-Entries are JSON files in the user's cache folder; an unusable folder is an empty cache. Whatever a name stands for at
-an endpoint may change, so entries on models without a file's hash count for a week, and only if the model was usable.
+Entries are JSON files in the user's cache folder; if the folder is unusable, nothing is cached. An endpoint may change
+the model behind a name, so an entry without a file's hash is valid for a week, and only if the model was usable.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class FitnessCache:
             self._folder = None
 
     def load(self, manifest: Mapping[str, Any]) -> dict[str, str] | None:
-        """Return the verdict of a test with this manifest; None if there is none, or it is too old."""
+        """Return the verdict of the test with this manifest; None if there is no entry, or it is too old."""
         if self._folder is None:
             return None
         with suppress(OSError, ValueError, KeyError, TypeError):
@@ -46,7 +46,7 @@ class FitnessCache:
         return None
 
     def store(self, manifest: Mapping[str, Any], record: Mapping[str, str]) -> None:
-        """Store the verdict of a test, if the folder can be written."""
+        """Store the verdict of a test, if the folder is writable."""
         if self._folder is not None:
             with suppress(OSError):
                 self._folder.mkdir(parents=True, exist_ok=True, mode=0o700)

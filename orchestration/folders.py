@@ -1,4 +1,4 @@
-"""Default name of a new run folder. Imported by commands before anything heavy."""
+"""Default name of a new run folder. This module has no slow imports, because commands import it at their start."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 
 
 def fresh_folder(name: str, folder: Path = Path("runs"), reserved: Collection[str] = ()) -> Path:
-    """Return a new path in `folder`, named after the scenario and the time, and not among `reserved`."""
+    """Return a new path in `folder`, named after the scenario and the time, that is not in `reserved`."""
     base = folder / f"{name}-{datetime.now():%Y%m%d-%H%M%S}"
     path, count = base, 1
     while path.exists() or path.name in reserved:

@@ -40,9 +40,9 @@ from .manifest import read_manifest_settings
 from .prepared_run import PreparedRun, Shard
 
 _log = logging.getLogger("viva")
-# Set to "off", this variable of the environment skips the tests before runs, as `--no-qualify` does.
+# If this environment variable is "off", fitness tests before runs are skipped, as with `--no-qualify`.
 FITNESS_SWITCH = "VIVA_QUALIFY"
-_TEST_SHARE = 0.25  # of a run's budget that one test may use
+_TEST_SHARE = 0.25  # share of a run's budget that one fitness test may use
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +56,9 @@ class SharedResources:
     slots: Slots
     loop_yield: LoopYield
     computer: StepExecutor
-    testing: anyio.Lock = field(default_factory=anyio.Lock)  # one fitness test at a time, whose result the others use
+    testing: anyio.Lock = field(
+        default_factory=anyio.Lock
+    )  # runs one fitness test at a time; later runs reuse its result
 
 
 class Launch:
@@ -72,7 +74,7 @@ class Launch:
         retry_failed: bool = False,
         backends: Mapping[str, Backend] | None = None,
     ) -> None:
-        """Prepare a launch; `backends` are backends made by the caller, by their names in the settings."""
+        """Prepare a launch; `backends` are the caller's own backends, by their names in the settings."""
         self.prepared, self.folder = prepared, folder
         self.scenario, self.settings = prepared.scenario, prepared.settings
         self.clock = clock
@@ -89,7 +91,7 @@ class Launch:
 
         Args:
             on_ready: Called with the runner, which can interrupt or halt the run.
-            shared: Resources shared with other runs. Its models are already open and stay open.
+            shared: Resources shared with other runs. The models in it are already open and stay open.
 
         Raises:
             ConfigurationError: A model is invalid; nothing has started.
@@ -108,7 +110,7 @@ class Launch:
                         self.prepared.check_openings(backends)
                     spent = await self._check_fitness(shared)
                 except BaseException:
-                    self.folder.remove()  # a new folder, so that its name is free again
+                    self.folder.remove()  # removes a new folder, so that its name is free again
                     raise
                 with History(self.folder.journal) if self._resumed else nullcontext() as history:
                     if history is not None and not history.sound:
@@ -158,7 +160,7 @@ class Launch:
         return await self.runner.run(prepared.plans(backends), prepared.converse, prepared.total)
 
     async def _check_fitness(self, shared: SharedResources | None) -> Meter:
-        """Test the models of a new run in their roles, record the verdicts, and return what the tests used."""
+        """Test the models of a new run in their roles, record the verdicts, and return the usage of the tests."""
         spent = Meter(Budget(), "run", self.clock.now())
         scenario, s = self.scenario, self.settings
         if self._resumed or self.prepared.shard is not None or os.environ.get(FITNESS_SWITCH) == "off":
@@ -176,7 +178,7 @@ class Launch:
         return spent
 
     async def _check_model(self, check: FitnessCheck, shared: SharedResources, spent: Meter) -> dict[str, str] | None:
-        """Return the verdict on a model, from the cache or from a test; None if the test did not end."""
+        """Return the verdict on a model, from the cache or from a test; None if the test did not finish."""
         s = self.settings
         budget = {name: bound and type(bound)(bound * _TEST_SHARE)
                   for name in ("max_tokens_total", "max_calls", "max_cost", "max_seconds")
@@ -287,7 +289,7 @@ def check_settings(folder: RunFolder, name: str, settings: RunSettings) -> None:
     """Check that a folder contains a run of this scenario with these settings, ignoring `circumstances`.
 
     Raises:
-        ConfigurationError: It does not; the message gives the old and new value of each differing field.
+        ConfigurationError: There is no such run; the message gives the old and new value of each differing field.
     """
     scenario, recorded = recorded_settings(folder)
     if scenario.name != name:
@@ -324,13 +326,13 @@ def check_unchanged(folder: RunFolder, prepared: PreparedRun) -> None:
 
 
 def _file_changes(recorded: Mapping[str, str], current: Mapping[str, str]) -> str:
-    """Describe which model files have changed, for a message that continues after it."""
+    """Describe which model files have changed, as the beginning of a message."""
     changed = (name for name, record in recorded.items() if current.get(name) != record)
     return "".join(f"{name} was {recorded[name]}, is {current.get(name, 'missing')}; " for name in changed)
 
 
 def _has_changed(recorded: Any, current: Any) -> bool:
-    """Return True if a recorded value differs now; new keys are ignored."""
+    """Return True if a recorded value differs from the current one; keys that are not recorded are ignored."""
     if isinstance(recorded, dict) and isinstance(current, dict):
         return any(name not in current or _has_changed(value, current[name]) for name, value in recorded.items())
     return bool(recorded != current)
@@ -346,7 +348,8 @@ def forked_run(
 ) -> Launch:
     """Prepare a new run that judges the conversations of another run with a different judge.
 
-    `changes` has the judge model, under its role's name or as `evaluator`, and settings that only affect judging.
+    `changes` has the judge model, under its role's name or as `evaluator`, and optionally settings that only affect
+    judging.
 
     Raises:
         ConfigurationError: The source is not a run, has no judge, or the changes affect more than judging.
@@ -363,7 +366,7 @@ def forked_run(
     if unsupported:
         raise ConfigurationError(f"a fork keeps the conversations and cannot change {', '.join(unsupported)}")
     run = str(source.resolve())
-    if judge.many and isinstance(changes.get(judge.name), str):  # compared judges are a list
+    if judge.many and isinstance(changes.get(judge.name), str):  # a scenario that compares judges has a list of them
         changes[judge.name] = [changes[judge.name]]
     for role in roles:
         if role is not judge and role.replayed:
@@ -375,7 +378,7 @@ def forked_run(
 
 
 def _refuse_imported(folder: RunFolder) -> None:
-    """Refuse a run that was imported from another tool, because its prompts are unknown."""
+    """Raise ConfigurationError for a run imported from another tool, because its prompts are unknown."""
     if (imported := folder.manifest.get("imported")) is not None:
         raise ConfigurationError(
             f"{folder.path}: imported ({imported['from']}): its prompts are unknown, so it cannot be resumed or "
@@ -401,7 +404,7 @@ def _models_by_label(role: Role, settings: RunSettings) -> dict[str, str]:
 
 
 def recorded_settings(folder: RunFolder) -> tuple[AnyScenario, Any]:
-    """Validate a run's manifest, fill in default settings, and return the recorded scenario and settings.
+    """Validate a run's manifest, and return the recorded scenario and the settings with defaults filled in.
 
     Raises:
         ConfigurationError: The manifest is invalid; the message names file and field.
@@ -432,12 +435,12 @@ def scoring_of(scenario: AnyScenario, options: Mapping[str, Any]) -> Scoring:
 
 
 def recorded_results(folder: RunFolder, options: Mapping[str, Any] | None = None) -> Aggregate:
-    """Aggregate a run's results so far, without a model call."""
+    """Aggregate a run's results so far, without calling a model."""
     return results_and_damage(folder, options)[0]
 
 
 def empty_results(folder: RunFolder, options: Mapping[str, Any] | None = None) -> Aggregate:
-    """Return a run's aggregate without results; people's reviews beside the journal are included.
+    """Return a run's aggregate without results; it includes people's reviews from the run's folder.
 
     Raises:
         ConfigurationError: The folder or a scoring option is invalid.
@@ -450,7 +453,7 @@ def empty_results(folder: RunFolder, options: Mapping[str, Any] | None = None) -
 
 
 def results_and_damage(folder: RunFolder, options: Mapping[str, Any] | None = None) -> tuple[Aggregate, list[str]]:
-    """Aggregate a run's results so far, and return the names of the damaged records that were skipped."""
+    """Return the aggregate of a run's results so far, and the names of damaged records, which are skipped."""
     aggregate = empty_results(folder, options)
     with History(folder.journal) as history:
         for ended in history.ended():

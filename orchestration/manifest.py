@@ -15,7 +15,7 @@ from viva.scenarios.contract import Role, SupportsManifest
 from viva.scenarios.models import model_labels
 from viva.scenarios.registry import AnyScenario, scenario_of_manifest
 
-Price = Annotated[list[float], Field(min_length=2, max_length=3)]  # prompt, completion, cached prompt tokens
+Price = Annotated[list[float], Field(min_length=2, max_length=3)]  # (prompt, completion, cached prompt) tokens
 
 
 class ScenarioManifest(RunManifest):
@@ -28,7 +28,7 @@ class ScenarioManifest(RunManifest):
 
 
 class FullManifest(ScenarioManifest):
-    """Fields of every run's manifest. `models` has a model per role, or models by label for the compared role."""
+    """Fields of every run's manifest. `models` has a model for each role; for the compared role, models by label."""
 
     prices: dict[str, Price]
     pack: PackRecord | None = None

@@ -1,7 +1,7 @@
 """A scenario and its settings, ready to run: models by role, tasks, plans with keys, manifest, shard.
 
-Keys are LABEL/TASK, and LABEL/TASK#REPEAT from the second repeat on, so that the first repeat equals a run without
-repeats. A shard is every n-th conversation of a run, by number, so shards cannot overlap and need no common lock.
+Keys are LABEL/TASK, and LABEL/TASK#REPEAT from the second repeat on, so that the first repeat has the keys of a run
+without repeats. A shard is every n-th conversation of a run, so shards cannot overlap and need no common lock.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class Shard:
 
     @classmethod
     def parse(cls, text: str) -> Shard:
-        """Parse `2/8`, the second of eight; raise ConfigurationError if the text is invalid."""
+        """Parse `2/8` (the second of eight shards); raise ConfigurationError if the text is invalid."""
         match = _SHARD_TEXT.fullmatch(text)
         if match is None or not 1 <= int(match[1]) <= int(match[2]):
             raise ConfigurationError(f"--shard {text}: expected i/n with i from 1 to n, such as 2/8")
@@ -48,7 +48,7 @@ class Shard:
         """Return the shard recorded in a manifest, or None for a whole run.
 
         Raises:
-            ConfigurationError: The field is damaged.
+            ConfigurationError: The manifest's field is damaged.
         """
         record = manifest.get("shard")
         if record is None:
@@ -78,10 +78,10 @@ class Shard:
 
 
 class PreparedRun:
-    """A run for which everything that needs no model has been checked.
+    """A run that is checked as far as possible without a model.
 
-    `total` counts the conversations of the run or the `shard`. `lineups` are the compared models that take part
-    together, by the labels in keys. `models` names every model once. `recorded` is the manifest of a run to resume.
+    `total` counts the conversations of the run or the `shard`. `lineups` has, by the label in keys, the compared models
+    that take part together. `models` names every model once. `recorded` is the manifest if the run is to be resumed.
 
     Raises:
         ConfigurationError: The settings, the data or the prompt pack are invalid.
@@ -108,7 +108,7 @@ class PreparedRun:
         self.repeats = repeats_of(settings)
         self._check_keys()
         self._recorded_files: Mapping[str, str] = {} if recorded is None else recorded.get("files", {})
-        self.first = 0  # number of the first conversation, if tasks arrive in batches
+        self.first = 0  # number of the first conversation in this batch of tasks
         self.run_total = len(self.opened.tasks) * len(self.lineups) * self.repeats
         self.total = self.run_total if shard is None else shard.count(self.run_total)
         self.converse = scenario.protocol(settings, self.pack, self.opened.records)
@@ -131,10 +131,10 @@ class PreparedRun:
                 )
 
     def check_openings(self, backends: Mapping[str, Backend]) -> None:
-        """Check that each open model's context holds its first prompt about the longest task.
+        """Check that the context of each open model is large enough for its first prompt about the longest task.
 
         Raises:
-            ConfigurationError: One does not; nothing has been paid for yet.
+            ConfigurationError: A context is too small; nothing has been paid for yet.
         """
         scenario, settings = self.scenario, self.settings
         known = {name for name in self.models if backends[name].prompt_size([Message("user", "")]) is not None}
@@ -188,7 +188,7 @@ class PreparedRun:
         }
 
     def _file_records(self) -> dict[str, str]:
-        """Return what identifies the models' files; a resumed run looks for the recorded ones."""
+        """Return the identities of the models' files; a resumed run looks for the recorded files."""
         files: dict[str, str] = {}
         for name in self.models:
             files |= file_records(name, self._recorded_files.get(name, ""))
@@ -209,8 +209,8 @@ class PreparedRun:
     def _enumerate(self) -> Iterator[tuple[int, str, str, Any, Any, int]]:
         """Yield number, key, label, task, its record, and repeat of every conversation of the whole run.
 
-        All models take one task before the next, so that an interrupted run still compares equal tasks. A scenario can
-        ask for model by model instead.
+        All models get one task before the next task, so that an interrupted run compares models on the same tasks. A
+        scenario can request all tasks of one model before the next model instead.
         """
         number, scenario = self.first, self.scenario
         by_model = isinstance(scenario, SupportsModelOrder) and scenario.by_model
@@ -239,5 +239,5 @@ def _named_models(role: Role, settings: RunSettings) -> dict[str, str] | str | N
 
 
 def breaks_identity(models: Iterable[str]) -> list[str]:
-    """Return why models may not give identical output at any concurrency and in any order (docs/architecture.md)."""
+    """Return reasons why a model's output may depend on concurrency or order (docs/architecture.md)."""
     return [f"{text}: {reason}" for text in models if (reason := variation_reason(text)) is not None]

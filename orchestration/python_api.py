@@ -1,7 +1,7 @@
 """Python API: run a scenario from a program, watch a run, and resume, fork or open run folders.
 
 `run` runs to the end and `start` yields the live run. `resume` and `fork` work on a run folder, and `load` opens one.
-`run_sync` needs no event loop, and also works inside a running one, as in a notebook.
+`run_sync` works without an event loop, and also inside a running event loop, as in a notebook.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ class LaunchRequest:
         settings = dict(self.settings)
         tools = settings.pop("python_tools", None) or ()
         grant(*([tools] if isinstance(tools, str) else tools))
-        for value in settings.values():  # the user's own program may name any file
+        for value in settings.values():  # the user's own program may read all files
             texts = value if isinstance(value, list | tuple) else [value]
             grant_typed(*(text for text in texts if isinstance(text, str)))
         scenario = scenario_of(self.scenario)
@@ -93,7 +93,7 @@ class LaunchRequest:
 
 
 def _with_tasks(scenario: AnyScenario, tasks: Any) -> FunctionScenario:
-    """Return the scenario with tasks from Python; refuse scenarios that read a file, and tasks that are no list."""
+    """Return the scenario with tasks from Python; refuse scenarios that read a file, and tasks that are not a list."""
     if not isinstance(scenario, FunctionScenario):
         raise ConfigurationError(f"{scenario.name}: takes its tasks from the setting '{scenario.data}', not tasks=")
     if isinstance(tasks, str | bytes | Mapping) or not isinstance(tasks, Iterable):
@@ -105,10 +105,10 @@ def _with_tasks(scenario: AnyScenario, tasks: Any) -> FunctionScenario:
 
 
 def scenario_of(scenario: object) -> AnyScenario:
-    """Return the scenario for a name, a Python file, a class or an object.
+    """Return the scenario given by a name, a Python file, a class or an object.
 
     Raises:
-        ConfigurationError: The argument names no scenario.
+        ConfigurationError: The argument is no scenario.
     """
     if isinstance(scenario, str | PathLike):
         grant_typed(str(scenario))
@@ -121,12 +121,12 @@ def scenario_of(scenario: object) -> AnyScenario:
             f"expected a scenario: its name, its Python file, or what @viva.scenario(compare=…) makes; found {kind}"
         )
     if isinstance(file := getattr(scenario, "file", None), Path):
-        grant(file)  # the program's own file, which is imported again to resume the run elsewhere
+        grant(file)  # the program's own file; another process imports it to resume the run
     return scenario
 
 
 def _by_role(scenario: AnyScenario, models: Models) -> dict[str, Any]:
-    """Return the models by setting: a list for the compared role, else a single model."""
+    """Return the models by setting: a list for the compared role, a single model for every other role."""
     roles = {role.setting: role for role in scenario.roles}
     if not isinstance(models, Mapping):
         example = ", ".join(f"{name!r}: …" for name in roles)
@@ -149,7 +149,7 @@ def _by_role(scenario: AnyScenario, models: Models) -> dict[str, Any]:
 
 
 def model_names(models: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Backend]]:
-    """Return the models' names, and the backends among them by name."""
+    """Return the models' names by role, and the `Backend` objects among the models by name."""
     backends: dict[str, Backend] = {}
 
     def name(model: Model) -> str:
@@ -184,7 +184,7 @@ def settings_of(scenario: Scenario[Any, Any], options: Mapping[str, Any]) -> Run
     """Return a scenario's settings with these options.
 
     Raises:
-        ConfigurationError: Options are invalid, unknown or missing; the message names all of them.
+        ConfigurationError: Options are invalid, unknown or missing; the message names all such options.
     """
     try:
         settings: RunSettings = scenario.settings.model_validate(options)
@@ -205,7 +205,7 @@ def settings_of(scenario: Scenario[Any, Any], options: Mapping[str, Any]) -> Run
 class Result:
     """Result of one ended conversation.
 
-    `value` is what its scenario returned, `error` the record of its failure. `task` is None if its record is damaged.
+    `value` is what the scenario returned, `error` the record of a failure. `task` is None if its record is damaged.
     """
 
     key: str
@@ -217,7 +217,7 @@ class Result:
 class Run:
     """A run folder.
 
-    If this program ran it, `outcome` says how the run ended, and `models` has the counters of each model by name
+    If this program ran the run, `outcome` says how it ended, and `models` has the counters of each model by name
     (maximum calls in flight, permits, retries, …).
     """
 
@@ -242,18 +242,18 @@ class Run:
         return self._folder.manifest
 
     def ended(self) -> Run:
-        """Return the run as recorded, without its live state."""
+        """Return the ended run as recorded, without its live state."""
         return Run(RunFolder.open(self.path), self.outcome, self.models)
 
     def report(self, **scoring: Any) -> dict[str, Any]:
         """Return the report as plain data; `scoring` are the scenario's scoring options.
 
-        Its field `unfinished` counts conversations if some have not ended.
+        If some conversations have not ended, its field `unfinished` has their counts.
         """
         return recorded_report(self._folder, scoring)
 
     def tables(self, **scoring: Any) -> list[Table]:
-        """Return the report as tables of title, header and rows."""
+        """Return the report as tables, each a tuple (title, header, rows)."""
         return recorded_results(self._folder, scoring).tables()
 
     def results(self) -> Iterator[Result]:
@@ -268,7 +268,7 @@ class Run:
                     yield Result(ended.key, task, scenario.result_value(ended.result))
 
     async def transcript(self, key: str) -> Transcript:
-        """Return the transcript of a conversation with every prompt; `key` is LABEL/TASK, or the end of it."""
+        """Return the transcript of a conversation with every prompt; `key` is LABEL/TASK, or a unique end of it."""
         with History(self._folder.journal) as history:
             number = history.number_of(key)
             if number is None:
@@ -291,27 +291,27 @@ class LiveRun(Run):
         self._listening = launch.events.listen(RunProgress(self._results).hear)
 
     async def events(self, capacity: int = 1024) -> AsyncGenerator[Event, None]:
-        """Yield all events from the first `anext` on.
+        """Yield all events that occur after the first `anext`.
 
-        The run waits for a reader that is `capacity` events behind, until the iterator is closed or the block of
-        `async with viva.start(…)` ends. `break` closes the iterator if nothing else references it.
+        If the reader is `capacity` events behind, the run waits for it, until the iterator is closed or the block of
+        `async with viva.start(…)` ends. `break` closes the iterator if nothing else references the iterator.
         """
         async with self.subscription(capacity) as subscription:
             async for event in subscription:
                 yield event
 
     def subscription(self, capacity: int = 1024) -> Subscription:
-        """Return a subscription to the events from the next one on; the reader must close it."""
+        """Return a subscription to all later events; the reader must close it."""
         self._readers = [reader for reader in self._readers if not reader.closed]
         self._readers.append(self._launch.events.subscribe(capacity))
         return self._readers[-1]
 
     def begin(self) -> None:
-        """Start the run in its own task, outside any task group, so that errors beside it are not wrapped."""
+        """Start the run in its own task, outside of task groups, which would wrap the caller's errors."""
         self._task = asyncio.get_running_loop().create_task(self._run())
 
     async def finish(self) -> None:
-        """Wait for the run's end without waiting for readers, which keep their unread events.
+        """Wait for the run's end, but not for readers; they can still read their unread events.
 
         Raises:
             VivaError: The error that ended the run.
@@ -360,7 +360,7 @@ class LiveRun(Run):
         return self._folder
 
     async def flush(self) -> None:
-        """Wait until everything so far is written to the journal."""
+        """Wait until everything recorded so far is written to the journal."""
         if self._launch.runner is not None:
             await self._launch.runner.services.journal.flush()
 
@@ -371,7 +371,7 @@ class LiveRun(Run):
         return self._results.report()
 
     def stop(self, key: str, reason: str = "asked from outside") -> bool:
-        """End a conversation at its next call; its protocol returns what it has. Return False if it is not running."""
+        """End a conversation at its next call, with its results so far. Return False if it is not running."""
         runner = self._launch.runner
         conversation = None if runner is None else runner.conversations.get(key)
         if conversation is None:
@@ -396,7 +396,7 @@ class LiveRun(Run):
 
 async def run(
     scenario: str | PathLike[str] | AnyScenario,
-    /,  # a setting may also be called `scenario`
+    /,  # positional, because a setting may be called `scenario`
     *,
     models: Models,
     tasks: Iterable[Any] | PathLike[str] | None = None,
@@ -453,7 +453,7 @@ async def resume(
 ) -> Run:
     """Resume a run; recorded calls are not repeated.
 
-    `models` are needed for roles that had `Backend` objects. `changes` may be `concurrency` and the run's budgets.
+    `models` are needed for roles that had `Backend` objects. `changes` may contain `concurrency` and the run's budgets.
 
     Raises:
         ConfigurationError: There is no run here, or its inputs have changed.
@@ -492,19 +492,19 @@ async def fork(
 
 
 def load(path: str | Path) -> Run:
-    """Open a run folder, finished or not."""
+    """Open the folder of a finished or unfinished run."""
     return Run(RunFolder.open(Path(path)))
 
 
 def run_sync(scenario: str | PathLike[str] | AnyScenario, /, *, clock: Clock | None = None, **arguments: Any) -> Run:
-    """Run from synchronous code, even in a notebook, and return as `run` does. After Ctrl-C the run can be resumed."""
+    """Call `run` from synchronous code, even in a notebook. After Ctrl-C the run can be resumed."""
     return run_blocking(lambda: run(scenario, clock=clock, **arguments), clock)
 
 
 def run_blocking(make: Callable[[], Coroutine[Any, Any, T]], clock: Clock | None = None) -> T:
     """Run a coroutine from synchronous code, in an event loop driven by `clock`, and return its result.
 
-    Inside a running event loop, it gets its own thread.
+    If an event loop is already running, the coroutine runs in another thread.
     """
     under_way: list[tuple[asyncio.AbstractEventLoop, asyncio.Task[Any]]] = []
 
@@ -535,7 +535,7 @@ def run_blocking(make: Callable[[], Coroutine[Any, Any, T]], clock: Clock | None
         return ended.result()
     except KeyboardInterrupt:
         for loop, task in under_way:
-            with suppress(RuntimeError):  # the loop is closed: it has ended
+            with suppress(RuntimeError):  # the loop is closed: the coroutine has ended
                 loop.call_soon_threadsafe(task.cancel)
         thread.join()
         raise
@@ -556,7 +556,7 @@ async def _running(launch: Launch) -> AsyncIterator[LiveRun]:
 async def _cancel_and_wait(task: asyncio.Task[None]) -> None:
     """Cancel a task once, and wait for its end even if the waiting is cancelled.
 
-    A shielding anyio scope would not do, because it cannot be exited if the event loop ends meanwhile.
+    A shielded anyio scope would not work, because it cannot be exited if the event loop ends meanwhile.
     """
     task.cancel()
     while not task.done():

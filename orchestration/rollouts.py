@@ -32,8 +32,8 @@ class Turn:
     `prompt` is None if the model rated a text. `token_ids` are the answer's tokens including end-of-text, if the
     backend returns them (local models; endpoints with `token_ids=on`). `chosen` is False for tokens that a grammar
     forced. `logprobs` has one value in nats per token of the text, if requested (`Sampling(logprobs=0)`). `reward` is
-    the turn's own, only for the compared role. `versions` are the versions of the weights, oldest first, if the backend
-    returns them.
+    this turn's reward; only turns of the compared role have one. `versions` are the versions of the weights, oldest
+    first, if the backend returns them.
     """
 
     role: str
@@ -70,8 +70,8 @@ class Rollout:
 class Rollouts(AsyncIterator[Rollout]):
     """Iterator over the conversations of a run as they end.
 
-    The run starts with the first `anext`. Dropping or closing the iterator ends it; `aclose`, which
-    `contextlib.aclosing` calls, also waits for its end.
+    The run starts at the first `anext`. Dropping or closing the iterator ends the run; `aclose`, which
+    `contextlib.aclosing` calls, also waits for the run's end.
     """
 
     def __init__(self, launch: Launch, reward: Callable[[Any], Reward] | None) -> None:
@@ -162,9 +162,10 @@ def rollouts(
 ) -> Rollouts:
     """Run conversations and yield each as soon as it has ended; the run waits for a slow reader.
 
-    `reward` turns what the scenario returned into a reward: a number for the conversation, or a list with one per turn
-    of the compared role, whose sum is the conversation's reward. By default, the value's `reward` or `score` counts.
-    Other arguments and errors are as for `run`. Leaving the loop early ends the run, which can be resumed.
+    `reward` turns what the scenario returned into a reward: a number for the conversation, or a list with one number
+    per turn of the compared role; their sum is the conversation's reward. The default is the `reward` or `score` of the
+    returned value. Other arguments and errors are as for `run`. If the loop is left early, the run ends; it can be
+    resumed.
     """
     return Rollouts(LaunchRequest(scenario, models, tasks, seed, out, clock, settings).launch(), reward)
 
@@ -198,7 +199,7 @@ def _is_reward(value: Any) -> bool:
 def _make_turns(
     exchanges: Iterable[Exchange], compared: Collection[str], rewards: Sequence[float | None]
 ) -> list[Turn]:
-    rewards_by_turn = chain(rewards, iter(lambda: None, 0))  # turns beyond the rewards have none
+    rewards_by_turn = chain(rewards, iter(lambda: None, 0))  # turns after the last reward have none
     return [
         _make_turn(exchange, next(rewards_by_turn) if exchange.role in compared else None) for exchange in exchanges
     ]

@@ -29,9 +29,9 @@ from .launch import Launch
 class RunProgress:
     """Counters of a run.
 
-    `done` (which includes failed and `restored` ones), `failed` and `in_flight` count conversations. `calls`, `tokens`
-    and `cost` count this process only. `failures` counts the reasons of failures. `aggregate`, if given, receives every
-    result.
+    `done`, `failed` and `in_flight` count conversations; `done` includes failed and `restored` conversations.
+    `calls`, `tokens` and `cost` count this process only. `failures` counts failures by reason. `aggregate`, if given,
+    receives every result.
     """
 
     def __init__(self, aggregate: Aggregate | None = None) -> None:
@@ -72,7 +72,7 @@ class RunProgress:
 
 
 class RemainingTime:
-    """Estimator of a run's remaining time. Conversations from before a resume count like all others."""
+    """Estimator of a run's remaining time. Conversations that ended before the run was resumed count, too."""
 
     def __init__(self) -> None:
         self._total: int | None = None
@@ -113,20 +113,20 @@ class RemainingTime:
         return max(0.0, 1 - self._calls_left() / total)
 
     def seconds(self, elapsed: float) -> float | None:
-        """Estimate the remaining seconds at the pace of the `elapsed` seconds; None if unknown."""
+        """Estimate the remaining seconds from the progress made in `elapsed` seconds; None if unknown."""
         if self._total is None or self._done >= self._total or not self._calls_of_ended or not self._fresh:
             return None
         return self._calls_left() / self._fresh * elapsed
 
     def _calls_left(self) -> float:
-        """Estimate the remaining calls; a running conversation has at least one."""
+        """Estimate the remaining calls; a running conversation has at least one left."""
         assert self._total is not None
         mean = self._calls_of_ended / self._ended
         open_calls = sum(max(1.0, mean - calls) for calls in self._open.values())
         return open_calls + mean * max(0, self._total - self._done - len(self._open))
 
 
-_CAUSES = {"Throttled": "429", "TimedOut": "a timeout"}  # other errors are named by type
+_CAUSES = {"Throttled": "429", "TimedOut": "a timeout"}  # an error that is not listed is named by its type
 
 
 class WaitStatus:
@@ -146,10 +146,10 @@ class WaitStatus:
     ) -> None:
         self._roles, self._counters, self._now = roles, counters, now
         self._labels = {name: ModelSpec.parse(name).label for _, names in roles for name in names}
-        self._pauses: list[tuple[float, str, str]] = []  # end, model label, error
-        # By label: end of the pause that its endpoint asked for, and the reason.
+        self._pauses: list[tuple[float, str, str]] = []  # (end, model label, error)
+        # By label: (end of the pause that the endpoint requested, reason).
         self._endpoint_pauses: dict[str, tuple[float, str]] = {}
-        self._lost: dict[str, tuple[float, str]] = {}  # unreachable models by label: start, error
+        self._lost: dict[str, tuple[float, str]] = {}  # unreachable models by label: (start, error)
 
     @classmethod
     def from_launch(cls, launch: Launch) -> WaitStatus:
@@ -172,7 +172,7 @@ class WaitStatus:
             self._lost.pop(event.model, None)
 
     def paused(self) -> str:
-        """Return `paused: judge unreachable since 12:03:04 (…)`, `paused: judge until 12:03:04 (…)`, or nothing."""
+        """Return `paused: judge unreachable since 12:03:04 (…)`, `paused: judge until 12:03:04 (…)`, or ""."""
         parts = []
         for label, (since, reason) in self._lost.items():
             parts.append(
@@ -190,7 +190,7 @@ class WaitStatus:
         return label if len(self._labels) > len(self._roles) else " and ".join(roles) or label
 
     def describe(self) -> str:
-        """Return `waiting for judge: 32 in flight, 3 retrying after 429`, or an empty string.
+        """Return `waiting for judge: 32 in flight, 3 retrying after 429`, or "".
 
         Roles with the same models are grouped.
         """

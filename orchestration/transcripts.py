@@ -45,8 +45,8 @@ class Transcript:
     """Transcript of a conversation.
 
     `key` is empty if its record is damaged. `problem` says why some prompts are unknown, or is None. `unanswered` are
-    calls without a recorded answer, as speeches without text. In a failed conversation they were sent; in others they
-    may not have been.
+    calls without a recorded answer, as speeches without text. They were sent if the conversation
+    failed; otherwise it is unknown if they were sent.
     """
 
     key: str
@@ -107,7 +107,7 @@ class Transcripts:
         return label_of_key(key, self._labels)
 
     async def replay(self, history: History, number: int) -> Replay:
-        """Replay a started conversation against its record."""
+        """Replay a started conversation against its recorded calls."""
         key, item = history.started(number) or ("", None)
         calls = history.calls(number)
         problem = self._problem

@@ -1,1 +1,1 @@
-"""Sweeps: grids of candidates, datasets and seeds, on one machine or a Ray cluster; shards, merging and planning."""
+"""Sweeps: grids of candidates, datasets and seeds, on one machine or a Ray cluster. Shards, merging, planning."""

@@ -1,4 +1,4 @@
-"""State of a cell: read from its folder without opening a model, and kept up to date while it runs."""
+"""State of a cell: read from the cell's folder without opening a model, and updated while the cell runs."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from viva.scoring.aggregates import ItemClusters
 from .cells import Cell
 from .early_stopping import read_clusters
 
-# waiting: not begun. part: begun, unfinished. stopped: ended early by the stopping rule.
+# waiting: not begun. part: begun and not finished. stopped: ended early by the stopping rule.
 CellStatus = Literal["waiting", "part", "running", "done", "stopped", "failed"]
 
 
@@ -30,7 +30,7 @@ class CellState:
     """State of a cell. `planned`, `finished` and `failed` count conversations.
 
     `run` is None if nothing has been recorded; `error` says why a cell cannot continue. `clusters` has the clusters of
-    items, which are taken whole; None if items are taken one by one.
+    items if items are taken in whole clusters; None if they are taken one by one.
     """
 
     state: CellStatus
@@ -45,9 +45,8 @@ class CellState:
 def read_cell_state(cell: Cell, folder: Path, shard: Shard | None = None, *, retry_failed: bool = False) -> CellState:
     """Return the progress of a cell, or of one shard of it, from the folder of its run.
 
-    Stopping rules are not evaluated. With `retry_failed`, a cell with failed conversations is unfinished. Problems are
-    reported as a failed state: a broken dataset, other settings in the folder, or a dataset or prompt pack that has
-    changed.
+    Stopping rules are not evaluated. With `retry_failed`, a cell with failed conversations is unfinished. The state is
+    failed if the dataset is broken, the folder has other settings, or the dataset or prompt pack has changed.
     """
     scenario = get_scenario(cell.scenario)
     planned: int | None = None
@@ -81,7 +80,7 @@ def read_cell_state(cell: Cell, folder: Path, shard: Shard | None = None, *, ret
 
 
 def open_recorded_run(folder: Path, cell: Cell) -> RunFolder | None:
-    """Return a cell's run if it has begun in its folder; None if not, or if another run is there."""
+    """Return a cell's run; None if it has not begun in the cell's folder, or if another run is there."""
     try:
         run = RunFolder.open(folder)
         check_settings(run, cell.scenario, cell.settings)
@@ -110,7 +109,7 @@ class CellRun(RunProgress):
 
     @property
     def headline(self) -> str:
-        """Score so far; empty if there is none, or none has been read."""
+        """Score so far; empty if there is no score, or it has not been read."""
         if self.aggregate is None:
             return self._headline
         return self.aggregate.headline().removeprefix(self.cell.candidate).strip()
@@ -133,7 +132,7 @@ class CellRun(RunProgress):
         """Mark the cell as running; its dataset and models are about to be opened."""
         self.state = "running"
         self._before = self.done, self.failed
-        self.done = self.failed = 0  # the run reports them again
+        self.done = self.failed = 0  # the run reports recorded conversations again
         self.opening = anyio.CancelScope()
         self.begun = anyio.Event()
 
@@ -143,9 +142,9 @@ class CellRun(RunProgress):
         self.begun.set()
 
     def on_end(self, outcome: Outcome | None, error: VivaError | None, *, stopped: bool) -> None:
-        """Record the end: an outcome, an error, or neither if interrupted before it began."""
+        """Record the end: an outcome, an error, or neither if the cell was interrupted before it began."""
         self._headline, self.aggregate = self.headline, None
-        if self.runner is None:  # the run ended before it reported them
+        if self.runner is None:  # no conversation could start: restore the recorded counts
             self.done, self.failed = self._before
         self.runner, self.in_flight = None, 0
         self.begun.set()

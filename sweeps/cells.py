@@ -1,6 +1,6 @@
 """Cells of a sweep: one candidate, dataset and seed under one scenario; each is an ordinary run in its own folder.
 
-The folder depends only on what the cell is, so cells that are added later move no others.
+A cell's folder depends only on its candidate, dataset, seed and scenario, so adding cells moves no existing cell.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ CELLS = "cells"
 class Cell:
     """Cell of a sweep.
 
-    `name` is the folder below the sweep's; `dataset` the dataset's name as in manifests, `source` where it comes from.
+    `name` is the folder below the sweep's; `dataset` is the dataset's name as in manifests, `source` its origin.
     `candidate` and `evaluator` are labels; `model` is the candidate's full name.
     """
 
@@ -71,7 +71,7 @@ class Cell:
 
 
 def plan_cells(file: SweepFile, folder: Path, file_name: str) -> list[Cell]:
-    """Return all cells of a sweep: by dataset, part and seed, all candidates of each.
+    """Return all cells of a sweep, in order of dataset, part, seed and candidate.
 
     `folder` is the base of relative paths in the file, `file_name` its name in error messages.
 
@@ -129,10 +129,10 @@ def check_cost_bounds(cells: Iterable[Cell], file_name: str) -> None:
 
 
 def dataset_name(source: str) -> str:
-    """Return the name of a dataset in manifests and tables, without loading it from a hub."""
+    """Return a dataset's name in manifests and tables, without loading the dataset from a hub."""
     try:
         return hub_name(source) or open_source(source).name
-    except ConfigurationError:  # reported by the cells that need it
+    except ConfigurationError:  # the cells that need the dataset report the error
         return source.rpartition("/")[2].removesuffix(".jsonl") or source
 
 
@@ -174,7 +174,7 @@ def _cell_settings(
 
 
 def _folder_name(text: str) -> str:
-    """Return the text if it is a valid folder name, else a simplified form with a hash."""
+    """Return the text if it is a valid folder name, else a simplified text with a hash."""
     if _FOLDER_NAME.fullmatch(text):
         return text
     digest = hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=4).hexdigest()
@@ -188,7 +188,7 @@ def local_weights(model: str) -> str | None:
 
 
 def group_cells(cells: list[Cell], decided: bool) -> Iterator[list[Cell]]:
-    """Yield cells that begin together: all candidates on the same items for the rule `decided`, else single cells."""
+    """Yield the cells that begin together: with the rule `decided`, all candidates on the same items; else one cell."""
     groups: dict[tuple[str, ...], list[Cell]] = {}
     for cell in cells:
         alone = not decided or not part_of(cell.scenario).scored

@@ -1,9 +1,9 @@
-"""Attempts at a cluster's tasks in the shared folder: fenced copies of run folders; one of them is committed.
+"""Attempts at a cluster's tasks in the shared folder: each publishes copies of run folders; one attempt is committed.
 
-`FOLDER/attempts/TASK/2/` contains copies of the runs as published by the second attempt, laid out like the sweep's own
-folder. Ray runs a task at least once, so a worker that was given up may still be working. Attempts therefore never
-write to the cells' folders: the driver moves the results of the attempt whose return value it received. An attempt that
-finds a later one, or whose folder has been removed, is fenced: it publishes nothing more.
+`FOLDER/attempts/TASK/2/` contains the copies of runs that the second attempt has published, laid out like the sweep's
+own folder. Ray may run a task more than once, so a worker that Ray has given up may still be working. Attempts
+therefore never write to the cells' folders: the driver moves the results of the attempt whose return value it received.
+An attempt is fenced, that is, publishes nothing more, if it finds a later attempt or its folder has been removed.
 """
 
 from __future__ import annotations
@@ -59,10 +59,10 @@ def count_rows(run: Path, scratch: Path) -> dict[str, int]:
 
 
 def restore_run(run: Path, to: Path) -> None:
-    """Copy a run that nobody is writing to a new folder.
+    """Copy a run to a new folder; no process may be writing to the run.
 
     Raises:
-        JournalError: It cannot be read or written.
+        JournalError: The run cannot be read, or the copy cannot be written.
     """
     try:
         to.mkdir(parents=True)
@@ -75,10 +75,10 @@ def restore_run(run: Path, to: Path) -> None:
 def publish_run(run: Path, to: Path, scratch: Path) -> None:
     """Publish a copy of a run, even while its journal is being written.
 
-    The first copy appears as a complete folder; later ones replace its journal atomically.
+    The first copy appears as a complete folder; each later copy replaces the journal atomically.
 
     Raises:
-        JournalError: It cannot be read or written.
+        JournalError: The run cannot be read, or the copy cannot be written.
     """
     snapshot = scratch / "snapshot.sqlite"
     try:
@@ -103,11 +103,11 @@ def publish_run(run: Path, to: Path, scratch: Path) -> None:
 def install_run(run: Path, to: Path) -> None:
     """Make a published copy the run of its cell.
 
-    If a run exists there, its journal is replaced atomically. Otherwise the manifest is moved last, so that a kill
-    leaves no incomplete run.
+    If the cell has a run, its journal is replaced atomically. Otherwise the manifest is moved last, so that no
+    incomplete run remains if the process is killed.
 
     Raises:
-        JournalError: It cannot be written.
+        JournalError: The run cannot be written.
     """
     try:
         if (to / "manifest.json").exists():
@@ -145,7 +145,7 @@ class Attempt:
     """Attempt at a task. `number` counts from 1; `root` is its folder, `scratch` a folder on a local disk."""
 
     def __init__(self, out: Path, task_id: str, scratch: Path) -> None:
-        """Start the next attempt, claimed by creating its numbered folder.
+        """Claim the next attempt by creating its numbered folder.
 
         Raises:
             JournalError: The shared folder cannot be written.
@@ -174,8 +174,7 @@ class Attempt:
     def restore(self, cells: Iterable[str], shard: Shard | None, local: Path) -> None:
         """Copy the current state of each cell to the `local` sweep folder.
 
-        Uses the latest copy that an earlier attempt has published if it continues the run in the cell's folder, else
-        that run.
+        The state is an earlier attempt's latest copy if it continues the run in the cell's folder; otherwise that run.
 
         Raises:
             JournalError: A copy cannot be read.
@@ -215,12 +214,12 @@ class Attempt:
 
 
 def attempt_numbers(out: Path, task_id: str) -> list[int]:
-    """Return the numbers of a task's attempts that have begun."""
+    """Return the numbers of the attempts that have begun at a task."""
     return sorted(_numbered_folders(out / ATTEMPTS_FOLDER / task_id))
 
 
 def read_progress(out: Path, task_id: str, number: int) -> dict[str, Any]:
-    """Return the progress that an attempt last wrote; empty if none."""
+    """Return the progress that an attempt last wrote; empty if it has written none."""
     return _read_json(out / ATTEMPTS_FOLDER / task_id / str(number) / _PROGRESS)
 
 
@@ -228,8 +227,8 @@ def commit_attempt(out: Path, task_id: str, number: int, scratch: Path) -> None:
     """Move the results of an attempt to its cells' folders, and remove all attempts at this task.
 
     Raises:
-        ClusterError: The attempt has no results, or a cell's run has changed since the attempt copied it; the run is
-            left as it is.
+        ClusterError: The attempt has no results, or a cell's run has changed since the attempt copied it; the run then
+            stays unchanged.
         JournalError: A folder cannot be read or written.
     """
     root = out / ATTEMPTS_FOLDER / task_id / str(number)
@@ -255,9 +254,9 @@ def commit_attempt(out: Path, task_id: str, number: int, scratch: Path) -> None:
 
 
 def settle_attempts(out: Path, scratch: Path) -> None:
-    """Commit what attempts of a terminated driver have published: of each task, the latest attempt that fits.
+    """Commit what attempts of a terminated driver have published: for each task, the latest attempt that fits.
 
-    Attempts that are still running are fenced by this.
+    This fences attempts that are still running.
 
     Raises:
         JournalError: A folder cannot be read or written.
@@ -270,13 +269,13 @@ def settle_attempts(out: Path, scratch: Path) -> None:
             if published:
                 try:
                     commit_attempt(out, folder.name, published[-1], scratch)
-                except ClusterError:  # the cell has changed since
+                except ClusterError:  # the cell has changed since the attempt copied it
                     pass
             shutil.rmtree(folder, ignore_errors=True)
     (out / ATTEMPTS_FOLDER / _STOP).unlink(missing_ok=True)
     try:
         (out / ATTEMPTS_FOLDER).rmdir()
-    except OSError:  # it does not exist, or a fenced attempt has written once more
+    except OSError:  # the folder does not exist, or a fenced attempt has written to it again
         pass
 
 
@@ -292,7 +291,7 @@ def request_stop(out: Path, action: str) -> None:
 
 
 def requested_stop(out: Path) -> str | None:
-    """Return the requested stop; None if attempts may continue."""
+    """Return the requested action, `interrupt` or `halt`; None if attempts may continue."""
     try:
         return (out / ATTEMPTS_FOLDER / _STOP).read_text()
     except OSError:

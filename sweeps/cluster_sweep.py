@@ -1,4 +1,4 @@
-"""Sweep on a Ray cluster: divided into tasks (cells or shards), submitted to Ray, collected, and merged at the end.
+"""Sweep on a Ray cluster: its tasks (cells or shards) are submitted to Ray, and their results are merged at the end.
 
 The driver process calls no model. The report equals that of a sweep in one process.
 """
@@ -60,9 +60,9 @@ class SweepTask:
 
 
 def divide_sweep(recorded: RecordedSweep, cells: list[Cell], out: Path, shards: int) -> list[SweepTask]:
-    """Return the tasks of the cells: `shards` of each cell that supports it, else the whole cell.
+    """Return the tasks of the cells: as many `shards` of each cell that can be sharded; else the whole cell.
 
-    A cell that has begun continues in the form in which it began.
+    A cell that has begun keeps its division, whole or in shards.
     """
     decided = recorded.until is not None and recorded.until.decided
     tasks: list[SweepTask] = []
@@ -87,7 +87,7 @@ def _tasks_of_cell(recorded: RecordedSweep, cell: Cell, out: Path, shards: int) 
 
 
 def _can_be_sharded(recorded: RecordedSweep, cell: Cell) -> bool:
-    """Return True if shards of the cell are equivalent to the whole: no rule or budget needs all its conversations."""
+    """Return True if a cell can be run in shards: no rule or budget needs all conversations in one process."""
     try:
         SweepSlice(cell.name, Shard(1, 2)).select_cells(recorded)
     except ConfigurationError:
@@ -100,12 +100,12 @@ _UNFINISHED = ("waiting", "part")
 
 
 class TaskProgress:
-    """Progress of a task. `cells` are its cells, or its shard of a cell. `running`: a machine has started it."""
+    """Progress of a task. `cells` are its cells, or its shard of a cell. `running`: a machine has started the task."""
 
     def __init__(self, task: SweepTask, demand: ResourceDemand, cells: Sequence[CellRun]) -> None:
         self.task, self.demand, self.cells = task, demand, cells
         self.running = False
-        self._before = 0  # attempts that existed when it was submitted
+        self._before = 0  # number of attempts that existed when the task was submitted
         self._missing_since: float | None = None
 
     @property
@@ -129,7 +129,7 @@ class TaskProgress:
                     _take_counts(run, counts.get(run.cell.name, {}))
 
     def missing_for(self, machines: Sequence[ResourceAmounts], now: float) -> tuple[str | None, float]:
-        """Return the demand that no machine can meet (None: one can), and for how many seconds."""
+        """Return (demand that no machine can meet, for how many seconds); the demand is None if one can meet it."""
         missing = self.demand.missing(machines)
         if missing is None:
             self._missing_since = None
@@ -165,13 +165,13 @@ def open_shard_run(run: CellRun, task: SweepTask, out: Path, *, retry_failed: bo
     shard_run = CellRun(run.cell, run.folder)
     shard_run.apply(SweepSlice(shard=task.shard).find(shard_run, out, retry_failed=retry_failed))
     assert task.shard is not None
-    if shard_run.folder == run.folder and task.shard.index > 1:  # merged: the whole cell counts once
+    if shard_run.folder == run.folder and task.shard.index > 1:  # the cell is merged: its conversations count once
         shard_run.total = shard_run.done = shard_run.failed = 0
     return shard_run
 
 
 def sum_shards(run: CellRun, shards: Iterable[CellRun]) -> None:
-    """Set a cell's progress to the sum of its shards."""
+    """Set a cell's progress to the sum of its shards' progress."""
     runs = list(shards)
     for name in _COUNTS:
         setattr(run, name, sum(getattr(shard, name) for shard in runs))
@@ -205,8 +205,8 @@ class ClusterOptions:
     """Options of a cluster sweep.
 
     `address` as in `RayClient`. `shards`: number of shards per cell. `workers`: maximum number of concurrent tasks
-    (None: as many as fit). `timeout_seconds`: how long a task may wait for resources that no machine has, or for others
-    to free them while nothing of the sweep is running. `copy_seconds`: interval at which a worker publishes its
+    (None: as many as fit). `timeout_seconds`: how long a task may wait for resources that no machine has, or, while no
+    task of the sweep is running, for resources in use. `copy_seconds`: interval at which a worker publishes its
     results.
     """
 
@@ -233,11 +233,11 @@ class ClusterSweep(Sweep):
         request_stop(self.out, action)
 
     async def run(self, ready: Callable[[Sweep], None] | None = None) -> None:
-        """Run all cells to their end, as `Sweep.run`.
+        """Run all cells to their end, like `Sweep.run`.
 
         Raises:
-            ConfigurationError: As `Sweep.run`; or Ray cannot be reached.
-            JournalError: As `Sweep.run`.
+            ConfigurationError: As for `Sweep.run`; or Ray cannot be reached.
+            JournalError: As for `Sweep.run`.
         """
         check_sweep_folder(self.out)
         lock = RunFolder(self.out, {})
@@ -290,7 +290,7 @@ class ClusterSweep(Sweep):
 
     async def _drive(self, client: RayClient, waiting: deque[TaskProgress]) -> None:
         in_flight: dict[Any, TaskProgress] = {}
-        last_activity = time.monotonic()  # when a task was last seen running
+        last_activity = time.monotonic()  # time at which a task was last seen running
         limit = self.options.workers or len(waiting)
         while in_flight or (waiting and not self._stopping):
             while waiting and not self._stopping and len(in_flight) < limit:
@@ -342,7 +342,7 @@ class ClusterSweep(Sweep):
             progress.fail(error)
 
     def _withdraw(self, client: RayClient, in_flight: dict[Any, TaskProgress]) -> None:
-        """Withdraw tasks that have not started after a stop; cancel those that exceed the grace period."""
+        """After a stop request, withdraw tasks that have not started, and cancel tasks that exceed the grace period."""
         forced = self._halted is not None and time.monotonic() - self._halted > _FORCED_SECONDS
         for reference, progress in list(in_flight.items()):
             if forced or not progress.running:
@@ -351,7 +351,7 @@ class ClusterSweep(Sweep):
                 del in_flight[reference]
 
     def _time_out(self, client: RayClient, in_flight: dict[Any, TaskProgress], last_activity: float) -> None:
-        """Fail tasks that wait too long for resources that no machine has or frees."""
+        """Fail tasks that have waited too long for resources that no machine has, or that no machine frees."""
         queued = {reference: progress for reference, progress in in_flight.items() if not progress.running}
         if not queued:
             return
@@ -392,13 +392,13 @@ def _shard_runs(run: CellRun, tasks: Sequence[TaskProgress]) -> list[CellRun]:
 def _error_from_record(record: dict[str, Any]) -> VivaError:
     """Rebuild an error reported by a worker."""
     kinds = {kind.__name__: kind for kind in (ConfigurationError, JournalError, ClusterError)}
-    return kinds.get(record["type"], VivaError)(record["message"])  # other classes need more than a message
+    return kinds.get(record["type"], VivaError)(record["message"])  # other classes are not made from a message
 
 
 def open_cluster_sweep(
     file: Path, out: Path | None, options: ClusterOptions, *, cell: str | None = None, **settings: Any
 ) -> ClusterSweep:
-    """Open the sweep in a file for execution on a cluster. Nothing is written yet.
+    """Open the sweep that a file describes, to be run on a cluster. Nothing is written yet.
 
     `cell` selects a single cell; `settings` are `retry_failed` and `concurrency`, as in `Sweep`.
     """

@@ -1,6 +1,6 @@
 """Function that Ray executes: run one task of a sweep on the worker's disk and publish it to the shared folder.
 
-Its argument and return value are names, numbers and paths, no keys: a model's key comes from the environment of the
+Its argument and return value contain names, numbers and paths, but no API keys: these come from the environment of the
 worker's machine.
 """
 
@@ -34,7 +34,7 @@ from .sweep import Sweep
 from .sweep_file import check_sweep_file
 
 _BEAT_SECONDS = 0.5
-_MOST_COPYING = 0.05  # maximum share of time for copying, for large journals
+_MOST_COPYING = 0.05  # maximum share of the time that is spent copying large journals
 _SCRATCH_PREFIX = "viva-part-"
 _GRACE_SECONDS = 60.0
 
@@ -62,8 +62,8 @@ def run_task(order: TaskOrder) -> dict[str, Any]:
 
     Returns:
         Plain data: `attempt` (its number), `error` (as `VivaError.to_record`; None if the task ran, even if its cells
-        failed), and `cells` with state, counts and error of each. Our own errors are returned rather than raised,
-        because Ray would run the task again.
+        failed), and `cells` with the state, counts and error of each cell. Our own errors are returned, because Ray
+        would run the task again if they were raised.
     """
     out, shard = Path(order.out), None if order.shard is None else Shard(*order.shard)
     grant(*order.code)
@@ -75,7 +75,7 @@ def run_task(order: TaskOrder) -> dict[str, Any]:
             local = scratch / "sweep"
             sweep = _open_task_sweep(order, shard, local)
             local.mkdir()
-            write_sweep(local, sweep.recorded)  # without it the folder would not be recognized as a sweep
+            write_sweep(local, sweep.recorded)  # without this file the folder would not be recognized as a sweep
             attempt.restore(order.cells, shard, local)
             work = _TaskRunner(sweep, attempt, order, shard)
             with gc_tuned():
@@ -129,7 +129,7 @@ class _TaskRunner:
             group.start_soon(self._beat)
             try:
                 await self._sweep.run()
-            except VivaError as error:  # raised below, outside of the exception group
+            except VivaError as error:  # raised below, so that no exception group wraps it
                 failure = error
             group.cancel_scope.cancel()
         if failure is not None:
@@ -147,7 +147,7 @@ class _TaskRunner:
             await anyio.sleep(_BEAT_SECONDS)
 
     def _report(self, progress: dict[str, Any], copy: bool) -> str | None:
-        """Report progress, publish if due, and return a requested stop; failures are retried at the next beat."""
+        """Report progress, publish if due, and return a requested stop; what fails is retried at the next call."""
         if self._attempt.is_fenced:
             return "halt"
         try:
@@ -183,7 +183,7 @@ def _with_node(error: VivaError) -> dict[str, Any]:
 
 @contextmanager
 def _scratch_folder() -> Iterator[Path]:
-    """Create a temporary folder under `TMPDIR`, and remove those that killed workers left behind."""
+    """Create a temporary folder under `TMPDIR`; remove folders that killed workers have left there."""
     for path in Path(tempfile.gettempdir()).glob(f"{_SCRATCH_PREFIX}*"):
         _remove_abandoned(path)
     with tempfile.TemporaryDirectory(prefix=_SCRATCH_PREFIX, ignore_cleanup_errors=True) as name:
@@ -196,9 +196,9 @@ def _scratch_folder() -> Iterator[Path]:
 
 
 def _remove_abandoned(folder: Path) -> None:
-    """Remove a scratch folder whose owner has terminated: its lock is free."""
+    """Remove a scratch folder if its lock is free, because its owner has then terminated."""
     try:
-        if time.time() - folder.stat().st_mtime < _GRACE_SECONDS:  # its owner may not have locked it yet
+        if time.time() - folder.stat().st_mtime < _GRACE_SECONDS:  # its owner may not have locked the folder yet
             return
         owner = os.open(folder / "owner", os.O_RDWR)
     except OSError:

@@ -1,4 +1,4 @@
-"""Compact the journals of a run, or of every cell and shard of a sweep; running ones are refused."""
+"""Compact the journals of a run, or of every cell and shard of a sweep; a running run is refused."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from .sweep_folder import is_sweep, shards_of
 class CompactionResult:
     """Run folder with the outcome of its compaction.
 
-    `name` is relative to the sweep's folder, or as given; `problem` says why the folder was not compacted.
+    `name` is relative to the sweep's folder; for a single run, as given. `problem` says why it was not compacted.
     """
 
     name: str
@@ -44,11 +44,11 @@ class CompactionResult:
 
 
 def compact(folder: Path, *, dry_run: bool = False) -> list[CompactionResult]:
-    """Compact a run, or everything that has begun in a sweep. One failure does not affect the others.
+    """Compact a run, or all runs that have begun in a sweep. If one run fails, the remaining runs are still compacted.
 
     Raises:
-        ConfigurationError: The folder is neither a run nor a sweep, or is running.
-        JournalError: It is a run whose journal is damaged or cannot be written.
+        ConfigurationError: The folder is neither a run nor a sweep, or its run or sweep is in progress.
+        JournalError: The folder is a run, and its journal is damaged or cannot be written.
     """
     if not is_sweep(folder):
         return [CompactionResult(str(folder), _compact_run(folder, dry_run))]
@@ -78,7 +78,7 @@ def _lock(folder: RunFolder) -> Iterator[None]:
     """Lock a run folder for the duration of the context.
 
     Raises:
-        ConfigurationError: Another process is writing.
+        ConfigurationError: Another process is writing to the folder.
     """
     folder.lock()
     try:

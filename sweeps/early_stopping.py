@@ -1,4 +1,4 @@
-"""Early stopping of cells: watches fed with the scores in journals or from running cells.
+"""Early stopping of cells: watches that receive scores from journals or from running cells.
 
 The decision depends only on the conversations, so it can be recomputed from the journals at any time.
 """
@@ -21,9 +21,9 @@ from .cells import Cell
 
 
 class CellWatch:
-    """Watch over cells that are decided together: one cell, or all candidates on the same items.
+    """Stopping rule for cells that stop together: one cell, or all candidates on the same items.
 
-    `clusters` are those of the items, if items are taken cluster by cluster.
+    `clusters` are the clusters of items, if items are taken cluster by cluster.
     """
 
     def __init__(self, until: StoppingRule, group: Sequence[Cell], planned: int, clusters: ItemClusters | None) -> None:
@@ -47,7 +47,7 @@ class CellWatch:
             runner.drain()
 
     def listener(self, cell: Cell) -> Callable[[Event], None]:
-        """Return a listener for a cell's run; it also receives results restored from the journal."""
+        """Return a listener for a cell's run; it also gets the results that are restored from the journal."""
         score_of = _scoring_function(cell)
 
         def on_event(event: Event) -> None:
@@ -71,7 +71,7 @@ def read_clusters(manifest: Mapping[str, Any]) -> ItemClusters | None:
     """Return the clusters of items in a run's manifest; None if items are taken one by one.
 
     Raises:
-        JournalError: They are damaged.
+        JournalError: The record of the clusters is damaged.
     """
     record = manifest["dataset"].get("clusters")
     if record is None:

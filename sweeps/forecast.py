@@ -1,7 +1,7 @@
 """Upper bounds for a sweep, by arithmetic alone: conversations, calls, tokens and cost per model.
 
-Prompts are rendered from the actual items and packs; replies are assumed to be as long as their limits allow, and
-conversations to reach the last round. No model is opened. `plan` estimates expected values.
+Prompts are rendered from the actual items and packs. Every reply is assumed to be as long as its limit allows, and
+every conversation to reach its last round. No model is opened. `plan` estimates expected values instead.
 """
 
 from __future__ import annotations
@@ -30,10 +30,10 @@ ASSUMPTIONS = (
 
 
 class Forecast:
-    """Upper bounds for what remains of a sweep; of a running cell, for its unfinished conversations.
+    """Upper bounds for what remains of a sweep; a cell that has begun counts with its unfinished conversations.
 
     `models` has the totals by model, `remaining` the number of conversations by cell, and `per_conversation` the usage
-    of one conversation by cell and role. `problems` by model or cell are failures that can be predicted.
+    of one conversation by cell and role. `problems` are predictable failures, by model or cell.
     """
 
     def __init__(self, sweep: Sweep) -> None:
@@ -123,7 +123,7 @@ class Forecast:
             self.models[model] = self.models.get(model, UsageForecast()) + usages[role] * remaining
 
     def _reads_one(self, model: str) -> bool:
-        """Return True if this model needs one request per text for a multi-text reading; note an invalid name."""
+        """Return True if a model needs one request per text that it rates; note a problem if its name is invalid."""
         if model not in self._one_by_one:
             try:
                 backend = build(model, self._sweep.clock)

@@ -1,4 +1,4 @@
-"""Local models in a sweep: the order of cells that loads weights least often, and the models in memory."""
+"""Local models in a sweep: an order of cells that loads weights rarely, and the models in memory."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ def order_by_weights(needs: Sequence[frozenset[str]]) -> list[int]:
     """Return the indices of `needs` in the order to run.
 
     `needs` has the weights that each unit needs in memory. Weights that all units need stay loaded and are ignored.
-    Units with equal needs run consecutively; the next need is the one that loads the fewest weights, then the one that
-    keeps most, then the first. If needs differ in one model, each model is loaded once, which is optimal; if they
-    differ in two (every candidate with every evaluator), the order moves back and forth through the grid.
+    Units with equal needs run consecutively. The next unit is the one that loads the fewest weights; among equals, the
+    one that keeps most loaded weights, then the first. If needs differ in one model, each model is loaded once, which
+    is optimal. If they differ in two (every candidate with every evaluator), the order goes back and forth in the grid.
     """
     if not needs:
         return []
@@ -41,7 +41,7 @@ class LoadedModels:
     """Local models in memory.
 
     `units` are the models of each unit of cells in running order. Besides the weights that all units share, at most
-    `limit` are in memory at once, or as many as one unit needs.
+    `limit` weights are in memory at once, or as many as one unit needs if that is more.
     """
 
     def __init__(self, pool: BackendPool, units: Sequence[Collection[str]], limit: int) -> None:
@@ -50,10 +50,10 @@ class LoadedModels:
         needs = [weights_of(models) for models in self._units]
         self._shared = frozenset.intersection(*needs) if needs else frozenset[str]()
         self._open: set[str] = set()
-        self._next = 0  # the first unit that has not begun
+        self._next = 0  # index of the first unit that has not begun
 
     async def make_room(self, in_use: Collection[str]) -> bool:
-        """Close models to make room for the next unit; return False if they are still `in_use`."""
+        """Close models to make room for the next unit; return False if models that must be closed are `in_use`."""
         needed = weights_of(self._units[self._next])
         allowed = max(self._limit, len(needed - self._shared))
         while len((weights_of(self._open) | needed) - self._shared) > allowed:
@@ -70,7 +70,7 @@ class LoadedModels:
         self._next += 1
 
     async def close_unused(self, in_use: Collection[str]) -> None:
-        """Close models that no running or future cell needs."""
+        """Close models that are not `in_use` and that no further cell needs."""
         later = frozenset[str]().union(*self._units[self._next :])
         await self._close([model for model in self._open if model not in in_use and model not in later])
 

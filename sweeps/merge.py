@@ -31,12 +31,12 @@ from .recorded_sweep import read_sweep
 from .shards import find_cell
 from .sweep_folder import MERGE_RECORD, shard_text, shards_of
 
-_MOST_NAMED_KEYS = 5  # conversations that a refusal names for each shard
+_MOST_NAMED_KEYS = 5  # maximum conversations that an error names for each shard
 
 
 @dataclass(slots=True)
 class ShardContents:
-    """Contents of a shard: the keys of its conversations by number, and the numbers of those that have ended."""
+    """Contents of a shard: the keys of its conversations by number, and the numbers of its ended conversations."""
 
     shard: Shard
     folder: RunFolder
@@ -45,7 +45,7 @@ class ShardContents:
 
 
 def foreign_shards(cell: Cell, shards: Sequence[ShardContents]) -> list[str]:
-    """Return a problem for each shard whose dataset, prompt pack, models or file versions differ from the first's."""
+    """Return a problem for each shard with another dataset, prompt pack, models or file versions than the first."""
     first, problems = shards[0], []
     for contents in shards[1:]:
         different = compare_manifests(
@@ -60,7 +60,7 @@ def foreign_shards(cell: Cell, shards: Sequence[ShardContents]) -> list[str]:
 
 
 def duplicate_conversations(shards: Sequence[ShardContents]) -> list[str]:
-    """Return a problem for each group of shards that have begun the same conversations."""
+    """Return a problem for each group of shards that have begun the same conversation."""
     holders: dict[int, list[ShardContents]] = {}
     for contents in shards:
         for number in contents.started:
@@ -78,7 +78,7 @@ def duplicate_conversations(shards: Sequence[ShardContents]) -> list[str]:
 def missing_conversations(cell: Cell, planned: int, shards: Sequence[ShardContents]) -> list[str]:
     """Return a problem for each shard with unfinished conversations.
 
-    Conversations are listed by key if they have begun or the dataset can be read.
+    Conversations are listed by key if this is known: they have begun, or the dataset can be read.
     """
     numbers = sorted(set(range(planned)).difference(*(contents.ended for contents in shards)))
     if not numbers:
@@ -105,12 +105,12 @@ def _planned_keys(cell: Cell, numbers: set[int]) -> dict[int, str]:
     try:
         prepared = PreparedRun(get_scenario(cell.scenario), cell.settings)
         return {position: key for position, key in prepared.numbered_keys() if position in numbers}
-    except VivaError:  # the dataset is not here
+    except VivaError:  # the dataset is not on this machine
         return {}
 
 
 def _common_manifest(manifest: Mapping[str, Any], cell: Cell) -> dict[str, Any]:
-    """Return what the manifests of a cell's shards must have in common."""
+    """Return the fields of a manifest that must be equal in all shards of a cell."""
     settings = {name: value for name, value in manifest["settings"].items()
                 if name not in cell.settings.circumstances}  # fmt: skip
     return {name: value for name, value in manifest.items() if name != "shard"} | {"settings": settings}
@@ -126,15 +126,15 @@ def _keys_text(keys: list[str]) -> str:
 
 
 MERGE_VERSION = 1
-_MOST_NAMED_RECORDS = 5  # damaged records that a refusal names
-# merged: just now. whole: merged earlier, or run by one process. waiting: not begun. part: begun by one process and
-# unfinished. refused: see `problems`.
+_MOST_NAMED_RECORDS = 5  # maximum damaged records that an error names
+# merged: by this call. whole: merged earlier, or run by one process. waiting: not begun. part: begun by one process
+# and unfinished. refused: see `problems`.
 MergeStatus = Literal["merged", "whole", "waiting", "part", "refused"]
 
 
 @dataclass(slots=True)
 class MergedCell:
-    """Outcome of merging a cell. `planned` and `ended` count conversations (`planned` is None if nothing exists)."""
+    """Outcome of merging a cell. `planned` and `ended` count conversations; `planned` is None if none has begun."""
 
     cell: Cell
     state: MergeStatus = "waiting"
@@ -150,13 +150,13 @@ class MergedCell:
 
 
 def merge_sweep(out: Path, *, cell: str | None = None, partial: bool = False) -> list[MergedCell]:
-    """Merge the shards of a sweep's cells, or of one cell. A refused cell does not affect the others.
+    """Merge the shards of a sweep's cells, or of one cell. If a cell is refused, other cells are still merged.
 
-    `cell` is as in `SweepSlice`. With `partial`, conversations may be missing; they can be added later by shards that
-    are merged again, or by `viva resume` on the cell.
+    `cell` is as in `SweepSlice`. With `partial`, conversations may be missing; to add them later, merge again with more
+    shards, or use `viva resume` on the cell.
 
     Raises:
-        ConfigurationError: The folder is not a sweep's, or has no such cell.
+        ConfigurationError: The folder is no sweep, or the sweep has no such cell.
     """
     cells = read_sweep(out).cells
     merged = [MergedCell(entry) for entry in (cells if cell is None else [find_cell(cell, cells)])]
@@ -239,7 +239,7 @@ def _lock_folder(folder: RunFolder, locks: ExitStack, problem: str, problems: li
 
 
 def _check_own_run(cell: MergedCell, folder: Path, scratch: Path, partial: bool, *, shards: bool) -> None:
-    """Check a cell whose run exists and has not been merged from shards."""
+    """Check a cell that has a run that was not merged from shards."""
     if shards:
         cell.problems.append(f"duplicated: {folder} contains a run of one process and shards: remove one of the two")
         return
@@ -265,7 +265,7 @@ def _read_shard(
     except ConfigurationError as error:
         cell.problems.append(f"{name}: belongs to another run: {error}")
     with tempfile.TemporaryDirectory(dir=scratch) as own, warnings.catch_warnings():
-        warnings.simplefilter("ignore", JournalNotice)  # damage is reported below, with the shard's own folder
+        warnings.simplefilter("ignore", JournalNotice)  # damage is reported below, with the path of the shard
         copy = copy_journal(folder.journal, Path(own))
         with History(copy) as history:
             started = {number: key for key, number in history.keys().items()}
@@ -276,7 +276,7 @@ def _read_shard(
                 f"{name}: damaged: {', '.join(damage[:_MOST_NAMED_RECORDS])}; run `viva resume {folder.path}`, "
                 f"or restore a copy"
             )
-        if not cell.problems and seen_numbers.isdisjoint(started):  # otherwise no merged journal is needed
+        if not cell.problems and seen_numbers.isdisjoint(started):  # a cell with problems is not merged
             journal.add(copy)
         seen_numbers.update(started)
     return ShardContents(shard, folder, started, ended)
@@ -326,7 +326,7 @@ def _check_grown(folder: Path, merged: Any, shards: list[ShardContents], scratch
 def _write_merged_run(
     folder: Path, cell: Cell, manifest: Mapping[str, Any], joint: Path, record: dict[str, Any]
 ) -> None:
-    """Write the cell's run folder, the manifest last, so that a kill leaves no incomplete run."""
+    """Write the cell's run folder, the manifest last, so that no incomplete run remains if the process is killed."""
     settings = manifest["settings"] | {name: value for name, value in cell.settings.model_dump(mode="json").items()
                                        if name in cell.settings.circumstances}  # fmt: skip
     merged_manifest = {name: value for name, value in manifest.items() if name != "shard"} | {"settings": settings}
@@ -334,7 +334,7 @@ def _write_merged_run(
         for name in (
             "manifest.json",
             MERGE_RECORD,
-        ):  # of an earlier merge
+        ):  # they may be left from an earlier merge
             (folder / name).unlink(missing_ok=True)
         replace_journal(joint, RunFolder(folder, merged_manifest).journal)
         write_atomically(folder / MERGE_RECORD, orjson.dumps(record, option=orjson.OPT_INDENT_2))

@@ -1,7 +1,7 @@
 """Exports to chat lines: OpenAI's fine-tuning format, and ShareGPT's.
 
-Each line is one dialog of the compared model. Failed conversations, and those in which the model only returned
-log-likelihoods, produce none.
+Each line is one dialog of the compared model. A conversation produces no line if it failed, or if the model only
+returned log-likelihoods.
 """
 
 from __future__ import annotations

@@ -3,8 +3,8 @@
 A cell is one compared model in one run. Its figures come from the run's report. Its criteria are the scores that
 viewers list, with means over conversations.
 
-Conversations are replayed in a thread with its own event loop, so that writers with event loops can iterate over
-them. Only one batch is in memory at a time.
+Conversations are replayed in a thread with its own event loop, so that writers that run in an event loop can iterate
+over them. Only one batch is in memory at a time.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ from viva.scoring.clustered_means import ClusteredMean, clustered_mean
 from viva.scoring.intervals import Estimate
 
 CONFIDENCE = 0.95  # level of the intervals in reports
-# Parts of a candidate's report that count usage and failures and are no scores.
+# Parts of a candidate's report that are no scores: they count usage and failures.
 _NOT_SCORES = frozenset(
     ["usage", "irregular", "failures", "failure_reasons", "discarded_questions", "stopped", "ends", "stop_reasons"]
 )
@@ -75,10 +75,10 @@ class Criterion:
 class ExportCell:
     """A compared model in a run.
 
-    `tasks` are the ids of the tasks that have ended. `figures` are the rows of the run's report about this model, by
-    measure; `criteria` are the scores of its conversations. `planned` and `ended` count conversations; `failed` is part
-    of `ended`. `began` and `finished` are the Unix times of the first and last answer, or None without answers.
-    `ranges` holds the known ends of the criteria's scales.
+    `tasks` are the ids of tasks that have ended. `figures` are the rows of the run's report about this model, by
+    measure; `criteria` are the scores of its conversations. `planned`, `ended` and `failed` count conversations;
+    `ended` includes failed ones. `began` and `finished` are the Unix times of the first and last answer; None without
+    an answer. `ranges` holds the known ends of the criteria's scales.
     """
 
     name: str
@@ -128,7 +128,7 @@ class ExportCell:
 
     @property
     def uncertain_figures(self) -> dict[str, Row]:
-        """Figures of the report that have an error or a count, by measure."""
+        """Figures of the report that have an interval or a count, by measure."""
         return {
             name: row
             for name, row in self.figures.items()
@@ -232,7 +232,7 @@ def _criteria(
 
 
 def task_of(key: str, label: str) -> tuple[str, int]:
-    """Split the key of a conversation with the compared model `label` into task and repeat (from 1)."""
+    """Return (task, repeat) from the key of a conversation with the compared model `label`; repeats count from 1."""
     task = key.removeprefix(f"{label}/")
     name, mark, number = task.rpartition("#")
     return (name, int(number)) if mark and number.isdecimal() else (task, 1)
@@ -250,7 +250,7 @@ def _run_times(run: RunFolder) -> tuple[float | None, float | None]:
     return (began[0].at if began else None), (ended[-1].at if ended else None)
 
 
-_BATCH = 64  # conversations replayed at a time
+_BATCH = 64  # conversations in a batch
 
 
 @dataclass(slots=True)
@@ -269,11 +269,11 @@ class Dialog:
 class Conversation:
     """An ended conversation.
 
-    `item` is the record of its task; `entries` is the full transcript. `dialogs` are the compared model's; there
-    are none if it only rated texts, or if its prompts cannot be reconstructed (`problem` says why). `scores` belong to
-    the conversation, `turns` to its rounds; `explanations` holds the judges' comments by criterion. `right` says if the
-    first answer was correct or, if the scenario does not know, if the score is the maximum. `end` says briefly how the
-    conversation ended, `error` why it failed.
+    `item` is the record of its task; `entries` is the full transcript. `dialogs` are those of the compared model; there
+    are none if it only rated texts, or if its prompts cannot be reconstructed (`problem` says why). `scores` are those
+    of the whole conversation, `turns` those of its rounds; `explanations` holds the judges' comments by criterion.
+    `right` says if the first answer was correct; if the scenario does not know, it says if the score is the maximum.
+    `end` says briefly how the conversation ended, `error` why it failed.
     """
 
     number: int
@@ -332,7 +332,7 @@ class Conversation:
         return [str(choice) for choice in choices] if isinstance(choices, list) and choices else None
 
     def explained(self, criterion: str) -> str | None:
-        """Return the judges' comments on a criterion, or on all criteria if no judge names this one."""
+        """Return the judges' comments on a criterion; if no judge names this criterion, on all criteria."""
         if criterion in self.explanations or not self.explanations:
             return self.explanations.get(criterion)
         return "\n".join(f"{name}, {line}" for name, text in self.explanations.items() for line in text.split("\n"))
@@ -386,7 +386,7 @@ class _CellReader:
         self._history.close()
 
     async def batch(self) -> list[Conversation]:
-        """Return the next conversations; an empty list means the end."""
+        """Return the next batch of conversations; an empty list means the end."""
         conversations: list[Conversation] = []
         for number in self._numbers:
             if self._cell.stopped_at is not None and number >= self._cell.stopped_at:
@@ -433,7 +433,7 @@ class _CellReader:
     def _render(self, recorded: RecordedConversation) -> RenderedConversation:
         try:
             rendered: RenderedConversation = self._cell.scenario.render_conversation(recorded)
-        except Exception:  # today's scenario cannot render results of this version
+        except Exception:  # the installed scenario cannot render results of the recorded version
             rendered = render_plain(recorded, self._cell.roles)
         return rendered
 
@@ -464,7 +464,7 @@ def read_arguments(call: ToolCall) -> Any:
 
 
 def _continues(messages: Sequence[Message], earlier: Sequence[Message]) -> bool:
-    """Return True if messages start with the earlier ones; the last answer may have been shortened when sent back."""
+    """Return True if messages start with the earlier ones; the last answer may have been sent back shortened."""
     prefix = len(earlier) - 1
     pairs = zip(messages[:prefix], earlier[:prefix], strict=False)
     if len(messages) <= len(earlier) or any(
@@ -475,7 +475,7 @@ def _continues(messages: Sequence[Message], earlier: Sequence[Message]) -> bool:
 
 
 def explanations(rendered: RenderedConversation) -> dict[str, str]:
-    """Return the judges' comments by criterion: round, value and comment of each mark, one per line."""
+    """Return the judges' comments by criterion: each line has the round, value and comment of one score."""
     lines: dict[str, list[str]] = {}
     for turn in rendered.turns:
         prefix = "" if turn.round is None else f"round {turn.round}: "

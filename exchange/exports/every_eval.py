@@ -35,7 +35,7 @@ SCHEMA_VERSION = "0.3.0"
 
 @dataclass(slots=True, frozen=True)
 class EvaluationIds:
-    """Ids that each line repeats from its aggregate: evaluation, model, and the evaluation's name."""
+    """Ids in an aggregate that each of its lines repeats: evaluation, model, and the evaluation's name."""
 
     evaluation: str
     model: str
@@ -43,7 +43,7 @@ class EvaluationIds:
 
 
 def lines_of(cell: ExportCell, conversation: Conversation, ids: EvaluationIds) -> Iterator[dict[str, Any]]:
-    """Yield the lines of a conversation; none if it failed or has no score, as a line needs a number."""
+    """Yield the lines of a conversation; none if it failed or has no score, because a line needs a number."""
     scores = {name: value for name, value in conversation.scores.items() if value is not None}
     if not scores or conversation.error is not None:
         return
@@ -136,14 +136,14 @@ def _line_message(index: int, message: Message) -> dict[str, Any]:
 
 
 def _text_arguments(call: ToolCall) -> dict[str, str]:
-    """Return the arguments as strings by name, as the schema requires."""
+    """Return a call's arguments by name, as strings, because the schema requires this."""
     arguments = read_arguments(call)
     if not isinstance(arguments, dict):
         return {"": call.arguments}
     return {name: _to_text(value) for name, value in arguments.items()}
 
 
-_CHECKED_LINES = 100  # lines per cell that are checked against the schema; the others are built the same way
+_CHECKED_LINES = 100  # lines per cell that are checked against the schema; further lines are built in the same way
 _ENGINES = {"llama": ("llama.cpp", "llama-cpp-python"), "hf": ("transformers", "transformers")}
 _PLATFORMS = ("openai", "anthropic", "gemini")
 
@@ -174,7 +174,7 @@ def export_every_eval(cells: Sequence[ExportCell], out: Path) -> TransferResult:
                 "checksum": _checksum(out / lines),
                 "total_rows": rows,
             }
-        else:  # a file of lines must not be empty
+        else:  # remove a file without lines
             (out / lines).unlink()
         check_schema("eval", aggregate)
         write_json(out / folder / f"{uuid}.json", aggregate)
@@ -186,7 +186,7 @@ def export_every_eval(cells: Sequence[ExportCell], out: Path) -> TransferResult:
 
 
 def _write_lines(cell: ExportCell, ids: EvaluationIds, file: Path) -> tuple[int, int]:
-    """Write the lines of a cell; return the number of lines, and of conversations without one."""
+    """Write the lines of a cell; return the number of lines, and the number of conversations without a line."""
     rows = left_out = 0
     with json_lines(file) as write:
         for conversation in read_conversations(cell):
@@ -236,7 +236,7 @@ def _aggregate(cell: ExportCell, ids: EvaluationIds, model: dict[str, Any], now:
 
 
 def _results(cell: ExportCell, ids: EvaluationIds) -> Iterator[dict[str, Any]]:
-    """Yield a result per criterion, then one per figure of the run's report that has an error."""
+    """Yield a result per criterion, then a result per figure of the run's report that has a standard error."""
     for criterion in cell.criteria.values():
         if criterion.mean is not None:
             figure: dict[str, Any] = {"value": criterion.mean.mean, "se": criterion.mean.se, "n": criterion.mean.n}
@@ -258,7 +258,7 @@ def _result(cell: ExportCell, ids: EvaluationIds, name: str, figure: dict[str, A
         "metric_name": name,
         "lower_is_better": False,
         "score_type": "continuous",
-        "min_score": "-Infinity",  # unknown scale
+        "min_score": "-Infinity",  # the scale is unknown
         "max_score": "Infinity",
     }
     if name in cell.ranges:
@@ -286,7 +286,7 @@ def _uncertainty(figure: dict[str, Any]) -> dict[str, Any]:
 
 
 def _judge_of(cell: ExportCell) -> dict[str, Any]:
-    """Return the judge of a criterion with its prompts: the whole pack, as the run recorded it."""
+    """Return the judge of a criterion with its prompts, which are the whole recorded prompt pack."""
     if cell.judge_model is None:
         return {}
     judge: dict[str, Any] = {"model_info": model_info(cell.judge_model)}
@@ -356,7 +356,7 @@ def _folder_name(name: str) -> str:
 
 
 def _uuid(cell: ExportCell) -> UUID:
-    """Return an id that is the same for a cell in every export."""
+    """Return the cell's id, which is the same in every export."""
     identity = to_json([cell.manifest["settings"], cell.manifest["dataset"], cell.name, cell.began])
     return UUID(bytes=blake2b(identity, digest_size=16).digest(), version=4)
 

@@ -1,6 +1,6 @@
 """Export formats by name, and the export of a run or sweep to one of them.
 
-Writers are imported on use, because their dependencies take a while to import.
+Writers are imported on use, because their dependencies are slow to import.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 class ExportFormat:
     """Export format.
 
-    `ending` is the suffix of the written file, or empty for a folder. `writer` names the function that writes it, as
+    `ending` is the suffix of the written file; it is empty for a folder. `writer` names the function that writes it, as
     `module:function` in this package.
     """
 
@@ -48,8 +48,8 @@ FORMATS = {
 def export(folder: Path, format_name: str, out: Path | None = None) -> TransferResult:
     """Export a run or sweep without calling a model.
 
-    The output `out` appears only once it is complete; after a kill, the same command starts over. By default it is
-    created in the current folder and named after the run and the format.
+    The output `out` appears only when it is complete; if the process is killed, run the same command again. The default
+    `out` is in the current folder and named after the run and the format.
 
     Raises:
         ConfigurationError: The format is unknown, `out` exists, a package is missing, or no conversation has ended.

@@ -1,7 +1,7 @@
 """Export to Inspect logs (`.eval`), one per cell, written by the package `inspect_ai` itself.
 
-A conversation becomes a sample: the compared model's dialogs are its messages, every call of every role is an event,
-and each criterion is a score with the judge's comments as its explanation.
+A conversation becomes a sample: the compared model's dialogs become messages, every call of every role becomes an
+event, and each criterion becomes a score with the judge's comments as its explanation.
 """
 
 from __future__ import annotations
@@ -92,7 +92,7 @@ class SampleMaker:
     def _call(self, exchange: Exchange) -> Any:
         """Return a call as the event that Inspect's viewer shows with prompt and answer."""
         messages = list(exchange.messages or ())
-        if exchange.reading is not None:  # a rated text, not a prompt
+        if exchange.reading is not None:  # the request is a text to rate, not a prompt
             messages = [Message("user", exchange.reading.shared + exchange.reading.context)]
         return self._event.ModelEvent(
             model=self._cell.model_of(exchange.role) or self._cell.model,
@@ -153,7 +153,7 @@ class SampleMaker:
         return totals
 
     def _messages(self, messages: Sequence[Message]) -> list[Any]:
-        """Convert messages. Ids hash all preceding messages, so that the log stores common beginnings once."""
+        """Convert messages. A message's id hashes all messages up to it; so the log stores common beginnings once."""
         chain, chat_messages = "", []
         for message in messages:
             chain = _hash(chain, message.role, message.content, *(call.arguments for call in message.calls))
@@ -203,14 +203,14 @@ def _hash(*parts: str) -> str:
 
 BUFFERED_SAMPLES = 2_000  # samples that Inspect's own writer may hold in memory
 _FLUSH_EVERY = 500
-_STATES = {"done": "success", "stopped": "success"}  # everything else was interrupted
+_STATES = {"done": "success", "stopped": "success"}  # every other state means interrupted
 
 
 def export_inspect(cells: Sequence[ExportCell], out: Path, max_buffered: int = BUFFERED_SAMPLES) -> TransferResult:
     """Write one log per cell to the folder `out` with `write_eval_log`.
 
-    That function holds all samples until the file is written. A cell with more than `max_buffered` conversations is
-    therefore written through its recorder, `_FLUSH_EVERY` samples at a time.
+    `write_eval_log` holds all samples in memory until the file is written. A cell with more than `max_buffered`
+    conversations is therefore written by Inspect's recorder, `_FLUSH_EVERY` samples at a time.
 
     Raises:
         ConfigurationError: The package is not installed, or a file cannot be written.
@@ -244,7 +244,7 @@ async def _stream_samples(log: Any, file: Path, cell: ExportCell) -> None:
     await recorder.log_start(log.eval, log.plan)
     for number, sample in enumerate(_samples(cell), 1):
         await recorder.log_sample(log.eval, condense(sample))
-        if number % _FLUSH_EVERY == 0:  # the recorder's flush would copy the whole file each time
+        if number % _FLUSH_EVERY == 0:  # each flush of Inspect's recorder would copy the whole file
             await next(iter(recorder.data.values())).write_buffered_samples()
     await recorder.log_finish(log.eval, log.status, log.stats, log.results, None, None)
 
@@ -296,7 +296,7 @@ def _model_roles(cell: ExportCell) -> dict[str, Any]:
 
 
 def _results(cell: ExportCell) -> Any:
-    """Return the criteria with mean and standard error; the figures of the run's report are metadata."""
+    """Return the criteria with mean and standard error, and the figures of the run's report as metadata."""
     log_module = import_under_lock("inspect_ai.log")
     scores = []
     for criterion in cell.criteria.values():

@@ -52,13 +52,13 @@ def export_lm_eval(cells: Sequence[ExportCell], out: Path) -> TransferResult:
 
 
 def _folder_name(label: str) -> str:
-    """Return the harness's folder name for a model, never the parent folder."""
+    """Return the harness's folder name for a model; never `..`, the parent folder."""
     name = _NOT_IN_NAMES.sub("__", label)
     return name if name.strip(".") else safe_name(name)
 
 
 def _date(cell: ExportCell, folder: Path) -> str:
-    """Return the run's start for file names, shifted if another cell of this model already has it."""
+    """Return the run's start for file names, shifted if another cell of this model already has that time."""
     began = datetime.fromtimestamp(cell.began or 0, UTC).replace(tzinfo=None)
     while (folder / f"results_{(date := began.isoformat(timespec='microseconds').replace(':', '-'))}.json").exists():
         began += timedelta(microseconds=1)
@@ -127,7 +127,7 @@ def _metric(name: str, value: float, error: float | None) -> dict[str, float | s
 
 
 def _only_reads(cell: ExportCell) -> bool:
-    """Return True if the model only returned log-likelihoods, so that conversations have no dialogs."""
+    """Return True if the model only returned log-likelihoods, so that its conversations have no dialogs."""
     with closing(read_conversations(cell)) as conversations:
         first = next(conversations, None)
         return first is not None and not first.dialogs
@@ -163,8 +163,8 @@ def _sample(cell: ExportCell, conversation: Conversation) -> dict[str, Any]:
 def _requests_and_answers(conversation: Conversation, role: str) -> tuple[list[list[str]], list[Any]]:
     """Return requests and answers of the compared model.
 
-    A rated text gives each continuation with its log-probability; a dialog gives its messages as JSON and its last
-    answer.
+    For a rated text, these are each continuation and its log-probability; for a dialog, its messages as JSON and its
+    last answer.
     """
     arguments: list[list[str]] = []
     answers: list[Any] = []

@@ -1,6 +1,6 @@
 """Gymnasium environment for a scenario: the caller of `step` plays the compared role.
 
-Conversations run one at a time in a thread with its own event loop, which asks the synchronous environment for
+Conversations run one at a time in a thread with its own event loop; this thread asks the synchronous environment for
 answers.
 """
 
@@ -51,7 +51,7 @@ class PendingRequest:
 
 
 class _ExternalModel(Backend):
-    """Model whose answers come from outside."""
+    """Model whose answers come from outside the run."""
 
     label = "policy"
 
@@ -65,10 +65,10 @@ class _ExternalModel(Backend):
 
 
 class ExternalTurns:
-    """Runs of a scenario in which one role is played from outside. Not thread-safe.
+    """Runs of a scenario in which the caller plays one role. Not thread-safe.
 
     Args:
-        role: The role played from outside.
+        role: The role that the caller plays.
         arguments: Further arguments of `rollouts`.
         folder: Folder in which each run gets a new folder.
     """
@@ -78,7 +78,7 @@ class ExternalTurns:
         self._thread: threading.Thread | None = None
 
     def begin(self, seed: Callable[[], int]) -> PendingRequest:
-        """Return the first request of the next conversation, starting a run with `seed()` if none is active."""
+        """Return the first request of the next conversation; if no run is active, start one with the seed `seed()`."""
         for _ in range(2):
             if self._thread is None:
                 self._start(seed())
@@ -89,7 +89,7 @@ class ExternalTurns:
         raise ConfigurationError(f"{self._scenario.name}: no conversation calls the role '{self._role}'")
 
     def answer(self, pending: PendingRequest, text: str) -> PendingRequest | Rollout:
-        """Answer a request; return the conversation's next request, or its end."""
+        """Answer a request; return the conversation's next request or, at its end, its rollout."""
         self._loop.call_soon_threadsafe(pending.answer.set_result, text)
         return self._next_of(pending.request.conversation)
 
@@ -108,7 +108,7 @@ class ExternalTurns:
             self._thread = None
 
     def _next_of(self, key: str) -> PendingRequest | Rollout:
-        """Return the next event of a conversation, keeping requests of the next one."""
+        """Return the next event of a conversation, and keep requests of the next conversation for later."""
         skipped: list[Any] = []
         while True:
             event = self._next_event()
@@ -156,13 +156,13 @@ class ExternalTurns:
             self._events.put(error)
 
 
-_LONGEST_TEXT = 1_000_000  # characters of an observation or an action
+_LONGEST_TEXT = 1_000_000  # maximum characters of an observation or an action
 
 
 class InterviewEnv(gymnasium.Env[str, str]):
     """Environment in which an episode is a conversation.
 
-    An observation is the last message to the role, an action is its answer. The reward comes with the last step.
+    An observation is the last message to the role; an action is the role's answer. The last step returns the reward.
     `info` has `key` and `messages` (the full prompt), and at the end `value`, `rewards` (per turn of the role),
     `unscored` and `error`. `reset(seed=…)` starts a new run. A `reset` without a seed cancels the current conversation
     and takes the next one, or the first of a new run.

@@ -12,12 +12,12 @@ from viva.engine.messages import Completion, Request
 class Policy(BackendWrapper):
     """Model with a `version` that its trainer sets when new weights are loaded, even during a run.
 
-    `Completion.versions` of an answer (`Turn.versions` of a rollout) lists the version at the start of the call and
-    those set before it ended, oldest first. They are recorded in the journal with the call.
+    `Completion.versions` of an answer (`Turn.versions` of a rollout) lists the version at the start of the call and the
+    versions set before the call ended, oldest first. The journal records them with the call.
 
     Args:
         model: Model name, or a `Backend` object.
-        clock: Clock of a model given by name.
+        clock: Clock for the model if it is given by name.
 
     Raises:
         ConfigurationError: The name is invalid.

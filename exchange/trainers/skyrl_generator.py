@@ -30,7 +30,7 @@ class ScenarioGenerator:
     one, and failed or unscored conversations, whose reward is 0.
 
     Args:
-        scenario: As for `viva.rollouts`; so are `reward` and `settings`.
+        scenario: As for `viva.rollouts`, like `reward` and `settings`.
         models: Models by role. The policy must return token ids (a local model, or `openai:…?token_ids=on`).
         tokenize: Returns the token ids of a prompt, given as messages in OpenAI's format.
         task: Returns the scenario's task for a row's prompt and extra columns.
@@ -62,7 +62,7 @@ class ScenarioGenerator:
         """Return SkyRL's `GeneratorOutput` for its `GeneratorInput`.
 
         Raises:
-            ConfigurationError: Prompts are not sampled equally often, or the policy returns no token ids.
+            ConfigurationError: The prompts have different numbers of samples, or the policy returns no token ids.
         """
         prompts = input_batch["prompts"]
         extras = input_batch.get("env_extras") or [{}] * len(prompts)

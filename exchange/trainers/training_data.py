@@ -19,7 +19,7 @@ from viva.scenarios.registry import AnyScenario
 def tasks_for(scenario: AnyScenario, tasks: Sequence[Any], run: Path) -> list[Any] | Path:
     """Return a trainer's tasks in the form that a scenario takes.
 
-    Function scenarios take the tasks themselves. Others read a JSON Lines file, which is written next to the `run`
+    Function scenarios take a list of tasks. Other scenarios read a JSON Lines file; it is written next to the `run`
     folder and must be kept as long as the run may be resumed.
     """
     if isinstance(scenario, FunctionScenario):
@@ -38,7 +38,7 @@ class TrainingRow:
     """A training sample.
 
     `mask` is 1 for tokens to train on. `rewards` and `logprobs` (nats; None if unknown) have one entry per token of
-    `response`. `last` is True if the conversation ends here.
+    `response`. `last` is True for the last row of a conversation.
     """
 
     trajectory: Any
@@ -66,8 +66,8 @@ def rows_of(
     `prompt` is the prompt of the only row if `role` never answered.
 
     Raises:
-        ConfigurationError: Token ids are unknown, or a single row is wanted and a prompt does not continue the turn
-            before it.
+        ConfigurationError: Token ids are unknown, or a single row is requested and a prompt does not continue the
+            preceding turn.
     """
     turns = [turn for turn in rollout.turns if turn.role == role and turn.prompt is not None]
     if not turns:
@@ -75,7 +75,7 @@ def rows_of(
         finish = "error" if rollout.error is not None else "stop"
         return [TrainingRow(trajectory, rollout.key, ids, ids[-1:], [0], [0.0], None, finish, None, True)]
     counts = rollout.error is None and rollout.reward is not None
-    per_turn = any(turn.reward is not None for turn in turns)  # else the last turn gets the conversation's reward
+    per_turn = any(turn.reward is not None for turn in turns)  # otherwise the last turn gets the conversation's reward
     rows = []
     for number, turn in enumerate(turns, 1):
         last = number == len(turns)
@@ -96,7 +96,7 @@ def generator_output(rows: Iterable[TrainingRow], step_wise: bool) -> dict[str, 
     """Return rows as the fields of SkyRL's `GeneratorOutput`, without log-probabilities if no row has any."""
     rows = list(rows)
     has_logprobs = any(row.logprobs is not None for row in rows)
-    if has_logprobs:  # a row without log-probabilities cannot be compared with the policy
+    if has_logprobs:  # a row without log-probabilities is masked: it cannot be compared with the policy
         rows = [row if row.logprobs is not None else replace(row, logprobs=[0.0] * len(row.response),
                                                              mask=[0] * len(row.mask)) for row in rows]  # fmt: skip
     return {

@@ -29,8 +29,8 @@ class ScenarioHarness(Harness[HarnessConfig]):  # type: ignore[misc]
 
     Subclass it in your own module and export the subclass in `__all__`; the module's name is the harness's id.
 
-    `scenario`, `settings` and `reward_of` (its `reward`) are as for `viva.rollouts`. `models` are the models of the
-    other roles. Run folders go to `out` and are named after their trace. The reward is recorded in the trace as
+    `scenario`, `settings` and `reward_of` (there `reward`) are as for `viva.rollouts`. `models` are the models of the
+    roles that are not compared. Run folders are created in `out`, named after their trace. The trace has the reward as
     `reward_name`, unless the conversation is unscored. `trace.info["viva"]` has the run folder, the conversation's key
     and its value.
     """
@@ -72,7 +72,7 @@ class ScenarioHarness(Harness[HarnessConfig]):  # type: ignore[misc]
             out=folder,
             **self.settings,
         )
-        async with aclosing(stream):  # no call stays in flight after a timeout
+        async with aclosing(stream):  # after a timeout, too, no call stays in flight
             [rollout] = [rollout async for rollout in stream]
         trace.info["viva"] = {"run": str(stream.run.path), "key": rollout.key, "value": rollout.value}
         if rollout.error is not None:
