@@ -31,7 +31,8 @@ class AssistantRole(Role):
 def assistant_roles(names: list[str]) -> tuple[Role, ...]:
     """Return the roles of the assistants that call a model.
 
-    They are not replayed, because recordings do not have their answers. An unknown name raises `ConfigurationError`.
+    These roles are not replayed, because recordings do not contain the assistants' answers. An unknown name raises
+    `ConfigurationError`.
     """
     return tuple(
         AssistantRole(assistant.role, replayed=False, position=position)
@@ -44,7 +45,7 @@ def _full_names(names: list[str], info: ValidationInfo) -> list[str]:
     """Return the assistants' names with full paths.
 
     Raises:
-        ValueError: There is no such assistant.
+        ValueError: An assistant does not exist.
     """
     try:
         full = [absolute_name(name, context_folder(info)) for name in names]
@@ -69,7 +70,7 @@ def check_assistant_texts(
         source: What defines the texts, for error messages.
 
     Raises:
-        ConfigurationError: An assistant has no such text.
+        ConfigurationError: The text of an assistant does not exist.
     """
     for assistant in assistants:
         against = (assistant.against or default) if assistant.comparing else None

@@ -38,7 +38,7 @@ Ranges: TypeAlias = Mapping[str, tuple[float, float]]
 
 @dataclass(slots=True)
 class UsageForecast:
-    """Calls, and tokens in and out; `a + b` adds forecasts, `a * n` repeats one."""
+    """Numbers of calls, input tokens and output tokens; `a + b` adds forecasts, `a * n` repeats one."""
 
     calls: float = 0.0
     prompt: float = 0.0
@@ -60,10 +60,9 @@ def estimate_tokens(text: str) -> float:
 class JudgeGrade:
     """A grade of a judge.
 
-    `key` is the conversation's; `round` counts from 1 if rounds are graded. `cluster` names what dependent answers
-    share, usually their item. `score` is None if the judge's answer could not be read. `known` has numbers that are
-    known without a judge, by name. `question` and `answer` are the texts that people read to grade it, if they are
-    known beforehand.
+    `key` is the conversation's key; `round` counts from 1 if rounds are graded. `cluster` names what dependent answers
+    share, usually their item. `score` is None if the judge's answer could not be read. `known` maps names to numbers
+    that are known without a judge. `question` and `answer` are the texts that human graders read, if known beforehand.
     """
 
     key: str
@@ -94,8 +93,8 @@ class GradeReader:
 class ImportOptions:
     """User options of an import.
 
-    `dataset` is the benchmark of the items, None to take them from the file. `models` maps roles to the names of models
-    that the file does not name or names otherwise.
+    `dataset` is the benchmark of the items; if it is None, the items come from the file. `models` maps roles to names
+    of models; these names take precedence over those in the file.
     """
 
     dataset: str | None = None
@@ -114,8 +113,8 @@ class ImportedCall:
 class ImportedConversation:
     """A finished conversation about a task.
 
-    `result` is what the scenario's protocol would have recorded; it names the compared model by the label of its name
-    in the settings.
+    `result` is what the scenario's protocol would have recorded. It names the compared model by the label that the
+    model has in the settings.
     """
 
     task: str
@@ -129,8 +128,9 @@ class ImportedRun:
     """A run to be created from a file of another tool.
 
     `settings` are the scenario's settings without the data. The data is `source`, the benchmark that the user has
-    named; if that is None, it is made of `items` and called `dataset`. `records` are further fields of the manifest,
-    `facts` are kept in it for people. `notes` are what a person should know about the run, a sentence each.
+    named. If `source` is None, the data is made of `items` and called `dataset`. `records` are further fields of the
+    manifest; `facts` are kept in the manifest for human readers. `notes` are what a person should know about the run,
+    one sentence each.
     """
 
     settings: dict[str, Any]
@@ -157,7 +157,7 @@ class ImportFormat:
 
 @dataclass(slots=True, frozen=True)
 class TurnScores:
-    """Scores by criterion, None if unscored; `turn` counts from 1, None for the whole conversation."""
+    """Scores by criterion, None if unscored; `turn` counts from 1 and is None for the whole conversation."""
 
     turn: int | None
     scores: dict[str, float | None]
@@ -165,7 +165,7 @@ class TurnScores:
 
 @dataclass(slots=True, frozen=True)
 class RecordedReply:
-    """A reply of the compared model, with the last question it was asked; `number` counts its calls from 0."""
+    """A reply of the compared model, with the last question to that model; `number` counts the model's calls from 0."""
 
     label: str
     item: str
@@ -210,8 +210,8 @@ class ReviewSheet(Protocol):
 class Validation:
     """The settings and the test of `viva validate`.
 
-    `decided` are the settings that validation sets, `unused` those that have no effect then; `right` returns True if a
-    result solves its task.
+    `decided` are the settings that validation sets; `unused` are the settings that have no effect during validation.
+    `right` returns True if a result solves its task.
     """
 
     decided: dict[str, Any]
@@ -287,12 +287,12 @@ class Role:
     """A part that a model plays; the setting of the same name holds its model.
 
     Attributes:
-        many: The setting holds several models, which are compared. Each has its own conversations; if several roles
-            are compared, each combination of their models has.
-        judge: A fork may exchange this model: its answers do not affect the requests to other models.
-        replayed: A fork replays this model's answers; the model of another role is called again.
-        pool: The setting that names its models; default: the setting with the role's name. Compared roles of one pool
-            meet each other: every two of its models, in both assignments.
+        many: The setting holds several models, which are compared. Each model has its own conversations or, if several
+            roles are compared, each combination of their models.
+        judge: A fork may exchange this model, because its answers do not affect the requests to other models.
+        replayed: A fork replays this model's answers. If this is False, a fork calls the model again.
+        pool: The setting that names the role's models (default: the setting with the role's name). If compared roles
+            share a pool, every two of its models meet, in both assignments.
     """
 
     name: str
@@ -303,11 +303,11 @@ class Role:
 
     @property
     def setting(self) -> str:
-        """The setting that names its models."""
+        """The setting that names the role's models."""
         return self.pool or self.name
 
     def models(self, settings: RunSettings) -> list[str]:
-        """Return the names of its models in these settings; empty if the setting is."""
+        """Return the names of the role's models in these settings; empty if the setting is empty."""
         names = getattr(settings, self.setting)
         if self.many:
             return list(names)
@@ -331,13 +331,13 @@ class Prepared(Generic[T]):
 class Scoring(BaseModel):
     """Options for scoring recorded results.
 
-    The command line makes its options from the fields. None means the value in the run's settings.
+    The command line makes its options from the fields. A field that is None has the value in the run's settings.
     """
 
     model_config = ConfigDict(extra="forbid")
 
     def note(self, report: Mapping[str, Any]) -> str | None:
-        """Return what a reader of the report must know about this choice; None if nothing."""
+        """Return what a reader of the report must know about these options, or None."""
         return None
 
 
@@ -373,7 +373,7 @@ class SupportsReviews(Protocol):
     """An aggregate that also uses a file that people have put into the run folder."""
 
     def beside(self, folder: Path) -> None:
-        """Read the file, before the first result."""
+        """Read the file; this is called before the first result is added."""
 
 
 @runtime_checkable
@@ -385,14 +385,14 @@ class SupportsRemarks(Protocol):
 
 
 class Scenario(ABC, Generic[S, T]):
-    """The base class of scenarios; methods that raise here are required, the others have defaults.
+    """The base class of scenarios; abstract methods are required, all others have defaults.
 
     Optional features are the `Supports…` protocols below. A subclass offers a feature by having its method or
     attribute; it need not name the protocol as a base.
 
     Attributes:
         roles: All roles, in the order in which reports name them.
-        templates: The templates of its prompt packs; None if it takes none.
+        templates: The templates of its prompt packs; None if it has no packs.
         ranges: The smallest and the largest value of each figure in a result's summary, by name.
         unit: The unit of its `score`.
     """
@@ -422,13 +422,14 @@ class Scenario(ABC, Generic[S, T]):
         """
 
     def adopt(self, records: dict[str, Any], manifest: Mapping[str, Any]) -> None:
-        """Copy equivalent values of a recorded manifest, before the two are compared."""
+        """Copy equivalent values of a recorded manifest into `records`, before both are compared."""
 
     @abstractmethod
     def protocol(self, settings: S, pack: PromptPack | None, records: Mapping[str, Any]) -> Converse[T]:
         """Return the coroutine function that runs one conversation; its return value is recorded.
 
-        It is made from the contents of a manifest and nothing else, so that a recorded conversation can be replayed.
+        The function is made from a manifest's contents and nothing else, so that a recorded conversation can be
+        replayed.
         """
 
     @abstractmethod
@@ -446,7 +447,7 @@ class Scenario(ABC, Generic[S, T]):
         return self.roles
 
     def open_pack(self, settings: S) -> PromptPack | None:
-        """Return the prompt pack of the setting `pack`; a shipped pack as recorded with the run.
+        """Return the prompt pack that the setting `pack` names; for a recorded run, a shipped pack as it was recorded.
 
         Raises:
             ConfigurationError: The pack does not exist or does not fit the templates.
@@ -464,7 +465,7 @@ class Scenario(ABC, Generic[S, T]):
         return task
 
     def score_of(self, settings: S) -> Callable[[Any], float | None] | None:
-        """Return a function from a result to its score or None, for early-stopping rules; None if there is none."""
+        """Return a function from a result to its score, for early-stopping rules; None if results have no score."""
         return None
 
     def render_conversation(self, recorded: RecordedConversation) -> RenderedConversation:
@@ -481,18 +482,18 @@ class SupportsForecast(Protocol):
     """A scenario that can estimate its maximum usage before a run."""
 
     def forecast(self, settings: Any, prepared: Prepared[Any], pack: PromptPack | None) -> dict[str, UsageForecast]:
-        """Return the calls and tokens of each role for all tasks of one model, at most.
+        """Return the maximum numbers of calls and tokens of each role for all tasks of one model.
 
-        The name `ROLE, one by one` is for models that take one request per text to read.
+        The entry `ROLE, one by one` is for models that need one request for each text that they read.
         """
 
 
 @runtime_checkable
 class SupportsOpenings(Protocol):
-    """A scenario whose first prompts are known before a run; a context too short for one is an error at once."""
+    """A scenario that knows its first prompts before a run; a context too short for one of them is an error at once."""
 
     def openings(self, settings: Any, task: Any, pack: PromptPack | None) -> dict[str, list[Message]]:
-        """Return by role the prompt of its first call for a task, without what other models will have written."""
+        """Return each role's first prompt for a task, without the parts that other models will write."""
 
 
 @runtime_checkable
@@ -510,7 +511,7 @@ class SupportsGrading(Protocol):
     def grading(self, settings: Any, *, by_round: bool = False) -> GradeReader | None:
         """Return the reader of a judge's grades, for comparison with human grades; None if there are none.
 
-        The grades are of whole conversations, or of rounds with `by_round`.
+        Whole conversations are graded or, with `by_round`, rounds.
         """
 
 
@@ -527,7 +528,7 @@ class SupportsStudy(Protocol):
     """A scenario with its own sections in studies of several runs."""
 
     def study(self, lent: StaticFigures | None = None) -> SystemStudy:
-        """Return the study; it may show `lent`, static figures of another scenario, beside its own."""
+        """Return the study; it may show `lent`, static figures of another scenario, beside its own figures."""
 
 
 @runtime_checkable
@@ -567,7 +568,7 @@ class SupportsClusters(Protocol):
     """A scenario whose tasks are not all independent."""
 
     def cluster_of(self, result: Any) -> str:
-        """Return the name of the cluster of dependent results; empty if it has none."""
+        """Return the name of the cluster to which a result belongs; empty if it belongs to none."""
 
 
 @runtime_checkable
@@ -575,7 +576,7 @@ class SupportsRandomOrder(Protocol):
     """A scenario that can shuffle its tasks by the seed, as early-stopping rules require."""
 
     def in_random_order(self, cluster: str | None) -> dict[str, Any]:
-        """Return the settings for a random order, cluster by cluster."""
+        """Return the settings for a random order; tasks of one cluster stay together."""
 
 
 @runtime_checkable
@@ -631,7 +632,7 @@ def study_of(scenario: Scenario[Any, Any], lent: StaticFigures | None = None) ->
 def grade_reader(scenario: Scenario[S, Any], settings: S, *, by_round: bool = False) -> GradeReader | None:
     """Return the reader of a judge's grades in such a run, None if there are none.
 
-    By default the grades are the scores of `score_of`, of whole conversations.
+    By default the grades are the scores of whole conversations (`score_of`).
     """
     if isinstance(scenario, SupportsGrading):
         return scenario.grading(settings, by_round=by_round)
@@ -643,14 +644,15 @@ def grade_reader(scenario: Scenario[S, Any], settings: S, *, by_round: bool = Fa
 
 
 def score_ranges(scenario: Scenario[S, Any], settings: S) -> Ranges:
-    """Return the smallest and the largest value of the scores in a result's summary, by name, as far as known."""
+    """Return by name the smallest and the largest value of each score in a result's summary, if they are known."""
     return scenario.ranges if scenario.score_of(settings) or grade_reader(scenario, settings) else {}
 
 
 def turn_scores(scenario: Scenario[S, Any], settings: S) -> Callable[[Any], list[TurnScores]]:
     """Return a function from a result to its scores by turn and criterion.
 
-    By default this is the score of `score_of`, else the numbers among the named values of `result_value`.
+    By default the score is that of `score_of`. Without it, the scores are the numbers among `result_value`'s named
+    values.
     """
     if isinstance(scenario, SupportsTurnScores):
         return scenario.turn_scores(settings)
@@ -672,7 +674,7 @@ def compared_role(roles: Iterable[Role]) -> Role:
     """Return the only role whose models are compared.
 
     Raises:
-        ConfigurationError: There is none, or there are several.
+        ConfigurationError: No role is compared, or several are.
     """
     compared = [role for role in roles if role.many]
     if len(compared) != 1:

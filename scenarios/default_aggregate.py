@@ -27,7 +27,7 @@ class CandidateMeasures(ModelResults):
         super().__init__()
         self.ranges = ranges or {}
         self.conversations = 0
-        self.values: dict[str, list[tuple[str, float]]] = {}  # by measure: task and value
+        self.values: dict[str, list[tuple[str, float]]] = {}  # by measure: pairs (task, value)
         self._truths: dict[str, bool] = {}  # by measure: True if all values are booleans
         self.unscored = Tally()
         self.counts: dict[str, Tally] = {}
@@ -108,7 +108,7 @@ class Measures(RunAggregate[CandidateMeasures]):
         return [self._main(report), *self._counts(report), self._stops(report), *common_tables(report)]
 
     def notes(self) -> list[str]:
-        """Return a note for each declared measure that no conversation returned, unless others stand for it."""
+        """Return notes on declared measures that no conversation returned, probably because of another name."""
         returned: Counter[str] = Counter()
         for measures in self.candidates.values():
             returned.update({name: len(values) for name, values in measures.values.items()})
@@ -198,7 +198,7 @@ def measure_interval(
 
 
 def named_values(value: Any) -> dict[str, float | bool | str | None]:
-    """Return the named values of a conversation's result; a lone number is its score.
+    """Return the named values of a conversation's result; a lone number is the score.
 
     Values that do not fit into a table are left out; numbers that are not finite are unscored.
     """

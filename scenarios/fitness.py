@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 FitnessVerdict = Literal["usable", "not_usable", "too_few"]
 FITNESS_FILE = "qualification.json"
-# Kinds of models whose answers come from the item, a recording or a person: a test on other texts says nothing of them.
+# Kinds of models whose answers come from the item, a recording or a person; tests on other texts say nothing here.
 _UNTESTED = ("simulated", "oracle", "fixed", "recorded", "replay", "human")
 
 
@@ -39,7 +39,7 @@ class Fitness:
 
 @dataclass(frozen=True, slots=True)
 class FitnessCheck:
-    """A run of another scenario that tests a model of a run in its role; `read` finds the verdict in its report."""
+    """A run of another scenario that tests a model in its role; `read` finds the verdict in that run's report."""
 
     role: str
     model: str
@@ -49,7 +49,7 @@ class FitnessCheck:
 
 
 def is_testable(model: str) -> bool:
-    """Return True if a model answers by itself, so that a test on other texts says something of it."""
+    """Return True if a model answers by itself, so that a test on other texts says something about it."""
     return ModelSpec.parse(model).kind not in _UNTESTED
 
 

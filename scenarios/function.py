@@ -214,8 +214,8 @@ def scenario(
     Args:
         compare: The role whose models are compared; each model has its own conversations. With several roles, every
             combination of their models has its own conversations.
-        meet: `pairs`: one setting, `candidate`, names the models of the two compared roles; every two of them meet
-            on each task, in both assignments.
+        meet: With `pairs`, one setting, `candidate`, names the models of both compared roles. Every two of these models
+            meet on each task, in both assignments.
         one: The other roles, each played by one model.
         judge: The role whose model a fork may exchange; it need not be named in `one`.
         name: The scenario's name; default: the function's.

@@ -60,7 +60,7 @@ class InlineTasks:
         return iter(self._tasks)
 
     def to_lines(self) -> bytes:
-        """Return the tasks as JSON lines, from which `read_tasks` reads the same ones."""
+        """Return the tasks as JSON lines, from which `read_tasks` reads the same tasks."""
         return b"".join(_json(task.record, task.id) + b"\n" for task in self._tasks)
 
 
@@ -165,8 +165,8 @@ def _error_text(error: ValidationError) -> str:
 class MisspeltFields:
     """Explains a `KeyError` of a function that reads a field which its task has under a similar name.
 
-    `tasks` are those in memory, `path` is the file of the others. Equal mistakes get equal messages, which name the
-    first of their lines.
+    `tasks` are the tasks in memory; `path` is the file of all other tasks. Equal mistakes get equal messages, which
+    name the first line with the mistake.
     """
 
     def __init__(self, tasks: InlineTasks | None, path: Path | None) -> None:

@@ -76,7 +76,7 @@ class _Results:
 
 
 class _Pair:
-    """The results of one model against another, in any roles; `margins` are its scores minus the other's."""
+    """The results of one model against another, in all roles; `margins` are its scores minus the second model's."""
 
     def __init__(self) -> None:
         self.conversations = 0
@@ -148,8 +148,8 @@ class Meetings(Measures):
     def _wins(self, values: Mapping[str, Any]) -> dict[str, float]:
         """Return each role's win in a conversation: 1, 0, or an equal part of a tie; empty if unknown.
 
-        Without a `winner` the roles' scores decide, but only if their models share a pool: other scores are not on one
-        scale.
+        Without a `winner` the roles' scores decide, but only if the roles share a pool: otherwise the scores are not on
+        one scale.
         """
         roles, winner = list(self._pools), values.get(WINNER)
         if WINNER in values:

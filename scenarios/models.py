@@ -109,7 +109,7 @@ def check_prices(settings: RunSettings, models: Iterable[str]) -> None:
     """Check that cost limits can be enforced.
 
     Raises:
-        ConfigurationError: There is a limit, and a model has no price, so that it would never be reached.
+        ConfigurationError: There is a cost limit that would never be reached, because a model has no price.
     """
     bounds = [f"--{name.replace('_', '-')}" for name in ("max_cost", "conversation_cost") if getattr(settings, name)]
     unpriced = [model for model in dict.fromkeys(models) if known_price(model) is None]

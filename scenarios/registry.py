@@ -108,7 +108,7 @@ def is_scenario_file(name: str) -> bool:
 
 
 def scenario_from_file(file: Path, name: str | None = None) -> AnyScenario:
-    """Run a Python file once and return its scenario called `name`, or its only one if None.
+    """Run a Python file once and return its scenario called `name`, or its only scenario if `name` is None.
 
     Raises:
         ConfigurationError: The file cannot be read or run, or does not define exactly one such scenario.

@@ -168,7 +168,7 @@ def pass_mark(name: str, passed: bool | None, comment: str = "") -> Mark:
 
 
 def summary_function(score: Callable[[Any], float | None] | None) -> Callable[[Any], ResultSummary]:
-    """Return a summary function for results with only a score, or with none."""
+    """Return a summary function for results that have only a score, or no score."""
     return lambda result: ResultSummary(None if score is None else score(result))
 
 

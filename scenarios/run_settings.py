@@ -60,7 +60,7 @@ def file_or(*names: str) -> AfterValidator:
 # Settings that name something on this machine. They are stored with their full path, so that a run can be resumed
 # from another folder; a missing file keeps its name, for the later error.
 FilePath = Annotated[str, _resolve_with(absolute_file)]
-ExistingPath = Annotated[str, _resolve_with(absolute_path)]  # of a file or a folder
+ExistingPath = Annotated[str, _resolve_with(absolute_path)]  # the path of a file or a folder
 NewPath = Annotated[str, _resolve_with(lambda name, folder: str((folder / Path(name).expanduser()).resolve()))]
 DataSource = Annotated[str, _resolve_with(absolute_source)]
 ModelName = Annotated[str, _resolve_with(with_absolute_path)]
@@ -153,7 +153,7 @@ class RunSettings(BaseModel):
 
     # Values for runs recorded before a setting existed, if they differ from its default.
     formerly: ClassVar[dict[str, Any]] = {}
-    # Defaults when version 1 of sweep.json left out default values.
+    # Defaults at the time of version 1 of sweep.json, which left out default values.
     first_defaults: ClassVar[dict[str, Any]] = {}
 
     # Values of required settings in the example of the command's help.

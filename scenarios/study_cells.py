@@ -46,7 +46,7 @@ class ItemNumbers:
 class ItemCatalogue:
     """The items of all datasets with consecutive numbers, after all cells are read; `labels` are DATASET/ITEM.
 
-    An item belongs to the cluster that any run names (`join`).
+    If at least one run names an item's cluster, the item belongs to that cluster (`join`).
     """
 
     __slots__ = ("_before", "_joined", "labels")
@@ -114,7 +114,7 @@ class StudyCell:
 
     @property
     def stopped_at(self) -> int | None:
-        """The number of conversations that count, the first in seeded order; None for all."""
+        """The number of conversations that count, from the first in seeded order; None for all."""
         return None if self.until is None else self.until.get("stopped_at")
 
     def settings(self, name: str) -> Any:
@@ -173,7 +173,7 @@ Conditions: TypeAlias = tuple[tuple[str, str], ...]  # names and values
 class Pool:
     """The cells of a candidate over seeds and evaluators; `dataset` None means all datasets.
 
-    If the cells of a dataset were separated (`pools`), `dataset` names the group.
+    If a dataset's cells were pooled in several groups (`pools`), `dataset` names the group.
     """
 
     candidate: str

@@ -1,4 +1,4 @@
-"""The contract of studies: reading a scenario's runs together, and sections made of many of them.
+"""The contract of studies, which read several runs of a scenario together, and of a study's sections.
 
 A section has one subject: it computes figures from the readings, and makes tables, export rows, plots and page text of
 the figures' records. Figures are plain data in the report under the section's `key`; everything else is made from the
@@ -137,8 +137,8 @@ class SystemStudy:
         settings: The settings in which cells should not differ.
         takes_static: Runs of scenarios with `static` figures are part of this study, which gets these figures as
             `lent`.
-        by_item: Cells of one dataset are pooled and compared item by item, so other files of its name are other
-            datasets.
+        by_item: Cells of one dataset are pooled and compared item by item, so different files of one name count as
+            different datasets.
         has_plots: There may be plots.
     """
 

@@ -101,7 +101,7 @@ class AuditCase:
 
     @property
     def single(self) -> int:
-        """The index of the answer used by audits of one answer, chosen by the id."""
+        """The index of the answer that audits of a single answer use; it depends on the case's id."""
         return int(seeds.uniform(self.id, "single") * len(self.answers))
 
     def to_record(self) -> dict[str, Any]:
@@ -120,7 +120,7 @@ def case_lines(cases: Iterable[AuditCase]) -> bytes:
 
 
 def open_cases(source: str, limit: int | None, seed: int) -> list[AuditCase]:
-    """Return the cases of a file, or the shipped ones; `limit` of them, sampled by the seed.
+    """Return the cases of a file or the shipped cases: all of them, or `limit` cases sampled by the seed.
 
     A line with more than two answers becomes one case per pair of answers.
 
@@ -151,7 +151,7 @@ def sample_cases(cases: list[AuditCase], limit: int | None, seed: int) -> list[A
 
 
 def reply_cases(replies: Iterable[RecordedReply]) -> list[AuditCase]:
-    """Pair two models' answers to the same prompt as a case.
+    """Make a case of every two models' answers to the same prompt.
 
     The family of an answer is its model's label. Empty answers are left out, and so are questions that only one model
     answered.
@@ -199,7 +199,7 @@ def _parse_cases(raw: Mapping[str, Any], line: int) -> Iterator[AuditCase]:
         yield case
         return
     for first, second in combinations(range(len(answers)), 2):
-        best = {first: 0, second: 1}.get(preferred) if isinstance(preferred, int) else preferred  # of this pair
+        best = {first: 0, second: 1}.get(preferred) if isinstance(preferred, int) else preferred  # within this pair
         yield replace(
             case,
             id=f"{case.id}:{first}-{second}",

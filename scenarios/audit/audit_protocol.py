@@ -33,8 +33,8 @@ def split_sentences(text: str) -> list[str]:
 def pad_answer(text: str, fillers: list[str], repetition: str, key: str) -> str:
     """Pad a text with words that add nothing: a filler before each sentence, and each sentence repeated.
 
-    `repetition` has the placeholder `{sentence}`, filled in without its last mark. `key` alone decides where each
-    filler is used.
+    `repetition` has the placeholder `{sentence}`, which stands for the sentence without its final punctuation. `key`
+    alone decides where each filler is used.
     """
     parts = []
     for at, sentence in enumerate(split_sentences(text)):
@@ -56,7 +56,7 @@ JUDGE = "judge"
 # Questions about a case. Position and self-preference use the same verdicts.
 Question = Literal["pair", "verbosity", "format", "labels", "retest"]
 QUESTIONS: tuple[Question, ...] = get_args(Question)
-BASE_SCALE = "1-10"  # the scale that others are compared with
+BASE_SCALE = "1-10"  # the scale with which all other scales are compared
 
 TEMPLATES = PackTemplates({
     "judge.system": frozenset[str](),
@@ -104,7 +104,7 @@ class AuditProtocol:
     async def run(self, conversation: Conversation, task: AuditTask) -> dict[str, Any]:
         """Audit one case and return its record.
 
-        Its `said` maps each prompt variant to the verdict, None if the verdict could not be read.
+        The record's `said` maps each prompt variant to the verdict, or to None if the verdict could not be read.
         """
         record: dict[str, Any] = {"case": task.case.id, "question": task.question, "said": {}}
         conversation.tell(lambda: [("case", task.case.question)])
@@ -153,8 +153,8 @@ class AuditProtocol:
     ) -> None:
         """Judge a pair in both orders.
 
-        `first` and `second` get the sign of the verdict with `variants` in the given and in reverse order: 1 if the
-        answer shown first wins, -1 if the other wins.
+        In `verdicts`, `first` is the verdict with `variants` in the given order, `second` the verdict in reverse order.
+        A verdict is 1 if the answer shown first wins, -1 if the answer shown second wins, and 0 for a tie.
         """
         for name, (a, b) in (("first", variants), ("second", reversed(variants))):
             hint = PairHint((a.quality, b.quality), (a.length, b.length), (a.markdown, b.markdown), (a.own, b.own))

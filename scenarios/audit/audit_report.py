@@ -18,7 +18,7 @@ from ..run_aggregate import ModelResults, RunAggregate, common_tables, tier_name
 from .audit_cases import AuditSettings
 from .audit_protocol import BASE_SCALE, JUDGE
 
-ALPHA = 0.05  # a corrected p-value up to this is a finding
+ALPHA = 0.05  # a corrected p-value of at most this is a finding
 TOLERANCE = 0.05  # a spread of repeated grades, as a fraction of the scale, that is negligible
 _LISTED_CASES = 3  # cases that show an effect
 
@@ -44,11 +44,11 @@ class JudgeVerdicts:
         return sum(value is None for value in values), len(values)
 
     def first_wins(self, question: str = "pair") -> dict[str, float]:
-        """Return by case how much more often the answer shown first wins, from -1 to 1."""
+        """Return by case how much more often the answer shown first wins than the second, from -1 to 1."""
         return {case: (signs["first"] + signs["second"]) / 2 for case, signs in self._complete_verdicts(question)}
 
     def wins(self, question: str) -> dict[str, float]:
-        """Return by case how much more often the first variant wins over both orders, from -1 to 1."""
+        """Return by case how much more often the first variant wins than the second, in both orders, from -1 to 1."""
         return {case: (signs["first"] - signs["second"]) / 2 for case, signs in self._complete_verdicts(question)}
 
     def consistent(self) -> float | None:
@@ -134,8 +134,8 @@ def _self_preference(
 ) -> dict[str, Any]:
     """Measure how much a judge prefers its own family's answers.
 
-    The baseline is human preference, else judges of other families. Without both, better answers by its own family look
-    like a preference.
+    The baseline is human preference or, without it, judges of other families. Without either, better answers by its own
+    family look like a preference.
     """
     own: dict[str, float] = {}
     truth: dict[str, int] = {}

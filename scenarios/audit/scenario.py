@@ -107,7 +107,7 @@ class Audit(Scenario[AuditSettings, AuditTask], SupportsForecast, SupportsKnownV
 
 
 def check_traits(judges: Iterable[str]) -> None:
-    """Check that simulated judges have only traits that an audit uses: others would have no effect.
+    """Check that simulated judges have only traits that an audit uses, because other traits have no effect.
 
     Raises:
         ConfigurationError: A trait is unknown; the message names the model.
@@ -123,7 +123,7 @@ def check_traits(judges: Iterable[str]) -> None:
 
 
 def families_of(settings: AuditSettings, cases: Iterable[AuditCase]) -> dict[str, str]:
-    """Return the family of each judge: from the settings, else the longest family name in its label.
+    """Return the family of each judge: from the settings or, if it is not set, the longest family name in the label.
 
     Raises:
         ConfigurationError: The settings name an unknown judge or family.

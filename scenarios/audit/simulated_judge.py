@@ -34,7 +34,8 @@ def answer_qualities(case: AuditCase) -> tuple[float, ...]:
 class PairHint:
     """The facts that a simulated judge may use about a pair of answers, in the order shown.
 
-    These are quality, length, whether it is Markdown, and whether it is of the judge's own family.
+    For each answer these are its quality, its length, whether it is Markdown, and whether the judge's own family wrote
+    it.
     """
 
     quality: tuple[float, float]
@@ -81,7 +82,7 @@ class AnswerHint:
     def label(self, model: SimulatedBackend, chance: list[float]) -> str:
         """Return a label of the scale.
 
-        Between two labels either may come, so that scales of other lengths have the same mean.
+        If a quality lies between two labels, chance selects one, so that scales of all lengths have the same mean.
         """
         last = len(self.scale.labels) - 1
         if chance[8] < model.traits.get("unsteady", 0.0):

@@ -28,7 +28,7 @@ def has_question_mark(text: str) -> bool:
 
 
 def contains(text: str, what: str | list[str], ignore_case: bool = True, every: bool = False) -> bool:
-    """Return True if the text contains one of the phrases, or `every` phrase."""
+    """Return True if the text contains at least one of the phrases or, with `every`, all of them."""
     phrases = [what] if isinstance(what, str) else what
     folded = text.casefold() if ignore_case else text
     hits = [(phrase.casefold() if ignore_case else phrase) in folded for phrase in phrases]
@@ -42,7 +42,7 @@ def matches(text: str, pattern: str, ignore_case: bool = False) -> int:
 
 
 def is_json(text: str, fenced: bool = True) -> bool:
-    """Return True if the text is JSON, possibly in a code fence unless `fenced` is false."""
+    """Return True if the text is JSON; with `fenced`, it may be in a code fence."""
     return _parse_json(text, fenced) is not None
 
 
@@ -128,7 +128,7 @@ def flesch_kincaid_grade(text: str) -> float | None:
 
 
 def readability(text: str, formula: str = "flesch_reading_ease") -> float | None:
-    """Return a textstat formula by name, such as `smog_index`; None without words."""
+    """Return the value of a textstat formula, such as `smog_index`; None without words."""
     if formula not in FORMULAS:
         raise ValueError(f"unknown formula '{formula}'; known: {', '.join(FORMULAS)}")
     return _textstat_value(formula, text)
@@ -155,7 +155,7 @@ def _import_extra(name: str) -> Any:
 
 
 def is_role(unit: Turn | Message, role: str) -> dict[str, int]:
-    """Return 1 or 0 under the role's name: whether the unit has this role."""
+    """Return, under the role's name, 1 if the unit has this role, else 0."""
     return {role: int(unit.role == role)}
 
 

@@ -1,6 +1,6 @@
 """Files of conversations as dialogs and as tasks of a suite: JSON lines, JSON lists, logs, run folders.
 
-They are read once to count and check them, and again during the run, one dialog at a time.
+Each file is read once to count and check its dialogs, and again during the run, one dialog at a time.
 """
 
 from __future__ import annotations
@@ -64,8 +64,8 @@ def read_files(
 ) -> Iterator[Dialog | UnreadableRecord]:
     """Yield the dialogs and unreadable lines of several files, with unique ids.
 
-    A repeated id becomes `FILESTEM:ID`, with a number if needed, and `#`, which marks repeats in keys, becomes `:`. The
-    original id is then in the metadata as `id`. Digests of ids are added to `known_ids`.
+    A repeated id becomes `FILESTEM:ID`, with a number if needed. A `#` in an id becomes `:`, because `#` marks repeats
+    in keys. The metadata of renamed dialogs has the original id as `id`. Digests of ids are added to `known_ids`.
 
     Raises:
         DatasetError: As in `read_dialogs`.
@@ -83,7 +83,7 @@ def read_files(
 
 
 def read_dialogs(path: Path, form: LogForm | None = None) -> Iterator[Dialog | UnreadableRecord]:
-    """Yield the dialogs of a file or of a finished run's folder; `form` defaults to the first readable line's.
+    """Yield the dialogs of a file or of a finished run's folder; the default `form` is the first readable line's.
 
     Raises:
         DatasetError: The file cannot be read at all.

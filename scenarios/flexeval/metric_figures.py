@@ -22,7 +22,7 @@ def number_figures(system: SystemValues, values: SeriesValues, scale: Scale | No
     """Return mean with interval (clustered by conversation), median, 98th percentile and range of a series' numbers.
 
     The interval stays within `scale`; for numbers that are all 0 or 1 it is a rate's interval. Without a scale it is
-    Student's, from five conversations on.
+    Student's interval, which needs at least five conversations.
     """
     numbers = values.numbers
     figures: dict[str, Any] = {"n": len(numbers)}
@@ -45,7 +45,7 @@ def statistic(
     passes: Bounds | None,
     tests: NDArray[np.bool_] | None = None,
 ) -> float | None:
-    """Return the figure that a threshold names, or None without suitable values; `tests` masks the values' tests."""
+    """Return the figure that a threshold names, or None without suitable values; `tests` is a mask of tests."""
     numbers = values.numbers
     if name == "count":
         return float(len(values.rows))

@@ -23,11 +23,12 @@ ROLES = ("", "system", "user", "assistant", "tool")
 class MetricSeries:
     """Values of one metric: numbers or categories, each with its test (conversation and repeat), role and unit.
 
-    `errors` counts errors by reason, `skipped` conditions that did not hold, `empty` values that are None.
+    `errors` counts errors by reason, `skipped` counts conditions that did not hold, `empty` counts values that are
+    None.
     """
 
     def __init__(self) -> None:
-        self.numbers, self.choices = array("d"), array("i")  # nan or -1 if the value is of the other kind
+        self.numbers, self.choices = array("d"), array("i")  # nan for a category; -1 for a number
         self.tests, self.roles, self.units = array("i"), array("b"), array("i")
         self.categories: dict[str, int] = {}
         self.labels: dict[int, str] = {}  # by row

@@ -1,7 +1,7 @@
 """Metrics of a suite: resolved by name, ordered by dependency, computed in a worker process.
 
 The annotation of a function's first argument sets its level. All function metrics of a stage are computed together for
-a dialog; a failure only affects its own metric.
+a dialog. A failing metric does not affect any other.
 """
 
 from __future__ import annotations
@@ -138,7 +138,7 @@ def check_arguments(function: MetricFunction, arguments: Mapping[str, Any]) -> N
     """Check that a function takes these arguments besides the unit.
 
     Raises:
-        ConfigurationError: It does not; the message names the argument.
+        ConfigurationError: An argument does not fit; the message names it.
     """
     try:
         signature = inspect.signature(load_function(function.reference))
@@ -206,7 +206,7 @@ _DEPTH = {level: depth for depth, level in enumerate(LEVELS)}  # each unit belon
 class ResolvedMetric:
     """A resolved metric of a suite.
 
-    `name` is unique. `reference`, `takes` and `digest` come from its `MetricFunction`; empty for a rubric.
+    `name` is unique. `reference`, `takes` and `digest` come from its `MetricFunction` and are empty for a rubric.
     `stage` counts from 0. `levels` are the levels of the metrics that it depends on.
     """
 
@@ -426,7 +426,7 @@ def _compute_metric(
 
 
 def select_units(dialog: Dialog, level: Level, role: str | None, all_: bool) -> Iterator[Unit]:
-    """Yield the units for a metric: all of them, or only conversations and new units if not `all_`."""
+    """Yield the units for a metric; without `all_`, only conversations and units that are new in this run."""
     for unit in dialog.units(level):
         if (all_ or level == "conversation" or _is_new(dialog, unit)) and role in (None, unit.role):
             yield unit

@@ -21,7 +21,7 @@ from ..study_sections import Material, RunTables, Section, Subject, SystemStudy
 from .metric_values import SystemValues, read_values_by_system
 from .scales import Scale, rubric_scales, scale_width
 
-_MAX_PLOTTED = 6  # metrics of each kind
+_MAX_PLOTTED = 6  # plotted metrics of each kind
 
 
 class FlexEvalStudy(SystemStudy):
@@ -41,7 +41,7 @@ class FlexEvalStudy(SystemStudy):
             reading.columns = systems[reading.cell.candidate]
 
     def findings(self, report: Record) -> list[Findings]:
-        """Return, per suite, if each release passes its gate and how many of its tests pass."""
+        """Return for each suite whether each release passes its gate, and how many of its tests pass."""
         suites: dict[str, list[Record]] = {}
         for cell in report["cells"]:
             if cell["result"]:
@@ -130,7 +130,7 @@ class ReleaseSection(Section[Material]):
             if comparison.mean is not None:
                 record = {"release": _release_name(reading, readings), "difference": comparison.mean}
                 record |= {"p": comparison.p, "n": comparison.n}
-                # Without ends the interval is Student's, like that of each release's mean.
+                # Without ends of the scale, the interval is Student's, as for each release's mean.
                 student = None if ends is not None else _mean_difference(own, base)
                 interval = (
                     comparison.difference if ends is not None else student and extend_to_zero(student, comparison.p)
@@ -195,7 +195,7 @@ class ReleaseSection(Section[Material]):
 
 
 def _metric_name(metric: Mapping[str, Any]) -> str:
-    """Return the metric's name, with its suite if there are several."""
+    """Return the metric's name, with its suite if there are several suites."""
     return f"{metric['suite']}: {metric['metric']}" if "suite" in metric else str(metric["metric"])
 
 
@@ -230,7 +230,7 @@ def _numbers(system: SystemValues, name: str) -> NDArray[np.float64]:
 
 
 def _beyond_range(*means: Mapping[str, float]) -> float:
-    """Return a bound on the distance of any two means."""
+    """Return an upper bound on the distance between two means."""
     return 2 * max(abs(value) for values in means for value in values.values()) or 1.0
 
 

@@ -59,9 +59,9 @@ _CHOICE_TOKENS = 20  # alternatives requested per token
 def fill_prompt(rubric: Rubric, dialog: Dialog, unit: Unit) -> str:
     """Return the rubric's prompt for a unit.
 
-    `{context}` is everything before the unit; `{completion}`, `{content}` and `{turn}` are its own text;
-    `{conversation}` is everything up to its end; `{input}` is the last message of the other side before it; `{system}`
-    is the system prompt; `{user}` are the user's messages so far; `{tool_calls}` are the unit's calls.
+    `{context}` is everything before the unit; `{completion}`, `{content}` and `{turn}` are the unit's own text;
+    `{conversation}` is everything up to the unit's end; `{input}` is the other side's last message before the unit;
+    `{system}` is the system prompt; `{user}` are the user's messages so far; `{tool_calls}` are the unit's calls.
     """
     context, own = _context_and_unit(dialog, unit)
     texts = {
@@ -183,10 +183,10 @@ def read_choice(rubric: Rubric, completion: Completion, judged: str = "") -> tup
     """Return the choice in a grader's answer, and the reasons before it.
 
     With `answer: line` the choice is the last line; with `answer: json` it is the field `choice` of a JSON object that
-    is no quotation (`unquoted_objects`). Each falls back to the other form.
+    is no quotation (`unquoted_objects`). If the choice is not in this form, the other form is tried.
 
     Raises:
-        MalformedOutput: There is no choice, or objects name different ones.
+        MalformedOutput: There is no choice, or objects name different choices.
     """
     body = readable_text(completion.text).strip()
     exact = {choice.strip().casefold(): choice for choice in rubric.choice_scores}
@@ -238,7 +238,7 @@ def _is_choice(line: str, choice: str) -> bool:
 
 
 def expected_score(rubric: Rubric, completion: Completion, choice: str) -> float | None:
-    """Return the mean score over the model's probabilities of the choices at the token where the choice begins.
+    """Return the choices' mean score, weighted by the model's probabilities at the token where its choice begins.
 
     None if the model reports no probabilities, or a token matches several choices.
 

@@ -38,7 +38,8 @@ _NOT_NEGATIVE = (
     "tool_calls_by_name",
     "tool_call_arguments",
 )
-# Built-in functions that return several values by name. A dict of the suite's own may have a single key, like is_role.
+# Built-in functions that return several values by name. A suite's own function may return a dict with a single key, as
+# is_role does.
 _KEYED = ("messages_per_role", "tokens", "tool_call_shape", "tool_calls_by_name")
 _SHARES = ("pass_rate", "errors", "f1", "pass^", "share:", "f1:")
 
@@ -208,7 +209,7 @@ def _percent_hint(bound: float | None) -> str:
 def _no_figure_reason(
     threshold: Threshold, values: _PossibleValues, metrics: Sequence[ResolvedMetric], *, own: bool
 ) -> str:
-    """Return why a threshold never has a figure, with any bounds; empty if it may have one."""
+    """Return why a threshold never has a figure, whatever its bounds; empty if it may have one."""
     name = threshold.statistic
     if threshold.metric == TESTS_NAME:
         if name not in ("mean", "pass_rate") and not name.startswith("pass^"):

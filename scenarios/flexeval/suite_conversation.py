@@ -276,7 +276,7 @@ class SuiteProtocol:
         """Run one conversation and return its record.
 
         Raises:
-            TaskError: Its line is unreadable, or there is nothing to answer.
+            TaskError: The task's line is unreadable, or there is nothing to answer.
         """
         if task.dialog is None:
             raise TaskError(f"{task.path}:{task.line}: {task.problem}")
@@ -288,7 +288,7 @@ class SuiteProtocol:
         except ConversationStopped as stop:
             record["stopped"] = {"by": stop.by, "reason": stop.reason}
         record |= {
-            "kept": (kept_count := self._count_recorded(dialog)),  # number of recorded messages, followed by:
+            "kept": (kept_count := self._count_recorded(dialog)),  # number of recorded messages; `said` has the rest
             "said": [message.to_record() for message in dialog.messages[kept_count:]],
             "metadata": {key: value for key, value in dialog.metadata.items() if isinstance(value, str | int | float)},
             "roles": {level: [unit.role for unit in dialog.units(level)] for level in _metric_levels(self._metrics)},

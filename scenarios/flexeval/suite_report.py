@@ -125,7 +125,7 @@ class SuiteAggregate(RunAggregate[SystemResults]):
         manifest = self.manifest
         ended = sum(len(results.values.tests) + results.failures.total for results in self.candidates.values())
         planned = manifest["dataset"]["chosen"] * len(self.candidates) * manifest["settings"]["repeats"]
-        if manifest["settings"].get("watched") is not None:  # whatever comes is tested
+        if manifest["settings"].get("watched") is not None:  # a watched log has no planned number
             planned = ended
         return {
             "scenario": manifest["scenario"],

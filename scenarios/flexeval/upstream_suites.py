@@ -171,7 +171,7 @@ def _read_metrics(values: Sequence[Any], kind: str, source: str) -> list[_Upstre
 
 
 def _with_unique_names(items: Sequence[_UpstreamMetric], notes: list[str]) -> list[_UpstreamMetric]:
-    """Drop duplicates and give each item a unique name: upstream's, with arguments and level if it is shared."""
+    """Drop duplicates and give each item a unique name: upstream's name, with arguments and level if it is shared."""
     unique: list[_UpstreamMetric] = []
     for item in items:
         matches = (
@@ -331,7 +331,7 @@ def _convert_condition(parent: _UpstreamMetric, raw: Mapping[str, Any], own: Seq
         condition["position"] = raw["relative_object_position"]
     low, high = raw.get("metric_min_value"), raw.get("metric_max_value")
     if low is not None or high is None:
-        # Without bounds upstream accepts any number, with the same lower bound.
+        # If there are no bounds, upstream accepts every number, by this lower bound.
         condition["at_least"] = -sys.float_info.max if low is None else low
     if high is not None:
         condition["at_most"] = high

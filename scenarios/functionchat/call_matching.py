@@ -34,7 +34,7 @@ def fits_schema(value: Any, schema: Any) -> bool:
     """Return True if a value has the type of a schema, including within arrays and objects.
 
     An integer is a number, but a number written with a fraction or exponent (3.0, 3e0) is no integer, as the rubric for
-    calls says; booleans are neither. A schema without a known type accepts everything.
+    calls says; a boolean is no number. A schema without a known type accepts everything.
     """
     if not isinstance(schema, dict):
         return True
@@ -96,9 +96,9 @@ def type_tags(value: Any, schema: Any) -> list[str]:
 
 
 def same_value(first: Any, second: Any) -> bool:
-    """Return True if two values are equal: numbers by value (170 is 170.0), booleans apart from numbers.
+    """Return True if two values are equal; 170 equals 170.0, but a boolean never equals a number.
 
-    Texts are compared in Unicode's canonical composition: what looks the same by definition is the same.
+    Texts are compared in Unicode's canonical composition, so that equivalent encodings are equal.
     """
     if type(first) is type(second) is str:
         return first == second or to_nfc(first) == to_nfc(second)
@@ -247,7 +247,7 @@ def _normalize_number(text: str) -> str:
 
 Matching = Literal["strict", "official"]
 _ABSENT = object()
-# Costs of an assignment: an error outweighs all hints, another function outweighs all errors within a call.
+# Costs of an assignment: an error outweighs all hints; a wrong function outweighs all errors within a call.
 _ERROR, _OTHER_FUNCTION = 1_000, 1_000_000
 
 
@@ -291,9 +291,10 @@ def compare_calls(turn: DialogTurn, calls: Sequence[ToolCall]) -> CallComparison
 def matches_officially(turn: DialogTurn, calls: Sequence[ToolCall]) -> bool:
     """Return True if the authors' exact match accepts the calls (`compare_arguments` in their code).
 
-    Texts are equal without spaces and in lower case, values as Python compares them; arguments that the ground truth
-    lacks fail. If an acceptable value is neither a text nor a list, any value passes, and so does a missing one. If one
-    call is due, only the first call is compared; several are compared in order, if there are as many.
+    Texts are compared without spaces and in lower case, other values as Python compares them. An argument that the
+    ground truth lacks fails. If an acceptable value is neither a text nor a list, every value passes, and so does a
+    missing argument. If one call is due, only the first call is compared. Several calls must be as many as are due, in
+    the same order.
     """
     expected = turn.expected()
     if not calls or (len(expected) > 1 and len(calls) != len(expected)):
@@ -415,7 +416,7 @@ def _compare(turn: DialogTurn, right: ToolCall, rule: Mapping[str, Sequence[Any]
 def _check_value(
     turn: DialogTurn, comparison: CallComparison, name: str, value: Any, right: Sequence[Any], schema: Any
 ) -> None:
-    """Grade a value of a right type that differs from the right ones: an error, or left to the judge."""
+    """Grade a value of a right type that differs from the right values: it is an error, or left to the judge."""
     why = f"'{name}' is {preview(value)} instead of {preview(right[0])}"
     kind, choices = turn.acceptable.kind, schema.get("enum") if isinstance(schema, dict) else None
     if isinstance(choices, list) and not any(same_value(value, option) for option in choices):
@@ -433,7 +434,7 @@ def _check_value(
 
 
 def _may_differ_in_wording(value: Any, right: Sequence[Any]) -> bool:
-    """Return True if the value differs from a right one only in texts."""
+    """Return True if the value differs from a right value only in texts."""
     return any(_equal_but_for_texts(value, expected) for expected in right)
 
 
@@ -457,7 +458,7 @@ def _is_number(value: Any) -> bool:
 
 
 def unneeded_calls(turn: DialogTurn, calls: Sequence[ToolCall]) -> CallComparison:
-    """Grade calls made where text was due."""
+    """Grade calls made although text was due."""
     comparison, mentions = CallComparison(), Mentions(turn.messages)
     for call in calls:
         comparison.error(f"{call.name or 'a function without a name'} was called where text was due", "unneeded_call")

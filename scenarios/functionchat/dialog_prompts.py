@@ -74,7 +74,7 @@ class DialogPrompts:
 
 
 def open_prompts(settings: FunctionChatSettings, language: str) -> DialogPrompts:
-    """Return the prompts of a run by its settings; a shipped pack as recorded with the run.
+    """Return the prompts of a run by its settings; for a recorded run, a shipped pack as it was recorded.
 
     Raises:
         ConfigurationError: The pack, a rubric or the system prompt cannot be used; the message names it.

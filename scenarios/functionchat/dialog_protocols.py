@@ -126,7 +126,7 @@ def output_record(completion: Completion) -> dict[str, Any]:
 
 
 def recorded_view(system: str, messages: Sequence[dict[str, Any]]) -> View:
-    """Return a recorded dialog in OpenAI's form as a model's view, behind a system prompt unless that is empty."""
+    """Return a recorded dialog in OpenAI's form as a model's view, after the system prompt unless that is empty."""
     view = View()
     if system:
         view.append("system", system)
@@ -150,7 +150,7 @@ DONE = "[DONE]"  # the simulated user ends the dialog with it
 
 @dataclass(slots=True)
 class UserProtocol:
-    """The dialogs of a run; `exchanges` limits the user's messages, `steps` the answers to each."""
+    """The dialogs of a run; `exchanges` limits the user's messages, `steps` the answers to each message."""
 
     prompts: DialogPrompts
     answering: Sampling

@@ -1,7 +1,8 @@
 """Reports of FunctionChat runs: the paper's tables of judged turns, and success of dialogs with a simulated user.
 
-Turns: passes by tool list (Table 3), by type (Table 4), reviewed verdicts (Table 5), as judged and as corrected.
-Dialogs: success and its reliability over repeats. Both come by candidate, as plain data and as tables.
+For turns, the report has passes by tool list (Table 3) and by type (Table 4), as judged and as corrected, and reviewed
+verdicts (Table 5). For dialogs, it has success and its reliability over repeats. All figures are by candidate, as plain
+data and as tables.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ class CandidateDialogs(ModelResults):
 
     def __init__(self) -> None:
         super().__init__()
-        self.trials: dict[str, list[int]] = {}  # by task: tried, succeeded
+        self.trials: dict[str, list[int]] = {}  # by task: [tried, succeeded]
         self.ends, self.faults = Tally(), Tally()
         self.calls, self.exchanges = Mean(), Mean()
 
@@ -171,9 +172,10 @@ def apply_corrections(outcomes: Iterable[GradedTurn], corrections: Mapping[str, 
 
 
 def singlecall_figures(outcomes: Iterable[GradedTurn]) -> dict[str, Any]:
-    """Return passes by tool list, their sum and their average over the tool lists (Table 3: the sum by five).
+    """Return passes by tool list, their sum and their average over the tool lists (Table 3: the sum divided by five).
 
-    `rate` is the share of all turns, with its standard error over queries. Outcomes of dialogs are left out.
+    `rate` is the share of all turns that passed, with its standard error over queries. Outcomes of dialogs are left
+    out.
     """
     selected = [outcome for outcome in outcomes if outcome.subset == "singlecall"]
     lists = {name: _pass_counts([outcome for outcome in selected if outcome.tool_list == name]) for name in TOOL_LISTS}
@@ -193,7 +195,7 @@ def dialog_figures(outcomes: Iterable[GradedTurn]) -> dict[str, Any]:
 def category_figures(outcomes: Iterable[GradedTurn]) -> dict[str, dict[str, Any]]:
     """Return for each subset with categories the pass rates by category, and `rate`, the share of all turns.
 
-    Its standard error is over turns that begin with the same user message.
+    The standard error of `rate` is over groups of turns that begin with the same user message.
     """
     selected = [outcome for outcome in outcomes if outcome.category is not None]
     figures: dict[str, dict[str, Any]] = {}
@@ -237,8 +239,8 @@ def _pass_rate(outcomes: Iterable[GradedTurn]) -> dict[str, Any]:
 def _macro_mean(outcomes: Iterable[GradedTurn]) -> dict[str, Any]:
     """Return the mean of the types' rates with an error over dialogs.
 
-    A turn counts macro + weight · (passed - rate of its type), the weight being turns / (types · turns of its type):
-    their mean is the macro average, and their spread that of its linearisation.
+    A turn counts macro + weight · (passed - rate of its type), with the weight turns / (types · turns of its type). The
+    mean of these numbers is the macro average, and their spread is that of its linearisation.
     """
     scored = _scored_outcomes(outcomes)
     groups = {kind: [outcome for outcome in scored if outcome.type == kind] for kind in OUTPUT_TYPES}
@@ -267,7 +269,8 @@ def _clustered_mean(values: Sequence[float], clusters: Sequence[str]) -> dict[st
 def judge_errors(outcomes: Iterable[GradedTurn], corrections: Mapping[str, Correction]) -> dict[str, Any]:
     """Count the verdicts of rules and of the judge that reviewers overruled, by subset and over `all` (Table 5).
 
-    A false positive passed and should have failed. `of_judged` has shares of the judge's verdicts, not of all cases.
+    A false positive is an output that passed but should have failed. `of_judged` has shares of the judge's verdicts,
+    not of all cases.
     """
     cases = list(outcomes)
     names: list[str] = ["singlecall", "dialog", *sorted({case.subset for case in cases} - {"singlecall", "dialog"})]
@@ -306,7 +309,7 @@ def singlecall_table(title: str, rows: Mapping[str, Mapping[str, Any]]) -> Table
         if any(part["n"] for part in lists):
             row = [label, *(str(part["passed"]) if part["n"] else DASH for part in lists), str(record["sum"])]
             error, tried = record["rate"]["se"], [part["n"] for part in lists if part["n"]]
-            # The average counts turns of a list: its error is the rate's, times a list's turns.
+            # The average counts the turns of a list, so its error is the rate's error times that number of turns.
             spread = None if error is None else error * sum(tried) / len(tried)
             row += [number(record["average"]), number(spread), str(sum(part["unscored"] for part in lists))]
             cells.append(row)
@@ -392,7 +395,7 @@ class CandidateTurns(ModelResults):
         turns, texts = len(outcomes), self.judged + self.parse_failures
         texts -= sum(
             outcome.judged and outcome.passed is None for outcome in outcomes
-        )  # their last text was the second failure
+        )  # the last text of these turns was the second failure
         common = self.common_figures(prices)
         usage = common.pop("usage")
         data: dict[str, Any] = {

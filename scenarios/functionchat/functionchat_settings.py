@@ -65,7 +65,7 @@ class FunctionChatSettings(RunSettings):
         description="Grading without the judge: strict (rules can pass or fail an answer) or official (the authors' "
         "exact match can only pass one) (mode turns).",
     )
-    # None occurs in older runs: Korean in mode turns.
+    # None occurs only in older runs and means Korean in mode turns.
     language: str | None = Field(
         default=DATA,
         description="Language of replies: data (the language of the users in the data if their script shows it, else "
@@ -85,7 +85,7 @@ class FunctionChatSettings(RunSettings):
         default=10, ge=1, le=1000, description="Maximum number of answers to a user message (mode user)."
     )
 
-    # The command line takes the option out before the settings are made (`engine.permissions`): nothing is recorded.
+    # The command line takes the option out before the settings are made (`engine.permissions`), so it is not recorded.
     python_tools: list[str] = Field(
         default=[],
         exclude=True,

@@ -1,4 +1,4 @@
-"""Grading by rules where they leave no doubt, with the error taxonomy of the paper's section 6.2."""
+"""Grading by rules if they leave no doubt, with the error taxonomy of the paper's section 6.2."""
 
 from __future__ import annotations
 
@@ -124,8 +124,8 @@ class RuleGrade:
 def grade(turn: DialogTurn, content: str, calls: Sequence[ToolCall], matching: Matching = "strict") -> RuleGrade:
     """Grade an output, its text and its calls, by the rules above.
 
-    With `official` matching an output passes if it does in the authors' code, and the judge decides on all others;
-    errors of the rules above are then only hints.
+    With `official` matching, an output passes if it passes in the authors' code, and the judge decides on all other
+    outputs. Errors found by the rules above are then only hints.
     """
     if matching == "official":
         if turn.type == "call" and matches_officially(turn, calls):
@@ -204,7 +204,7 @@ def _writes_call(turn: DialogTurn, content: str) -> bool:
 
 
 def _is_bare_json(turn: DialogTurn, content: str) -> bool:
-    """Return True if a text is nothing but JSON, fenced or not, or a tool's message that begins like JSON."""
+    """Return True if a text is only JSON, fenced or not, or begins like JSON and repeats a tool's message."""
     text = content.strip()
     if text.startswith(_FENCE) and text.endswith(_FENCE):
         text = _FENCES.sub("", text).strip()

@@ -90,7 +90,7 @@ class FunctionChat(
         return TurnProtocol(prompts, answering, judging, s.matching).run
 
     def grading(self, settings: FunctionChatSettings, *, by_round: bool = False) -> GradeReader | None:
-        """Return the reader of pass or fail of judged outputs; outputs decided by rules have no judge's grade."""
+        """Return the reader of a judge's passes and failures; outputs decided by rules have no judge's grade."""
         if by_round or settings.mode == "user":
             return None
 

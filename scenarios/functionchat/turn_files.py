@@ -27,7 +27,7 @@ from .turns import OUTPUT_TYPES, TOOL_LISTS, Acceptable, DialogTurn, OutputType,
 
 __all__ = ["DialogTurn", "OutputType", "read_common", "read_dialogs", "read_singlecall"]
 
-# By the first word of the letters' Unicode names; kana before Han characters, which Japanese uses too.
+# By the first word of the letters' Unicode names; kana come before Han characters, because Japanese uses both.
 _SCRIPT_LANGUAGES = {
     "HANGUL": "Korean",
     "HIRAGANA": "Japanese",
@@ -40,7 +40,7 @@ _SCRIPT_LANGUAGES = {
 
 
 def written_language(texts: Iterable[str | None]) -> str:
-    """Return the English name of the language of the texts' script; empty if the script does not tell (Latin, say)."""
+    """Return the English name of the language of the texts' script; empty if many languages use it, like Latin."""
     scripts = unicode_scripts("".join(text or "" for text in texts))
     return next((language for script, language in _SCRIPT_LANGUAGES.items() if script in scripts), "")
 
@@ -131,7 +131,7 @@ def check_calls(calls: Sequence[ToolCall], box: Toolbox, path: str) -> None:
             _check_value(call.name, name, value, box, path)
         schemas = parameter_schemas(box, call.name)
         for name in required_parameters(box.parameters(call.name)):
-            if name in schemas and name not in call.parsed():  # a required but unspecified one cannot be given
+            if name in schemas and name not in call.parsed():  # a parameter without a schema cannot be given
                 raise FieldError(path, f"{call.name} requires '{name}', which the ground truth lacks")
 
 
@@ -249,7 +249,7 @@ def read_singlecall(path: Path, skipped: OnSkipped | None = None) -> TurnIterato
     """Read the turns of a file of single calls: one function per line, with its queries and tool lists.
 
     A line has `query`, `ground_truth` and `acceptable_arguments` (lists of `{"serial_num", "content"}` joined by their
-    serial numbers; the last may be missing) and `tools` (a list of `{"type", "content"}`, the type one of
+    serial numbers; `acceptable_arguments` may be missing) and `tools` (a list of `{"type", "content"}`, the type one of
     `TOOL_LISTS`). Each query is a turn under each tool list.
 
     Args:
@@ -425,8 +425,8 @@ class TurnSource:
 
     Attributes:
         counts: Number of turns by subset, then by tool list, type or category.
-        unread: Files in the same folder that are named like the benchmark's and are none of `FILES`.
-        language: The language of most turns' users, if its script tells it, else empty.
+        unread: Files in the same folder that are named like the benchmark's but are not in `FILES`.
+        language: The language of the users of most turns if the script identifies it, else empty.
         skipped: Number of skipped lines.
         bad: The errors of the first skipped lines.
     """
@@ -476,7 +476,7 @@ class TurnSource:
         languages: Counter[str] = Counter()
         for _, turn in self._read(self._pass_over):
             self._first.add(turn.to_record())
-            if "#" in turn.id:  # conversation keys have the number of the repeat behind it
+            if "#" in turn.id:  # in keys, `#` precedes the number of the repeat
                 raise DatasetError(f"the id {turn.id} holds '#'; number dialogs and turns without it", path=self.name)
             ranked[turn.id] = seeds.uniform(seed, "sample", turn.id)
             parts = self.counts.setdefault(turn.subset, {})
@@ -532,7 +532,7 @@ def open_turns(data: str, subset: Subsets, *, limit: int | None, seed: int, skip
 
     Args:
         data: The folder or file.
-        subset: `both` are the paper's; `all` are these and the other files of the benchmark in the folder.
+        subset: `both` means the paper's two subsets; `all` adds the benchmark's other files in the folder.
         limit: Number of turns to sample, None for all.
         seed: Seed of the sample.
         skip_bad: Skip unusable lines, and count them.
@@ -591,7 +591,7 @@ def file_digest(files: list[Path]) -> str:
 
 
 def _detect_form(path: Path) -> Subset:
-    """Return the form of a file by the fields of its first record; for the common form, the subset by its name."""
+    """Return the form of a file by its first record's fields, or the subset of a benchmark file of the common form."""
     for number, raw in sound_records(read_records(path)):
         if "turns" in raw:
             return "dialog"

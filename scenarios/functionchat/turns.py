@@ -20,9 +20,9 @@ TOOL_LISTS = ("exact", "4_random", "4_close", "8_random", "8_close")
 class Acceptable:
     """The acceptable values beside the ground truth's.
 
-    `kind` is `unsaid` (nothing is said), `only` (only the ground truth is right), `values` (they are listed), or
+    `kind` is `unsaid` (the data says nothing), `only` (only the ground truth is right), `values` (they are listed), or
     `remark` (a sentence for the judge). `values` has the further values of the arguments of each call of the ground
-    truth, in order; an argument that the ground truth lacks may be left out, or have one of them. `text` is the
+    truth, in order; an argument that the ground truth lacks may be left out, or have one of these values. `text` is the
     original text for judges and reviewers, empty if nothing is said.
     """
 
@@ -63,7 +63,7 @@ class DialogTurn:
 
     @property
     def cluster(self) -> str:
-        """The cluster of dependent turns: its query under other tool lists, its dialog, or its first user message."""
+        """The cluster of dependent turns: those with the same query, dialog, or first user message."""
         if self.category is None:
             return self.id.rpartition("/")[0]
         first = next((str(message["content"]) for message in self.messages if message["role"] == "user"), self.id)
@@ -79,7 +79,7 @@ class DialogTurn:
         return message_calls(self.ground_truth)
 
     def query(self) -> str:
-        """Return the history as text: a lone user message alone, else one line for each message."""
+        """Return the history as text: only its content if it is one user message, else one line for each message."""
         if len(self.messages) == 1 and self.messages[0]["role"] == "user":
             return str(self.messages[0]["content"])
         return "\n".join(

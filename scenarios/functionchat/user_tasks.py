@@ -61,7 +61,7 @@ class DialogTask(BaseModel):
 
     model_config = ConfigDict(extra="forbid", ignored_types=(cached_property,))
 
-    id: str = Field(pattern=r"^[^#]+$")  # conversation keys have the number of the repeat behind #
+    id: str = Field(pattern=r"^[^#]+$")  # in keys, # precedes the number of the repeat
     goal: str | None = None
     says: list[str] | None = Field(default=None, min_length=1)
     system: str | None = None

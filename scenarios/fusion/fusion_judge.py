@@ -37,8 +37,8 @@ JUDGE = "judge"
 class Prediction:
     """The prediction of one answer: scores and explanations by criterion.
 
-    `problem` says why some are missing; `failures` counts invalid texts; `weighted` scores are means over the model's
-    probabilities.
+    `problem` says why some scores are missing; `failures` counts invalid texts; `weighted` scores are means over the
+    model's probabilities.
     """
 
     scores: dict[str, float] = field(default_factory=dict)
@@ -129,7 +129,7 @@ class Judge:
 
 
 def read_scores(text: str, criteria: Mapping[str, Criterion], judged: str = "") -> Prediction:
-    """Parse a judge's text: the usable scores of its last own JSON object that names a criterion."""
+    """Parse a judge's text: the usable scores of its last JSON object that names a criterion and is no quotation."""
     objects = [value for _, value in unquoted_objects(readable_text(text), judged) if criteria.keys() & value.keys()]
     if not objects:
         return Prediction(problem="it holds no JSON object with the criteria", failures=1)

@@ -53,8 +53,8 @@ def source_columns(
 ) -> tuple[dict[str, list[float | None]], dict[str, float]]:
     """Return the columns by source, and the CorrW weights fitted on all examples.
 
-    CorrW columns are fitted out of fold. Next to each is a column fitted on the examples that it scores; its agreement
-    is too good.
+    CorrW columns are fitted out of fold. Next to each CorrW column is a column fitted on the examples that it scores;
+    the agreement of the latter is too high.
 
     Args:
         rows: The examples.
@@ -91,7 +91,7 @@ def source_columns(
 def agreement(column: ScoreColumn, ratings: ScoreColumn, systems: Sequence[str]) -> dict[str, Any] | None:
     """Return the agreement of a source's scores with human ratings, None if no example has both.
 
-    It has item-level correlations, and Kendall's tau-b over systems' means.
+    The agreement has item-level correlations, and Kendall's tau-b over systems' means.
     """
     pairs = [
         (score, rating, system)

@@ -105,7 +105,7 @@ def write_plan(
     """Have a model write the plan into a file, once.
 
     Raises:
-        ConfigurationError: Both answers of the model are no plan for this task and these assistants.
+        ConfigurationError: Neither answer of the model is a plan for this task and these assistants.
         BackendError: The model could not answer.
     """
     permissions().check_writing(f"plan {path}")

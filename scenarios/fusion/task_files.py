@@ -56,10 +56,10 @@ class Text(YamlModel):
 class TaskFile(YamlModel):
     """A task: its texts and criteria.
 
-    `response` names the text that is judged, `against` the default text that assistants compare it with, `context` the
-    texts that it follows. `id`, `system` and `group` are fields of the data: the example's id (default: its position),
-    the system that wrote the response, and the group of dependent examples (default: equal texts other than the
-    response).
+    `response` names the text that is judged, `against` the default text with which assistants compare the response,
+    `context` the texts that the response follows. `id`, `system` and `group` are fields of the data: the example's id
+    (default: its position), the system that wrote the response, and the group of dependent examples (default: equal
+    texts other than the response).
     """
 
     name: Name

@@ -1,7 +1,7 @@
 """The evaluator: it reads each exchange with party markers, keeps its own verdicts, and may stop the interview.
 
-An unreadable verdict is requested once more; a second failure leaves the round unscored. Its prompt is the part
-`evaluator` of `prompts/kieval.yaml`; `pack_templates` lists the templates that a pack needs.
+An unreadable verdict is requested once more; a second failure leaves the round unscored. The evaluator's prompts are
+the part `evaluator` of `prompts/kieval.yaml`; `pack_templates` lists the templates that a pack needs.
 """
 
 from __future__ import annotations
@@ -47,15 +47,16 @@ def check_first_verdicts(pack: PromptPack) -> None:
                 raise ConfigurationError(f"prompt pack '{pack.name}', {name}: not a verdict: {error}") from None
 
 
-# The kind of the first answer, and the score of a bare verdict on it. An answer without a choice may be right or
-# wrong: 3 counts closest to the mean of 4 and 1.
+# The kind of the first answer, and every score of the default verdict on it. An answer without a choice may be right
+# or wrong; the points for 3 are closest to the mean of the points for 4 and 1.
 _FIRST_VERDICTS = {True: ("right", 4), False: ("wrong", 1), None: ("unread", 3)}
 
 
 def first_verdict(pack: PromptPack, *, right: bool | None) -> tuple[str, str]:
     """Return the pack's remark on the first answer, and the initial verdict on it.
 
-    `right` is None for an answer that names no choice. The default verdict has all scores 4, 1 or 3.
+    `right` is None for an answer that names no choice. In the default verdict all scores are 4 (right), 1 (wrong) or 3
+    (no choice).
     """
     kind, score = _FIRST_VERDICTS[right]
     remark = pack.render(f"evaluator.{kind}") if f"evaluator.{kind}" in pack else ""
@@ -64,7 +65,7 @@ def first_verdict(pack: PromptPack, *, right: bool | None) -> tuple[str, str]:
 
 
 class Evaluator(PackAgent):
-    """The judge. `copies` counts copied verdicts; `_opening` precedes the first exchange without an initial verdict."""
+    """The judge. `copies` counts copied verdicts; `_opening`, unless empty, precedes the next exchange."""
 
     __slots__ = ("_opening", "copies")
 

@@ -52,7 +52,7 @@ class _Entry:
         return value
 
     def message(self, role: str, index: int) -> str:
-        """Return a message sent to a role, or remembered as its own; raise `DatasetError` if there is none."""
+        """Return a message that was sent to a role, or that the role wrote; raise `DatasetError` if there is none."""
         messages = self.field("role_messages", dict).get(role)
         if not isinstance(messages, list) or len(messages) <= index:
             raise self.wrong(f"role_messages.{role}", f"expected at least {index + 1} messages")
@@ -65,8 +65,8 @@ class _Entry:
 def read_details(path: Path, choices: ImportOptions) -> ImportedRun:
     """Read the interviews of a file.
 
-    Items come from `choices.dataset` by their published ids, else from the prompts. Unnamed models are called
-    as in `results.json` beside the file, else `imported:ROLE`.
+    Items come from `choices.dataset` by their published ids, else from the prompts. Unnamed models get their names from
+    `results.json` beside the file, else the name `imported:ROLE`.
 
     Raises:
         DatasetError: The file or an entry of it is wrong; the message names the entry.

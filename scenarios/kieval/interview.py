@@ -54,11 +54,11 @@ class Candidate(PackAgent):
         )
 
     def recall(self, answer: str, pieces: Pieces | None = None) -> None:
-        """Set the candidate's answer to the benchmark question, as it remembers it."""
+        """Set the answer to the benchmark question that the candidate remembers."""
         self.view.append("assistant", answer, pieces)
 
 
-_REMINDER = "interactor.not_asked"  # a pack without it has only empty questions asked for again
+_REMINDER = "interactor.not_asked"  # without it, only empty questions are requested once more
 
 
 class Interactor(PackAgent):
@@ -72,7 +72,7 @@ class Interactor(PackAgent):
     def __init__(
         self, conversation: Conversation, role: str, pack: PromptPack, sampling: Sampling, hint: Any, *, free: bool
     ) -> None:
-        """Create the interactor; `free` if the benchmark question has no choices."""
+        """Create the interactor; `free` is True if the benchmark question has no choices."""
         system = "free_system" if free and f"{role}.free_system" in pack else "system"
         super().__init__(conversation, role, pack, sampling, hint, system)
         self._prompts: list[str] = []
@@ -180,8 +180,8 @@ class _Interview:
         hint = InterviewHint(item)
         self._conversation, self._protocol, self._item = conversation, protocol, item
         self._exchanges: list[str] = []  # earlier exchanges, for assistants
-        self._last_reply: list[str] = []  # its words
-        self._repeated = 0  # replies that are the one before, word for word
+        self._last_reply: list[str] = []  # the words of the last reply
+        self._repeated = 0  # replies that repeat the previous one word for word
         self._candidate = Candidate(conversation, "candidate", pack, sampling["candidate"], hint)
         self._interactor = Interactor(conversation, "interactor", pack, sampling["interactor"], hint, free=item.free)
         self._evaluator = Evaluator(conversation, "evaluator", pack, sampling["evaluator"], hint)
@@ -297,7 +297,7 @@ class _Interview:
         return True
 
     async def _judge_and_ask(self, question: str, reply: str) -> tuple[Assessment, str | None]:
-        """Judge and ask at once.
+        """Judge the reply and ask the next question concurrently.
 
         The question is always awaited, so that its cost does not depend on which call was faster.
         """
@@ -317,7 +317,7 @@ class _Interview:
         return assessment, following
 
     def _irregular_turns(self) -> dict[str, dict[str, int]]:
-        """Return the irregular answers, with questions that ask nothing and replies that repeat the one before."""
+        """Return irregular answers, including questions that ask nothing and replies that repeat the previous reply."""
         irregular = {role: dict(kinds) for role, kinds in self._conversation.irregular.items()}
         repeated = {"repeated": self._repeated} if self._repeated else {}
         for role, counts in (("candidate", repeated), ("interactor", self._interactor.faults)):

@@ -28,7 +28,7 @@ _ENDS = {"rounds": "all rounds", "transcript": "end of the recording"}
 
 
 def render_interview(recorded: RecordedConversation, sides: Mapping[str, Side]) -> RenderedConversation:
-    """Return the turns by round; verdicts are marks on their reply, with comments behind each score."""
+    """Return the turns by round; verdicts are marks on the reply, each score with its comment."""
     interview = None if recorded.result is None else Interview.from_record(recorded.result)
     turns: list[RenderedTurn] = []
     replies: list[RenderedTurn] = []

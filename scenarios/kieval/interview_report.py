@@ -25,13 +25,13 @@ from .score import ASPECT_TITLE, ASPECTS, Interview, Scorer
 
 _UNSCORED_ROUND: tuple[int | None, ...] = (None,) * len(ASPECTS)
 _NO_ROUNDS: tuple[tuple[int | None, ...], ...] = ((),) * len(ASPECTS)
-# With more first answers without a readable choice, accuracy says little about knowledge.
+# If a larger share of first answers has no readable choice, accuracy says little about knowledge.
 MAX_UNANSWERED = 0.10
 _COUNTS = (
     *("unanswered", "free", "interviews", "unscored_interviews", "verdicts", "unscored_rounds"),
     *("partly_scored_rounds", "parse_failures"),
 )
-# Cached courses of interviews; only long interviews have more.
+# The maximum number of cached courses; only long interviews have more courses.
 _CACHE_SIZE = 100_000
 
 
@@ -231,7 +231,7 @@ class KievalAggregate(RunAggregate[InterviewAggregate]):
         self._folder: Path | None = None
 
     def beside(self, folder: Path) -> None:
-        """Remember the folder: before the run its models are not tested yet."""
+        """Remember the folder, to read the results of fitness tests later: the models may not be tested yet."""
         self._folder = folder
 
     def remarks(self) -> list[str]:

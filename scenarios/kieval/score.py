@@ -3,8 +3,8 @@
 `official`   as the authors' published numbers were computed: 1, 2, 3, 4 count 1, 3, 7, 10; round i weighs
                exp(-0.2 i); only rounds with a valid score count, and i is their index among the survivors.
 `linear`     the same with score/4 in place of the mapping (KIEval, section 3.3).
-`corrected`  the official mapping, weights by the true round; unscored rounds are left out without shifting the
-               others; rounds lost to an early stop count 0. A detector's stop counts against the candidate with any
+`corrected`  the official mapping, weights by the true round; unscored rounds are left out without shifting the others;
+               rounds lost to an early stop count 0. A detector's stop counts against the candidate whatever the
                switches; the evaluator's flags cost nothing if early stop is off.
 """
 
@@ -37,7 +37,7 @@ _OFFICIAL = {0: 0.0, 1: 1.0, 2: 3.0, 3: 7.0, 4: 10.0}
 class Round:
     """A round: six scores (None: unscored), the evaluator's stop reason, and the number of invalid texts.
 
-    A score is None if the verdict lacks it; `problem` says what was wrong with it.
+    A score is None if the verdict lacks it; `problem` says what was wrong with the verdict.
     """
 
     scores: list[int | None] | None
@@ -119,7 +119,7 @@ class Scorer:
     def score(self, interview: Interview, aspect: int = 5) -> float | None:
         """Return the interview's score for one aspect (index into `ASPECTS`; 5 is overall), 0–100.
 
-        None if no round was scored (and none lost, where lost rounds count): unscored is not the same as 0.
+        None if no round was scored and no lost round counts: unscored is not the same as 0.
         """
         rounds = self.rounds(interview)
         values = [r.scores[aspect] if r.scores is not None else None for r in rounds]

@@ -217,7 +217,7 @@ def verdict_comments(text: str) -> dict[str, str]:
 
 
 def _each_key_once(text: str) -> bool:
-    """Return True if no score can occur twice: the fast parser would take the last one."""
+    """Return True if no score can occur twice, because the fast parser takes the last one."""
     return text.count('"score"') <= len(ASPECTS) and text.count('"overall_score"') <= 1
 
 

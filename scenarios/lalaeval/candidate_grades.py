@@ -261,7 +261,7 @@ def corrected_grades(
 def _severity_weights(
     table: GradeTable, own: NDArray[np.bool_], chosen: NDArray[np.bool_], dimensions: list[int], weights: Floats
 ) -> Floats:
-    """Return how much each grader's severity moves a ratio: the weight of all of their grades in it."""
+    """Return how much each grader's severity moves a ratio: the total weight of that grader's grades in the ratio."""
     rows = own & np.isin(table.dimension, dimensions) & ~np.isnan(table.values)
     attainable = np.bincount(table.dimension[rows], table.tops[rows], len(table.dimensions))
     used = np.where(attainable > 0, weights, 0.0)
@@ -273,7 +273,7 @@ def _severity_weights(
 
 
 def _with_error(ratio: WeightedRatio, error: Floats) -> WeightedRatio:
-    """Return the ratio with a further error by cluster, correlated with its own."""
+    """Return the ratio with a further error by cluster, correlated with the ratio's own error."""
     wide = max(len(error), len(ratio.influence))
     influence, further = (np.pad(errors, (0, wide - len(errors))) for errors in (ratio.influence, error))
     both = influence + further

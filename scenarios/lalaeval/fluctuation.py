@@ -4,9 +4,10 @@ The parts follow the paper's appendix F.2, and sum to the change.
 
 A grade belongs to one of six scenarios. Its question is *different* (not graded for this candidate in the other round,
 or changed), or the same with a *different response*, or *both are the same*; and its grader is the *same* or
-*different*. If the question is the same, the same grader is one who graded this answer's position in both rounds; if it
-is different, one who graded anything of the candidate in the other round. If everybody grades everything, that is the
-paper's reading; otherwise a change of the same grader's grades keeps exactly that meaning.
+*different*. If the question is the same, the same graders are those who graded the candidate's answer to it in both
+rounds. If the question is different, they are those who graded anything of the candidate in the other round. If
+everybody grades everything, these are the paper's definitions. Otherwise these definitions ensure that a change of the
+same grader's grades is exactly that.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ _ROUNDING = 1e-9  # rounding error of an empty sum
 
 @dataclass(slots=True, frozen=True)
 class Contribution:
-    """Percentage points with their interval; None if there is one question, or all contribute equally."""
+    """Percentage points with their interval; its ends are None if there is one question, or all contribute equally."""
 
     value: float
     low: float | None
@@ -98,7 +99,7 @@ def decompose_changes(
 
 @dataclass(slots=True, frozen=True)
 class _Cells:
-    """Sums by cluster, dimension, round, question and grader: `sums` has given and attainable, one row per cell."""
+    """Sums by cluster, dimension, round, question and grader: `sums` has one row (given, attainable) per cell."""
 
     cluster: Codes
     code: Codes  # dimension · 12 + round · 6 + question · 2 + grader
@@ -177,7 +178,7 @@ def _candidate_fluctuations(
     for name, paths in groups:
         chosen = np.array([dimensions.index(each) for each in paths])
         if not own.has[chosen].any(axis=0).all():
-            continue  # missing in one round
+            continue  # a dimension that one round lacks
         values = own.samples(chosen).combine(weights[chosen])[0]
         touched = np.isin(pairs[:, 1], chosen)
         samples = own.samples(chosen, pairs[touched], reduced.select(touched)).combine(weights[chosen])
@@ -202,7 +203,8 @@ def _jackknife(cells: _Cells, totals: Floats) -> tuple[Codes, _Changes]:
 class _Changes:
     """Changes of dimensions, or of samples × dimensions.
 
-    `ratios` of both rounds, the four `parts`, and in `has` whether a round contains the dimension.
+    `ratios` are those of both rounds, `parts` are the four parts, and `has` says whether a round contains the
+    dimension.
     """
 
     ratios: Floats
@@ -232,7 +234,7 @@ class _Changes:
     def samples(self, chosen: Codes, pairs: Codes | None = None, reduced: _Changes | None = None) -> _Changes:
         """Return these dimensions as one sample, or with each cluster left out in turn.
 
-        `pairs` are of cluster and dimension, and `without` the changes without the cluster.
+        `pairs` are pairs (cluster, dimension), and `reduced` has the changes without the cluster.
         """
         if pairs is None or reduced is None:
             return _Changes(self.ratios[None, chosen], self.parts[None, chosen], self.has[None, chosen])
@@ -261,12 +263,12 @@ class _Changes:
 def _split_change(
     questions: Floats, new_questions: Floats, graders: Floats, new_graders: Floats, averages: Floats, new: Floats
 ) -> Floats:
-    """Return the four parts (appendix F.2): W_q `questions`, W_p `graders` given q, Avg `averages`, and those after.
+    """Return the four parts (appendix F.2) from W_q `questions`, W_p `graders` given q, and Avg `averages`.
 
-    The average of an empty cell never counts. If a cell is empty after, its average is taken from before, and if a kind
-    of question has disappeared, so are its shares of graders: the loss then appears in the terms of the changed shares,
-    not as a change of grades. The paper weighs every grader of (1) and (2) with W_p1; the sum of the parts needs W_pj,
-    which is used here.
+    The average of an empty cell never counts. If a cell is empty in the later round, its average is that of the earlier
+    round; if a kind of question has disappeared, its shares of graders are also those of the earlier round. The loss
+    then appears in the terms of the changed shares, not as a change of grades. The paper weighs every grader of (1) and
+    (2) with W_p1; the sum of the parts needs W_pj, which is used here.
     """
     new_graders = np.where(np.isnan(new_graders), graders, new_graders)
     new = np.where(np.isnan(new), averages, new)

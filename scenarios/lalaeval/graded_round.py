@@ -84,8 +84,8 @@ class RoundCounts:
 class GradedRound:
     """Graded round. `table` has the grades as they count, with decisions; `original` the same rows as they were given.
 
-    `decided`: question and candidate of each decided answer, with the decision. `texts`: of questions, by id.
-    `training`: the deployment gate's `threshold`; `rules` also contain `retrain` and `review`.
+    `decided` maps (question, candidate) of each decided answer to the decision; `texts` maps ids of questions to their
+    texts. `training` has the deployment gate's `threshold`; `rules` contain `retrain` and `review`.
     """
 
     title: str
@@ -116,15 +116,15 @@ class GradedRound:
 GateResult = Literal["passes", "retrain", "too few"]
 Reference = Literal["gold", "decided", "others"]
 GATE_THRESHOLD = 0.7
-MIN_COMPARED = 5  # with fewer compared answers there is no result
+MIN_COMPARED = 5  # with fewer compared answers the gate has no result
 
 
 @dataclass(slots=True, frozen=True)
 class GraderConsistency:
     """Consistency of a grader with the references, 0–1, and the number of answers by kind of reference.
 
-    `near`: the share at most one grade off. `gate`: result of the threshold; `sure`: the interval excludes the
-    threshold.
+    `near` is the share of grades that are at most one grade off. `gate` is the result of comparing with the threshold;
+    `sure` is True if the interval excludes the threshold.
     """
 
     grader: str

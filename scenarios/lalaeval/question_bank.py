@@ -475,7 +475,7 @@ class Duplicate:
 
 @dataclass(slots=True, frozen=True)
 class PlanRow:
-    """Planned and existing questions of one dimension and difficulty: accepted and valid, and under way."""
+    """Numbers of planned, of accepted and valid, and of unfinished questions, for one dimension and difficulty."""
 
     dimension: str
     difficulty: Difficulty
@@ -489,8 +489,9 @@ def find_near_duplicates(
 ) -> list[Duplicate]:
     """Return pairs of questions whose likeness is at least `threshold`, most alike first.
 
-    If `only` has ids, one of each pair is among them. Likeness is the cosine between weighted counts of runs of 3 to 5
-    letters within words (TF–IDF, as scikit-learn computes it): it detects other word forms and orders, but not meaning.
+    If `only` has ids, at least one question of each pair is among them. Likeness is the cosine between weighted counts
+    of runs of 3 to 5 letters within words (TF–IDF, as scikit-learn computes it): it detects other word forms and
+    orders, but not meaning.
     """
     from sklearn.feature_extraction.text import TfidfVectorizer
 

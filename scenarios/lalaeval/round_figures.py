@@ -1,7 +1,7 @@
 """Figures of a graded round's report as plain data: the basis of its tables, page and exported files.
 
-Agreement of people, and of judge models with people, the four-dimensional table of grades (Sun and others 2024, Table
-2), every figure as a row, and scores for Inspect.
+The figures include the agreement of people, and of judge models with people, and the four-dimensional table of grades
+(Sun and others 2024, Table 2). Exports are every figure as a row, and scores for Inspect.
 """
 
 from __future__ import annotations
@@ -200,8 +200,8 @@ SHOWN_ROWS = 12  # rows of the table of grades
 class ReportOptions:
     """Options of a report.
 
-    `source`: source of the grades behind the candidates' figures; people, if any graded. `retrain`, `review` and
-    `threshold` override the folder's.
+    `source`: whose grades the candidates' figures are based on; without grades of people, `people` means models.
+    `retrain`, `review` and `threshold` override the folder's.
     """
 
     source: GradeSource = "people"

@@ -75,7 +75,7 @@ _WRONG_WORDS = (
 
 @dataclass(slots=True, frozen=True)
 class AnswerPersona:
-    """Simulated candidate that answers a question of the bank. `last`: this is the question's last round."""
+    """Simulated candidate that answers a question of the bank. `last` is True in the question's last round."""
 
     id: str
     standard: str

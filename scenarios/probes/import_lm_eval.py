@@ -44,7 +44,7 @@ def read_samples(path: Path, choices: ImportOptions) -> ImportedRun:
     `choices.models["candidate"]`, else the one that `results_DATE.json` beside the file names.
 
     Raises:
-        DatasetError: A line is no sample, two are on one document, or a line contradicts itself.
+        DatasetError: A line is no sample or contradicts itself, or two lines are on one document.
     """
     known_items = {} if choices.dataset is None else {item.id: item for item in open_dataset(choices.dataset)}
     results = _results_beside(path)

@@ -123,8 +123,8 @@ class ProbeTask:
 class Probe:
     """The shared parts of all conversations of a probe run.
 
-    `shots` is None for questions without examples; `members_are_second`: the second set counts as seen in training
-    (simulated models use it).
+    `shots` is None for questions without examples. `members_are_second` is True if the second set counts as seen in
+    training; simulated models use it.
     """
 
     methods: Sequence[Method]
@@ -197,7 +197,7 @@ class Probe:
 
 @contextmanager
 def _errors_as_malformed(item: Item) -> Iterator[None]:
-    """Report figures that a formula rejects as a fault of the model."""
+    """Report impossible log-probabilities as a fault of the model."""
     try:
         yield
     except ValueError as error:

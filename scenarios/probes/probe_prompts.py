@@ -20,7 +20,7 @@ from ..simulated_knowledge import knows, recites, static_answer
 
 @dataclass(slots=True, frozen=True)
 class ProbeHint:
-    """The item; `unseen` if it is of the set that no model has seen in training."""
+    """The item; `unseen` is True if it belongs to the set that no model has seen in training."""
 
     item: Item
     unseen: bool = False
@@ -29,7 +29,7 @@ class ProbeHint:
         return static_answer(model, self.item, chance), None
 
     def simulated_reading(self, model: SimulatedBackend, reading: Reading) -> SimulatedReading:
-        """Return the option it prefers, and whether it has memorized the text."""
+        """Return the option that the model prefers, and whether it has memorized the text."""
         right = self.item.answer if len(reading.continuations) > 1 else None
         return SimulatedReading(right, knows(model, self.item), not self.unseen and recites(model, self.item))
 
@@ -46,7 +46,7 @@ _NEEDED = {
     "generate.question": _ITEM,
     "generate.answer": frozenset({"letter", "answer"}),
 }
-_FREE_TEMPLATE = "loss.free_text"  # of questions without choices
+_FREE_TEMPLATE = "loss.free_text"  # for questions without choices
 TEMPLATES = PackTemplates(_NEEDED, {_FREE_TEMPLATE: frozenset({"question", "answer"})})
 _BETWEEN = "\n\n"
 

@@ -34,7 +34,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_collection_modifyitems(session: pytest.Session, config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Append the suites' tests to the others."""
+    """Append the suites' tests to all other tests."""
     for name in config.getoption("--viva"):
         items.extend(SuiteNode.from_parent(session, name=Path(name).name, suite=name).collect())
 

@@ -1,4 +1,4 @@
-"""Suite runs beyond `viva run`: a budget that starts nothing new once used up, and the watcher of a log.
+"""Additions to `viva run` for suites: a budget that lets running conversations finish, and the watcher of a log.
 
 The watcher reads new lines of a growing log, stores their dialogs, and runs the suite on them.
 """

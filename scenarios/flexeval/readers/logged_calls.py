@@ -80,7 +80,7 @@ class CallIndex:
 
         Args:
             call: The call.
-            position: Line of the call, and its number in the line.
+            position: Tuple (line of the call, number of the call in the line).
             name: Id of the dialog if the log has none.
 
         Returns:
@@ -164,7 +164,7 @@ class CallIndex:
 
 
 def _last_digest_key(digests: bytes) -> str:
-    """Return the key of a dialog without a conversation id: its last digest after a NUL, which starts no id."""
+    """Return the key of a dialog without a conversation id: a NUL, with which no id begins, and the last digest."""
     return "\0" + digests[-_DIGEST_BYTES:].hex()
 
 

@@ -184,7 +184,7 @@ _NO_MESSAGES_NOTE = (
 
 @dataclass(frozen=True, slots=True)
 class GrownDialog:
-    """A dialog as it is in a growing log now; its first `known_count` messages without system messages are old."""
+    """A dialog as it is in a growing log now; apart from system messages, its first `known_count` messages are old."""
 
     dialog: Dialog
     known_count: int

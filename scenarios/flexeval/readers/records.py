@@ -153,7 +153,8 @@ def to_text(value: Any) -> str:
 def link_tool_results(messages: Sequence[Message]) -> list[Message]:
     """Give every call an id, and every tool result the id of the call that it answers.
 
-    A result without an id belongs to the first unanswered call of its function, or the first of all if it has no name.
+    A result without an id belongs to the first unanswered call of its function or, without a function's name, to the
+    first unanswered call.
     """
     linked: list[Message] = []
     unanswered: list[ToolCall] = []

@@ -23,15 +23,15 @@ from ...fitness import Fitness, FitnessVerdict
 Turn = Mapping[str, Any]
 WORDS: dict[FitnessVerdict, str] = {"usable": "usable", "not_usable": "not usable", "too_few": "too few to tell"}
 
-# A usable evaluator's AUC lies above the first; one that cannot be told from chance has no interval up to the second.
+# A usable evaluator's AUC interval lies above MIN_AUC; one that contains 0.5 and ends below GOOD_AUC is a fault.
 MIN_AUC, GOOD_AUC = 0.6, 0.85
-# A bias of more points than this, on the scale of 1 to 4, outweighs what replies are worth.
+# A larger bias, in points on the scale of 1 to 4, is a fault of an evaluator.
 MAX_BIAS = 0.3
-BIAS_LEVEL = 0.99  # of two intervals for each judge
-# More of an evaluator's verdicts than this must not be unreadable, or the same, or copied.
+BIAS_LEVEL = 0.99  # of the intervals of both biases of an evaluator
+# The largest acceptable shares of verdicts that are unreadable, have the most frequent score, or are copied.
 MAX_UNREAD, MAX_SAME, MAX_COPIED = 0.2, 0.85, 0.5
-MIN_SAME = 8  # verdicts, from which on all may be called the same
-# A usable interactor's or candidate's share of sound turns lies above the first; an unfit one's below the second.
+MIN_SAME = 8  # with fewer verdicts, equal scores may be chance
+# A usable interactor's or candidate's share of sound turns lies above MIN_SOUND, an unfit model's below GOOD_SOUND.
 MIN_SOUND, GOOD_SOUND = 0.6, 0.8
 _SCALE = 3  # points from the lowest to the highest score
 _OVERALL = 5
@@ -184,7 +184,7 @@ def _share(values: Sequence[bool], clusters: Sequence[str] | None = None) -> dic
 
 
 def _auc(turns: Sequence[Turn]) -> dict[str, float] | None:
-    """Return the chance that a right reply gets a higher score than a wrong one, a tie counting half."""
+    """Return the chance that a right reply gets a higher score than a wrong one; a tie counts half."""
     member = [turn["kind"] == "right" for turn in turns]
     if min(member.count(True), member.count(False)) < 2:
         return None
@@ -213,7 +213,7 @@ def _position_effect(turns: Iterable[Turn]) -> dict[str, float] | None:
 
 
 def _length_effect(turns: Sequence[Turn]) -> dict[str, float] | None:
-    """Return by how many points long replies are graded higher than short ones that are as right, with its interval."""
+    """Return by how many points long replies are graded higher than equally correct short ones, with its interval."""
     sides = {"short": Mean(), "long": Mean()}
     for kind in ("right", "wrong"):
         same = [turn for turn in turns if turn["kind"] == kind]

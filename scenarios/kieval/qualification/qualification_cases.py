@@ -33,9 +33,9 @@ from ...run_settings import (
 RoleName = Literal["candidate", "interactor", "evaluator"]
 ROLES: tuple[RoleName, ...] = get_args(RoleName)
 _FILE = Path(__file__).parent / "items" / "exchanges.jsonl"
-_CHAIN = 3  # exchanges of the conversations that show an evaluator several
-_UNFORCED = 4  # verdicts that are asked for without an enforced schema
-_BRIEF_ITEMS = 6  # of a brief qualification: one right and one wrong exchange of each
+_CHAIN = 3  # exchanges in a conversation that shows an evaluator several
+_UNFORCED = 4  # verdicts that are requested without an enforced schema
+_BRIEF_ITEMS = 6  # items of a brief qualification, each with one right and one wrong exchange
 
 
 class QualifySettings(RunSettings):

@@ -1,4 +1,4 @@
-"""The conversations of a qualification: a model in one role, with KIEval's own agents and prompts, and scripted others.
+"""The conversations of a qualification: a model in one role, scripts in the others, and KIEval's agents and prompts.
 
 Each of the model's turns is recorded with its flaws; verdicts also with the truth about the reply that they judge.
 """
@@ -25,7 +25,7 @@ from .qualification_cases import QualificationTask
 from .simulated_qualification import QualificationHint
 
 MODEL = "model"  # the role in the journal, whatever role the model is tested in
-_ASIDE_WORDS = 15  # after the last question mark: an answer rather than a request to be brief
+_ASIDE_WORDS = 15  # more words after the last question mark are an answer, not a request to be brief
 
 
 class _RecordingConversation:

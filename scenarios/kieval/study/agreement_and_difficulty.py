@@ -137,7 +137,7 @@ def _mean_coefficient(coefficients: Iterable[Coefficient]) -> float | None:
 
 HARDEST = 20  # items of each dataset
 _LISTED = 5  # shown in the table
-_SOLVED_SCORE = 3  # of 4: the score in every round of a candidate that has solved an item
+_SOLVED_SCORE = 3  # of 4: a candidate with this score in every round has solved an item
 
 
 class DifficultySection(Section[InterviewMaterial]):

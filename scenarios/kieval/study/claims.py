@@ -153,13 +153,13 @@ def _item_scores(pool: InterviewPool) -> dict[tuple[str, str], float | None]:
 
 LEVEL = correlation.DEPARTURE_LEVEL  # of all claims of one kind on the same items
 POWER = 0.8
-KINDS_OF_TEST = 2  # the line and the texts: each gets half of the level
+KINDS_OF_TEST = 2  # line tests and text tests; each kind gets half of the level
 LINE_DROP = 30.0  # points below the line; the cheaters of the lab lie 36 to 40 below it
 SCATTER = 5.0  # points (standard deviation) of honest models around the line, besides their items' errors
-AREA = 0.7  # under the curve of a detector that knows some of the texts
+AREA = 0.7  # area under the curve of a detector that knows some of the texts
 GAP = 10.0  # points between two candidates
-FEWEST_ITEMS = correlation.MIN_POINTS  # or clusters of items
-FEWEST_CANDIDATES = 4  # on a line: with three, none can be off it
+FEWEST_ITEMS = correlation.MIN_POINTS  # or fewest clusters of items
+FEWEST_CANDIDATES = 4  # on a line; with three, no candidate can be off it
 
 RULE = (
     f"Suspected or ahead: p below {LEVEL}, corrected for all tests on the same items and, for suspicions, for the "
@@ -212,7 +212,7 @@ class Claims(Section[InterviewMaterial]):
 def _judge_candidates(report: Mapping[str, Any], datasets: Sequence[str]) -> Iterator[dict[str, Any]]:
     """Yield the candidates of each dataset with their tests and verdicts.
 
-    The number of text tests counts all candidates probed on the dataset, and the candidate on all datasets.
+    The number of text tests is the number of candidates probed on the dataset, times the candidate's probed datasets.
     """
     probed = [row for row in report["pooled"] if detector_result(row) is not None]
     together = Counter(row["candidate"] for row in probed if _count_texts(row) >= FEWEST_ITEMS)
@@ -261,7 +261,7 @@ def _texts_test(row: Record, tests: int) -> dict[str, Any]:
     """Test whether a candidate separates the dataset's texts from the others, as one of `tests` tests."""
     probe, detector = row["probe"], detector_result(row) or {}
     error, value = detector["chance_se"], detector["value"]
-    if probe.get("members") == "against":  # the area is for the other set's texts
+    if probe.get("members") == "against":  # the area is that of the other set's texts
         value = round_figure(1.0 - value) or 0.0
     sizes, level = (probe["loss"]["n"], probe["loss_against"]["n"]), LEVEL / KINDS_OF_TEST / tests
     enough = _count_texts(row) >= FEWEST_ITEMS
@@ -379,7 +379,7 @@ def _dataset_findings(dataset: str, report: Record) -> Findings:
     contamination = list(_contamination_sentences([judged[name] for name in names if name in judged]))
     best = [] if lead is None else list(_leader_sentence(lead))
     is_tested = any(record["verdict"] != "not_tested" for record in judged.values())
-    # Without a test, contamination is no answer: the best candidate comes first.
+    # If contamination was not tested, the best candidate comes first.
     sentences = [*contamination, *best] if is_tested or not best else [*best, *contamination]
     standings = [] if lead is None else _rank(lead, judged.values())
     rule = RULE if is_tested or best else ""
@@ -450,7 +450,7 @@ def _by_tests(judged: Sequence[Record]) -> Iterable[tuple[tuple[str, ...], list[
 
 
 def _weak_tests(judged: Sequence[Record], powered: Sequence[str]) -> tuple[str, str]:
-    """Return the kind of the tests without power, empty if all have it, and what they require.
+    """Return the kind of the tests without power (empty if all have power), and what these tests require.
 
     If both kinds lack power, the one that requires fewer items is returned.
     """

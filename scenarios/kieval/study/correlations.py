@@ -61,7 +61,7 @@ _FIGURE = ("model", "dataset", "accuracy", "score", "accuracy_se", "score_se")
 
 
 class AgainstAccuracy(Section[InterviewMaterial]):
-    """Correlation coefficients, the same without models below a line, and the lines."""
+    """Correlation coefficients with and without the models below a line, and the lines."""
 
     key, subject, heading, anchor = "correlations", Subject.CORRELATIONS, "Correlations", "correlations"
 
@@ -225,7 +225,7 @@ class AgainstAccuracy(Section[InterviewMaterial]):
 
 @dataclass(slots=True, frozen=True)
 class _LineTest:
-    """The test of a candidate against the line of the others; `departure` is None if these are too few for a line."""
+    """The test of a candidate against the line of the others; `departure` is None if they are too few for a line."""
 
     departure: Departure | None
     items: int
@@ -338,7 +338,7 @@ def _item_errors(
 def _coefficients(
     figures: Sequence[ModelScores], comparable: Sequence[ModelScores], without: Collection[str]
 ) -> dict[str, Any]:
-    """Return coefficients by dataset, and over all of them, where `alike` has accuracies of one kind."""
+    """Return coefficients by dataset, and over all `comparable` figures, whose accuracies are of one kind."""
     correlations: Correlations = correlate(figures, without)
     return {
         "overall": correlation_record(correlate(comparable, without).overall, bool(without)),

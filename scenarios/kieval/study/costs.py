@@ -87,9 +87,9 @@ class Costs(Section[InterviewMaterial]):
 
 
 def _mean_usage(readings: Sequence[RunReading]) -> dict[str, dict[str, float | None]]:
-    """Return the usage of one model by role: totals over its cells, averaged over the models that have any.
+    """Return the usage of one model by role: totals over its cells, averaged over the models that have usage.
 
-    A fork's replayed calls belong to the other run.
+    A fork's replayed calls belong to the original run.
     """
     models = {reading.cell.candidate for reading in readings}
     totals: dict[str, dict[str, float | None]] = {}

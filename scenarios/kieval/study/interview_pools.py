@@ -37,7 +37,7 @@ from ...study_sections import Material, StaticFigures, static_readings
 from ..interview_report import InterviewAggregate, cached_scorer
 from ..score import ASPECTS, Interview, Scorer
 
-POINTS = 200  # of a running mean, at most
+POINTS = 200  # the most points of a running mean
 # The ablation of KIEval's appendix D: decaying weights, early stop.
 SWITCHES = ((True, True), (False, True), (True, False), (False, False))
 _NAN = float("nan")
@@ -218,11 +218,11 @@ def _mean_of_rounds(verdicts: Codes, codes: Codes, worth: Sequence[float]) -> Cl
 
 
 def with_rule_interval(score: Mapping[str, Any], cells: Sequence[StudyCell], scorer: Scorer) -> dict[str, Any]:
-    """Return the record of a mean score; its interval comes from the stop rule, which ended at least one cell.
+    """Return the record of a mean score, with the interval of the stop rule if the rule ended a cell.
 
-    For several cells it is the mean of their intervals, weighted by scored interviews. It covers with probability at
-    least 1 - (cells)·(1 - level), in practice far more. The record is unchanged if no rule ended a cell, a cell had no
-    rule, or the rule used another scorer.
+    For several cells the interval is the mean of their intervals, weighted by scored interviews. It covers the true
+    mean with probability at least 1 - (cells)·(1 - level), in practice far more. The record is unchanged if no rule
+    ended a cell, a cell had no rule, or the rule used another scorer.
     """
     sequences = [_confidence_sequence(cell, scorer) for cell in cells]
     available = [sequence for sequence in sequences if sequence is not None]

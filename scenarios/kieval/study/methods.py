@@ -197,7 +197,8 @@ def _outliers(lines: Sequence[tuple[str, Record]], side: str) -> str:
 def accuracy_source(pooled: Sequence[Record], lent: StaticFigures | None) -> str:
     """Return the source of accuracies: the best static method that all interviewed candidates have, else first answers.
 
-    All rows have one kind, because kinds do not compare; `pooled` are the rows of one dataset, or all.
+    All rows have accuracies of one kind, because those of different kinds are not comparable. `pooled` are the rows of
+    one dataset, or all rows.
     """
     rows = [row for row in pooled if row["dataset"] is not None and row["score"]["n"]]
     for method in () if lent is None else lent.preferred:

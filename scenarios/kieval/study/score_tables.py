@@ -43,7 +43,7 @@ from .methods import (
 )
 from .rounds_and_stops import round_plots
 
-# For tables that have another accuracy.
+# For tables that also have the benchmark's accuracy.
 ASPECT_HEADERS = ("evaluator: accuracy", *ASPECTS[1:-1])
 _LABEL_FIELDS = ("scenario", "candidate", "dataset", "datasets", "seeds", "evaluators", "by_round")
 

@@ -93,7 +93,7 @@ def compare_with_truth(
     """Compare true and estimated values of candidates and graders of both rounds.
 
     Each row has `what`, `round`, `name`, `stated`, `value`, `low`, `high` and whether the true value is `inside`.
-    Grades are per cent, severities grades.
+    Grades are in per cent, severities in grades.
     """
     from viva.grading.store import GradeStore
 

@@ -71,7 +71,7 @@ join questions q on q.number = a.question where q.gold = 0 and q.invalid = '' or
 def read_round(folder: Path, rules: Path | None = None, tags: Path | None = None) -> GradedRound:
     """Read the round of a grading folder.
 
-    `rules` is a Python file whose functions decide what is in dispute; `tags` a file with the columns question,
+    `rules` is a Python file whose functions decide what is in dispute; `tags` is a file with the columns question,
     candidate and same.
 
     Raises:
@@ -130,7 +130,7 @@ def _apply_decisions(original: GradeTable, decided: Mapping[tuple[str, str], flo
 
 
 def read_tags(file: Path | None) -> dict[tuple[str, str], bool]:
-    """Return whether responses are the same by question and candidate, and questions by question alone.
+    """Return by question and candidate whether responses are the same, and by question whether questions are.
 
     Raises:
         DatasetError: A row has no question, or its `same` is neither yes nor no.

@@ -32,8 +32,8 @@ from .project import TEMPLATES
 class GradingHabit:
     """Habit of a grader.
 
-    `severity` is the probability of one grade too low (too high if negative), `noise` that of one too high or too low
-    in addition.
+    `severity` is the probability that a grade is one too low (one too high if negative). `noise` is the probability
+    that it is also off by one in either direction.
     """
 
     severity: float = 0.0
@@ -138,7 +138,7 @@ JUDGE, JUDGE_HABIT = "simulated:judge-model?noise=0.12&traits=severity:0.1", Gra
 KNOWLEDGE = {"lantern": 0.85, "compass": 0.65, "branch": 0.5, "ember": 0.3}
 KNOWLEDGE_LATER = {**KNOWLEDGE, "branch": 0.75}
 _TRIAL_KNOWLEDGE = {"lantern": 0.85, "compass": 0.65, "ember": 0.3}
-_TRIAL_QUESTIONS = 6  # the evaluations get the others
+_TRIAL_QUESTIONS = 6  # the evaluations get all other questions
 # Habits of the simulated graders: Ben is severe, Cleo mild, Dan almost random until he is trained.
 HABITS = {
     "Ada": GradingHabit(0.0, 0.04),
@@ -188,7 +188,7 @@ def make_project(folder: Path) -> Project:
 
 
 def change_project(project: Project) -> Project:
-    """Apply the changes until autumn: fees (so questions and standard answers), a new question, and a grader."""
+    """Apply the changes until autumn: new fees in questions and standard answers, a new question, and a new grader."""
     text = (project.folder / PROJECT_FILE).read_text(encoding="utf-8")
     _write(project.folder / PROJECT_FILE, text.replace(f" {_LEAVING_GRADER},", f" {_NEW_GRADER},"))
     changed = Project.open(project.folder)
