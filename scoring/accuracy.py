@@ -62,9 +62,9 @@ class ItemDifficulty:
     """Difficulty of one item: its `mean` score over the `n` candidates scored on it; lower is harder.
 
     `discrimination`, from -1 to 1, is the correlation over candidates between the score on this item and the mean score
-    on all others. Near 0 or below, the item measures something else, or its answer key is wrong. None with fewer than
-    three candidates, or if either side has no spread. `solved_by` is `nobody` or `everybody` if the item does not
-    separate candidates, else None.
+    on all other items. Near 0 or below, the item measures something else, or its answer key is wrong. It is None with
+    fewer than three candidates, or if either score is the same for all of them. `solved_by` is `nobody` or `everybody`
+    if the item does not separate candidates, else None.
     """
 
     item: str

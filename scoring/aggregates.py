@@ -1,7 +1,7 @@
 """Mergeable, order-independent aggregates: means, tallies, pass^k, failures, clusters of items.
 
 Sums are exact (scaled integers), so any order, split or merge gives the same bits: reports are byte-identical at every
-concurrency. Without numpy, because every scenario loads this module.
+concurrency. Every scenario loads this module, so it does not import numpy, which loads slowly.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class Mean:
         self._squares += other._squares
 
     def _settle(self) -> None:
-        """Sum the values that have only been counted so far."""
+        """Add the values that have only been counted so far to the exact sums."""
         for value, count in self._pending.items():
             numerator, denominator = float(value).as_integer_ratio()
             scaled = numerator << (_SCALE - denominator.bit_length() + 1)
@@ -79,7 +79,7 @@ class Mean:
 
     @property
     def standard_error(self) -> float | None:
-        """Standard error of the mean, each number being an independent cluster; None below two."""
+        """Standard error of the mean of independent numbers; None below two numbers."""
         variance = self.variance
         return None if variance is None else math.sqrt(variance / self.n)
 
@@ -125,7 +125,7 @@ class ClusteredStream(Mean):
         alone = count - len(clusters)
         if count < 2:
             return None
-        # n times the residuals of all clusters, squared and summed; a number without cluster is its own.
+        # Sum over clusters of (n times the residual)²; a number without a cluster is a cluster of its own.
         summed = total - sum(cluster._sum for cluster in clusters)
         squares = n * n * (self._squares - sum(cluster._squares for cluster in clusters))
         squares += alone * total * total - 2 * n * total * summed
@@ -158,7 +158,7 @@ class Tally:
 def pass_hat_k(trials: Iterable[tuple[int, int]], k: int) -> Mean:
     """Estimate pass^k, the chance that k independent tries of a task all succeed.
 
-    `trials` has tries (n) and successes (c) by task. The mean is over C(c, k) / C(n, k) of tasks with n ≥ k.
+    `trials` has (tries n, successes c) of each task. The result is the mean of C(c, k) / C(n, k) over tasks with n ≥ k.
 
     Source: Yao et al. 2024, section 3.
     """
@@ -177,7 +177,7 @@ def pass_hat_k(trials: Iterable[tuple[int, int]], k: int) -> Mean:
 class ItemClusters:
     """Sizes of clusters of items in item order, and the `field` that the items of a cluster share.
 
-    Clusters have to come in random order and complete.
+    Clusters must be complete and in random order.
     """
 
     field: str
@@ -192,12 +192,12 @@ class ItemClusters:
         return cls(str(record["field"]), tuple(map(int, record["sizes"])))
 
 
-MAX_REASONS = 50  # in one record; rarer ones are counted together
+MAX_REASONS = 50  # reasons in one record; rarer reasons are counted together
 OTHER_REASONS = "other reasons"
 _MAX_REASON = 400  # characters of one reason
 # Parts that vary between failures of one cause: numbers, and ids that servers generate.
 _VARIABLE_PART = re.compile(r"\d+(?:\.\d+)?|\b(?=\w*\d)[\w-]{16,}\b")
-# Could move the cursor or hide text when a terminal prints the reasons.
+# Characters that could move the cursor or hide text when a terminal prints the reasons.
 _CONTROLS = re.compile("[\x00-\x1f\x7f-\x9f]")
 
 
@@ -239,7 +239,7 @@ class Failures:
         return dict(sorted(self._types.items()))
 
     def reasons(self) -> dict[str, int]:
-        """Return counts by reason, most frequent first; beyond `MAX_REASONS` they are summed under `OTHER_REASONS`."""
+        """Return counts by reason, most frequent first; counts after `MAX_REASONS` are summed as `OTHER_REASONS`."""
         ranked = sorted(self._reasons.values(), key=lambda entry: (entry[0] == OTHER_REASONS, -entry[1], entry[0]))
         top = dict(ranked[:MAX_REASONS])
         remainder = sum(count for _, count in ranked[MAX_REASONS:])

@@ -26,7 +26,7 @@ class Agreement:
     """Agreement coefficient: 1 for full agreement, 0 for chance level, below 0 for less than chance.
 
     `value` is None if undefined: nothing to compare, or all ratings are the same, so that chance alone agrees fully.
-    `n` is the number of units behind it.
+    `n` is the number of units behind `value`.
     """
 
     value: float | None
@@ -37,7 +37,7 @@ class Agreement:
 class Voting:
     """Outcome of votes on `items` units: unanimous, decided by a plurality, or tied.
 
-    `unanimous` is part of `decided`. Units without a vote are not counted; a single voter is unanimous.
+    `decided` includes the unanimous units. Units without a vote are not counted; a single voter is unanimous.
     """
 
     items: int
@@ -47,7 +47,7 @@ class Voting:
 
 
 def majority_ratings(row: Sequence[R | None]) -> list[R]:
-    """Return the rating with most votes; all of them, sorted, if several tie; none if nobody voted."""
+    """Return the ratings with the most votes, sorted: one, several if they tie, or none if nobody voted."""
     votes = Counter(rating for rating in row if rating is not None)
     top_count = max(votes.values(), default=0)
     return sorted(rating for rating, count in votes.items() if count == top_count)
@@ -109,7 +109,7 @@ def kappas_of_tables(tables: Floats, size: int, weights: Literal["quadratic"] | 
 def fleiss_kappa(rows: Sequence[Row]) -> Agreement:
     """Return Fleiss' kappa of any number of raters for nominal ratings.
 
-    Every unit needs the same number of ratings: incomplete units are left out (alpha uses them).
+    Units with a missing rating are left out; `krippendorff_alpha` uses such units, too.
 
     Raises:
         ValueError: if rows differ in length or have fewer than two entries.
@@ -137,10 +137,8 @@ def krippendorff_alpha(rows: Sequence[Row], scale: Scale = "ordinal") -> Agreeme
 
     Only units with at least two ratings count. The disagreement of two ratings is
 
-    `nominal`    1 if they differ;
-    `ordinal`    the squared number of ratings between them, half of their own included: the squared difference of their
-                 mid-ranks among all ratings;
-    `interval`   their squared difference.
+    `nominal`    1 if they differ; `ordinal`    the squared difference of their mid-ranks among all ratings; `interval`
+    their squared difference.
 
     Raises:
         ValueError: if rows differ in length or have fewer than two entries, or ratings are not finite numbers on a
@@ -166,12 +164,12 @@ def krippendorff_alpha(rows: Sequence[Row], scale: Scale = "ordinal") -> Agreeme
 
 
 def _count_differences(ratings: Sequence[Rating]) -> float:
-    """Return the number of ordered pairs that differ."""
+    """Return the number of ordered pairs of ratings that differ."""
     return float(len(ratings) ** 2 - sum(count * count for count in Counter(ratings).values()))
 
 
 def _sum_squared_distances(ratings: Sequence[Rating]) -> float:
-    """Return the sum of squared differences over ordered pairs: 2 n times the sum of squares about the mean."""
+    """Return the sum of squared differences of ordered pairs, which is 2 n times the sum of squares about the mean."""
     numbers = [float(rating) for rating in ratings]
     mean = math.fsum(numbers) / len(numbers)
     return 2.0 * len(numbers) * math.fsum((number - mean) ** 2 for number in numbers)

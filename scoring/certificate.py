@@ -1,8 +1,8 @@
 """Certificate of a judge: corrected figures, its errors, the answers to label next, and its drift.
 
 Rogan and Gladen's rate (1978) assumes that the judge has the same sensitivity and specificity here as where it was
-compared with people. Answers are drawn with known probabilities, in proportion to the expected distance between the
-grade and its prediction from the judge's score. Drift is tested by a conformal test martingale.
+compared with people. Answers to label are drawn with known probabilities, in proportion to the expected distance
+between the grade and its prediction from the judge's score. Drift is tested by a conformal test martingale.
 
 Source: Vovk, Nouretdinov and Gammerman 2003, "Testing exchangeability on-line", ICML.
 """
@@ -58,9 +58,10 @@ class Proportion:
 class JudgeConfusion:
     """People's pass and fail against the judge's.
 
-    `sensitivity` (`specificity`): proportion of the answers passed (failed) by people that the judge passes (fails),
-    too. `passed` (`failed`): proportion of the answers passed (failed) by the judge that people pass. A proportion of
-    no answer has n = 0 and the value 0.5.
+    `sensitivity`: of the answers that people pass, the proportion that the judge passes. `specificity`: of the answers
+    that people fail, the proportion that the judge fails. `passed`: of the answers that the judge passes, the
+    proportion that people pass. `failed`: of the answers that the judge fails, the proportion that people pass. A
+    proportion of no answers has n = 0 and the value 0.5.
     """
 
     sensitivity: Proportion
@@ -86,10 +87,10 @@ def judge_confusion(sample: GradedSample) -> JudgeConfusion:
 def rogan_gladen(passed: Proportion, sensitivity: Proportion, specificity: Proportion, level: float = 0.95) -> Estimate:
     """Return (passed + specificity - 1) / (sensitivity + specificity - 1), within 0–1, with its interval.
 
-    A judge without information (sensitivity + specificity near 1) makes the interval all of 0–1.
+    For a judge without information (sensitivity + specificity near 1) the interval is all of 0–1.
 
     Args:
-        passed: The judge's pass rate on other answers than those behind the two proportions.
+        passed: The judge's pass rate on answers that are not behind `sensitivity` and `specificity`.
         sensitivity: As in `JudgeConfusion`.
         specificity: As in `JudgeConfusion`.
         level: Confidence level.
@@ -115,8 +116,8 @@ def ungraded_pass_rate(sample: GradedSample) -> Proportion:
 def _weighted_proportion(sample: GradedSample, base: Mask, subset: Mask, weights: Floats | None = None) -> Proportion:
     """Return the weighted proportion of `subset` in `base` with its effective sample size.
 
-    That is Kish's effective number of answers, divided by the design effect of the clustering, with degrees of freedom
-    adjusted to the clusters; never more than there are answers.
+    The effective sample size is Kish's effective number of answers, divided by the design effect of the clustering,
+    with degrees of freedom adjusted to the clusters. It never exceeds the number of answers.
 
     Source: Korn and Graubard 1998, "Confidence intervals for proportions with small expected number of positive
         counts estimated from survey data", Survey Methodology 24, section 2.
@@ -159,7 +160,7 @@ class GradeRange:
             object.__setattr__(self, "high", 1.0)
 
     def clip(self, estimate: Estimate, *, difference: bool = False) -> Estimate:
-        """Clip an estimate's ends to the bounds, or to a difference's bounds."""
+        """Clip an estimate and its ends to `low` and `high`; a `difference` to ± (`high` - `low`)."""
         low, high = (self.low - self.high, self.high - self.low) if difference else (self.low, self.high)
         return Estimate(*(min(max(end, low), high) for end in (estimate.value, estimate.low, estimate.high)))
 
@@ -169,7 +170,8 @@ class CorrectedFigure:
     """Figure as judged and as corrected.
 
     `judged` rests on the judge's scores alone, `labels_alone` on the grades alone; `worth` is the number of labels that
-    would be as exact without the judge. With too few labels, `corrected`, `labels_alone` and `worth` are None.
+    would give as short an interval without the judge. With too few labels, `corrected`, `labels_alone` and `worth` are
+    None.
     """
 
     answers: int
@@ -183,9 +185,9 @@ class CorrectedFigure:
 
 @dataclass(frozen=True, slots=True)
 class JudgeError:
-    """Error of a judge: `mean` and mean `absolute` of score - grade, and `r`, the correlation of the two.
+    """Error of a judge: `mean` and mean `absolute` of score - grade, and `r`, the correlation of scores and grades.
 
-    For pass and fail also `errors` and `rogan_gladen`, the rate by sensitivity and specificity.
+    For pass and fail, `errors` has the judge's error rates, and `rogan_gladen` the pass rate corrected by them.
     """
 
     mean: Estimate | None
@@ -205,10 +207,10 @@ class Certificate:
 
 
 def certify(samples: Mapping[str, GradedSample], scale: GradeRange, level: float = 0.95) -> Certificate:
-    """Correct the means of candidates and their differences; samples number their clusters alike.
+    """Correct the means of candidates and their differences; samples must number their clusters alike.
 
-    The intervals of differences hold jointly for all pairs (Bonferroni), each at 1 - (1 - `level`) / pairs. Single-pair
-    intervals would separate two of five equal candidates in one study out of five.
+    The intervals of differences hold jointly for all pairs (Bonferroni), each at 1 - (1 - `level`) / pairs. With each
+    pair's interval at `level`, one study out of five would separate two of five equal candidates.
     """
     figures = {name: _corrected_figure(sample, scale, level) for name, sample in samples.items()}
     gaps = {name: _judge_error(sample, scale, level) for name, sample in samples.items() if sample.labels}
@@ -288,7 +290,7 @@ def _corrected_difference(
 
 
 def _labels_alone(samples: Sequence[GradedSample]) -> PoweredEstimate | None:
-    """Return the mean of the grades alone, or the difference of two; None if too few clusters have grades."""
+    """Return the mean of one sample's grades, or the difference of two samples' means; None with too few clusters."""
     count = max(sample.count for sample in samples)
     signs = [1.0, -1.0][: len(samples)]
     try:
@@ -320,7 +322,7 @@ def _effective_labels(
 ) -> float:
     """Return how many labels alone would give an interval as short as these `labels` with the judge.
 
-    The width of labels alone falls with a power of their number between 1/2 and 1, estimated from four times as many.
+    The interval from labels alone narrows with a power of their number, from 1/2 to 1, estimated at four times as many.
     """
     if math.isinf(scale.high - scale.low):
         return tuned.worth(labels)
@@ -358,7 +360,7 @@ _NEAR_SCORE = 0.2
 class LabelDraw:
     """Draw of answers: the `chosen` ones, and each answer's probability of being chosen.
 
-    `probabilities` belong to this draw alone; graded answers have the ones that they would have had.
+    `probabilities` belong to this draw alone; an answer that is already graded has the one that it would have had.
     """
 
     chosen: NDArray[np.bool_]
@@ -366,10 +368,10 @@ class LabelDraw:
 
 
 def expected_spread(sample: GradedSample) -> Floats:
-    """Return the expected distance (root mean square) of each answer's grade from its part in the correction.
+    """Return the expected distance (root mean square) of each answer's grade from its prediction, power · score.
 
-    A kernel mean of the labels' squared residuals over the judge's score, shrunk to the overall mean; constant if there
-    are too few labels.
+    Its square is a kernel mean, by the judge's score, of the labels' squared residuals, shrunk to the overall mean. It
+    is constant if there are too few labels.
     """
     try:
         power = corrected_mean(sample).powers[0]
@@ -418,7 +420,7 @@ def draw_answers(
 
 
 def combine_probabilities(first: Floats, second: Floats) -> Floats:
-    """Return the probability of being in either of two independent draws."""
+    """Return the probability of being in at least one of two independent draws."""
     both: Floats = 1.0 - (1.0 - first) * (1.0 - second)
     return both
 
@@ -443,8 +445,8 @@ class Drift:
     """Evidence of drift in `labels` new gaps (grade - score).
 
     `evidence` is the maximum that a stake of 1 grew to; `p` = 1 / evidence is an anytime-valid p-value. `found_at`:
-    number of labels at which the level was reached, None if it was not. `gap` is the mean of the new gaps with an
-    anytime-valid interval, `calibration` the mean gap of the calibration.
+    number of new labels after which drift was significant at the level; None if it never was. `gap` is the mean of the
+    new gaps with an anytime-valid interval, `calibration` the mean gap of the calibration.
     """
 
     labels: int
@@ -483,7 +485,7 @@ def measure_drift(
     if not ((reference >= low) & (reference <= high)).all() or not ((new >= low) & (new <= high)).all():
         raise ValueError(f"gaps lie in {low:g}–{high:g}")
     ranks = _conformal_ranks(reference, new)
-    # One half bets on larger or smaller gaps, the other on more or less spread.
+    # One half of the stake bets on larger or smaller gaps, the other half on more or less spread.
     course = 0.5 * _jumper_capital(ranks) + 0.5 * _jumper_capital(np.abs(2.0 * ranks - 1.0))
     evidence = float(course.max())
     reached = np.flatnonzero(course >= 1.0 / (1.0 - level))
@@ -504,7 +506,7 @@ def measure_drift(
 
 
 def even_out(weights: Floats, seed: int = _TIE_SEED) -> Floats:
-    """Return a mask of labels to keep so that the rest was drawn with even probabilities."""
+    """Return a mask of the labels to keep, so that all kept labels were drawn with the same probability."""
     mask: Floats = np.random.default_rng(seed).random(weights.size) * weights.max(initial=0.0) <= weights
     return mask
 

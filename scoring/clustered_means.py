@@ -25,8 +25,8 @@ _ROUNDING = 1e-12
 class ClusteredMean:
     """Mean over `n` values in `clusters` clusters, and its standard error (None below two clusters).
 
-    Every value has the same weight, so a cluster weighs as many times as it has values: `effective_clusters` is n² /
-    sum of squared sizes (Kish 1965). `strata`: number of groups of clusters with separate means.
+    Every value has the same weight, so a cluster's weight is its number of values: `effective_clusters` is n² / sum of
+    squared sizes (Kish 1965). `strata`: number of groups of clusters with separate means.
     """
 
     mean: float
@@ -42,7 +42,7 @@ class ClusteredMean:
         return self.clusters - self.strata
 
     def interval(self, level: float = 0.95) -> Estimate | None:
-        """Return the mean with Student's interval; a point if no cluster departs from it; None below two clusters."""
+        """Return the mean with Student's interval; a point if every cluster has that mean; None below two."""
         check_level(level)
         if self.se is None:
             return None
@@ -54,9 +54,9 @@ class ClusteredMean:
     ) -> Estimate | None:
         """Return the mean with an interval for values from `low` to `high`; None if there is no valid one.
 
-        With finite ends it is `bounded_interval`. Otherwise it is Student's, cut at a known end: None below
-        `MIN_CLUSTERS` clusters, where it would depend on normality, and if no cluster departs from the mean by more
-        than rounding.
+        With finite ends it is `bounded_interval`. Otherwise it is Student's, cut at a known end. Student's is None
+        below `MIN_CLUSTERS` clusters, because it would depend on normality, and if no cluster departs from the mean by
+        more than rounding.
         """
         if math.isfinite(low) and math.isfinite(high):
             # A mean of rounded numbers may exceed their maximum by the last bit.
@@ -74,9 +74,9 @@ class ClusteredMean:
         Args:
             low: Lowest possible value.
             high: Highest possible value.
-            rate: All values are either `low` or `high`. With one value a cluster this is Wilson's interval; with more,
-                Wilson's at the effective sample size with adjusted degrees of freedom (Korn and Graubard 1998), at
-                least `effective_clusters`. Other values take Student's quantile.
+            rate: All values are either `low` or `high`. With one value a cluster, the interval is Wilson's. With
+                several, it is Wilson's at the effective sample size, at least `effective_clusters`, with adjusted
+                degrees of freedom (Korn and Graubard 1998). If False, Student's quantile is used.
             level: Confidence level.
         """
         check_level(level)

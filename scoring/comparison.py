@@ -68,7 +68,7 @@ class Comparison:
 
     `mean` is the mean of first minus second, None without common items; `difference` adds its interval, and `se` is its
     standard error, both clustered by item; `p` is the two-sided p-value by `test`; `p_corrected` is corrected for all
-    pairs of the table. All but `mean` are None below two items.
+    pairs of the table. `difference`, `se`, `p` and `p_corrected` are None below two items.
 
     `n` items were compared, in `clusters` clusters and `pairs` pairs of conversations; on `dropped` items both have
     conversations, but no pair is scored on both sides. `won`, `tied` and `lost` are the fractions of items, 0–1, on
@@ -118,8 +118,9 @@ def compare(
         scores: By candidate.
         level: Confidence level.
         highest: The highest possible score, the lowest being 0.
-        clusters: The cluster of items that are not independent; replaces the item in error, interval and p.
-        strata: The stratum that each item was drawn from, such as a dataset.
+        clusters: By item, its cluster if items are not independent; clusters then replace items in error, interval and
+            p.
+        strata: By item, the stratum from which it was drawn, such as a dataset.
     """
     check_level(level)
     first_scores, second_scores = scores[first], scores[second]
@@ -202,7 +203,7 @@ def measure_shortfall(first: Scores, second: Scores, margin: float = 0.0) -> Sho
 
     An item's scores are averaged first. Unchanged items say nothing about the direction, so up to `MAX_SIGN_FLIPS`
     *changed* items are tested by sign flips: the false-alarm rate is at most `p` if the two are exchangeable, however
-    skewed their scores and however many the ties. Beyond, it is Student's t, whose error falls with the number of
+    skewed their scores and however many the ties. Beyond, Student's t is used, whose error falls with the number of
     items. If most items fall a little and a few rise far, small samples look like a fall although the mean stays.
     """
     first_means, second_means = _item_means(first), _item_means(second)
@@ -259,9 +260,9 @@ def compare_all(
 def adjust_p_values(ps: Sequence[float | None], correction: Correction = "holm") -> list[float | None]:
     """Correct p-values for multiple tests, in the same order; None (no test) stays None.
 
-    `holm`                 Holm 1979, step-down Bonferroni: bounds the chance of any false finding under any dependence
-    between tests. The default: one false "better" spoils a table of models. `benjamini-hochberg`   Benjamini and
-    Hochberg 1995: bounds the expected fraction of false findings
+    `holm`                 Holm 1979, step-down Bonferroni: bounds the chance of at least one false finding under every
+                           dependence between tests. The default: one false "better" spoils a table of models.
+    `benjamini-hochberg`   Benjamini and Hochberg 1995: bounds the expected fraction of false findings
                            (scipy.stats.false_discovery_control), for independent or positively dependent tests.
     """
     defined = [p for p in ps if p is not None]
@@ -322,8 +323,8 @@ def balanced_effect(values: Mapping[str, float], truth: Mapping[str, int], level
     """Return the mean of values from -1 to 1, giving either truth (-1 or 1) the same weight.
 
     A judge without bias errs equally often in either direction, so its effect is 0 for any error rate and any mix of
-    truths (equal opportunity). Welch's interval and t-test of the sum of the two means, halved. Cases without such a
-    truth are left out; undefined if a side has fewer than two cases.
+    truths (equal opportunity). The effect is half the sum of the two means, with Welch's interval and t-test. Cases
+    without a truth are left out. The effect is undefined if a truth has fewer than two cases.
 
     Source: Hardt et al. 2016; for self-preference, Wataoka et al. 2024.
     """

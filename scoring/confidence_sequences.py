@@ -1,9 +1,9 @@
 """Confidence sequences for means of bounded scores: intervals that may be checked after every score.
 
-To test whether the mean is m, one bets against it: 1 is staked, and a score x multiplies the capital by
-1 + bet·(x - m), the bet being fixed before x is seen. If the mean is m, no betting scheme makes money on average, so by
-Ville's inequality the capital ever reaches 1/alpha with probability at most alpha. The sequence consists of all m whose
-capital never reached it; it covers the mean at all times simultaneously.
+To test whether the mean is m, one bets against it: the capital starts at 1, and a score x multiplies it by 1 + bet·(x -
+m), with a bet that is fixed before x is seen. If the mean is m, no betting scheme makes money on average, so by Ville's
+inequality the capital ever reaches 1/alpha with probability at most alpha. The interval at any time has all m whose
+capital has not reached 1/alpha yet; the intervals cover the mean at all times simultaneously.
 
 Source: hedged capital process of Waudby-Smith and Ramdas 2024 ("Estimating means of bounded random variables by
     betting", JRSS B 86(1), sections 4.2 to 4.4 and Appendix B).
@@ -19,9 +19,9 @@ from numpy.typing import NDArray
 
 from .intervals import check_level
 
-# For each of these numbers of scores there is a bet that is optimal there; the capital is split evenly between them.
-# In simulations with 50 to 500 skewed, binary or narrow scores, intervals are 1.3 to 1.5 times as wide as Student's at
-# the same n, 1.8 times for 50 narrow ones; the paper's default, one bet for all n, makes it 1.3 to 2.1 times.
+# For each of these numbers of scores there is a bet that is optimal there; the capital is split evenly between these
+# bets. In simulations with 50 to 500 skewed, binary or narrow scores, intervals are 1.3 to 1.5 times as wide as
+# Student's at the same n, 1.8 times for 50 narrow ones; the paper's default, one bet for all n, gives 1.3 to 2.1 times.
 TARGETS = (30.0, 120.0, 480.0)
 # A bet may lose at most this fraction of the capital on one score (c in the paper, which uses 1/2 or 3/4).
 MAX_LOSS = 0.9
@@ -35,14 +35,14 @@ class ConfidenceSequences:
     """Confidence sequences of `rows` means at once, fed one score for each row at a time.
 
     With probability `level`, at all times simultaneously, a sequence covers the expectation of the next score given all
-    before: with items in random order, the mean over all items like these. Each row covers by itself; joint coverage
-    needs a higher level (Bonferroni).
+    earlier ones. With items in random order, this is the mean over all items like these. Each row covers by itself;
+    joint coverage needs a higher level (Bonferroni).
 
     Dependent scores come as one observation: their mean, with their number as its weight. The target is then the mean
     over all such scores, because weight · (mean - m) is 0 on average over observations of any size in random order.
 
     Candidate means are `steps` + 1 evenly spaced values from `low` to `high`, in units of the scores. A mean between
-    two of them is excluded only if both are, so the grid widens an interval by less than two steps.
+    two grid values is excluded only if both are excluded, so the grid widens an interval by less than two steps.
     """
 
     def __init__(
@@ -102,12 +102,12 @@ class ConfidenceSequences:
 
     @property
     def lows(self) -> NDArray[np.float64]:
-        """Lower end of each row's interval; it and all below are excluded, unless it is `low`."""
+        """Lower end of each row's interval; the end itself is excluded, too, unless it is `low`."""
         return self._scores(np.maximum(self._under, 0))
 
     @property
     def highs(self) -> NDArray[np.float64]:
-        """Upper end of each row's interval; it and all above are excluded, unless it is `high`."""
+        """Upper end of each row's interval; the end itself is excluded, too, unless it is `high`."""
         return self._scores(np.minimum(self._over, self._steps))
 
     def _scores(self, places: NDArray[np.int64]) -> NDArray[np.float64]:

@@ -95,7 +95,7 @@ class Signals:
     """Detector values of one text.
 
     `min_k` and `min_k_plus_plus` hold one value for each k of `MIN_K`; the latter is None if the vocabulary's moments
-    are unknown. All plain JSON data: `Signals(**asdict(signals))` is the record again.
+    are unknown. All fields are plain JSON data: `Signals(**asdict(signals))` restores the record.
     """
 
     tokens: int
@@ -141,10 +141,11 @@ def auc(
     """Return the area under the ROC curve of `scores` against `member`, with a score interval.
 
     The AUC is the chance that a member scores above a non-member, a tie counting half. The interval holds the areas A
-    that are within z standard errors of the value, by the variance of Hanley and McNeil 1982 at A itself, so it has a
-    width even at perfect separation and stays between 0 and 1. That variance is scaled up if the variance at the value
-    is larger by DeLong et al. 1988 (classes of very different spread) or by Obuchowski 1997 (correlated texts in
-    `clusters`). At perfect separation no such factor can be estimated, and clusters are counted instead of texts.
+    that are within z standard errors of the value. The variance is that of Hanley and McNeil 1982 at A itself, so the
+    interval has a width even at perfect separation and stays between 0 and 1. This variance is scaled up if the formula
+    of DeLong et al. 1988 (classes of very different spread) or of Obuchowski 1997 (correlated texts in `clusters`)
+    gives a larger variance at the value. At perfect separation no such factor can be estimated, and clusters are
+    counted instead of texts.
 
     Source: Newcombe 2006, method 5.
     """
@@ -214,7 +215,7 @@ def _obuchowski(scores: NDArray[np.float64], member: NDArray[np.bool_], clusters
     for side in (member, ~member):
         opposite = np.sort(scores[~side])
         above = (np.searchsorted(opposite, scores[side], "left") + np.searchsorted(opposite, scores[side], "right")) / 2
-        # For non-members it is the fraction of members below: flipped, so that mixed clusters do not cancel.
+        # For non-members, take the fraction of members above instead of below, so that mixed clusters do not cancel.
         above = above / len(opposite) if side is member else 1 - above / len(opposite)
         parts[side] = (above - above.mean()) / side.sum()
     sums = np.bincount(clusters, weights=parts)

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from .intervals import Floats, mid_ranks, normal_share, student_quantile, student_tail
 
-DEPARTURE_LEVEL = 0.05  # of all tests together
+DEPARTURE_LEVEL = 0.05  # level of all tests together
 MIN_POINTS = 10  # items, or clusters of items: fewer are too few to estimate an error
 _UNBOUNDED = 1e6  # degrees of freedom
 
@@ -44,7 +44,7 @@ class Regression:
 
     `residuals` are y minus the line; `deviations` are residuals in units of each point's expected spread; `inliers` are
     the points behind the final line. `below` and `above` name the points beyond `threshold` such units; if points were
-    tested (`departures`), those with a corrected p below 0.05.
+    tested (`departures`), they name the points with a corrected p below 0.05.
     """
 
     slope: float
@@ -82,10 +82,10 @@ def robust_line(points: Sequence[Point], threshold: float = 3.0) -> Regression:
     decides which points lie within 2.5 expected spreads; the final line is the least-squares line of these points. So
     two outliers among six points are found; if half the points lie elsewhere, no line can tell which half.
 
-    A point's expected spread is added to the spread of the residuals (first the h-th smallest, scaled for a normal
+    A point's expected spread combines the spread of the residuals (first the h-th smallest, scaled for a normal
     distribution; then the standard deviation of the inliers) with the point's own standard errors. Provide standard
-    errors if points are few: with them, one of six points with normal noise about a line is flagged in 8% of samples;
-    without, in most.
+    errors if points are few. With them, a point is flagged in 8% of samples of six points with normal noise about a
+    line; without them, in most samples.
 
     Raises:
         ValueError: if there are fewer than three points, two of one name, or all at the same x.
@@ -122,8 +122,8 @@ class Departure:
     """Distance of a point from the line through the other inliers, with the test of whether it belongs to that line.
 
     `value` is y minus the line, `se` its expected spread under the null hypothesis, with `freedom` degrees of freedom;
-    `models` is the part of `se` that more items would not reduce. `tries` is the correction for having searched for the
-    line; None if so many points are off already that no further one could be tested.
+    `models` is the part of `se` that more items would not reduce. p is multiplied by `tries`, because the line was
+    searched for; None if so many points are off the line already that no further point could be tested.
     """
 
     value: float
@@ -134,7 +134,7 @@ class Departure:
     tries: int | None
 
     def corrected_for(self, tables: int) -> Departure:
-        """Return the same test as one of this point's tests in `tables` tables (Bonferroni)."""
+        """Return the test corrected for testing this point in `tables` tables (Bonferroni)."""
         return self if self.tries is None else replace(self, tries=self.tries * tables)
 
     @property
@@ -168,9 +168,9 @@ class Departure:
 class ItemErrors:
     """Contribution of items to one point's error.
 
-    By cluster of items: its share of the error of `x` and of `y` (the sum of its residuals over the number of values),
-    and the number of `clusters` that have values. `x_least` and `y_least` are lower limits of the errors, because a few
-    values may be alike by chance.
+    `x` and `y` have by cluster of items its share of the error of that coordinate: the sum of its residuals divided by
+    the number of values. `clusters` is the number of clusters with values. `x_least` and `y_least` are lower limits of
+    the errors, because a few values may be alike by chance.
     """
 
     x: Floats
@@ -185,15 +185,15 @@ def departures(
 ) -> dict[str, Departure]:
     """Test each point against the line of the other inliers; points that cannot be tested are left out.
 
-    A point's expected spread joins two parts: the error from the items, compared item by item (degrees of freedom:
-    clusters less one); and `scatter`, the spread of models about a line beyond that, or more if the inliers show more
-    (degrees: inliers less two), with the prediction error of least squares. A few points that happen to lie on a line
-    do not prove that all do, so `scatter` is always allowed for. The joint degrees of freedom are Satterthwaite's
-    (1946).
+    A point's expected spread joins two parts. One is the error from the items, compared item by item, with clusters - 1
+    degrees of freedom. The other is `scatter`, the further spread of models about a line, or the spread that the
+    inliers show if it is larger, with inliers - 2 degrees of freedom and the prediction error of least squares. A few
+    points that happen to lie on a line do not prove that all do, so `scatter` is always allowed for. The joint degrees
+    of freedom are Satterthwaite's (1946).
 
-    The inliers were searched for, so p is corrected (Bonferroni) for every set of points that the search could have
-    left out, each of its members, and `tests` kinds of test. So the chance of finding any point of a clean table below
-    its line is at most 0.05 / `tests`, if models scatter normally about a line by at most that much.
+    The inliers were searched for, so p is corrected (Bonferroni) for all sets of points that the search could have left
+    out, all members of a set, and `tests` kinds of test. So the chance of finding any point of a clean table below its
+    line is at most 0.05 / `tests`, if models scatter normally about a line by at most that much.
     """
     max_outliers = len(points) - _trimmed_count(len(points))
     sets = sum(outliers * math.comb(len(points), outliers) for outliers in range(1, max_outliers + 1))
@@ -228,7 +228,7 @@ def _departure(
     observed = (float(errors @ errors) - float((remainder**2).sum())) / freedom
     stretch = 1 + 1 / len(inliers) + (point.x - xs.mean()) ** 2 / total
     clusters = max(2, min(own.clusters, *(errors_of[inlier.name].clusters for inlier in inliers)))
-    # With few items their part of the scatter is unknown.
+    # With few items, the items' part of the scatter is unknown.
     scattered = observed > scatter**2 and clusters >= MIN_POINTS
     by_points = (observed if scattered else scatter**2) * stretch
     unsure = by_items**2 / (clusters - 1) + (by_points**2 / freedom if scattered else 0.0)
@@ -262,13 +262,13 @@ class _Line:
         expected = math.hypot(spread, point.y_error, self.slope * point.x_error)
         if expected:
             return residual / expected
-        return math.copysign(math.inf, residual) if residual else 0.0  # off a perfect line, by however little
+        return math.copysign(math.inf, residual) if residual else 0.0  # off a perfect line, every distance is infinite
 
 
 def _least_trimmed(points: Sequence[Point], coverage: int) -> _Line:
     """Return the line with the smallest sum of its `coverage` smallest squared residuals.
 
-    From the line through each pair of points, alternate between the nearest points and their own line until the sum no
+    Starting at the line through each pair of points, find the nearest points and fit their line, until the sum no
     longer falls.
 
     Source: concentration steps of Rousseeuw and Van Driessen 2006.
@@ -414,8 +414,8 @@ def _all_orders(n: int) -> NDArray[np.int64]:
 def kendall(xs: Sequence[float], ys: Sequence[float]) -> Coefficient | None:
     """Return Kendall's tau-b (1938, 1945). None as with `pearson`.
 
-    Concordant minus discordant pairs of pairs, over the root of those not tied in x times those not tied in y. p is
-    exact without ties up to n = 33, else by the normal approximation with the variance for ties.
+    Concordant minus discordant pairs of pairs, divided by sqrt(pairs not tied in x · pairs not tied in y). p is exact
+    without ties up to n = 33, else by the normal approximation with the variance for ties.
 
     Source: Kendall 1970, "Rank correlation methods", 4th ed., chapters 4 and 5.
     """
@@ -438,7 +438,7 @@ def kendall(xs: Sequence[float], ys: Sequence[float]) -> Coefficient | None:
 
 
 def _orders_as_discordant(n: int, discordant: int) -> float:
-    """Return twice the fraction of the orders of n things with at most so many discordant pairs, at most 1."""
+    """Return twice the fraction of orders of `n` things with at most `discordant` discordant pairs, at most 1."""
     orders = np.ones(1)
     for size in range(2, n + 1):
         orders = np.convolve(orders, np.ones(size))
@@ -502,7 +502,8 @@ def _fit_line(group: Sequence[ModelScores]) -> DatasetLine | None:
     if len(points) > 2 and len({point.x for point in points}) < 2:
         return None
     line = robust_line(points)
-    # A deviation is the residual over the joint spread and own errors; the largest gives the spread most precisely.
+    # A deviation is the residual over the joint spread and own errors; the largest deviation gives the spread most
+    # precisely.
     furthest = max(points, key=lambda point: abs(line.residuals[point.name]))
     residual, deviation = line.residuals[furthest.name], line.deviations[furthest.name]
     joined = residual / deviation if deviation else 0.0

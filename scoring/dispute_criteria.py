@@ -22,17 +22,17 @@ _GRADER, _ANSWER = "grader_dispute", "answer_dispute"  # the functions of a user
 class DisputeCriteria:
     """Rules for when grades of one answer are in dispute. Grades up to `wrong` count as wrong, others as right.
 
-    `grader` (F): a grader disputes an answer if `alone` on one side, all others being on the other; or if `apart` from
-    the median of the others by at least `distance`. With two graders, one on each side, both dispute it; a single
-    grader disputes nothing.
+    `grader` is the rule (F) by which a grader disputes an answer: `alone`, if all other graders are on the other side;
+    `apart`, if the grade is at least `distance` from the median of the other grades. With two graders, one on each
+    side, both dispute the answer; a single grader disputes nothing.
 
-    `answer` (G): an answer is in dispute if its graders split into `halves`, or if its highest and lowest grade
-    `spread` over at least `distance`. With an odd number of graders the larger half has one more and the smaller at
-    least two, because one against two is a grader's dispute.
+    `answer` is the rule (G) by which an answer is in dispute: `halves`, if its graders split in half; `spread`, if its
+    highest and lowest grades are at least `distance` apart. Of an odd number of graders, the larger half has one more,
+    and the smaller half has at least two, because one against two is a grader's dispute.
 
-    `weights`: of G and of F in a question's dispute level. `models`: judge models' grades count beside people's;
-    otherwise they open no dispute if people graded. `of_grader` and `of_answer` are functions that replace the rules:
-    of a grade and the others' grades, and of all grades, sorted.
+    `weights` are (weight of G, weight of F) in a question's dispute level. `models`: judge models' grades count beside
+    people's; if False, they open no dispute if people graded. Two functions replace the rules: `of_grader` takes a
+    grade and the other grades, `of_answer` all grades, sorted.
     """
 
     wrong: float = 0.0
@@ -48,7 +48,7 @@ class DisputeCriteria:
     def from_rules(cls, rules: Mapping[str, Any] | None) -> DisputeCriteria:
         """Read plain data: `wrong`, `grader`, `question` (the rule of answers), `distance`, `weights` and `models`.
 
-        Missing entries have their default; unknown entries are ignored.
+        Missing entries get their default; unknown entries are ignored.
 
         Raises:
             ConfigurationError: if a value is invalid.

@@ -21,11 +21,12 @@ Flags = NDArray[np.bool_]
 
 @dataclass(slots=True, frozen=True)
 class DisputeFlags:
-    """Disputes of a table. `rows`: F of each row of the table.
+    """Disputes of a table.
 
-    The others have an entry for each graded answer: its `question` and `candidate` (positions in the table's lists),
-    its number of `graders`, whether it is `divided` (G), whether its grades differ (`differs`), and how many graders
-    dispute it (`alone`). `answer`: the position of each row's answer, -1 for a missing grade.
+    For each row of the table: `rows`, whether its grader disputes the answer (F), and `answer`, the position of its
+    answer, -1 for a missing grade. For each graded answer: its `question` and `candidate` (positions in the table's
+    lists), its number of `graders`, whether it is `divided` (G), whether its grades differ (`differs`), and how many
+    graders dispute it (`alone`).
     """
 
     rows: Flags
@@ -123,8 +124,7 @@ def grader_levels(table: GradeTable, flags: DisputeFlags, weights: Mapping[str, 
     """Compute C(i,j), the fraction of the answers of dimension j graded by i that i disputes; C(i) = sum of w_j C(i,j).
 
     If everybody grades everything, the denominator is K_j Q, as in the source; otherwise it is what i graded, because i
-    cannot dispute an answer that i never saw. Weights belong to the dimensions that i graded, normalised; default:
-    equal.
+    cannot dispute an answer that i never saw. Weights are normalised over the dimensions that i graded; default: equal.
     """
     graders, dimensions = len(table.graders), len(table.dimensions)
     present = flags.answer >= 0
@@ -142,8 +142,8 @@ def grader_levels(table: GradeTable, flags: DisputeFlags, weights: Mapping[str, 
 class QuestionLevels:
     """Dispute levels of questions, in the table's order.
 
-    C(k), the number of `divided` answers (sum of G), the number of `alone` grades (sum of F), and the number of
-    `graders`; nan and 0 if nobody graded.
+    `level` is C(k), nan if nobody graded the question. `divided` counts answers (sum of G), `alone` grades (sum of F),
+    and `graders` the question's graders.
     """
 
     level: Floats

@@ -1,11 +1,11 @@
 """Early stopping of interviews by anytime-valid intervals: the rules, and the watch that applies them.
 
 A rule uses anytime-valid intervals (`confidence_sequences`), so checking it after every item is safe. It looks only at
-the longest prefix of the items' seeded order that every candidate has finished: which conversations end sooner, and how
-many run at once, has no influence on the decision.
+the longest prefix of the items' seeded order that every candidate has finished, so the decision does not depend on
+which conversations end sooner, or on how many run at once.
 
-Items count as independent, unless they come in clusters (a subject, a passage that several items ask about): then each
-whole cluster is one observation, and the rule is checked at the end of a cluster.
+Items count as independent unless they come in clusters (items of one subject, or about one passage). Then each whole
+cluster is one observation, and the rule is checked at the end of a cluster.
 """
 
 from __future__ import annotations
@@ -31,9 +31,9 @@ _PAIR_STEPS = 1000
 
 @dataclass(frozen=True, slots=True)
 class StoppingRule:
-    """Stopping rule as the user wrote it: exactly one of the two.
+    """Stopping rule as the user wrote it: either `half_width` or `decided`.
 
-    `half_width`  until each candidate's interval is at most twice this wide, in points of the score.
+    `half_width`  until each candidate's interval is at most twice this value wide, in points of the score.
     `decided`     until every pair of candidates is separated: the interval of the difference excludes 0.
 
     `level` is the probability with which an interval covers its mean however often it is checked; under `decided`, the
@@ -103,10 +103,10 @@ def _check_name(name: str, value: Any) -> str | None:
 class StoppingWatch:
     """Stopping decision, fed with conversations in any order.
 
-    Under `half_width` the rule holds when each candidate's interval is narrow enough, each at the level by itself.
-    Under `decided` it holds when every pair is separated, not only the best from the rest: a sweep's table is read pair
-    by pair, and two equal candidates are then compared on all planned items. Each pair's interval has the level
-    1 - (1 - level) / pairs (Bonferroni), so that all hold jointly.
+    Under `half_width` the rule holds when each candidate's interval, which has the level by itself, is narrow enough.
+    Under `decided` it holds when every pair is separated, not only the best from the rest, because a sweep's table is
+    read pair by pair. With two equal candidates, all planned items are run. Each pair's interval has the level 1 - (1 -
+    level) / pairs (Bonferroni), so that all hold jointly.
 
     With `clusters`, the target remains the mean over conversations; observations are the clusters' means, weighted by
     their number of conversations. Unscored conversations count as finished but add no information: intervals are of the
@@ -125,7 +125,7 @@ class StoppingWatch:
         """Start a watch over `planned` items, one conversation each for every candidate.
 
         Raises:
-            ValueError: if there are no candidates, two of one name, or only one to decide about; if `planned` is below
+            ValueError: if there are no candidates, two have one name, or `decided` has only one; if `planned` is below
                 0, `low` is not below `high`, or clusters do not add up to `planned`.
         """
         if not candidates or len(set(candidates)) < len(candidates):
@@ -162,8 +162,8 @@ class StoppingWatch:
 
         Args:
             candidate: One of the candidates.
-            position: Its item's position in the seeded order, from 0.
-            score: None if there is none: a failed conversation, or one without a readable verdict.
+            position: Position of the conversation's item in the seeded order, from 0.
+            score: None for a failed conversation, or one without a readable verdict.
         """
         if candidate not in self.candidates:
             raise ValueError(f"candidate {candidate!r}; watched are {list(self.candidates)}")
@@ -202,9 +202,9 @@ class StoppingWatch:
             self.stopped_at = self._prefix
 
     def _observed(self, items: list[list[float]]) -> tuple[list[float], list[float]]:
-        """Return one observation for each row from the items of a cluster.
+        """Return, for each row, one observation from the items of a cluster, and its weight.
 
-        That is the mean of its values, and their number as a fraction of the largest cluster's.
+        The observation is the mean of the row's values, the weight their number as a fraction of the largest cluster's.
         """
         means, weights = [], []
         for column in zip(*items, strict=True):
@@ -221,7 +221,7 @@ class StoppingWatch:
 
     @property
     def prefix(self) -> int:
-        """Number of items behind the decision: all before the first unfinished one (or its cluster), or the stop."""
+        """Number of items behind the decision: those before the first unfinished item or cluster, or the stop."""
         return self._prefix
 
     @property
@@ -242,9 +242,10 @@ class StoppingWatch:
 
     @property
     def better(self) -> list[tuple[str, str, float, float]]:
-        """Separated pairs in the candidates' order: better one, worse one, interval of the difference in points.
+        """Pairs whose difference excludes 0, in the candidates' order: (better candidate, worse candidate, low, high).
 
-        Empty under `half_width`. A lower end of 0 means that the difference is above 0: the ends are excluded.
+        `low` and `high` bound the difference in points, both ends excluded: a `low` of 0 means that the difference is
+        above 0. Empty under `half_width`.
         """
         pairs: list[tuple[str, str, float, float]] = []
         if self._differences is None:

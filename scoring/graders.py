@@ -1,8 +1,9 @@
 """People's grades as a table of numbers, the severity of graders, and their agreement.
 
-Severity is an additive model: a grade is what its answer deserves, plus the leniency of its grader, plus noise. What
-answers deserve is free, so a grader is only compared with others on the same answers. Agreement is Krippendorff's
-alpha, Gwet's AC1 and AC2, and the plain fraction of agreeing pairs, with jackknife intervals over questions.
+Severity is an additive model: a grade is what its answer deserves, plus the leniency of its grader, plus noise. Nothing
+is assumed about what answers deserve, so a grader is only compared with others on the same answers. Agreement is
+Krippendorff's alpha, Gwet's AC1 and AC2, and the plain fraction of agreeing pairs, with jackknife intervals over
+questions.
 """
 
 from __future__ import annotations
@@ -125,8 +126,9 @@ class GradeTable:
 class GraderSeverity:
     """Severity of a grader: by how much it grades below the mean of its group on the same answers.
 
-    Negative is lenient; None if the grader shares no answer with anybody. `answers` are those that others graded, too;
-    `group` is the number of the group, from 1, in the order of graders; None without a severity.
+    A negative `severity` is lenient; None if the grader shares no answer with anybody. `answers` counts the answers
+    that others graded, too. `group` is the number of the group, from 1, in the order of graders; None without a
+    severity.
     """
 
     grader: str
@@ -150,7 +152,7 @@ class SeverityFit:
     groups: int
     noise: float | None
     by_grader: Floats
-    _solution: Floats  # from the sums of residuals of graders to leniencies
+    _solution: Floats  # matrix from graders' sums of residuals to leniencies
     _scores: Any  # clusters × graders, sparse: sums of residuals
 
     def correct(self, table: GradeTable, rows: NDArray[np.bool_] | None = None) -> GradeTable:
@@ -172,8 +174,8 @@ def fit_severity(table: GradeTable, level: float = 0.95) -> SeverityFit:
     """Fit the model to a table of original grades; graders that are models are measured against people's mean.
 
     Intervals are Student's, with the sandwich of residuals by cluster (Liang and Zeger 1986) and the grader's clusters
-    less 1 as degrees of freedom. They are never narrower than homoscedastic noise would make them, which includes one
-    extra grade that is one step off, so that full agreement of a few does not pass for certainty.
+    less 1 as degrees of freedom. They are never narrower than with homoscedastic noise. This noise includes one extra
+    grade that is one step off, so that full agreement on a few answers does not pass for certainty.
     """
     from scipy.sparse import coo_matrix
 

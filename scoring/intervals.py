@@ -85,7 +85,7 @@ def mid_ranks(values: Any, weights: Floats | None = None) -> Floats:
 def bounded_interval(
     means: Floats, dispersions: Floats, items: Floats, stretch: Floats, level: float
 ) -> tuple[Floats, Floats]:
-    """Return both ends of intervals of means of values from 0 to 1: Wilson's interval, generalised to such values.
+    """Return both ends of Wilson's interval, generalised to means of values from 0 to 1.
 
     `dispersions` are variances divided by the variance of yes-or-no values with the same mean (0–1): n items count as n
     / dispersion. `stretch` multiplies the normal quantile, because dispersions are estimated. Every interval allows for

@@ -1,8 +1,8 @@
 """Juries: several scores of the same answers pooled into one, and the gain over the best judge.
 
-`mean` or `median` of the judges' standardised scores; `majority`: the most frequent rating, the mean of those that tie;
-`fitted`: non-negative weights, fitted out of fold. Averages and correlation weights may have gaps (None), which the
-other columns fill.
+Ways of pooling: `mean` or `median` of the judges' standardised scores; `majority`, the most frequent rating, or the
+mean of the ratings that tie; `fitted`, a sum with non-negative weights that are fitted out of fold. `average_columns`
+and `correlation_weights` accept missing scores (None).
 
 Source: Shu et al. 2023, section 3.2: AVG and CorrW.
 """
@@ -31,8 +31,9 @@ FOLDS = 5
 class Gain:
     """Coefficient of a jury, and its gain over the best single judge.
 
-    `best` is that judge on these rows. The best judge is chosen anew in each resample, so the interval accounts for the
-    choice; the gain is, if anything, too low, because the single judge is chosen on the rows that it is tested on.
+    `best` is the judge with the highest coefficient on these rows. The best judge is chosen anew in each resample, so
+    the interval accounts for the choice. The gain may be too low, because the best judge is chosen on the rows on which
+    it is tested.
     """
 
     value: float | None
@@ -43,7 +44,7 @@ class Gain:
 
 
 def pool(scores: Mapping[str, Sequence[float]], pooling: Pooling, rows: RatedRows) -> Floats | None:
-    """Return the pooled score of each row; None if it cannot be computed (`fitted`: fewer than two groups).
+    """Return the pooled score of each row; None if it cannot be computed (`fitted` with fewer than two groups).
 
     Args:
         scores: By judge, a score for each row.
@@ -66,7 +67,7 @@ def pool(scores: Mapping[str, Sequence[float]], pooling: Pooling, rows: RatedRow
 
 
 def fitted_weights(scores: Mapping[str, Sequence[float]], rows: RatedRows) -> dict[str, float]:
-    """Return the weights of `fitted` on all rows, as fractions of 1: for display, not for tests."""
+    """Return each judge's weight under `fitted` on all rows, 0–1; for display, not for tests."""
     matrix = np.array([np.asarray(values, dtype=np.float64) for values in scores.values()]).T
     spread = matrix.std(axis=0)
     weights = _fit_weights((matrix - matrix.mean(axis=0)) / np.where(spread > 0, spread, 1.0), rows.human)[0]
@@ -162,7 +163,7 @@ def average_columns(columns: Sequence[ScoreColumn], weights: Sequence[float] | N
 
 
 def _weighted_mean(pairs: Sequence[tuple[float, float]]) -> float:
-    """Return the mean of (weight, value). A power of two scales tiny weights to near 1, to keep the products."""
+    """Return the weighted mean of (weight, value) pairs; a power of two scales tiny weights up against underflow."""
     _, power = math.frexp(max(weight for weight, _ in pairs))
     scaled = [(math.ldexp(weight, -power), value) for weight, value in pairs]
     return math.fsum(weight * value for weight, value in scaled) / math.fsum(weight for weight, _ in scaled)
@@ -204,7 +205,8 @@ def average_out_of_fold(
 ) -> list[float | None]:
     """Return the average by `correlation_weights`, each row's weights fitted on the rows of the other folds.
 
-    Weights fitted on the tested rows follow their noise, and overstate the correlation with the ratings.
+    Weights that are fitted on the tested rows fit the noise of these rows and overstate the correlation with the
+    ratings.
     """
     averages: list[float | None] = [None] * len(folds)
     for fold in sorted(set(folds)):

@@ -1,12 +1,13 @@
 """Drift of a judge under load: permutation tests of its verdicts at each rate, and the size of each change.
 
 If load does not affect a judge, its answers to the same request are exchangeable between passes. So passes are
-exchanged request by request, and a figure is compared with its values under such exchanges: a permutation test within
-blocks, exact for any noise of the judge, because all passes share it. Requests of one cluster are exchanged together.
+exchanged request by request, and a figure is compared with its values after such exchanges. This permutation test
+within blocks is exact for any noise of the judge, because all passes have the same noise. Requests of one cluster are
+exchanged together.
 
-All figures at all rates are tested at once by their minimum p-value, which accounts for their dependence: all rates are
-compared with the same unloaded passes. Flagged rates are removed and the others tested again without them, until none
-is flagged.
+All figures at all rates are tested together by their minimum p-value. This accounts for their dependence: all rates are
+compared with the same unloaded passes. Flagged rates are removed and the remaining rates are tested again, until no
+rate is flagged.
 
 Source: Good 2005, "Permutation, parametric and bootstrap tests of hypotheses", 3rd edition; Westfall and Young 1993,
     "Resampling-based multiple testing".
@@ -54,8 +55,8 @@ _TIE_BREAK, _GOLDEN = 1e-3, (5.0**0.5 - 1.0) / 2
 class RateTest:
     """Tests of one rate, corrected for the number of rates and figures.
 
-    `p` tests for any change at this rate, None if nothing could be tested; `figures` has the p-value of each figure, in
-    the order of the tables, 1 for a figure that could not be tested.
+    `p` is the p-value of no change at this rate; None if nothing could be tested. `figures` has the p-value of each
+    figure, in the order of the tables; it is 1 for a figure that could not be tested.
     """
 
     p: float | None = None
@@ -67,8 +68,8 @@ def exchange_tests(
 ) -> list[RateTest]:
     """Test each rate for a change.
 
-    The chance that any unchanged rate is flagged (p up to `alpha`) is at most `alpha`. No p-value is below 1/(draws +
-    1). The same numbers and seed give the same p-values.
+    A rate with p up to `alpha` is flagged. The chance that at least one unchanged rate is flagged is at most `alpha`.
+    No p-value is below 1/(draws + 1). The same numbers and seed give the same p-values.
 
     Args:
         tables: Each with a column for each rate, then one for each of the two unloaded passes.
@@ -120,7 +121,7 @@ def _test_round(tables: Sequence[PassTable], rates: int, draws: int, seed: int) 
 
 
 def _tail_probabilities(statistics: Floats, upwards: NDArray[np.bool_]) -> tuple[Floats, NDArray[np.bool_]]:
-    """Return normal p-values by exchange, rate and figure, and by rate and figure whether exchanges change anything.
+    """Return normal p-values by (exchange, rate, figure), and by (rate, figure) whether exchanges change anything.
 
     The p-values only rank statistics of different figures, so the normal shape need not hold.
     """
@@ -136,7 +137,7 @@ def _tail_probabilities(statistics: Floats, upwards: NDArray[np.bool_]) -> tuple
 
 
 def _statistics(table: PassTable, rates: int, draws: int, seed: int) -> Floats:
-    """Return by exchange, rate and figure the sum of the contributions of all requests."""
+    """Return the sum of all requests' contributions, by (exchange, rate, figure)."""
     sums = np.zeros((draws + 1, rates, len(table.figures)))
     if not table.figures:
         return sums
@@ -176,8 +177,8 @@ class RunningChange:
     """Confidence sequence of the mean change, valid at all times simultaneously.
 
     Changes may arrive in any order but are used in the order in which their requests were sent, because the order of
-    answers may depend on their content. The steps of a run share the error: the k-th of any number has alpha/(k (k +
-    1)).
+    answers may depend on their content. The steps of a load test share `alpha`: step k has alpha / (k (k + 1)), however
+    many steps follow.
     """
 
     def __init__(self, bound: float, *, step: int = 1, alpha: float = 0.05) -> None:
@@ -186,7 +187,7 @@ class RunningChange:
         Args:
             bound: The largest possible size of a change.
             step: Number of the step, from 1.
-            alpha: Error of all steps together.
+            alpha: Error probability of all steps together.
         """
         self._betting = ConfidenceSequences(
             1, low=-bound, high=bound, level=1.0 - alpha / (step * (step + 1)), steps=1000
@@ -232,13 +233,13 @@ LABEL_FIGURE = "label"  # aspect of label figures
 class ChangedFigure:
     """Figure of a judge at one rate, compared with its unloaded passes.
 
-    `loaded` and `unloaded` are its values (for `verdicts`: the mean distance from unloaded verdicts, and the mean
-    distance between the two unloaded passes), `change` is the difference with its clustered interval. `floor` is the
-    second unloaded pass minus the first: the judge's own noise (None for `spread`, and for `verdicts`, because their
-    unloaded value is this noise). `bound` is the largest possible change. `unseen` (of `scores` and `verdicts`): the
-    largest change, as a fraction of `bound`, that is not excluded for unseen requests, at the level of the interval.
-    `n` requests (pairs, for `position`) in `items` clusters. `p` is corrected for all rates and figures, and for
-    two-sided figures not below Student's.
+    `loaded` and `unloaded` are the figure's values. For `verdicts` they are the mean distance of loaded from unloaded
+    verdicts, and the mean distance between the two unloaded passes. `change` is the difference with its clustered
+    interval. `floor` is the second unloaded pass minus the first: the judge's own noise (None for `spread`, and for
+    `verdicts`, because their unloaded value is this noise). `bound` is the largest possible change. `unseen` (of
+    `scores` and `verdicts`): the largest change, as a fraction of `bound`, that is not excluded for unseen requests, at
+    the level of the interval. `n` counts requests (for `position`, pairs), `items` their clusters. `p` is corrected for
+    all rates and figures; for two-sided figures it is at least Student's p.
     """
 
     name: FigureName
@@ -256,7 +257,7 @@ class ChangedFigure:
 
 @dataclass(slots=True, frozen=True)
 class RateJudgement:
-    """A judge at one rate: its figures, the main score's first, and `p` of no change.
+    """A judge at one rate: its figures, the main score's first, and the p-value of no change.
 
     `p` is corrected for all rates; None if nothing could be compared.
     """
@@ -269,12 +270,12 @@ class RateJudgement:
         return self.p is not None and self.p <= alpha
 
     def figure(self, name: FigureName) -> ChangedFigure | None:
-        """Return the first figure of a name; the main score comes first."""
+        """Return the first figure with this name: the main score's, if it has one."""
         return next((figure for figure in self.figures if figure.name == name), None)
 
     @property
     def unseen(self) -> float | None:
-        """Largest change of main score and verdicts that is not excluded, as a fraction of the scale, or None."""
+        """Largest change of main score or verdicts that unseen requests may show, as a fraction of the scale."""
         figures = [self.figure("scores"), self.figure("verdicts")]
         return max(
             (figure.unseen for figure in figures if figure is not None and figure.unseen is not None), default=None
@@ -284,11 +285,11 @@ class RateJudgement:
     def drift(self) -> Estimate | None:
         """Distance of the judge from its unloaded self, as a fraction of its scale.
 
-        For scores it is the larger of two figures of the main score: the change of the mean, and the distance between
-        loaded and unloaded verdicts less the distance between two unloaded passes, which also grows if a judge flattens
-        or another model with the same mean answers. For labels alone it is the fraction of verdicts that change under
-        load less the fraction that changes between unloaded passes. An end is 0 if no change is possible. None if there
-        is neither.
+        For scores it is the larger of two figures of the main score. One is the change of the mean. The other is the
+        distance between loaded and unloaded verdicts less the distance between two unloaded passes; it also grows if
+        scores move together, or if another model with the same mean answers. For labels alone it is the fraction of
+        verdicts that change under load less the fraction that change between unloaded passes. The lower end is 0 if the
+        change may be 0. None without scores and labels.
         """
         changes = []
         if (figure := self.figure("scores")) is not None:
@@ -327,9 +328,9 @@ def judge_rates(
 ) -> list[RateJudgement]:
     """Compare a judge at each rate with two unloaded passes.
 
-    Intervals have the level 1 - `alpha`, each by itself, and include 0 if the figure's p, corrected for all figures and
-    rates, is not below `alpha`. Figures without a request are left out. For scales whose ends are unknown, the lowest
-    and highest score in use count. `draws` is the number of random exchanges.
+    Each interval by itself has the level 1 - `alpha`. It includes 0 if the figure's p, corrected for all figures and
+    rates, is not below `alpha`. Figures without a request are left out. If the ends of a scale are unknown, the lowest
+    and highest observed scores replace them. `draws` is the number of random exchanges.
     """
     columns = VerdictColumns((*rates, first, second), requests)
     clusters, answered, favours = columns.positions()
@@ -375,7 +376,7 @@ def _position_figure(clusters: Codes, favours: Floats) -> _NamedFigure:
 
 
 def sort_aspects(passes: Sequence[VerdictPass]) -> list[str]:
-    """Return all aspects, the main one first: the mean of several if none of them is an overall score."""
+    """Return all aspects, the main one (`main_aspect`) first."""
     names = aspects_of(passes)
     main = main_aspect(names)
     return [*([main] if main else []), *(name for name in names if name != main)]
@@ -426,7 +427,7 @@ def _changed_figure(figure: _NamedFigure, index: int, p: float, level: float) ->
     else:
         squares = [float(((part - figure.values.centre) ** 2).mean()) for part in (loaded, first, second)]
         values, bound = (math.sqrt(squares[0]), math.sqrt((squares[1] + squares[2]) / 2)), math.sqrt(bound)
-        total = sum(values)  # a difference of squares, as one of deviations
+        total = sum(values)  # a² - b² divided by a + b is a - b
         change = Estimate(*((end / total if total else 0.0) for end in (change.value, change.low, change.high)))
     unseen = None
     if figure.name in ("scores", "verdicts"):
@@ -447,7 +448,8 @@ def _p_of_direction(mean: ClusteredMean) -> float:
 def _change_interval(mean: ClusteredMean, figure: _NamedFigure, level: float) -> Estimate:
     """Return Student's interval within the bounds.
 
-    Failures, which are rare, and figures without any change get the bounded interval: unseen requests may change.
+    Failures, which are rare, and figures without any change get the bounded interval, because unseen requests may
+    change.
     """
     student = mean.interval(level)
     if figure.name == "unreadable" or student is None or student.low == student.high:

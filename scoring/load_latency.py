@@ -26,7 +26,7 @@ from numpy.typing import NDArray
 from .load_schedule import LATENCY_FIGURES
 
 _UNIT = 1e-6  # seconds
-_MAX_MICROSECONDS = 86_400_000_000  # microseconds: a day; longer ones are counted as a day
+_MAX_MICROSECONDS = 86_400_000_000  # a day; longer latencies are counted as a day
 _DIGITS = 3
 
 
@@ -291,7 +291,7 @@ class BatchMeans:
 class Steadiness:
     """Steady part of a series.
 
-    `cut`: number of values to leave out at the beginning; `begin`: time of the first one after them (None if nothing is
+    `cut`: number of values to leave out at the beginning; `begin`: time of the first value kept (None if nothing is
     cut). `steady`: whether the rest is steady; None if there are too few values.
     """
 
@@ -320,7 +320,7 @@ def find_steady_state(series: BatchMeans) -> Steadiness:
 def _has_trend(means: Floats) -> bool:
     """Return True if the means rise or fall significantly, and by more than a fraction of their level.
 
-    Long batches are compared, because latencies of neighbours in a queue are correlated without being a trend.
+    Long batches are compared, because latencies of neighbours in a queue are correlated even without a trend.
     """
     parts = min(_TREND_PARTS, means.size // 2)
     if parts < 4:
@@ -336,9 +336,9 @@ def _has_trend(means: Floats) -> bool:
 
 _MAX_SAMPLES = 256  # samples in memory; beyond, every other one is dropped
 _MIN_SAMPLES = 16  # increments that a test needs
-_MIN_SECONDS = 10.0  # of growth: a server may stall for a moment
+_MIN_SECONDS = 10.0  # seconds that growth must last, because a server may stall for a moment
 _FIRST_SAMPLES = 32  # answers that define the latency before a queue builds up
-_LATENCIES = 4.0  # of these latencies must have passed before growth counts
+_LATENCIES = 4.0  # multiple of this latency that must have passed before growth counts
 _GROWTH_DEVIATIONS = 4.0  # standard errors
 _SHORT_QUEUE = 0.10  # fraction of arrivals without an answer, for stopping early
 _SHORT_QUEUE_AT_END = 0.03  # the same at the end of the step

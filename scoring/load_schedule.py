@@ -1,8 +1,8 @@
 """Schedule of a load test: arrival times, the rates to try, and the objective that a rate has to meet.
 
 Arrival times are absolute, in seconds from the start, generated one by one from a rate and a seed. Rates depend only on
-the results so far, so a resumed load test continues as if it had never stopped. An objective such as
-`p95_e2e<3s, parse_fail<1%, drift<0.05` is met if every term is; a term with an unknown figure is not met.
+the results so far, so a resumed load test continues as if it had never stopped. An objective such as `p95_e2e<3s,
+parse_fail<1%, drift<0.05` is met if every term is met; a term with an unknown figure is not met.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from viva.engine.errors import ConfigurationError
 
 
 def constant_arrivals(rate: float) -> Iterator[float]:
-    """Generate evenly spaced arrivals, the first at 0. Products, not sums, so that rounding does not accumulate."""
+    """Generate evenly spaced arrivals, the first at 0. Times are products, so that rounding does not accumulate."""
     return (number / rate for number in itertools.count())
 
 
@@ -39,7 +39,7 @@ def bursty_arrivals(rate: float, burst: float, *seed: object) -> Iterator[float]
 def replay_arrivals(times: Sequence[float], rate: float | None = None) -> Iterator[float]:
     """Repeat recorded times endlessly, sorted, from the first one on.
 
-    `rate` is the mean rate to stretch or compress them to. There must be at least two different times.
+    If `rate` is given, times are stretched or compressed to this mean rate. At least two times must differ.
     """
     ordered = sorted(times)
     span = ordered[-1] - ordered[0] if len(ordered) > 1 else 0.0
@@ -89,7 +89,7 @@ class RateSearch:
     """Search for the highest rate that meets the objective.
 
     Doubles from `low` until a rate fails or `high` is reached, then bisects geometrically until the ends differ by less
-    than the fraction `tolerance`. If `low` fails, halves it down to a hundredth.
+    than the fraction `tolerance`. If `low` fails, it is halved, down to a hundredth.
     """
 
     low: float
@@ -101,7 +101,7 @@ class RateSearch:
         if not tried:
             return _round_rate(self.low)
         failed = [result.rate for result in tried if not result.met]
-        # A rate that met the objective above one that failed was lucky: only those below the lowest failure count.
+        # A rate above a failed rate met the objective by luck, so only rates below the lowest failed one count.
         worst = min(failed, default=None)
         met = [result.rate for result in tried if result.met and (worst is None or result.rate < worst)]
         best = max(met, default=None)
@@ -118,7 +118,7 @@ class RateSearch:
 
 
 def highest_rate(tried: Sequence[RateResult]) -> float | None:
-    """Return the highest rate that met the objective below every rate that did not; None if none did."""
+    """Return the highest rate that met the objective and is below every rate that failed; None if there is none."""
     worst = min((result.rate for result in tried if not result.met), default=None)
     return max((result.rate for result in tried if result.met and (worst is None or result.rate < worst)), default=None)
 
@@ -127,7 +127,7 @@ def _round_rate(rate: float) -> float:
     return float(f"{rate:.4g}")
 
 
-# Latencies in seconds: what is timed.
+# Latencies in seconds, with what each one times.
 LATENCY_FIGURES = {
     "e2e": "from the intended start to the last token",
     "ttft": "time to first token, from the intended start",
@@ -164,7 +164,7 @@ _SIGNS: dict[str, Callable[[float, float], bool]] = {
 
 @dataclass(slots=True, frozen=True)
 class ObjectiveTerm:
-    """Condition; `bound` in seconds, as a fraction, or as a plain number. `text` is the original text."""
+    """Condition on a figure. `bound` is in seconds, a fraction, or a plain number; `text` is the original text."""
 
     figure: str
     sign: str

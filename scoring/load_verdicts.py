@@ -1,8 +1,8 @@
-"""Verdicts of a judge on the same requests in several passes: as columns, their changes, their agreement.
+"""Verdicts of a judge on the same requests in several passes; their changes and their agreement.
 
-A change compares a pass under load with two unloaded ones on the same requests. It is 0 on average if the three answers
-to a request are exchangeable, with any noise of the judge. Agreement is with unloaded passes, between seeds, with
-reference labels, and between the two orders of a pair.
+A change compares a pass under load with two unloaded ones on the same requests. The change is 0 on average if the three
+answers to a request are exchangeable, whatever the judge's noise. Agreement is measured with unloaded passes, between
+seeds, with reference labels, and between the two orders of a pair.
 """
 
 from __future__ import annotations
@@ -21,8 +21,9 @@ from .intervals import Estimate
 Floats: TypeAlias = NDArray[np.float64]
 Codes: TypeAlias = NDArray[np.int64]
 Flags: TypeAlias = NDArray[np.bool_]
-# `level`: loaded value minus the mean of the unloaded ones. `distance`: distance of the loaded value from the
-# unloaded ones, minus the distance between those. `spread`: likewise for the squared deviation from the overall mean.
+# `level`: loaded value minus the mean of the unloaded ones. `distance`: distance of the loaded value from the unloaded
+# ones, minus the distance between the unloaded ones. `spread`: likewise for the squared deviation from the overall
+# mean.
 Kind = Literal["level", "distance", "spread"]
 
 
@@ -30,8 +31,8 @@ Kind = Literal["level", "distance", "spread"]
 class PassValues:
     """Values of one figure: a row for each request, a column for each pass, nan if an answer has none.
 
-    The last two columns are the unloaded passes. `upwards`: only a rise counts, else both directions. `nominal`: values
-    are codes of names, which can only be equal or not.
+    The last two columns are the unloaded passes. `upwards`: only a rise counts; otherwise a fall counts, too.
+    `nominal`: values are codes of names, which can only be equal or not.
     """
 
     kind: Kind
@@ -54,8 +55,8 @@ class PassValues:
 class PassTable:
     """Figures of the same requests.
 
-    `clusters` has the cluster of each, numbered from 0 over all tables of a judge; `answered` tells which passes
-    answered it, because only those can be exchanged.
+    `clusters` has the cluster of each request, numbered from 0 over all tables of a judge; `answered` tells which
+    passes answered each request, because only these passes can be exchanged.
     """
 
     clusters: Codes
@@ -142,9 +143,9 @@ def aspect_score(verdict: Verdict, aspect: str) -> float | None:
 class VerdictColumns:
     """Passes of one judge side by side, the unloaded ones last; values are nan if an answer has none.
 
-    `ids` are the requests that both of the last two passes answered, `answered` tells which others did, `clusters` has
-    their clusters. These are numbered over all `requests`: a request without item, and the two orders of a pair without
-    item, form a separate cluster.
+    `ids` are the requests that both unloaded passes answered, `answered` tells which other passes answered each of
+    them, and `clusters` has their clusters. Clusters are numbered over all `requests`. A request without an item is a
+    cluster of its own, and so are the two orders of a pair without an item.
     """
 
     def __init__(self, passes: Sequence[VerdictPass], requests: Mapping[str, JudgedRequest]) -> None:
@@ -179,7 +180,7 @@ class VerdictColumns:
         return self._matrix(self.ids, lambda id_, verdicts: self._error(id_, verdicts, aspect))
 
     def positions(self) -> tuple[Codes, Flags, Floats]:
-        """Return by pair its cluster, the passes that answered both orders, and the position bias.
+        """Return for each pair its cluster, the passes that answered both orders, and the position bias.
 
         The bias is 1 if the answer that stands first wins in both orders, -1 if it loses in both, 0 if the same answer
         wins.
@@ -287,8 +288,8 @@ def reference_agreement(
 class PositionBias:
     """Position bias over `n` pairs.
 
-    `favour`: how far the answer that stands first is favoured, -1 to 1; `consistent`: the fraction of pairs with the
-    same verdict in both orders.
+    `favour`: mean bias, from -1 (the answer that stands first always loses) to 1 (it always wins); `consistent`: the
+    fraction of pairs with the same verdict in both orders.
     """
 
     favour: Estimate

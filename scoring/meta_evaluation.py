@@ -1,9 +1,9 @@
 """Meta-evaluation of judges: correlation with people at three levels, tests of two judges, confusion.
 
-`item` is over all rows (turn level in dialogue papers); `group` within each group of rows that share a source, averaged
-over groups (summary level); `system` between the means of systems. A resample of n pairs is a vector of n counts; its
-coefficient is computed from the counts, without copying pairs. Plain agreement misleads if one label is common, so
-labels are compared by kappa.
+Levels of correlation: `item`, over all rows (turn level in dialogue papers); `group`, within each group of rows that
+share a source, averaged over groups (summary level); `system`, between the means of systems. A resample of n pairs is a
+vector of n counts; its coefficient is computed from the counts, without copying pairs. Plain agreement misleads if one
+label is common, so labels are compared by kappa.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _MAX_PAIR_BLOCK = 9_000_000
 def rowwise_coefficient(name: CoefficientName, xs: Floats, ys: Floats) -> Floats:
     """Return a coefficient of each row of `xs` with the same row of `ys`; nan if a side has no spread.
 
-    Both are matrices of the same shape. Kendall's is tau-b.
+    `xs` and `ys` are matrices of the same shape. Kendall's coefficient is tau-b.
     """
     from scipy.stats import rankdata
 
@@ -49,7 +49,7 @@ def rowwise_coefficient(name: CoefficientName, xs: Floats, ys: Floats) -> Floats
 def weighted_coefficient(name: CoefficientName, counts: Floats, xs: Floats, ys: Floats) -> Floats:
     """Return a coefficient of `xs` and `ys` for each row of `counts`, the frequencies of the pairs.
 
-    It equals the coefficient of the repeated pairs; nan if a side then has no spread.
+    The result equals the coefficient of pairs repeated that often; nan if `xs` or `ys` then has no spread.
     """
     if len(xs) < 2:
         return np.full(len(counts), np.nan)
@@ -148,14 +148,15 @@ Values: TypeAlias = dict[Key, Floats]
 
 _MAX_RESAMPLE_BLOCK = 2_000_000  # resampled numbers in memory at a time
 _TIE_ROUNDING = 1e-12
-_DEFINED = 0.9  # of resamples must have a coefficient, or there is no interval
+_DEFINED = 0.9  # fraction of resamples that must have a coefficient; with fewer there is no interval
 
 
 @dataclass(slots=True, frozen=True)
 class RatedRows:
     """Human ratings with the group and the system of each row, as codes from 0.
 
-    `groups` is None if unknown: each row is then resampled by itself, and there is no group level. Likewise `systems`.
+    `groups` is None if unknown: each row is then resampled by itself, and there is no group level. Without `systems`
+    there is no system level.
     """
 
     human: Floats
@@ -198,7 +199,7 @@ class RatedRows:
 class LevelFigure:
     """Coefficient at one level with its percentile interval; None if undefined.
 
-    `n` is the number of rows, of groups that have one, or of systems behind it.
+    `n` counts the rows, the groups with a coefficient, or the systems behind the value.
     """
 
     value: float | None
@@ -254,9 +255,9 @@ def compare_judges(
 ) -> dict[Key, JudgeDifference]:
     """Compare two judges on the same rows, at each level.
 
-    p is the fraction of `resamples` random exchanges of the two judges' standardised scores with as large a difference,
-    at least 1 / (`resamples` + 1). If rows of a group share errors, exchanging rows rejects too often; exchanging
-    groups does not.
+    The two judges' standardised scores are exchanged at random `resamples` times. p is the fraction of exchanges with a
+    difference at least as large as the observed one, and never below 1 / (`resamples` + 1). If rows of a group share
+    errors, exchanging single rows rejects too often; exchanging whole groups does not.
     """
     check_level(level)
     first_scores, second_scores = _check_scores(rows, first), _check_scores(rows, second)
@@ -333,10 +334,10 @@ def bootstrap_values(
 
 
 def percentile_interval(values: Floats, level: float, blocks: int) -> tuple[float | None, float | None]:
-    """Return the ends of the percentile interval, or None.
+    """Return both ends of the percentile interval; both are None if there is no interval.
 
-    There is no interval with fewer than `MIN_CLUSTERS` blocks, if too few resamples have a value, or if all have the
-    same one, which says nothing about unseen blocks.
+    There is no interval with fewer than `MIN_CLUSTERS` blocks, if too few resamples have a value, or if all resamples
+    have the same value, which says nothing about unseen blocks.
     """
     defined = values[~np.isnan(values)]
     if (
@@ -482,8 +483,8 @@ def _check_scores(rows: RatedRows, scores: Sequence[float]) -> Floats:
 class Confusion:
     """Confusion of two raters on the `n` units that both have labelled.
 
-    `counts[i][j]`: units that the first labelled `labels[i]` and the second `labels[j]`. `agreement`: fraction of equal
-    labels, 0–1. `kappa`: Cohen's, with its percentile interval; None if undefined.
+    `counts[i][j]`: number of units that the first rater labelled `labels[i]` and the second rater `labels[j]`.
+    `agreement`: fraction of equal labels, 0–1. `kappa`: Cohen's, with its percentile interval; None if undefined.
     """
 
     labels: list[Rating]

@@ -2,11 +2,12 @@
 
 A figure has three parts: the statistic of the grades alone (`direct`), of the judge's scores on the graded answers, and
 of the judge's scores on all answers. The corrected figure is direct + power · (score on all - score on graded), which
-is unbiased for any judge and any power. The power with the least variance comes from the same deviations as the
-variance.
+is unbiased for any judge and any power. The power that minimises the variance is computed from the same deviations as
+the variance.
 
 Grades with known ends of their scale have an interval that allows for unseen grades (`PoweredEstimate.interval`): with
-few labels and a judge that misses rare failures, most samples contain none, and neither grades nor scores show them.
+few labels and a judge that misses rare failures, most samples contain no such failure, so neither grades nor scores
+show any.
 
 Source: Angelopoulos, Bates, Fannjiang, Jordan and Zrnic 2023, "Prediction-powered inference", Science 382; with the
     power tuned: Angelopoulos, Duchi and Zrnic 2023, PPI++, arXiv 2311.01453.
@@ -31,8 +32,8 @@ class GradedSample:
 
     `scores`: the judge's. `grades`: people's, nan if missing. `weights`: 1 / the probability with which the answer was
     chosen to be graded (Horvitz and Thompson 1952), up to a common factor; 0 without a grade. `clusters`: the number of
-    the answer's cluster; answers of one cluster (an item) are not independent. Samples to be compared number their
-    clusters alike, so that shared ones are recognised.
+    the answer's cluster; answers of one cluster (an item) are not independent. Samples that are compared must number
+    their clusters alike, so that shared clusters are recognised.
     """
 
     scores: Floats
@@ -54,7 +55,8 @@ class GradedSample:
             scores: The judge's scores.
             grades: People's grades, nan if missing.
             clusters: Default: every answer is a cluster.
-            probabilities: Default: all graded answers weigh the same. Those of answers without a grade are ignored.
+            probabilities: Of being graded; ignored for answers without a grade. Default: all graded answers weigh the
+                same.
 
         Raises:
             ValueError: if the lengths differ, a score is not finite, a grade is infinite, or a graded answer's
@@ -101,7 +103,7 @@ class GradedSample:
 
 
 def number_names(names: Sequence[Hashable], shared: dict[Hashable, int] | None = None) -> NDArray[np.int64]:
-    """Assign numbers to names, equal names alike; `shared` is extended, so that samples can share it."""
+    """Assign numbers to names, equal names alike; new names are added to `shared`, so that samples can share it."""
     numbers: dict[Hashable, int] = {} if shared is None else shared
     return np.array([numbers.setdefault(name, len(numbers)) for name in names], dtype=np.int64)
 
@@ -110,10 +112,10 @@ _DRAWS, _MOST_DRAWS = 4_000, 50_000
 _TAIL_DRAWS = 20  # draws that should lie beyond an end of an interval
 _ROUNDING = 1e-12
 _SEED = 28
-# More clusters are drawn in this many groups of similar deviation.
+# More clusters than this are drawn in this many groups of clusters with similar deviations.
 _WEIGHT_GROUPS = 64
 # Weight of the ungraded cluster: for yes-or-no grades 1 gives the interval of Clopper and Pearson, which is
-# conservative, 1/2 about that of Jeffreys, which undercovers at some rates.
+# conservative; 1/2 gives about that of Jeffreys, which undercovers at some rates.
 _UNSEEN = 0.7
 
 
@@ -121,9 +123,9 @@ _UNSEEN = 0.7
 class Parts:
     """Three parts of a statistic, each with its deviations: the changes when each cluster is left out.
 
-    `direct`: of the grades alone; `on_graded` and `on_all`: of the judge's scores on the graded answers and on all.
-    Deviations are full - without the cluster, one for each cluster; `weights` are the clusters' weights among those
-    with grades, 0 for those without. `evenness`: mean weight of a graded answer over the largest one.
+    `direct`: of the grades alone; `on_graded` and `on_all`: of the judge's scores on the graded answers and on all. A
+    deviation is the full statistic minus the statistic without the cluster. `weights` are the weights of clusters with
+    grades, 0 for other clusters. `evenness`: mean weight of graded answers divided by the largest weight.
     """
 
     direct: float
@@ -142,9 +144,9 @@ class Parts:
 
     @property
     def spread(self) -> float:
-        """Variance of the clusters' contributions to `on_all`, over that among the clusters with grades.
+        """Variance of all clusters' contributions to `on_all`, divided by the variance among clusters with grades.
 
-        A few of these may by chance have scores that vary more or less than all do.
+        The scores of a few clusters with grades may by chance vary more or less than those of all clusters.
         """
         shares = self.weights / self.weights.sum()
         variance = float(shares @ (self.all_deviations - shares @ self.all_deviations) ** 2)
@@ -155,10 +157,10 @@ class Parts:
 
 @dataclass(frozen=True, slots=True)
 class Term:
-    """Sample mean in a figure: `sign` times `value`, from as many graded `clusters`.
+    """Sample mean in a figure: `sign` times `value`, from `clusters` graded clusters.
 
-    `clusters` is the number with equal probability: as if the labels of the answers least likely to be graded had been
-    drawn evenly.
+    `clusters` counts only as many as if all labels had been drawn as rarely as those of the answers least likely to be
+    graded.
     """
 
     value: float
@@ -170,9 +172,10 @@ class Term:
 class PoweredEstimate:
     """Corrected figure. `powers`: one for each sample; 0 ignores the judge, 1 trusts its scores fully.
 
-    `leaning`: the change of the figure with the powers of PPI++, which use the spread of all scores instead of that
-    among the graded. `deviations` are the figure's, by cluster; `graded` clusters have grades; `freedom` is the
-    degrees of freedom of its standard error `se`. `direct_se` is the standard error of the grades alone.
+    `leaning`: the change of the figure if it used the powers of PPI++, which divide by the spread of all scores instead
+    of the graded ones. `deviations` are the figure's, by cluster; `graded` is the number of clusters with grades;
+    `freedom` is the degrees of freedom of the standard error `se`. `direct_se` is the standard error of the grades
+    alone.
     """
 
     value: float
@@ -192,7 +195,7 @@ class PoweredEstimate:
         """Return the figure with its interval at a level, for grades between `low` and `high`.
 
         If the graded answers happen to lack a kind of answer that the scores show elsewhere, the judge's error on it is
-        unknown: the interval is extended in that direction by the size of the difference, as independent errors add.
+        unknown: the interval is extended in that direction by the size of `leaning`, combined like independent errors.
 
         Args:
             level: Confidence level.
@@ -230,8 +233,9 @@ class PoweredEstimate:
 
         The clusters with grades get random exponential weights that sum to 1. In each sample one ungraded cluster joins
         them, with the worst grades for the lower end of the figure and the best for the upper one. For yes-or-no grades
-        this is nearly the interval of Clopper and Pearson; with a distant scale or many labels it is that of the
-        Bayesian bootstrap, and so Student's. The judge's score of the ungraded cluster is taken to be its usual one.
+        this is nearly the interval of Clopper and Pearson; with distant ends of the scale or many labels it is that of
+        the Bayesian bootstrap, and so Student's. The judge's score of the ungraded cluster is taken to be its usual
+        one.
 
         Source: Learned-Miller and Thomas 2019, "A new confidence interval for the mean of a bounded random variable",
             arXiv 1905.06208 (there the cluster weighs 1); Rubin 1981, "The Bayesian bootstrap", Annals of Statistics 9.
@@ -270,14 +274,16 @@ def tune_power(
 ) -> PoweredEstimate:
     """Return the signed sum of statistics, corrected with the powers that minimise its variance.
 
-    Powers are tuned jointly: what two candidates' scores share cancels in their difference, and the best power for
-    either alone may be far from the best there. They are those of a regression among the graded: a judge that is always
-    right has a power of 1. PPI++ divides by the spread of all scores instead (`PoweredEstimate.leaning`); that differs
-    by 1 / labels and biases few labels of skewed scores against a good judge.
+    Powers are tuned jointly: what two candidates' scores share cancels in their difference, so the best power for one
+    candidate's mean may be far from the best power for the difference. The powers are those of a regression among the
+    graded answers: a judge that is always right has a power of 1. PPI++ divides by the spread of all scores instead
+    (`PoweredEstimate.leaning`); the results differ by 1 / labels, and with few labels and skewed scores PPI++ is biased
+    against a good judge.
 
     The squared standard error is the sum over clusters of squared deviations, times (G - 1) / G (the jackknife's, for G
     clusters with grades). A cluster's deviation uses the powers fitted to the other clusters, like a leave-one-out
-    residual: with its own powers, 30 labels of skewed gaps would look closer to the scores than the next 30 are.
+    residual. If the powers were fitted to the cluster, too, 30 labels of skewed gaps would look closer to the scores
+    than the next 30 are.
 
     Args:
         parts: One for each sample.
@@ -326,9 +332,9 @@ def tune_power(
 
 
 def _best_powers(directs: Floats, graded: Floats, spreads: Floats, clusters: float) -> tuple[Floats, Floats]:
-    """Return the powers that minimise the squared residuals, and by cluster those that the other clusters give.
+    """Return the powers that minimise the squared residuals, and for each cluster the powers that the others give.
 
-    Scores without spread get 0.
+    Scores without spread get the power 0.
 
     Args:
         directs: Deviations of the grades.
@@ -346,8 +352,8 @@ def _best_powers(directs: Floats, graded: Floats, spreads: Floats, clusters: flo
     inverse = np.linalg.pinv(rows @ rows.T * np.outer(spread, spread), rcond=1e-8, hermitian=True)
     products = rows * directs
     total = products.sum(axis=1, keepdims=True)
-    # The sum of squares keeps the cluster's own: if one cluster determines the power, its deviation is then larger,
-    # which intervals need in simulations with 30 labels of a judge that is rarely far off.
+    # The sum of squares includes the cluster that is left out. If one cluster determines the power, this makes its
+    # deviation larger, which intervals need in simulations with 30 labels of a judge that is rarely far off.
     left_out = np.where(directs != 0.0, (total - products) * clusters / (clusters - 1.0), total)
     powers[usable] = (inverse @ total)[:, 0] / scale[usable]
     left_out_powers[usable] = inverse @ left_out / scale[usable, None]
@@ -373,9 +379,9 @@ def _invert_hall(x: float, skew: float) -> float:
 def corrected_mean(sample: GradedSample, *, power: float | None = None) -> PoweredEstimate:
     """Estimate the mean grade over all answers like these; the power is tuned unless given.
 
-    mean grade of the graded + power · (mean score of all - mean score of the graded). Graded answers are part of all:
-    in PPI++ the figure has the power times unlabelled / all. With unequal weights, means over the graded are weighted
-    (Hájek 1971), with a bias that falls with 1 / labels.
+    mean grade of the graded + power · (mean score of all - mean score of the graded). “All” includes the graded
+    answers; PPI++ writes the same figure with the power times unlabelled / all. With unequal weights, means over the
+    graded are weighted (Hájek 1971), with a bias that falls with 1 / labels.
 
     Raises:
         ValueError: if fewer than three clusters have grades (two with `power` given).
@@ -406,8 +412,8 @@ def mean_parts(sample: GradedSample, count: int | None = None) -> Parts:
     return Parts(float(direct), float(on_graded), float(on_all), directs, graded, every, totals[:, 0], evenness)
 
 
-# Groups in which clusters without grades are left out, because each needs all ranks anew: they are many, and their
-# part of the error is small.
+# Number of groups in which clusters without grades are left out. Leaving out each cluster by itself would take long,
+# because all ranks are computed anew, and these clusters add little to the error.
 _FISHER_GROUPS = 100
 
 
@@ -418,7 +424,7 @@ def corrected_pearson(covariate: Floats, sample: GradedSample) -> PoweredEstimat
     predict-then-debias of a statistic with tuned power.
 
     Raises:
-        ValueError: if fewer than three clusters have grades, or the covariate or the grades have no spread there.
+        ValueError: if fewer than three clusters have grades, or the covariate or the grades have no spread among them.
 
     Source: Kluger, Lu, Zrnic, Wang and Bates 2025, arXiv 2501.18577; PPI++ for means.
     """
@@ -438,8 +444,8 @@ def corrected_pearson(covariate: Floats, sample: GradedSample) -> PoweredEstimat
 def corrected_spearman(covariate: Floats, sample: GradedSample) -> PoweredEstimate:
     """Estimate Spearman's rho like `corrected_pearson`, with mid-ranks among the answers of each part.
 
-    Ranks are recomputed for every cluster that is left out, so their own error is in the interval; weighted ranks for
-    unequal weights. Slower than `corrected_pearson`: O(clusters · answers).
+    Ranks are recomputed for every cluster that is left out, so the interval includes the error of the ranks. With
+    unequal weights, ranks are weighted. Takes longer than `corrected_pearson`: O(clusters · answers).
     """
     w, f, y, x = sample.weights, sample.scores, sample.grades, _check_covariate(covariate, sample)
     graded, numbers, ones = sample.graded, sample.clusters, np.ones_like(f)
@@ -463,7 +469,7 @@ def corrected_spearman(covariate: Floats, sample: GradedSample) -> PoweredEstima
     for group in (
         np.array_split(ungraded_clusters, min(_FISHER_GROUPS, len(ungraded_clusters))) if len(ungraded_clusters) else ()
     ):
-        # Share a group's deviation evenly: squares of independent clusters add up to that of their group.
+        # Share a group's deviation evenly, so that the squares of its clusters add up to the square of the group.
         deviations[2][group] = (values[2] - on_all(~np.isin(numbers, group))) / math.sqrt(len(group))
     return _tune_correlation(values, deviations, sample)
 

@@ -126,7 +126,7 @@ def _sums(codes: Codes, values: Floats, length: int = 0) -> Floats:
 
 
 def _dispersion(variances: Floats, weights: Floats, ratios: Floats, evens: Floats, mask: NDArray[np.bool_]) -> float:
-    """Return the variance of the masked strata over that of yes-or-no values; 1 if unknown."""
+    """Return the variance of the masked strata divided by that of yes-or-no values; 1 if unknown."""
     bound = float((weights[mask] ** 2 * ratios[mask] * (1 - ratios[mask]) / evens[mask]).sum())
     return min(1.0, float(variances[mask].sum()) / bound) if bound > 0 else 1.0
 
@@ -147,7 +147,7 @@ class RatioDifference:
     def ends(self, level: float = 0.95) -> Estimate | None:
         """Return the difference with its interval; None if there is no test.
 
-        It reaches 0 if the sign-flip test does not reject 0 while the interval would.
+        It is extended to 0 if the sign-flip test does not reject 0 while the interval would.
         """
         check_level(level)
         if self.p is None:
@@ -167,7 +167,8 @@ def ratio_difference(first: WeightedRatio, second: WeightedRatio) -> RatioDiffer
     The interval combines the intervals of both ratios and the correlation of their influences (MOVER): it stays within
     ±1 and has a width even if no cluster differs. `p` is the larger of two: the p-value of the sign-flip test (above
     `MAX_SIGN_FLIPS` clusters, of Student's t), and the level at which the interval ends at 0. With few clusters each
-    alone may reject too often: signs if losses are rare and heavy, the interval if strata have one cluster.
+    alone may reject too often: the sign-flip test if losses are rare and heavy, the interval if strata have one
+    cluster.
 
     Source: Zou and Donner 2008; Newcombe 1998 for pairs.
     """

@@ -1,6 +1,7 @@
 """Sample sizes: the items needed for an interval of a given width, or to detect a difference of two candidates.
 
-The pilot's variance is taken as the true one: a small pilot's is itself uncertain (by about a third with 20 items).
+The pilot's variance is taken as the true one, but the variance of a small pilot is uncertain (by about a third with 20
+items).
 """
 
 from __future__ import annotations
@@ -23,7 +24,8 @@ def items_for_half_width(half_width: float, variance: float, level: float = 0.95
 def items_for_bounded(half_width: float, mean: float, dispersion: float, level: float = 0.95) -> int:
     """Return the smallest number of items at which a bounded interval is at most twice `half_width` wide; at least 2.
 
-    All in units of the range between the bounds. The interval is `bounded_interval` with Student's quantile.
+    All arguments are in units of the range between the bounds. The interval is `bounded_interval` with Student's
+    quantile.
 
     Args:
         half_width: 0–1.

@@ -1,7 +1,8 @@
 """Variety of a judge's verdicts, and the warning that it deserves: a judge that copies, or gives everything one score.
 
-The sentences claim what the counts show. A judge that copies the verdict it was started with is not usable. One verdict
-for everything may also be right, if everything was equally good, so it is only said that the run does not show more.
+The sentences claim what the counts show. A judge that copies the verdict it was started with is not usable. Equal
+scores for all texts may be right, if all texts were equally good, so that warning only says that the run does not show
+more.
 """
 
 from __future__ import annotations
@@ -11,15 +12,16 @@ from typing import Any
 
 from .aggregates import Tally
 
-LEAST_COPIES = 3  # before anything is said of copies
-WARNED_SHARE, UNUSABLE_SHARE = 0.1, 0.5  # of verdicts that copy the first one
-LEAST_EQUAL = 10  # verdicts with equal scores before anything is said of them
+LEAST_COPIES = 3  # copies before a warning mentions them
+WARNED_SHARE, UNUSABLE_SHARE = 0.1, 0.5  # fractions of verdicts that copy the start
+LEAST_EQUAL = 10  # verdicts with equal scores before a warning mentions them
 
 
 class VerdictVariety:
     """Counts of verdicts by their scores and by their words, mergeable.
 
-    `from_start` counts copies of the verdict that a judge starts from, and `repeated` words repeated for another text.
+    `from_start` counts copies of the verdict that a judge starts from, `repeated` verdicts with the words of a verdict
+    on another text.
     """
 
     __slots__ = ("from_start", "repeated", "scores", "words")
