@@ -32,7 +32,7 @@ class Writer(viva.Backend):
 
 
 class KindJudge(viva.Backend):
-    """A judge made from a program: it sees the merit, with noise, and adds two points."""
+    """A program as judge: it sees the merit of a text with some noise, and adds two points."""
 
     label = "kind"
 

@@ -3,7 +3,7 @@
     python examples/contamination.py llama:model.gguf suspect.jsonl fresh.jsonl
 
 Both files hold items (id, question, choices, answer), one per line. The model must return log-probabilities of given
-texts: a GGUF file does, and an endpoint of vLLM or SGLang.
+texts. GGUF files and endpoints of vLLM and SGLang do.
 """
 
 import sys

@@ -17,7 +17,7 @@ from viva.scoring.intervals import Estimate, bounded_interval, normal_quantile, 
 
 Floats: TypeAlias = NDArray[np.float64]
 Codes: TypeAlias = NDArray[np.int64]
-LEVEL = 0.95  # of all intervals of a report
+LEVEL = 0.95  # confidence level of all intervals of a report
 SCORES = 0.0, 100.0
 EMPTY_MEAN: dict[str, Any] = {"mean": None, "se": None, "low": None, "high": None, "n": 0, "items": 0}
 
@@ -73,7 +73,7 @@ def clustered_score(values: Floats, labels: Sequence[str], bounds: tuple[float, 
 
 
 def clustered_rate(values: Floats, labels: Sequence[str]) -> dict[str, Any]:
-    """Return the same for values that are 0 or 1, in per cent."""
+    """Return the record of `clustered_score` for values that are 0 or 1, in per cent."""
     return clustered_record(_clustered_mean(values, labels), (0.0, 1.0), rate=True)
 
 
@@ -100,7 +100,7 @@ COEFFICIENTS = ("pearson", "spearman", "kendall")
 def correlation_record(correlation: Correlation, chosen: bool = False) -> dict[str, Any]:
     """Return `n`, and `value` and `p` of each coefficient, None if undefined.
 
-    `chosen`: the models were selected by these very figures, so p-values would be invalid and are left out.
+    `chosen`: the models were selected by these figures, so p-values would be invalid and are left out.
     """
     record: dict[str, Any] = {"n": correlation.n}
     for name in COEFFICIENTS:

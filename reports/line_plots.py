@@ -1,8 +1,8 @@
 """Line plots: latency over throughput, scores over rounds, running means, regressions on accuracy.
 
-Up to `plot_style.LINES` candidates are lines in one panel. More are rows of numbers on tinted cells, or a strip each,
-because thirty lines are unreadable. In a regression (Yu et al. 2024, Figure 4) models' names stand where they cover
-least.
+Up to `plot_style.LINES` candidates are lines in one panel. With more, each candidate is a row of numbers on tinted
+cells, or a strip, because thirty lines are unreadable. In a regression (Yu et al. 2024, Figure 4), models' names are
+placed where they cover least.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ if TYPE_CHECKING:
 class Curve:
     """Line of a plot.
 
-    `low` and `high` are the ends of intervals, empty if there are none; `flagged` has the positions of points in the
-    colour of findings; `texts` stand beside points.
+    `low` and `high` are the ends of intervals, empty if there are none; `flagged` has the positions of points that are
+    drawn in the colour of findings; `texts` are drawn beside points.
     """
 
     name: str
@@ -124,7 +124,7 @@ _MAX_TINT = 0.5  # opacity of a full cell: text on it stays legible on light and
 
 @dataclass(slots=True, frozen=True)
 class RoundValue:
-    """Value of a round, with the round's number from 1 and the reach of the interval below and above, if any."""
+    """Value of a round, the round's number from 1, and the interval's reach below and above the value, if any."""
 
     round: int
     value: float
@@ -155,7 +155,7 @@ def _group_lines(candidates: Sequence[_SupportsLine]) -> tuple[list[list[int]], 
 
 @dataclass(slots=True, frozen=True)
 class RoundCurve:
-    """Candidate's values by round; without values it keeps its row."""
+    """Candidate's values by round. A candidate without values has an empty row."""
 
     name: str
     steps: Sequence[RoundValue]
@@ -238,8 +238,8 @@ def _round_cells(title: str, curves: Sequence[RoundCurve], rounds: list[int], la
 
 
 _STRIP_HEIGHT = 0.3  # inches of a candidate's strip
-_MAX_POINTS = 60  # points of a line; more are indistinguishable at this width
-_WARMUP_SHARE = 0.2  # of the conversations: the wide intervals of the first few would flatten the rest
+_MAX_POINTS = 60  # points of a line; more cannot be told apart at this width
+_WARMUP_SHARE = 0.2  # fraction of conversations left out first, because their wide intervals would flatten the rest
 
 
 @dataclass(slots=True, frozen=True)
@@ -254,7 +254,7 @@ class RunningMean:
 
 @dataclass(slots=True, frozen=True)
 class CandidateRuns:
-    """Candidate's runs, one for each seed and evaluator; without runs it keeps its row."""
+    """Candidate's runs, one for each seed and evaluator. A candidate without runs has an empty row."""
 
     name: str
     runs: Sequence[RunningMean]
@@ -315,7 +315,7 @@ def _run_strips(title: str, tracks: Sequence[CandidateRuns]) -> Any:
             last = run.mean[-1]
 
             def height(values: Sequence[float], row: int = row, last: float = last) -> list[float]:
-                # Downwards, because the first row is on top; clipped at the edge of the strip.
+                # The axis points down, because the first row is on top; values are clipped at the edge of the strip.
                 return [row + 0.5 - max(-0.5, min(0.5, (value - last) / span / 2)) for value in values]
 
             axes.fill_between(run.n, height(run.low), height(run.high), color=colour, alpha=0.2, linewidth=0)
@@ -350,11 +350,11 @@ def _thin_run(run: RunningMean) -> RunningMean:
 MAX_NAMES = 12  # with more models only those off the line are named
 _ACROSS, _WIDE, _HIGH = 3, 4.2, 3.6  # panels in a row; inches of a panel
 _AWAY = 5.0  # points from a mark to its name
-# Positions of a name relative to its mark, best first: across, up, and lines further off.
+# Positions of a name relative to its mark, best first: (across, up, number of lines further off).
 _NEAR_PLACES = ((1, 1, 0), (-1, 1, 0), (1, -1, 0), (-1, -1, 0), (0, 1, 0), (0, -1, 0), (1, 0, 0), (-1, 0, 0))
 _NAME_PLACES = _NEAR_PLACES + tuple((across, up, off) for off in (1, 2) for up in (1, -1) for across in (1, -1, 0))
 
-AxisLabels = tuple[str, str]  # of the two axes
+AxisLabels = tuple[str, str]  # labels of the x axis and the y axis
 
 
 def draw_regressions(
@@ -362,9 +362,9 @@ def draw_regressions(
 ) -> None:
     """Draw a panel for each dataset to a file.
 
-    The band is the distance at which a point without standard errors is flagged; flagged points are squares of another
-    colour, models of `without` are hollow. With more than `MAX_NAMES` models in a panel only those flagged or left out
-    are named.
+    The band ends at the distance from which a point without standard errors is flagged. Flagged points are squares of
+    another colour; the models in `without` are hollow points. With more than `MAX_NAMES` models in a panel only those
+    flagged or left out are named.
     """
     from viva.scoring.correlation import group_by_dataset
 
@@ -447,10 +447,10 @@ def _draw_names(axes: Any, group: Sequence[ModelScores], fit: DatasetLine | None
     marks += [box for figure in group for box in _error_boxes(axes, figure, scale)]
     line_boxes = _along_line(axes, group, fit, scale)
     frame = axes.get_window_extent().extents.tolist()
-    frame[2] += 0.1 * axes.figure.dpi  # that side is empty
+    frame[2] += 0.1 * axes.figure.dpi  # names may extend beyond the right edge, where nothing is drawn
     centre_of = {figure.model: centre for figure, centre in zip(group, centres, strict=True)}
     labels: list[_Box] = []
-    # Flagged ones first, because they matter most; then from the top.
+    # Flagged points first, because they matter most; then from the top.
     for figure in sorted(labelled, key=lambda each: (each.model not in flagged, -each.score, each.model)):
         text, line = short_names[figure.model], plot_style.TINY * 1.1
         size = (plot_style.text_inches([text], plot_style.TINY) * 72 * scale, line * scale)
@@ -464,7 +464,7 @@ def _draw_names(axes: Any, group: Sequence[ModelScores], fit: DatasetLine | None
         ]
         costs = [
             2 * _outside(box, frame)
-            + sum(10 * _overlap(box, obstacle) for obstacle in line_boxes)  # thin, but hard to read across
+            + sum(10 * _overlap(box, obstacle) for obstacle in line_boxes)  # text across a line is hard to read
             + sum(4 * _overlap(box, obstacle) for obstacle in (*marks, *labels))
             + 0.1 * distance * size[0] * size[1]
             for box, (_, _, distance) in zip(boxes, _NAME_PLACES, strict=True)
@@ -513,7 +513,7 @@ def _error_boxes(axes: Any, figure: ModelScores, scale: float) -> list[_Box]:
 def _name_box(
     mark: Sequence[float], direction: tuple[int, int, int], shift: tuple[float, float], size: tuple[float, float]
 ) -> _Box:
-    """Return the box of a name at `shift` from its mark; `direction` tells which end of it is there."""
+    """Return the box of a name at `shift` from its mark; `direction` tells which end of the name is there."""
     x, y = (
         at + offset - (0.0 if step > 0 else extent if step < 0 else extent / 2)
         for at, offset, step, extent in zip(mark, shift, direction[:2], size, strict=True)

@@ -8,14 +8,14 @@ from typing import Any
 
 from .tables import Table
 
-_MAX_LISTED = 40  # names in a list; a longer one counts the others
+_MAX_LISTED = 40  # names in a list; the names beyond it are only counted
 Record = Mapping[str, Any]
 TIER_NAMES = {"A": "reproducible report", "B": "replay", "C": "reproducible transcripts"}
 
 
 @dataclass(slots=True, frozen=True)
 class Plot:
-    """Kind of drawing. `panels`: by dataset an SVG and a one-line description. `origin`: source of its figures."""
+    """Plot of one kind. `panels`: by dataset, (SVG, one-line description). `origin`: source of its figures."""
 
     anchor: str
     heading: str
@@ -43,12 +43,12 @@ class PageSection:
 class Page:
     """Whole page.
 
-    `facts` and `methods` are terms with their descriptions; `no_plots` is the reason for missing plots; `transcripts`
-    has by candidate the name of each cell with its commands.
+    `facts` and `methods` are terms with their descriptions. `no_plots` is the reason for missing plots. `transcripts`
+    has, by candidate, the name of each cell with its commands.
 
-    `verdict`: findings in sentences, the most decisive first; `decisive` is the plot that shows them, and is not among
-    `plots`. `about`: the items that the verdict is about, if there are several sets; `further` has the other sets, each
-    with its own verdict. `origin` applies to all sections and plots without their own. `warnings`
+    `verdict`: findings in sentences, the most decisive first. `decisive` is the plot that shows these findings; `plots`
+    does not contain it. `about`: the items that the verdict is about, if there are several sets of items. `further` has
+    the other sets, each with its own verdict. `origin` applies to all sections and plots without their own. `warnings`
     come before everything else.
     """
 

@@ -21,12 +21,12 @@ from viva.engine.errors import ConfigurationError
 
 P = ParamSpec("P")
 ENDINGS = (".svg", ".png")
-WIDTH = 3.7  # inches of a panel: as wide as a phone at about the size of its text
+WIDTH = 3.7  # inches of a panel: as wide as a phone, with text of about the phone's size
 BOTTOM = 0.44  # inches below a panel's axes, without a legend
 LINES = 6  # lines in one panel; more candidates are shown in rows
 
-# By name: on white, on black. Text and lines have a contrast of at least 4.5; `grid` and `rest` are backgrounds.
-# All must differ on white, because a page finds them there to substitute its own.
+# By name: (colour on white, colour on black). Text and lines have a contrast of at least 4.5; `grid` and `rest` are
+# backgrounds. All colours on white must differ, because a page finds them in the SVG and substitutes its own.
 COLOURS: dict[str, tuple[str, str]] = {
     "paper": ("#ffffff", "#14171a"),
     "ink": ("#1f2429", "#e6e8ea"),
@@ -46,7 +46,7 @@ COLOURS: dict[str, tuple[str, str]] = {
 SERIES = ("blue", "orange", "green", "purple", "ochre", "grey")
 MARKERS = ("o", "s", "^", "D", "v", "P")
 DASHES: tuple[Any, ...] = ("-", (0, (5, 1.5)), (0, (1.5, 1.2)), (0, (6, 1.5, 1.5, 1.5)), (0, (3, 1)), (0, (8, 2)))
-TINY, SMALL, NORMAL, LARGE = 8, 8.5, 9, 10  # points; a phone shows one as 1.2 pixels
+TINY, SMALL, NORMAL, LARGE = 8, 8.5, 9, 10  # points; a phone shows a point as 1.2 pixels
 
 
 def load_matplotlib() -> Any:
@@ -59,7 +59,7 @@ def load_matplotlib() -> Any:
 
 
 def light_colour(name: str) -> str:
-    """Return the colour of that name on white."""
+    """Return the colour called `name` on white."""
     return COLOURS[name][0]
 
 
@@ -91,7 +91,7 @@ def plot_style() -> Iterator[None]:
         "lines.markersize": 4.5,
     }
     with load_matplotlib().rc_context(settings), warnings.catch_warnings():
-        warnings.filterwarnings("ignore", "Glyph", UserWarning)  # the reader's fonts may have them
+        warnings.filterwarnings("ignore", "Glyph", UserWarning)  # the reader's fonts may have the missing glyphs
         yield
 
 
@@ -137,7 +137,7 @@ def make_rows(
 
 
 def make_box(corner: tuple[float, float], width: float, height: float, colour: str, **more: Any) -> Any:
-    """Make a rectangle by its lower left corner, filled with the colour of that name."""
+    """Make a rectangle from its lower left corner, filled with the colour called `colour`."""
     rectangle = import_module("matplotlib.patches").Rectangle
     return rectangle(corner, width, height, facecolor=light_colour(colour), **more)
 

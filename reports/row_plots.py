@@ -1,6 +1,6 @@
 """Plots with a row for each thing: bars, fractions, dots, stop reasons, forest plot, heat map, waterfall.
 
-Thirty rows are readable.
+Such plots stay readable with thirty rows.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from . import plot_style
 
 _BAR_HEIGHT = 0.26  # inches
 _COLOURS = (*plot_style.SERIES, "rest")
-MAX_CATEGORIES = len(_COLOURS)  # categories with a colour of their own
+MAX_CATEGORIES = len(_COLOURS)  # categories with separate colours
 
 
 @dataclass(slots=True, frozen=True)
@@ -41,7 +41,7 @@ def bar_plot(title: str, rows: Mapping[str, Bar], label: str) -> Any:
         _write_value(axes, bar.value, bar.value if bar.high is None else max(bar.value, bar.high), index + 0.5)
     axes.margins(x=0.14)
     if not any(bar.value or bar.high for bar in rows.values()):
-        axes.set_xlim(0, 1)  # only zeros: an axis around 0 would show impossible values
+        axes.set_xlim(0, 1)  # for only zeros, matplotlib's axis around 0 would show impossible values
     axes.set_xlabel(plot_style.escape_label(label))
     return figure
 
@@ -115,7 +115,7 @@ _MARK_HEIGHT, _MARK_SPACE = 0.115, 0.12  # inches of a mark, and between rows
 
 @plot_style.as_svg
 def dot_plot(title: str, rows: Sequence[str], things: Mapping[str, Mapping[str, Bar]], axis: str) -> Any:
-    """Draw by thing and row a figure from 0 to 100 with its interval. `things`: at most `plot_style.LINES`."""
+    """Draw for each row one figure (0–100) of each thing with its interval; at most `plot_style.LINES` things."""
     names, legend = plot_style.shorten_names(rows, 22), list(plot_style.shorten_names(list(things), 20).values())
     tall = max(0.22, _MARK_HEIGHT * len(things) + _MARK_SPACE)
     figure, axes = plot_style.make_rows(title, [names[row] for row in rows], tall * max(1, len(rows)), legend=legend)
@@ -141,7 +141,7 @@ def dot_plot(title: str, rows: Sequence[str], things: Mapping[str, Mapping[str, 
 
 _CANDIDATE_HEIGHTS = 0.34, 0.2  # inches of a row with few and with many candidates
 _MAX_TALL_ROWS = 12
-MAX_REASONS_SHOWN = len(plot_style.SERIES)  # reasons with a colour of their own
+MAX_REASONS_SHOWN = len(plot_style.SERIES)  # reasons with separate colours
 OTHER_STOPS, ALL_ROUNDS = "other reasons", "none: all rounds completed"
 
 

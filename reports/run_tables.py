@@ -24,7 +24,7 @@ def failure_table(report: Mapping[str, Any]) -> Table:
 
 
 def failure_lines(reasons: Mapping[str, int], folder: Path, look: str = "report") -> list[str]:
-    """Return the most frequent reasons as lines, and the commands that show all of them and retry."""
+    """Return the most frequent reasons as lines, and the commands that show all reasons and that retry."""
     if not reasons:
         return []
     total = sum(reasons.values())
@@ -79,20 +79,20 @@ def irregular_answers(report: dict[str, Any]) -> Table:
 
 
 def add_usage(total: dict[str, list[int]], used: dict[str, list[int]]) -> None:
-    """Add a conversation's calls, prompt, completion and maybe cached tokens by role to a total."""
+    """Add a conversation's calls, prompt tokens, completion tokens and, if known, cached tokens to a total by role."""
     for role, counts in used.items():
         add_counts(total.setdefault(role, [0, 0, 0]), counts)
 
 
 def add_counts(total: list[int], counts: Sequence[int]) -> None:
-    """Add one role's counts to a total, which has cached tokens once any count has."""
+    """Add one role's counts to a total, which gets cached tokens with the first count that has them."""
     total += [0] * (len(counts) - len(total))
     for index, count in enumerate(counts):
         total[index] += count
 
 
 def token_cost(price: Sequence[float], prompt: float, completion: float, cached: float = 0) -> float:
-    """Return the cost of tokens; `price` is for a million prompt, completion and maybe cached prompt tokens."""
+    """Return the cost of tokens; `price` is for a million prompt, completion and, if known, cached tokens."""
     full = prompt * price[0] + completion * price[1]
     return (full + cached * (price[2] - price[0]) if len(price) > 2 else full) / 1e6
 

@@ -1,9 +1,9 @@
 """Spreadsheet tables that people edit and send back: written as TSV, read back however they were saved.
 
-Cells are escaped so that each row is one line, nothing is taken for a formula, and `unescape_cell` gives the
-very text back: tabs, line ends, backslashes, control characters and lone surrogates as in a Python string; a cell
-that begins as a formula does, or with an apostrophe, has an apostrophe before it. The file is UTF-8 with a byte
-order mark, or Excel would take it for the local code page. A cell that is too long for Excel is cut, with a mark.
+Cells are escaped so that each row is one line, nothing is taken for a formula, and `unescape_cell` returns the original
+text. Tabs, line ends, backslashes, control characters and lone surrogates are written as in a Python string; a cell
+that begins like a formula, or with an apostrophe, gets an apostrophe before it. The file is UTF-8 with a byte order
+mark, or Excel would read it in the local code page. A cell that is too long for Excel is cut, with a mark.
 """
 
 from __future__ import annotations
@@ -65,8 +65,8 @@ def write_table(
 ) -> int:
     """Write a table whose cells are already harmless and return the number of rows; replace an existing file.
 
-    `mark` adds a byte order mark, or Excel would assume the local code page; `option` and `advice` are texts around
-    the error if the file cannot be written.
+    `mark` adds a byte order mark, without which Excel assumes the local code page. If the file cannot be written,
+    `option` begins the error and `advice` ends it.
     """
     text = io.StringIO(newline="")
     writer = csv.writer(text, delimiter=delimiter, lineterminator=line_end)

@@ -1,7 +1,6 @@
-"""Tables of reports: cells for figures and foreign texts, rows in long form, and LaTeX and Markdown.
+"""Tables of reports: cells with figures or texts by others, rows in long form, LaTeX, and Markdown.
 
-Control characters in texts of models, endpoints and datasets are made visible. In markup, names are text and never
-markup.
+Control characters in texts of models, endpoints and datasets are made visible. LaTeX and Markdown in names is escaped.
 """
 
 from __future__ import annotations
@@ -10,7 +9,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, TypeAlias
 
-# Could move the cursor, set a title, hide text or change its direction in a terminal.
+# Characters that could move the cursor, set a title, hide text or change its direction in a terminal.
 _VISIBLE_CONTROLS = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
 
 _FORMULA_STARTS = ("=", "+", "-", "@", "＝", "＋", "－", "＠", "\t", "\r")  # starts of cells that spreadsheets compute
@@ -61,7 +60,7 @@ def p_value(p: float | None) -> str:
 
 
 def standard_error(value: float | None, digits: int = 1) -> str:
-    """Format a standard error; a dash for None, and for 0, because equal values tell nothing about others."""
+    """Format a standard error; a dash for None, and for 0, because equal values say nothing about unseen ones."""
     return number(value or None, digits)
 
 
@@ -95,7 +94,7 @@ _NUMERIC = re.compile(rf"{_NUMBER}(?: ± {_NUMBER}| of {_NUMBER}|/{_NUMBER}| \({
 
 
 def is_numeric_column(table: Sequence[Sequence[str]], column: int) -> bool:
-    """Return True if each cell of a column is a number, maybe with error or interval, or a dash."""
+    """Return True if each cell of a column is a dash or a number, with or without an error or interval."""
     return all(_NUMERIC.fullmatch(row[column]) for row in table)
 
 
@@ -106,17 +105,17 @@ FIGURE_COLUMNS = (
 TEXT_COLUMNS = ("scenario", "candidate", "dataset", "evaluator", "scorer", "measure")
 INTEGER_COLUMNS = ("seed", "n")
 Row: TypeAlias = dict[str, Any]
-# Numbers in records that are not figures.
+# Fields of records whose numbers are no figures.
 _NO_MEASURES = frozenset({"n_items", "n_observations"})
 
 
 def figure_row(columns: Row, measure: str, **figures: Any) -> Row:
-    """Return the row of one figure: `columns` are the first ones, `figures` the last; the others are None."""
+    """Return the row of one figure: `columns` are the first columns, `figures` the last; missing figures are None."""
     return dict.fromkeys(FIGURE_COLUMNS) | columns | {"measure": measure} | figures
 
 
 def mean_row(record: Mapping[str, Any]) -> Row:
-    """Return the last columns for the record of a mean."""
+    """Return the last columns of the row for the record of a mean."""
     return {
         "value": record["mean"],
         "se": record.get("se"),
@@ -127,7 +126,7 @@ def mean_row(record: Mapping[str, Any]) -> Row:
 
 
 def record_rows(columns: Row, measure: str, record: Any) -> Iterator[Row]:
-    """Yield the figures of a record: means and estimates are one row, other records are descended into.
+    """Yield the figures of a record: a mean or an estimate is one row; other records are searched for figures.
 
     A figure's measure is its path in the record, joined by dots.
     """

@@ -5,7 +5,7 @@ The names listed here are promised (docs/api.md); everything else may move. They
 
 from __future__ import annotations
 
-TYPE_CHECKING = False  # as of ``typing``, which would load before the command hears Ctrl-C (``cli/start.py``)
+TYPE_CHECKING = False  # not from ``typing``, which would load before the command hears Ctrl-C (``cli/start.py``)
 if TYPE_CHECKING:
     from typing import Any
 

@@ -2,9 +2,9 @@
 
 An entry's name is a hash of all its inputs: the files of the run's folder (names, sizes, times), how results are
 scored, the items seen before, and this program's own code. So a changed cell, option or program misses the cache, and
-damaged entries are recomputed. Runs with damaged records are not cached; nor are files written in the last seconds,
-because their times might not show the next change. Entries are pickles, so the folder must be writable by the user
-alone.
+damaged entries are recomputed. Runs with damaged records are not cached; nor are runs with files written in the last
+seconds, because their times might not show the next change. Entries are pickles, so the folder must be writable by the
+user alone.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ from typing import Any
 from viva.engine.files import write_atomically
 
 _DIGEST = 16
-_SETTLED_SECONDS = 2.0  # after which a change gets a different time stamp
+_SETTLED_SECONDS = 2.0  # age of a file after which a change surely gets a different time stamp
 _MAX_ENTRIES = 1_000
-_PACKAGES = ("numpy", "scipy", "scikit-learn")  # versions that may affect figures
+_PACKAGES = ("numpy", "scipy", "scikit-learn")  # packages whose versions may affect figures
 _ROOT = Path(__file__).parents[2]
 
 FolderState = tuple[tuple[str, int, int, int, int], ...]
@@ -118,7 +118,7 @@ def cache_key(*parts: Any) -> str:
 def folder_state(folder: Path) -> FolderState | None:
     """Return name, inode, size and times of each file of a run's folder, except for its lock.
 
-    None if one of them was written just now, so that its next change might not show.
+    None if a file was written just now, because its next change might not show.
     """
     states = []
     try:

@@ -20,7 +20,7 @@ from .study import RECORD_ORDER, sections_in_order, systems_of_report
 
 
 def long_rows(report: Mapping[str, Any]) -> Iterator[Row]:
-    """Yield every figure: of each cell (with `seed`), pooled (without), and of comparisons.
+    """Yield every figure: of each cell (with `seed`), of pooled cells (without `seed`), and of comparisons.
 
     `measure` is the path of the figure in its record, joined by dots; `dataset` is empty if all are pooled, `candidate`
     if the figure belongs to no single one.

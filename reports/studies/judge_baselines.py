@@ -54,8 +54,8 @@ def metric_names(texts: Iterable[str]) -> list[str]:
 def attach_replies(sheet: Sheet, replies: Iterable[RecordedReply]) -> None:
     """Give the rows of a run's sheet their questions and answers.
 
-    A turn gets its own reply. A whole conversation gets all replies except the first one, which precedes the turns; a
-    single reply is kept.
+    A turn gets its own reply. A whole conversation gets all replies except the first one, which precedes the turns; if
+    there is only one reply, it gets that one.
     """
     by_conversation: dict[tuple[str, str], dict[int, RecordedReply]] = {}
     for reply in replies:
@@ -73,11 +73,11 @@ def attach_replies(sheet: Sheet, replies: Iterable[RecordedReply]) -> None:
 def add_metrics(sheet: Sheet, names: Iterable[str], output: str | None = None, reference: str | None = None) -> None:
     """Add each metric as a separate judge, which scores all criteria at once.
 
-    A row whose text cannot be scored stays unscored, and a note counts them.
+    A row whose text cannot be scored stays unscored; a note counts such rows.
 
     Args:
         sheet: Rows to score.
-        names: Of baselines.
+        names: Names of baselines.
         output: Field of the text to score; default: found by its name.
         reference: Field of the reference; default: found by its name.
 

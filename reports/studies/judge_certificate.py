@@ -1,4 +1,4 @@
-"""Certificate of a judge from people's grades: its record, sentences, tables and CSV."""
+"""Certificate of a judge from people's grades, as a record, sentences, tables and CSV."""
 
 from __future__ import annotations
 
@@ -118,10 +118,10 @@ def choose_next_answers(matched: MatchedGrades, count: int, seed: int) -> tuple[
     Answers of all candidates are drawn together, each weighted by its share of its candidate's mean.
 
     Returns:
-        Positions of the chosen answers, and the probability of each answer to have been chosen by then.
+        (Positions of the chosen answers, probability of each answer of being chosen in this or an earlier draw).
 
     Raises:
-        ConfigurationError: if fewer answers are left, or earlier draws have unknown probabilities.
+        ConfigurationError: if fewer than `count` answers are left, or earlier draws have unknown probabilities.
     """
     samples = matched.samples
     positions = [position for group in matched.places.values() for position in group]
@@ -210,7 +210,7 @@ def _error_record(error: JudgeError) -> dict[str, Any]:
 
 
 def _plain(figure: Any) -> Any:
-    """Return a figure as JSON data: six decimals, a dataclass by its fields, a proportion of nothing as None."""
+    """Return a figure as JSON data with six decimals; a dataclass becomes its fields, a proportion of nothing None."""
     if isinstance(figure, float):
         return round_figure(float(figure))
     if isinstance(figure, tuple):
@@ -225,7 +225,7 @@ def _plain(figure: Any) -> Any:
 Record = Mapping[str, Any]
 CERTIFICATE_COLUMNS = ("candidate", "versus", "figure", "value", "low", "high", "answers", "labels", "worth")
 _TEXT_COLUMNS = ("candidate", "versus")
-_TRIED = 10  # labels; the smallest number tested in `benches/certified.py`
+_TRIED = 10  # smallest number of labels that `benches/certified.py` tests
 
 
 def certificate_sentences(record: Record) -> list[str]:

@@ -62,7 +62,7 @@ def summarize_judgments(sheet: Sheet, judge: str, criterion: str) -> dict[str, A
 
 
 def _mean_judgment(rows: Sequence[SheetRow], key: tuple[str, str]) -> dict[str, Any]:
-    """Return the mean score with Student's interval, clustered by group, from five groups on."""
+    """Return the mean score, clustered by group, with Student's interval if there are at least five groups."""
     scored = [(row.scores[key], row.group or f"line {row.line}") for row in rows if row.scores[key] is not None]
     record: dict[str, Any] = {
         "mean": None,
@@ -87,7 +87,7 @@ _PAIRED = ({"response1", "response2"}, {"answer_a", "answer_b"}, {"output_1", "o
 def detect_scale(rows: Sequence[SheetRow], criterion: str) -> Scale:
     """Detect the scale of ratings: texts are nominal, a few whole numbers ordinal, other numbers interval.
 
-    Whole numbers from 0 to 2 beside two answers are a choice between these, and so nominal.
+    Whole numbers from 0 to 2 in rows with two answers are a choice between the answers, and so nominal.
     """
     values = {rating for row in rows for rating in row.human.get(criterion, ()) if rating is not None}
     if any(isinstance(value, str) for value in values):
@@ -286,7 +286,7 @@ def _criterion_record(sheet: Sheet, criterion: str, options: ComparisonOptions) 
 def _judges_for(sheet: Sheet, criterion: str) -> dict[str, tuple[str, str]]:
     """Return the judges that have scored a criterion, or everything at once, with the key of the score.
 
-    A rating without a name is compared with a judge's overall score, or with all its scores if there is none.
+    A rating without a name is compared with a judge's overall score, or with all its scores if it has no overall score.
     """
     keys: dict[str, tuple[str, str]] = {}
     for judge in sheet.judges:
@@ -383,7 +383,7 @@ def _level_record(figure: Any) -> dict[str, Any]:
 
 
 def _adjust_p_values(report: dict[str, Any]) -> None:
-    """Correct (Holm) over all comparisons of judges at one level by one coefficient, across criteria."""
+    """Correct p-values (Holm) over all comparisons of judges with the same level and coefficient, across criteria."""
     tests: dict[tuple[str, str], list[dict[str, Any]]] = {}
     for criterion in report["criteria"]:
         for pair in criterion["differences"]:

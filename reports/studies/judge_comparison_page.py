@@ -171,7 +171,7 @@ def meta_tables(report: Record) -> list[Table]:
 
 
 def _level_table(report: Record) -> Table:
-    """Build the table of values alone: three with their intervals are too wide for a terminal."""
+    """Build the table of values without intervals: three values with intervals are too wide for a terminal."""
     rows = []
     for name, judge in _records(report, "judges"):
         for level in _LEVELS:

@@ -38,7 +38,7 @@ from .study import (
     systems_of_report,
 )
 
-_MIN_ROWS = 3  # with fewer, a shared value is not worth moving to the title
+_MIN_ROWS = 3  # fewest rows for which a shared value moves to the title
 _MIN_COLUMNS = 3
 
 
@@ -232,7 +232,7 @@ def _tiers(report: Mapping[str, Any]) -> list[tuple[str, str]]:
 
 
 def _transcripts(report: Mapping[str, Any]) -> dict[str, list[tuple[str, list[tuple[str, str]]]]]:
-    """Return by candidate and cell the conversations worth a look, each with the command that shows it."""
+    """Return, by candidate and cell, the conversations to look at first, each with the command that shows it."""
     transcripts: dict[str, list[tuple[str, list[tuple[str, str]]]]] = {}
     for cell in report["cells"]:
         record = cell.get("transcripts") or {}

@@ -1,7 +1,7 @@
 """Files of ratings and scores: their records (CSV, TSV, JSON, Parquet), flattened, and the meaning of their fields.
 
 Nested objects are flattened (`scores.fluency`), lists numbered from 1 (`annotators.2`). Fields are named by the user or
-recognised by name; the report states what was recognised, so that a wrong guess shows.
+recognised by name; the report states what was recognised, so that users see wrong guesses.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ from viva.engine.errors import DatasetError
 
 FlatRecord: TypeAlias = dict[str, Any]
 _MAX_LIST = 64
-_MAX_TEXT = 4_000  # characters of a list in a text
-MISSING_VALUES = ("", "nan", "none", "null", "n/a", "n.a.", "na", "#n/a")  # mean no rating, in lower case
+_MAX_TEXT = 4_000  # characters up to which a text is parsed as a list
+MISSING_VALUES = ("", "nan", "none", "null", "n/a", "n.a.", "na", "#n/a")  # texts that mean no rating, in lower case
 _RATING = re.compile(
     r"""["']?(?:[-+]?(?:\d+(?:\.\d*)?|\.\d+)(?:[eE][-+]?\d+)?|nan|none|null|n/?a)["']?""", re.IGNORECASE
 )
@@ -110,7 +110,7 @@ def flatten(value: Any, name: str = "") -> Iterator[tuple[str, Any]]:
         yield name, value
 
 
-_KEY_COLUMNS = {  # names of fields by what they tell about a row; the first match wins
+_KEY_COLUMNS = {  # what a field tells about a row, with the names of such fields; the first match wins
     "item": ("id", "item", "item_id", "idx", "example_id", "question_id", "uid", "key"),
     "group": ("group", "source", "source_id", "doc_id", "document", "question_id", "dialog_id", "dialogue_id",
               "instruction", "prompt", "question", "input"),
@@ -127,7 +127,7 @@ _ANNOTATOR_FIELDS = (
     "name",
     "time",
     "timestamp",
-)  # describe the rater or the rating; not ratings themselves
+)  # fields that describe the rater or the rating, and are no ratings
 _REMARKS = ("comment", "comments", "explanation", "justification", "note", "notes", "rationale", "reason", "reasoning")
 _ANNOTATOR = re.compile(r"(?:annotator|rater|human|expert|grader|labell?er|reviewer)s?[ _.-]?\d+", re.IGNORECASE)
 # The criterion after or before its rater: human_fluency, fluency_annotator_2, judge_fluency.
@@ -140,7 +140,7 @@ _HUMAN_NAMES = ("human", "humans", "human_score", "human_scores", "human_rating"
 _JUDGE_NAMES = ("predict_scores", "prediction", "predictions", "predicted", "judge_score", "judge_scores", "judges",
            "metric", "metrics", "verdict", "auto", "evaluators")  # fmt: skip
 _JUDGE_PREFIX = re.compile(r"(?:judge|pred|predicted|metric|auto)[_ -].+", re.IGNORECASE)
-_SCORE_NAMES = ("score", "scores")  # people's if there are others of judges, else a judge's
+_SCORE_NAMES = ("score", "scores")  # people's scores if other fields have a judge's; else a judge's
 
 
 @dataclass(slots=True)
@@ -164,7 +164,7 @@ class NamedColumns:
         return replace(self, human=(), annotator=())
 
     def of_people(self) -> NamedColumns:
-        """Return the names for that other file."""
+        """Return the names for the file of ratings by people."""
         return replace(self, score=(), judge=None)
 
 
@@ -172,8 +172,8 @@ class NamedColumns:
 class Columns:
     """Meaning of a file's fields.
 
-    `human` has by criterion the fields of its annotators, `scores` by judge and criterion its field. The criterion is
-    empty if no name mentions one.
+    `human` has the annotators' fields by criterion, `scores` one field by (judge, criterion). The criterion is empty if
+    no field's name mentions a criterion.
     """
 
     item: str | None = None
@@ -188,7 +188,7 @@ class Columns:
     left_out: list[str] = field(default_factory=list)
 
     def describe(self) -> str:
-        """Describe which field was read as what, in one line."""
+        """Describe in one line as what each field was read."""
         parts = [f"{key} {name}" for key in ("item", "group", "system", "turn", "criterion", "annotator")
                  if (name := getattr(self, key)) is not None]  # fmt: skip
         parts += [f"judge {', '.join(self.judge)}"] if self.judge else []
@@ -349,7 +349,7 @@ def _is_compound_human(name: str) -> bool:
 def _respell(names: Sequence[str], *, alone: bool = False) -> dict[str, str]:
     """Return `rater.criterion` for fields that name rater and criterion in one word.
 
-    Only if a judge and people, or several people, rated that criterion; `alone`: always.
+    A field is renamed only if a judge and people, or several people, rated that criterion; with `alone`, always.
     """
     raters: dict[str, dict[str, str]] = {}
     for name in names:
@@ -414,7 +414,7 @@ def _is_judged(name: str) -> bool:
 def _group_by_criterion(fields: Sequence[str], spelled: Mapping[str, str], path: str) -> dict[str, list[str]]:
     """Return the fields of each criterion, one for each annotator.
 
-    The criterion is the part of a name beside the field that holds all ratings and the marks of annotators:
+    The criterion is what remains of a field's name without the container of all ratings and the marks of annotators:
     `annotators.2` and `annotator2` rate the unnamed criterion; `expert.2.fluency`, `human.fluency` and
     `annotations.fluency.2` rate fluency. Several lists (`coherence.2`) are separate criteria.
 
@@ -455,7 +455,7 @@ def _group_by_judge(
     """Return the field of each judge and criterion.
 
     The criterion is the longest part of a name that people have rated, too; each index of a list is a separate judge,
-    for judges that were asked several times.
+    because a judge may have been asked several times.
     """
     scores = {}
     for name in fields:

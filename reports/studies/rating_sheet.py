@@ -40,7 +40,7 @@ from .rating_files import (
 
 RatingKey: TypeAlias = tuple[str, str | None, str | None]  # item, system, turn
 UNPARSED = -1.0
-MOST_LABELS = 12  # distinct values up to which ratings are labels
+MOST_LABELS = 12  # with more distinct values, ratings are not labels
 _SEVERAL_NUMBERS = re.compile(r"[-+]?\d+(?:\.\d+)?(?:\s*[,;|/]\s*[-+]?\d+(?:\.\d+)?|\s+[-+]?\d+(?:\.\d+)?)+")
 
 
@@ -48,8 +48,8 @@ _SEVERAL_NUMBERS = re.compile(r"[-+]?\d+(?:\.\d+)?(?:\s*[,;|/]\s*[-+]?\d+(?:\.\d
 class SheetRow:
     """Output with its ratings and scores.
 
-    `human` has by criterion the ratings of its annotators, `scores` by judge and criterion a score; None if missing or
-    unreadable.
+    `human` has each annotator's rating by criterion, `scores` one score by judge and criterion. Missing and unreadable
+    ones are None.
     """
 
     line: int
@@ -63,7 +63,7 @@ class SheetRow:
 
     @property
     def key(self) -> RatingKey:
-        """Key that distinguishes it from other rows."""
+        """Key that distinguishes the row from other rows."""
         return self.item, self.system, self.turn
 
 
@@ -71,8 +71,8 @@ class SheetRow:
 class Sheet:
     """Rows of ratings and scores.
 
-    `annotators` has their names by criterion; `fields` describes which fields were read as what; rows have `texts` if
-    the outputs themselves are known.
+    `annotators` has the annotators' names by criterion; `fields` describes as what each field was read; rows have
+    `texts` if the outputs themselves are known.
     """
 
     source: str
@@ -136,7 +136,7 @@ def read_rating_sheet(path: Path, options: NamedColumns | None = None, unscored:
 def join_ratings(scores: Sheet, ratings: Sheet) -> Sheet:
     """Join the rows of `scores` with the human ratings on the same item, system and turn.
 
-    A rating without system or turn matches if there is only one.
+    A rating without a system or turn matches if only one row has its item.
 
     Raises:
         DatasetError: if a rating matches no row, or several.
@@ -281,7 +281,7 @@ def _merge_row(before: SheetRow, row: SheetRow, columns: Columns, path: str) -> 
 
 
 def _unfold_ratings(records: Sequence[tuple[int, FlatRecord]], options: NamedColumns, path: Path) -> None:
-    """Make fields of lists and objects in texts (`"[4, 5]"`), and `NAME.1` of a single rating if others have a list.
+    """Split texts of lists and objects (`"[4, 5]"`) into fields; rename single ratings `NAME.1` if others have a list.
 
     Raises:
         DatasetError: if a field is a single value in one record and an object in another; the message names the line.
@@ -487,7 +487,7 @@ async def read_replies(path: Path) -> list[RecordedReply]:
 def _conversation_replies(lines: list[Any], role: str, label: str, item: str) -> Iterator[RecordedReply]:
     exchanges = (exchange for exchange in lines if isinstance(exchange, Exchange) and exchange.role == role)
     answers = ((exchange, exchange.completion) for exchange in exchanges if exchange.completion is not None)
-    for turn, (exchange, completion) in enumerate(answers):  # ordinals count in branches
+    for turn, (exchange, completion) in enumerate(answers):  # ordinals start anew in each branch
         question = exchange.messages[-1].content if exchange.messages else ""
         yield RecordedReply(label, item, turn, question, completion.text)
 

@@ -1,7 +1,7 @@
-"""Study of several runs and sweeps: cells found, read and compared, as plain data and as tables.
+"""Study of several runs and sweeps: finds, reads and compares their cells; as plain data and as tables.
 
 The same records give the same report, byte for byte, in any order in which conversations were run and folders are
-given. A system that lends static figures is studied with the registered system that uses them, or else by itself.
+given. A system whose static figures another registered system uses is studied with that system, else by itself.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ PAGE_ORDER = (Subject.CORRELATIONS, *(subject for subject in Subject if subject 
 
 
 def sort_by_subject(order: tuple[Subject, ...], about: Iterable[tuple[Subject, _T]]) -> list[_T]:
-    """Sort things by their subject, keeping the order within one."""
+    """Sort things by their subject; things of one subject keep their order."""
     return [thing for _, thing in sorted(about, key=lambda pair: order.index(pair[0]))]
 
 
@@ -48,7 +48,7 @@ def sort_by_subject(order: tuple[Subject, ...], about: Iterable[tuple[Subject, _
 class SystemGroup:
     """Systems whose cells one study combines.
 
-    `study` makes the sections; `readers` has by scenario the study that reads its runs, the group's own system first.
+    `study` makes the sections; `readers` maps each scenario to the study that reads its runs, the group's own first.
     """
 
     study: SystemStudy
@@ -129,7 +129,7 @@ class FailureSection(Section[Material]):
 
 
 class CellSection(Section[Material]):
-    """Cells and their progress. `readers` has by scenario the study that describes its results."""
+    """Cells and their progress. `readers` maps each scenario to the study that describes its results."""
 
     subject, heading, anchor = Subject.CELLS, "Cells and transcripts", "cells"
 
@@ -233,7 +233,7 @@ def _system_differences(cells: Sequence[StudyCell], settings: Sequence[str], par
     for name in parts:
         if name == "pack":
             distinct = {cell.manifest["pack"]["digest"] for cell in cells}
-        else:  # a fork's model only replays another
+        else:  # a fork's `replay:` models only repeat recorded answers
             models = [cell.manifest["models"].get(name) for cell in cells]
             distinct = {model for model in models if model is not None and not model.startswith("replay:")}
         if len(distinct) > 1:
@@ -330,8 +330,8 @@ def read_cells(
         cells: Cells to read.
         groups: Systems of the cells.
         scorings: By system, how results are scored.
-        items: By dataset, numbers of items; extended.
-        cache: Unchanged runs that are in the cache are not read.
+        items: By dataset, the number assigned to each item; new items are added.
+        cache: Cache of readings; unchanged runs in it are not read again.
 
     Raises:
         JournalError: if a journal is damaged.
@@ -346,7 +346,7 @@ def read_cells(
         numbers = items.setdefault(cell.dataset, ItemNumbers())
         systems = next(candidate for candidate in groups if cell.scenario in candidate.readers)
         reader = systems.readers[cell.scenario]
-        # A system that lends its figures scores its own results.
+        # A system whose figures another system uses scores its own results.
         own = scorings[reader.scenario.name] if reader is systems.study else reader.scoring([cell], None)
         if cache is None:
             reader.read(group, own, numbers)
@@ -416,7 +416,7 @@ def cell_record(reading: RunReading) -> dict[str, Any]:
 
 
 STUDY_VERSION = 1
-_MAX_NAMED_RUNS = 3  # that are not finished; more are counted
+_MAX_NAMED_RUNS = 3  # unfinished runs that a warning names; more are only counted
 
 
 class Study:
@@ -586,7 +586,7 @@ def study_findings(report: Mapping[str, Any]) -> list[Findings]:
 
 
 def study_sentences(report: Mapping[str, Any]) -> list[tuple[str, list[str]]]:
-    """Return the sentences of `study_findings` in groups, with headings if there are several, their rules last."""
+    """Return the sentences of `study_findings` in groups, with headings if there are several; rules come last."""
     findings = [finding for finding in study_findings(report) if finding.sentences]
     groups = [(finding.about if len(findings) > 1 else "", finding.sentences) for finding in findings]
     rules = list(dict.fromkeys(finding.rule for finding in findings if finding.rule))
