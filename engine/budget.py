@@ -19,9 +19,9 @@ WATCH_PREFIX = "watch:"  # prefix of the finish reason if a detector ended the a
 class RoleUsage:
     """Calls and tokens of one role in one conversation, counted alike whether called or replayed.
 
-    `cached_tokens` are the prompt tokens served from the endpoint's cache. `irregular` counts answers that were
-    truncated at the token limit (`cut`), empty (`empty`), contained reasoning (`thoughts`), or ended for another reason
-    than `stop` (that reason).
+    `cached_tokens` are the prompt tokens served from the endpoint's cache. `irregular` counts, by name, answers that
+    were truncated at the token limit (`cut`), were empty (`empty`), contained reasoning (`thoughts`), or ended for
+    another reason than `stop` (named by that reason).
     """
 
     __slots__ = ("cached_tokens", "calls", "completion_tokens", "irregular", "prompt_tokens")
@@ -114,8 +114,8 @@ class Meter:
     def require(self, now: float) -> None:
         """Check that one more call may begin; raise `LimitReached`, naming the first bound that is used up.
 
-        Calls in flight count as calls. Their tokens and cost are not known yet, so calls in flight can exceed those
-        bounds.
+        Calls in flight count as calls. Their tokens and cost are not known yet, so they can exceed the bounds of tokens
+        and cost.
         """
         budget = self.budget
         used = {

@@ -1,6 +1,6 @@
 """Stopping a run and cancelling conversations: which error takes precedence, which waits end, which calls are awaited.
 
-A run that is asked to stop awaits the requests in flight and starts no other. A wait before a request (for a permit, a
+A run that is asked to stop awaits the requests in flight and starts no others. A wait before a request (for a permit, a
 connection, the next retry) runs inside `cancellable_wait`; a request that waits in another thread's queue runs inside
 `withdrawable`. The task's context identifies its run, so backends shared by several runs need no notification.
 """
@@ -35,7 +35,7 @@ class RunStopping(Exception):  # control flow, not an error
 class ConversationStopped(Exception):  # control flow, not an error
     """The conversation, or a branch of it, must end now. `by` says who asked (detector, budget, …), `reason` why.
 
-    A protocol may catch it to return what it has; uncaught, the conversation ends without a result.
+    A protocol may catch it to return what it has; otherwise the conversation ends without a result.
     """
 
     def __init__(self, by: str, reason: str) -> None:
@@ -50,7 +50,7 @@ class EndOfRecord(BaseException):  # control flow, not an error
     """
 
 
-# The next conversation would fail likewise: the run ends, and this conversation continues when it is resumed.
+# The next conversation would fail likewise: the run ends, and this conversation continues when the run is resumed.
 ENDS_RUN = (AccountBlocked, ConfigurationError, JournalError, Unauthorized, Unreachable)
 _ENDS_TASK = (asyncio.CancelledError, GeneratorExit, KeyboardInterrupt, EndOfRecord)
 
@@ -58,7 +58,7 @@ _ENDS_TASK = (asyncio.CancelledError, GeneratorExit, KeyboardInterrupt, EndOfRec
 def is_failure(error: BaseException) -> bool:
     """Return True if an exception raised by a user's code is a failure of that code.
 
-    It is none if it ends the program or cancels the current task.
+    It is not a failure if it ends the program or cancels the current task.
     """
     if isinstance(error, asyncio.CancelledError):
         task = asyncio.current_task()
@@ -70,9 +70,10 @@ def deciding_error(error: BaseException) -> BaseException:
     """Return the error that takes precedence in a (nested) exception group.
 
     Task groups raise the errors of all their tasks together. The order of precedence: what ends the program or cancels
-    the task; what ends the run or interrupts its conversations; failures, a model's last, because it may follow from
-    another; `ConversationStopped`. So a conversation that can continue later is not recorded as failed, and a failed
-    one is not recorded as stopped. The first of equals counts. An error that is no group is returned as is.
+    the task; what ends the run or interrupts its conversations; failures (a model's failure last, because it may follow
+    from another failure); `ConversationStopped`. So a conversation that can continue later is not recorded as failed,
+    and a failed one is not recorded as stopped. Of errors of equal rank the first counts. An error that is no group is
+    returned as is.
     """
     return min(_leaf_errors(error), key=_precedence)
 
@@ -188,7 +189,7 @@ async def gather(calls: Sequence[Callable[[], Awaitable[T]]], *, abandon: bool =
 
 
 class ConversationCanceller:
-    """The cancelled conversations of one run, by key. One that has not begun fails when its turn comes."""
+    """The cancelled conversations of one run, by key. A conversation cancelled before it begins fails at its turn."""
 
     __slots__ = ("_reasons", "_under_way")
 
@@ -197,13 +198,13 @@ class ConversationCanceller:
         self._under_way: dict[str, _CancelGuard] = {}
 
     def guard(self, key: str) -> _CancelGuard:
-        """Return a context manager for one conversation; it raises `ConversationCancelled` if that was cancelled."""
+        """Return a context manager for one conversation; `ConversationCancelled` is raised if it was cancelled."""
         return _CancelGuard(self, key)
 
     async def cancel(self, keys: Iterable[str], reason: str) -> list[str]:
-        """Cancel conversations, wait until their calls have ended, and return the keys of the running ones.
+        """Cancel conversations, wait until their calls have ended, and return the keys of those that were running.
 
-        The caller must not be one of them.
+        The caller must not be one of these conversations.
         """
         reasons = dict.fromkeys(keys, reason)
         self._reasons = reasons | self._reasons

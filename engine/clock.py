@@ -1,4 +1,4 @@
-"""Real and virtual clocks. Every wait goes through one.
+"""Real and virtual clocks. Every wait goes through a clock.
 
 Under `VirtualClock` the event loop never sleeps: when nothing is ready, time jumps to the next timer. Hours of back-off
 pass in milliseconds, and everything that waits on the loop (anyio, asyncio, our limits) uses this time unchanged.
@@ -45,7 +45,7 @@ class Clock(Protocol):
 
 
 class RealClock:
-    """The system clock. Its timestamps stay monotonic if somebody sets the machine's clock.
+    """The system clock. Its timestamps stay monotonic even if somebody sets the machine's clock.
 
     They count from the object's creation, including time in suspend.
     """

@@ -1,7 +1,7 @@
 """Run functions of recorded steps off the event loop, each with a time limit. Failures are returned as values.
 
-Threads share this process: one that exceeds its limit is abandoned, and its result ignored. A worker process is killed
-instead and replaced when needed. Time limits of threads and processes are real seconds under any clock
+Threads share this process: a thread that exceeds its limit is abandoned, and its result ignored. A worker process is
+killed instead and replaced when needed. Time limits of threads and processes are real seconds under any clock
 (`Clock.external`). Recording is in `conversation`.
 """
 
@@ -30,8 +30,8 @@ _THREADS = 40
 class StepExecutor:
     """Executor of at most 40 threads at once, and one worker process per CPU (or `processes`).
 
-    Further functions wait in order; their time limits begin when they run. Belongs to one event loop. Call `close` when
-    nothing runs any more, to end idle workers.
+    Further functions wait in order; their time limits begin when they run. An executor belongs to one event loop. Call
+    `close` when nothing runs any more, to end idle workers.
     """
 
     def __init__(self, clock: Clock, processes: int | None = None) -> None:
@@ -120,7 +120,7 @@ class StepExecutor:
 
 @asynccontextmanager
 async def _limiter_token(limiter: anyio.CapacityLimiter) -> AsyncIterator[None]:
-    """Hold a token of a limiter; raise `RunStopping` if the run is asked to stop before there is one."""
+    """Hold a token of a limiter; raise `RunStopping` if the run is asked to stop before one is free."""
     with cancellable_wait():
         await limiter.acquire()
     try:

@@ -60,7 +60,7 @@ class RunServices:
 
 
 _AFFINITIES = count()
-_MAX_CALLS_OF_OTHERS = 1_000  # of other parts while an ending part waits for them: they may never stop
+_MAX_CALLS_OF_OTHERS = 1_000  # maximum of other parts' calls while an ending part waits: they may never stop
 # Turns of the event loop within which a part of a protocol proceeds from one call to the next.
 _IDLE_TURNS = 32
 _AFTER_ALL_BRANCHES = "\U0010ffff"  # sorts after the path of every branch
@@ -87,8 +87,8 @@ class _RoleState:
 class _Traffic:
     """State shared by a conversation and its branches.
 
-    `under_way` counts calls in flight, `calls_waiting` the calls that only wait for the others to end, `waiting`
-    has the paths of all waiters. `fatal` is `Conversation.fatal`.
+    `under_way` counts calls in flight, `calls_waiting` counts the calls that only wait for other calls to end, and
+    `waiting` has the paths of all waiters. `fatal` is `Conversation.fatal`.
     """
 
     __slots__ = ("branched", "calls_waiting", "ended", "fatal", "under_way", "waiting")
@@ -106,8 +106,9 @@ class Conversation:
 
     `key` identifies it in seeds, journal and events; `number` orders the run; `affinity` is unique in this process.
     `label` is the compared model's label, if several are compared; `repeat` counts from 1 how often the same task is
-    run with it. `sampling` has a role's default options. `usage` (by role) and `computed` (steps by name) include all
-    branches. `path` is the branch's: `""` for the conversation itself, `pro/second` for a branch of its branch `pro`.
+    run with that model. `sampling` has each role's default options. `usage` (by role) and `computed` (steps by name)
+    include all branches. `path` is the path of the branch: `""` for the conversation itself, `pro/second` for a branch
+    of its branch `pro`.
     """
 
     __slots__ = (
@@ -159,7 +160,8 @@ class Conversation:
         self._stopped: ConversationStopped | None = None
         self._traffic = _Traffic()
         limit = services.conversation_budget
-        # A bounded conversation counts twice: with its branches, and without (the count that a new branch begins with).
+        # A bounded conversation has two counts: with its branches, and without them. A new branch begins with the
+        # latter.
         self._meter = None if limit.open else Meter(limit, "conversation", services.clock.now())
         self._own_meter = copy.copy(self._meter)
         self._outer_meters: tuple[Meter, ...] = ()
@@ -172,12 +174,12 @@ class Conversation:
         has the conversation's limits for itself: what other parts use meanwhile does not count in it.
 
         Args:
-            name: Its name among the branches opened here, without `/` and `:`. Each is opened once.
+            name: The branch's name, without `/` and `:`. It is unique among the branches opened here.
             continuing: A role. Its first call in the branch takes the position and the seed of its next call here. A
                 protocol that used to make such calls in turn keeps its recorded answers.
 
         Raises:
-            ConfigurationError: The name is invalid, or open already.
+            ConfigurationError: The name is invalid, or was opened already.
         """
         if not isinstance(name, str) or not name.strip() or "/" in name or ":" in name or not name.isprintable():
             raise self._refuse(f"branch({name!r}): expected a name without '/', ':' and control characters")
@@ -232,8 +234,8 @@ class Conversation:
             sampling: Sampling options.
             tools: Functions that the model may call; the completion then may have `calls`.
             hint: Passed to simulated models only.
-            watch: Factories of detectors for this reply. Text before a detector ended it is recorded like any other
-                reply.
+            watch: Factories of detectors for this reply. Text received before a detector ends the reply is recorded
+                like any other reply.
 
         Raises:
             ConversationStopped: A detector, a budget or an outside caller ended the conversation.
@@ -466,8 +468,8 @@ class Conversation:
         Raises:
             ConversationStopped: The conversation was stopped.
             ConfigurationError: A call of the role is in flight in this branch.
-            RunStopping, LimitReached, …: Another part was interrupted. If the protocol caught that, its next request
-                may depend on it and must not be recorded.
+            RunStopping, LimitReached, …: Another part was interrupted. If the protocol caught the error, its next
+                request may depend on it and must not be recorded.
         """
         if self._traffic.fatal is not None:
             await self._wait_for_others(0)

@@ -44,7 +44,7 @@ class Aside:
 class Exchange:
     """A call. `completion` is None if no answer was recorded.
 
-    `messages` is what the role was sent (None if unknown, or if the call read a text), `sampling` and `tools` the
+    `messages` is what the role was sent (None if unknown, or if the call read a text), `sampling` and `tools` are the
     options and functions sent with them; `hint` is for simulated models. `reading` has the texts whose likelihood was
     requested.
     """
@@ -77,7 +77,7 @@ Entry = Aside | Exchange | Step
 class Replay:
     """Result of a replay. `problem` says why some requests are unknown; None if all are known.
 
-    `unanswered`: calls of the protocol without a recorded answer; they were sent if the conversation failed.
+    `unanswered` are the protocol's calls without a recorded answer; they were sent if the conversation failed.
     """
 
     lines: list[Entry] = field(default_factory=list)
@@ -227,7 +227,7 @@ async def replay_conversation(
         await converse(conversation, task)
     except (EndOfRecord, ConversationStopped):
         pass
-    except BaseException as raised:  # no problem if it ended the recorded one too
+    except BaseException as raised:  # no problem if it ended the recorded conversation, too
         if not is_failure(raised):
             raise
         error = deciding_error(raised)

@@ -1,4 +1,4 @@
-"""Detectors watch a reply while it streams and may end it: blank, looping, or speaking for the other party.
+"""Detectors watch a reply while it streams and may end it if it is blank, loops, or speaks for the other party.
 
 A detector is a small object, created for each call. `feed` sees each piece of text and returns a reason to stop, or
 None; `finish` judges the whole text. Both must depend on the text alone. The caller in `conversation` decides what ends
@@ -41,8 +41,8 @@ class EmptyReply:
 class Repetition:
     """A text that ends in one phrase, repeated `repeats` times.
 
-    The repeats must have at least `shortest` characters and contain letters, or be white space only. Checks after every
-    32 characters, however the pieces are cut, and at the end.
+    The repeats must have at least `shortest` characters and contain letters, or be white space only. A check is made
+    after every 32 characters, however the pieces are cut, and at the end.
     """
 
     _STEP = 32  # a check takes tens of microseconds; once every few tokens is enough
@@ -93,7 +93,7 @@ _LINE_BEGINNING = 200  # characters of a line that show its speaker
 class RoleShift:
     """A reply that continues in another party's name: a line that begins with one of `markers`.
 
-    `headings` count only as they are written; without their signs they are words of an ordinary text.
+    `headings` count only with their signs; without these they are words of an ordinary text.
     """
 
     def __init__(

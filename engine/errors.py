@@ -9,7 +9,7 @@ VivaError
 │   │   ├── Unauthorized      wrong or missing key: stops the run, because every other call would fail too
 │   │   ├── Forbidden         401 or 403 although the key is good: only this request is forbidden
 │   │   ├── Redirected        the endpoint redirects elsewhere; neither key nor prompt is sent there
-│   │   ├── FormRefused       unsupported form of structured output: retried with less
+│   │   ├── FormRefused       unsupported form of structured output: retried in a simpler form
 │   │   └── ContextTooLong    the conversation no longer fits the model's context
 │   ├── Throttled             429: retried, after `retry_after` seconds if the endpoint names them
 │   ├── Unavailable           5xx, refused or reset connection, truncated stream: retried
@@ -91,8 +91,8 @@ class ConversationCancelled(VivaError):
 class BackendError(VivaError):
     """A model call failed.
 
-    `model` is the model's label; `retry_after` is in seconds, None if the endpoint named no time. `absent`: the
-    endpoint seems to be unreachable.
+    `model` is the model's label; `retry_after` is in seconds, None if the endpoint named no time. `absent` means that
+    the endpoint seems to be unreachable.
     """
 
     absent = False
@@ -109,7 +109,7 @@ class Rejected(BackendError):
 
 
 class Unauthorized(Rejected):
-    """401 or 403, and no request with this key was ever answered: it is missing or wrong."""
+    """401 or 403, and no request with this key was ever answered: the key is missing or wrong."""
 
 
 class Forbidden(Rejected):
@@ -173,7 +173,7 @@ class TranscriptEnded(BackendError):
 
 
 class MalformedOutput(VivaError):
-    """A model's text does not have the requested form. `truncated`: it hit its token limit."""
+    """A model's text does not have the requested form. `truncated` means that it hit its token limit."""
 
     def __init__(self, message: str, *, truncated: bool = False) -> None:
         super().__init__(message)

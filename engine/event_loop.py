@@ -125,7 +125,7 @@ _active_users = 0
 def gc_tuned() -> Iterator[None]:
     """Exclude all loaded objects from garbage collection and collect less often.
 
-    Ends when the last user, from any event loop or thread, has left.
+    The effect ends when the last user, from any event loop or thread, has left.
     """
     global _active_users, _default_thresholds
     if _active_users == 0:

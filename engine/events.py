@@ -48,9 +48,9 @@ class ConversationStarted(Event):
 
 @dataclass(slots=True)
 class CallFinished(Event):
-    """A model call was answered; `replayed` means from the journal, at no cost.
+    """A model call was answered; `replayed` means that the answer is from the journal, at no cost.
 
-    `branch` is the path of the call's branch, "" for the conversation itself; `ordinal` counts within it.
+    `branch` is the path of the call's branch, "" for the conversation itself; `ordinal` counts within the branch.
     """
 
     role: str
@@ -67,7 +67,7 @@ class CallFinished(Event):
 
 @dataclass(slots=True)
 class StepComputed(Event):
-    """A step that is no model call ended; `failed`: its result is an error. `replayed`: from the journal."""
+    """A step that is no model call ended. `failed`: its result is an error. `replayed`: it is from the journal."""
 
     name: str
     ordinal: int
@@ -105,7 +105,7 @@ class StopRequested(Event):
 
 @dataclass(slots=True)
 class ConversationFinished(Event):
-    """The coroutine returned; `result` is what the protocol records. `restored`: read from the journal."""
+    """The coroutine returned; `result` is what the protocol records. `restored`: it was read from the journal."""
 
     number: int
     result: Any
@@ -123,7 +123,7 @@ class ConversationFailed(Event):
 
 @dataclass(slots=True)
 class ConversationInterrupted(Event):
-    """The run ended first; the conversation continues when the run is resumed."""
+    """The run ended before the conversation, which continues when the run is resumed."""
 
     number: int
 

@@ -20,7 +20,7 @@ from .cancellation import cancellable_wait
 
 # For journals, logs, the event loop, files being read, host name look-ups.
 _RESERVED = 128
-_FILES_OF_RUN = 8  # lock, journal and its log, both again for reading, and files read at the start
+_FILES_OF_RUN = 8  # lock; journal and its log, each for writing and reading; files read at the start
 _FALLBACK_LIMIT = 10_240  # some systems report no limit but accept no more
 _log = logging.getLogger("viva")
 _gates: list[ConnectionGate] = []
@@ -68,7 +68,7 @@ def _divide_shares() -> None:
 def limit_parallel_runs(requested: int) -> Iterator[int]:
     """Yield the number of runs that may be open at once, and reserve their descriptors while entered.
 
-    That is `requested`, or as many as a quarter of the open files allows.
+    The number is `requested`, or lower if a quarter of the open files does not suffice.
     """
     global _descriptors_of_runs
     soft = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
@@ -83,7 +83,7 @@ def limit_parallel_runs(requested: int) -> Iterator[int]:
 
 
 class ConnectionGate:
-    """The connections of one endpoint; enter it around each. Waiters are served first in, first out."""
+    """The connections of one endpoint; enter the gate for each. Waiters are served first in, first out."""
 
     def __init__(self, name: str) -> None:
         self._name = name
@@ -118,7 +118,7 @@ class ConnectionGate:
             with cancellable_wait():
                 await turn
         except BaseException:
-            if turn.done() and not turn.cancelled():  # cancelled just when served: pass the connection on
+            if turn.done() and not turn.cancelled():  # cancelled when its turn came: pass the connection on
                 self._release()
             else:
                 turn.cancel()

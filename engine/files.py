@@ -172,7 +172,7 @@ class SqliteForm:
 
 @contextmanager
 def transaction(connection: sqlite3.Connection) -> Iterator[None]:
-    """Commit the changes made inside together. A nested one that raises is rolled back alone."""
+    """Commit the changes made inside together. A nested transaction that raises is rolled back alone."""
     nested = connection.in_transaction
     connection.execute("savepoint change" if nested else "begin immediate")
     try:

@@ -62,7 +62,7 @@ def import_file(file: Path) -> ModuleType:
 
     Raises:
         NotPermitted: Nobody has granted it.
-        ConfigurationError: It does not exist, or raises; the message names the line.
+        ConfigurationError: The file does not exist, or raises; the message names the line.
     """
     path = absolute_path(file)
     permissions().check_code(path)
@@ -110,7 +110,7 @@ def import_by_name(name: str) -> ModuleType:
 
 
 def find_function(module: ModuleType, name: str) -> Callable[..., Any] | None:
-    """Return the callable of this name that a module itself defines, or None; another module's is `NotPermitted`."""
+    """Return a module's own callable of this name, or None; raise `NotPermitted` for another module's callable."""
     function: Callable[..., Any] | None = None if name.startswith("__") else getattr(module, name, None)
     if not callable(function):
         return None

@@ -43,7 +43,7 @@ def journal_error(path: Path, error: sqlite3.Error) -> JournalError:
         advice = "free space on that disk (or raise the file-size limit), then `viva resume` the run"
     elif is_locked(error):
         advice = "another program holds a lock on it: close that program, then `viva resume` the run"
-    elif code == "SQLITE_ERROR" or code.startswith(("SQLITE_CORRUPT", "SQLITE_NOTADB")):  # no such table, say
+    elif code == "SQLITE_ERROR" or code.startswith(("SQLITE_CORRUPT", "SQLITE_NOTADB")):  # e.g. no such table
         advice = "the file is damaged: restore it from a copy, or start the run again in another folder"
     else:
         advice = "check that the folder exists and is writable"
@@ -51,7 +51,7 @@ def journal_error(path: Path, error: sqlite3.Error) -> JournalError:
 
 
 def creation_advice(error: BaseException | None) -> str:
-    """Return what to do after a run folder could not be created, to follow the error's message, or ""."""
+    """Return advice for a run folder that could not be created, to append to the error's message; "" for none."""
     code = getattr(error, "sqlite_errorname", "") or ""
     full = code.startswith("SQLITE_FULL") or (
         code.startswith("SQLITE_IOERR") and has_free_descriptors(_DESCRIPTORS_OF_JOURNAL)
@@ -85,7 +85,7 @@ def is_locked(error: sqlite3.Error) -> bool:
 T = TypeVar("T")
 
 SCHEMA_VERSION = 2
-# Rows of version 1 have no checksums; such a journal continues without them. Version 3 is 2 with packed texts.
+# Rows of version 1 have no checksums; such a journal continues without them. Version 3 is version 2 with packed texts.
 PACKED_VERSION = 3
 READABLE_VERSIONS = (1, SCHEMA_VERSION, PACKED_VERSION)
 _SCHEMA = """
@@ -108,7 +108,7 @@ _EAGER_ROWS = 2048
 _FULL_ROWS = 20_000
 _BUSY_SECONDS = 5.0  # wait for another program's lock before each warning
 _PATIENCE_SECONDS = 600.0  # total wait for a lock
-_CLOSING_SECONDS = 30.0  # the same, once the run was told to stop
+_CLOSING_SECONDS = 30.0  # total wait once the run was told to stop
 SAME_ITEM_PREFIX = "="  # no JSON begins like this
 # Separates the names in a branch's path; no role begins with it, and no name in a path contains it or ":".
 BRANCH_PREFIX = "/"
@@ -160,7 +160,7 @@ class LogWriter(ABC):
                 await ready
             self._raise_failure()
         except BaseException:
-            await self.__aexit__()  # the caller will not
+            await self.__aexit__()  # the caller will not do so
             raise
         return self
 
@@ -179,7 +179,7 @@ class LogWriter(ABC):
         """Wait until everything recorded so far is committed.
 
         Raises:
-            JournalError: It cannot be committed.
+            JournalError: The rows cannot be committed.
         """
         self._raise_failure()
         if self._closing:
@@ -286,8 +286,8 @@ class Journal(LogWriter):
     def record_started(self, number: int, key: str, item: Any) -> None:
         """Record that a conversation was admitted; `item` is stored so that the run folder explains itself.
 
-        If it is the very object of the previous conversation (another candidate on the same item), only the number of
-        the conversation that first stored it is written, after `SAME_ITEM_PREFIX`.
+        If it is the same object as in the previous conversation (another candidate on the same item), only the number
+        of the conversation that first stored it is written, after `SAME_ITEM_PREFIX`.
         """
         latest, first = self._latest
         if item is latest and item is not None and number != first:

@@ -54,8 +54,8 @@ _TABLES: dict[str, tuple[str, str, dict[str, int]]] = {
 class Compaction:
     """Result of a compaction, in bytes of the journal and its write-ahead log; `after` is an estimate in a dry run.
 
-    `packed` counts the texts packed now. `busy`: another program reads the journal, and the file shrinks once it closes
-    it.
+    `packed` counts the texts packed now. `busy` means that another program reads the journal; the file shrinks once
+    that program closes it.
     """
 
     before: int

@@ -25,7 +25,7 @@ _NUMBERS = Struct("<4q2d").pack
 
 
 def call_checksum(row: tuple[Any, ...]) -> int:
-    """Return the checksum of a row of `calls`; `struct.error` if a number does not fit its column."""
+    """Return the checksum of a row of `calls`; raise `struct.error` if a number does not fit."""
     number, role, ordinal, digest, text, finish, prompt_tokens, completion_tokens, at, latency, extra = row
     numbers = _NUMBERS(number, ordinal, prompt_tokens, completion_tokens, at, latency)
     return crc32(f"{role}\0{text}\0{finish}\0{extra or ''}".encode(), crc32(digest + numbers))
@@ -105,7 +105,7 @@ DICTIONARIES_SCHEMA = f"""create table if not exists {DICTIONARIES} (
 _MAX_DICTIONARIES = 255
 _LARGEST = 1_000_000_000  # bytes of a text, SQLite's limit for one value
 _LONGEST_DICTIONARY = 16_384  # bytes; deflate looks back 32,768
-_DICTIONARY_SHARE = 20  # a dictionary is at most one part in 20 of its texts
+_DICTIONARY_SHARE = 20  # a dictionary is at most 1/20 of the size of its texts
 _LONGEST_SAMPLE = 2_048
 
 
@@ -138,7 +138,7 @@ class Unpacker:
         self._dictionaries: dict[int, bytes] = {}
 
     def text(self, value: bytes) -> str:
-        """Return the text of a stored value; `ValueError` if it, or its dictionary, is damaged."""
+        """Return the text of a stored value; raise `ValueError` if the value or its dictionary is damaged."""
         return (value if value[:1] != PACKED_MARK else self._unpack(value)).decode()
 
     def _unpack(self, value: bytes) -> bytes:

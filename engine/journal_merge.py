@@ -54,7 +54,7 @@ class JournalMerger:
         """Copy all rows of a journal. Its conversations must be new.
 
         Raises:
-            JournalError: A conversation is in both, the journal has another schema, or it cannot be read.
+            JournalError: A conversation is in both journals, the journal has another schema, or it cannot be read.
         """
         try:
             self._connection.execute("attach database ? as part", (str(journal),))

@@ -61,7 +61,7 @@ def open_for_reading(path: Path) -> OpenedJournal:
     """Open an existing journal.
 
     Raises:
-        JournalError: It is missing, no journal, of another version, or cannot be read.
+        JournalError: It is missing, is no journal, has another version, or cannot be read.
     """
     try:
         if not stat.S_ISREG(path.stat().st_mode):
@@ -173,8 +173,9 @@ _SELECT_ENDED = "select number, status, result, {} from ended where {}"
 class History:
     """The reading half of a journal. Close it, or use it as a context manager.
 
-    `damage` names the damaged records met so far; `broken` has the numbers of conversations whose calls end at one.
-    Damage is reported through `warnings` (`JournalNotice`): the first few records at once, all on close.
+    `damage` names the damaged records met so far; `broken` has the numbers of conversations whose calls end at a
+    damaged record. Damage is reported through `warnings` (`JournalNotice`): the first few records at once, the number
+    of all on close.
 
     Raises:
         JournalError: The file is missing, of another version, or so damaged that nothing can be read.
@@ -189,7 +190,7 @@ class History:
         self._opened = open_for_reading(path)
         self._connection = self._opened.connection
         self._connection.text_factory = bytes  # invalid UTF-8 is detected by its checksum
-        self._sums = self._opened.version >= 2  # rows of version 1 have none
+        self._sums = self._opened.version >= 2  # True if rows have checksums
         self._sum = "checksum" if self._sums else "null"
         self._sound: bool | None = None
         self._packed = Unpacker(self._connection)
@@ -228,7 +229,7 @@ class History:
     def calls(self, number: int) -> list[RecordedCall]:
         """Return the calls of one conversation, oldest first (a call repeated after a divergence appears twice).
 
-        They end before the first damaged one: what follows it counts as not recorded.
+        The list ends before the first damaged call: what follows counts as not recorded.
         """
         calls: list[RecordedCall] = []
         for row in self._iter_call_rows(number):
@@ -343,7 +344,7 @@ class History:
         first = int(text.removeprefix(SAME_ITEM_PREFIX))
         if first != self._latest[0]:
             number = first
-            for _ in range(_MAX_HOPS):  # one admitted again by a later process may refer further
+            for _ in range(_MAX_HOPS):  # the referenced row may refer further if a later process wrote it
                 [row] = self._iter_rows(_SELECT_STARTED.format(self._sum, "number = ?"), number)
                 _, item = self._read_texts(*row)
                 if not item.startswith(SAME_ITEM_PREFIX):
@@ -541,9 +542,9 @@ class AddedEnd:
 
 @dataclass(slots=True)
 class JournalAdditions:
-    """Rows added since the last read: `started` has number, key and the task's record.
+    """Rows added since the last read: `started` has (number, key, the task's record).
 
-    The next read continues at `last_row` and `last_number`. `more`: there were more rows than requested.
+    The next read continues at `last_row` and `last_number`. `more` is True if there were more rows than requested.
     """
 
     started: list[tuple[int, str, Any]] = field(default_factory=list)
@@ -567,10 +568,10 @@ class JournalTail(History):
         return True
 
     def read_additions(self, last_number: int, last_row: int, unended: Collection[int], limit: int) -> JournalAdditions:
-        """Return at most `limit` conversations started after `last_number` and calls after `last_row`, and ends.
+        """Return at most `limit` new conversations, at most `limit` new calls, and ends.
 
-        The ends belong to these conversations, to the conversations of these calls, and to the `unended`
-        ones.
+        New conversations are those after `last_number`, new calls those after `last_row`. The ends belong to these
+        conversations, to the conversations of these calls, and to the `unended` ones.
         """
         additions = JournalAdditions(last_number=last_number, last_row=last_row)
         started = f"{_SELECT_STARTED} order by number limit ?".format(self._sum, "number > ?")
@@ -603,7 +604,7 @@ class JournalTail(History):
         return end
 
     def end_checksums(self) -> dict[int, int]:
-        """Return a checksum of each conversation's end record; its length in journals without checksums."""
+        """Return a checksum of each conversation's end record; the record's length in journals without checksums."""
         column = "checksum" if self._sums else "length(result)"
         with self._read_transaction():
             return dict(self._connection.execute(f"select number, {column} from ended").fetchall())

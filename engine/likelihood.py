@@ -37,8 +37,8 @@ class Reading:
 class Likelihood:
     """Likelihood of one continuation, token by token, in nats.
 
-    `greedy`: every token was the most likely one at its position. `means` and `deviations` describe log p under p
-    itself over the whole vocabulary; None if they were not requested or the backend cannot know them.
+    `greedy` is True if every token was the most likely one at its position. `means` and `deviations` describe log p
+    under p itself over the whole vocabulary; None if they were not requested or the backend cannot know them.
     """
 
     logprobs: list[float]
@@ -73,7 +73,7 @@ def clamp_logprob(value: Any) -> float:
 
 
 def max_logprob_by_token(pairs: Iterable[tuple[str, float]]) -> dict[str, float]:
-    """Return log-probabilities by token; of a repeated token (parts of characters look alike) the highest."""
+    """Return log-probabilities by token; for a repeated token (parts of characters look alike) the highest."""
     highest: dict[str, float] = {}
     for token, value in pairs:
         if token not in highest or value > highest[token]:

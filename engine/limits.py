@@ -27,7 +27,7 @@ from .errors import BackendError, ConfigurationError, Unreachable
 DEFAULT_PATIENCE = 600.0  # seconds that calls wait for an unreachable endpoint
 # Failures in a row, and the seconds they must span, before an endpoint counts as unreachable.
 _MAX_FAILURES, _SHORTEST_OUTAGE = 5, 1.0
-_FIRST_PAUSE, _LONGEST_PAUSE = 1.0, 15.0  # seconds before a probe; doubled by each failed one
+_FIRST_PAUSE, _LONGEST_PAUSE = 1.0, 15.0  # seconds before a probe; doubled after each failed probe
 
 
 class CircuitBreaker:
@@ -181,7 +181,7 @@ class _TokenWindow:
 
     def correct(self, entry: list[float], tokens: int) -> None:
         self._expire()
-        if entry[0] + self._period > self._clock.now():  # else it is out of the window
+        if entry[0] + self._period > self._clock.now():  # otherwise it has left the window
             self._used += tokens - entry[1]
             entry[1] = float(tokens)
 
@@ -227,7 +227,7 @@ class Permit:
         self._limits._record_outcome(self, "succeeded")
 
     def refused(self) -> None:
-        """Report that the endpoint refused the call as too much at once."""
+        """Report that the endpoint refused the call because there were too many at once."""
         self._limits._record_outcome(self, "refused")
 
     def overloaded(self) -> None:
@@ -282,7 +282,7 @@ class Limits:
             with cancellable_wait():
                 await turn
         except BaseException:
-            # Cancelled just when served: pass the permit on.
+            # Cancelled when its turn came: pass the permit on.
             if turn.done() and not turn.cancelled():
                 permit.record_usage(0)
                 self._end(permit)
@@ -291,8 +291,8 @@ class Limits:
                 self._changed.set()
             raise
         if permit._departure is not None:
-            # On a busy event loop (a resumed run replays) the request is sent later than it was admitted. The next one
-            # is spaced from the time of sending, or a window would contain one request too many.
+            # On a busy event loop (a resumed run replays) the request is sent later than it was admitted. The next
+            # request is spaced from the time of sending; otherwise a window would contain one too many.
             permit._departure[0] = self._clock.now()
 
     def pause(self, seconds: float) -> None:

@@ -26,9 +26,9 @@ _PARTY_BYTES: dict[Party, bytes] = {"system": b"s", "user": b"u", "assistant": b
 class Message:
     """A message of a chat.
 
-    `pieces` are the tokens of the model's own reply as computed, if known; only a local model reads its own back.
-    `calls` belong to an assistant's message; `call_id` (the answered call) and `name` (of the function) to a tool's
-    result.
+    `pieces` are the tokens of the model's own reply as computed, if known; only a local model uses its own tokens
+    again. `calls` belong to an assistant's message; `call_id` (the answered call) and `name` (of the function) to a
+    tool's result.
     """
 
     role: Party
@@ -131,7 +131,7 @@ class Sampling:
     `schema` is a JSON schema that the answer must follow, None for free text; `logprobs` the number of alternatives to
     return with each token's log-probability, None for none; `expected` requests the probability-weighted mean wherever
     the schema has an integer from a list (backends that cannot compute it omit it). `top_k`, `min_p` and the three
-    penalties are off at 0, 0, 1, 0 and 0, and are sent to endpoints only if on.
+    penalties are off at their defaults, and are sent to endpoints only if on.
     """
 
     temperature: float = 0.0

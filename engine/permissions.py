@@ -48,7 +48,7 @@ _INNER: tuple[Network, ...] = tuple(
     ipaddress.ip_network(network)
     for network in (
         *("192.0.0.0/24", "100.64.0.0/10", "168.63.129.16/32", "fec0::/10", "64:ff9b:1::/48", "::/96"),
-        *("::ffff:0:0:0/96", "3fff::/20", "5f00::/16"),  # translated, for examples, segment routing
+        *("::ffff:0:0:0/96", "3fff::/20", "5f00::/16"),  # IPv4-translated, documentation, segment routing
     )
 )
 _TRANSLATED = ipaddress.IPv6Network("64:ff9b::/96")  # NAT64: the last 32 bits are an IPv4 address
@@ -229,7 +229,7 @@ class Permissions:
             return
         try:
             resolved = path.expanduser().resolve() if not str(path).startswith("~") else None
-        except (OSError, RuntimeError, ValueError):  # too long, a NUL, circular links: no file at all
+        except (OSError, RuntimeError, ValueError):  # too long, a NUL, or circular links: no file at all
             return
         if resolved is None or not any(resolved.is_relative_to(folder) for folder in (*self.client.folders, _PACKAGE)):
             raise NotPermitted(f"{str(path)[:100]!r} is outside of the folders that this server may read")

@@ -165,7 +165,7 @@ class RunFolder:
         added.
 
         Raises:
-            ConfigurationError: The folder already contains a run; the message says if it is this one. Or a text of the
+            ConfigurationError: The folder already contains a run; the message says if it is the same. Or a text of the
                 manifest is not UTF-8.
             JournalError: The folder cannot be written.
         """
@@ -216,7 +216,7 @@ class RunFolder:
         only the manifest, and a kill before the tables were created left a journal without tables.
 
         Raises:
-            JournalError: It was removed or emptied.
+            JournalError: The journal was removed or emptied.
         """
         if self.journal.exists():
             if not is_unfinished(self.journal):

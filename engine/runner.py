@@ -53,7 +53,7 @@ SlotCallback = Callable[[], None]
 
 
 class Slots:
-    """A number of slots (`limit`). A waiter is identified by its `callback`, called once a slot is taken for it.
+    """A number of slots (`limit`). A waiter is identified by its `callback`, which is called when it gets a slot.
 
     The callback runs in the call that released the slot: it must be quick, must not raise, and must make sure that the
     slot is released.
@@ -71,7 +71,7 @@ class Slots:
         return self.limit - self._free
 
     def take(self) -> bool:
-        """Take a slot if one is free. None is free while others wait, so no waiter is passed over."""
+        """Take a slot if one is free. No slot counts as free while others wait, so no waiter is passed over."""
         if self._free == 0:
             return False
         self._free -= 1
@@ -87,7 +87,7 @@ class Slots:
             self._waiting.remove(callback)
 
     def keep(self, callback: SlotCallback) -> bool:
-        """Return True if a slot's holder may use it again: it is first in the queue, or nobody waits."""
+        """Return True if a slot's holder may use it again: the holder is first in the queue, or nobody waits."""
         line = self._waiting
         if not line:
             return True
@@ -203,7 +203,7 @@ class Runner:
             self._outcome.how = "drained"
 
     def interrupt(self) -> None:
-        """Finish the requests in flight; each conversation is interrupted at its next one."""
+        """Finish the requests in flight; each conversation is interrupted at its next request."""
         self.drain()
         self._journal.hasten()
         self.services.stop.request()
@@ -271,7 +271,7 @@ class Runner:
             self._end("failed", error)
 
     def _spawn(self) -> None:
-        """Start the next worker: at once if a slot is free, else when this run is first in the queue for one."""
+        """Start the next worker: at once if a slot is free, else when this run is first in the queue."""
         if not self.admitted.is_set():
             if self._slots.take():
                 self._begin()
@@ -379,7 +379,8 @@ class Runner:
                 ),
             )
         except LimitReached as error:
-            # Calls in flight are paid for: they finish and are recorded. Conversations are interrupted at their next.
+            # Calls in flight are paid for: they finish and are recorded. Conversations are interrupted at their next
+            # call.
             self._record_interruption(plan)
             if self._outcome.error is None:
                 self._events.publish(LimitHit(self._clock.wall(), "", error.limit, str(error)))
@@ -402,7 +403,7 @@ class Runner:
     def _has_accepted_key(self, plan: Plan, error: Unauthorized) -> bool:
         """Return True if a resumed run's journal shows that the model accepts the key: only this request is forbidden.
 
-        Holds for 403 only: a 401 refuses the key itself, which may have changed since then.
+        This holds for 403 only: a 401 refuses the key itself, which may have changed since then.
         """
         if self._history is None or error.status != 403:
             return False

@@ -67,7 +67,7 @@ def to_json_bytes(value: Any) -> bytes:
 
     Raises:
         TypeError: It contains something else.
-        ValueError: It contains a number that is not finite, or is longer than 64 MiB.
+        ValueError: It contains a number that is not finite, or its JSON is longer than 64 MiB.
     """
     data = orjson.dumps(value, option=_PLAIN)
     # orjson writes nan and infinities as null

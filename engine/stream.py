@@ -22,10 +22,10 @@ _log = logging.getLogger("viva")
 
 
 class Subscription:
-    """A reader's bounded buffer; iterate over it to receive events in order. Ends when the stream is closed.
+    """A reader's bounded buffer; iterate over it to receive events in order. The iteration ends with the stream.
 
-    A reader that stops reading must close it, or the run waits forever once the buffer is full. `async with` closes it;
-    leaving `async for` early does not.
+    A reader that stops reading must close its subscription, or the run waits forever once the buffer is full. `async
+    with` closes it; leaving `async for` early does not.
     """
 
     def __init__(self, capacity: int, stream: EventStream) -> None:

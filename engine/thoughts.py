@@ -6,14 +6,14 @@ the channels of harmony (gpt-oss) and of Gemma 4, and the control tokens of othe
 `<reasoning>`, `<analysis>`, `<reflection>` and the like; and marks given in a model's name (`ThoughtMarks`).
 
 - A closing mark without an opening one ends thoughts that began with the text: the chat template wrote the opening.
-- An opening mark at the beginning of a line that nothing closes leaves no answer after it.
+- If an opening mark at the beginning of a line is never closed, no answer follows it.
 - A mark between quotation marks or backticks is text about marks. So is an opening mark in a code block, unless its
   closing mark is outside of the block; and so is every mark in an answer that is one JSON object, after thoughts or
   not.
-- A closing mark at the very end, after thoughts have ended, is ignored. - An element that answers have, too
-(`<analysis>`), contains thoughts only if it begins the text or follows other
-  thoughts, and is closed by its own name alone.
-- Words in place of marks ("Here is my thought process:") count at the beginning of a text, once all of it is there.
+- A closing mark at the very end, after thoughts have ended, is ignored.
+- An element that answers have, too (`<analysis>`), contains thoughts only if it begins the text or follows other
+  thoughts. Only its own name closes it.
+- Words in place of marks ("Here is my thought process:") count at the beginning of a text once the text is complete.
 """
 
 from __future__ import annotations
@@ -192,7 +192,7 @@ class AnswerStream:
     """Passes on the pieces of a streamed text that belong to the answer; holds back what may become a mark.
 
     Thoughts whose opening mark the template wrote cannot be distinguished from an answer before they end: a backend
-    that knows streams the mark first.
+    that knows of the mark streams it first.
     """
 
     def __init__(self, hand_on: Callable[[str], None], marks: ThoughtMarks = _DEFAULT_MARKS) -> None:
@@ -200,7 +200,7 @@ class AnswerStream:
         self._pending = ""
         self._before = ""  # the character before the pending text
         self._thinking = False
-        self._name = ""  # of the element around the thoughts
+        self._name = ""  # name of the element around the thoughts
         self._fresh = True  # no answer text since the beginning, or since the last thoughts
 
     def feed(self, piece: str) -> None:
@@ -213,7 +213,7 @@ class AnswerStream:
         position = len(self._before)
         for mark in self._marks.pattern.finditer(text, position):
             if mark.end() == len(text) and _is_behind_quote(text, mark):
-                break  # the next piece tells if it is quoted
+                break  # the next piece shows if the mark is quoted
             if self._is_boundary(text, position, mark) and not _is_quoted(text, mark):
                 if not self._thinking and mark.start() > position:
                     self._emit(text[position : mark.start()])

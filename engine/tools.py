@@ -42,7 +42,7 @@ class ToolCall:
         """Return the arguments as an object; integers stay exact, and the last value of a repeated key counts.
 
         Raises:
-            MalformedOutput: They are not a JSON object (an empty text is none).
+            MalformedOutput: The arguments are not a JSON object (an empty text is none).
         """
         try:
             value = _DECODER.decode(strip_surrogate_escapes(self.arguments))
@@ -84,7 +84,7 @@ class Toolbox:
     """Tools offered in a request. Created once and shared by many requests; immutable.
 
     `specs` are in OpenAI's form, in the order given; `names` are their functions' names; `digest` is 16 bytes that
-    identify all of it, including the order of tools and of their properties, because models see that order;
+    identify all specifications, including the order of tools and of their properties, because models see that order;
     `characters` is their length as JSON. `required`: the answer must be a call; `single`: at most one call.
     """
 
@@ -99,7 +99,7 @@ class Toolbox:
             single: At most one call.
 
         Raises:
-            ConfigurationError: One has another form, or a name is repeated; the message has index and field.
+            ConfigurationError: A tool has another form, or a name is repeated; the message has index and field.
         """
         self.specs: list[dict[str, Any]] = [_spec(index, spec) for index, spec in enumerate(specs)]
         self.names: list[str] = [spec["function"]["name"] for spec in self.specs]
@@ -113,7 +113,7 @@ class Toolbox:
         data = orjson.dumps(self.specs)
         self.characters = len(data)
         self.required, self.single = required, single
-        if required or single:  # otherwise as in earlier versions
+        if required or single:  # otherwise the digest is as in earlier versions
             data += b"%d%d" % (required, single)
         self.digest: bytes = hashlib.blake2b(data, digest_size=_DIGEST_BYTES).digest()
 

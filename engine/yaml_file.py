@@ -22,8 +22,8 @@ LineOf = Callable[[Sequence[str | int]], int]  # the line of a field, by its pat
 MAX_BYTES = 2_000_000  # per file; PyYAML reads about 100 kB per second
 MAX_LEVELS = 60  # of nested lists and mappings
 MAX_REPEATED = 200_000  # characters and values that all aliases together may stand for
-_MAX_FIRST_LINE = 100_000  # bytes of a line of JSON of which fields are named
-_MAX_FIELDS = 100  # characters
+_MAX_FIRST_LINE = 100_000  # bytes of a JSON line to read for the names of its fields
+_MAX_FIELDS = 100  # characters of these names in an error
 MAX_DIGITS = 400  # per number; the longest float has 309 before its point
 _NUMBERS = ("tag:yaml.org,2002:int", "tag:yaml.org,2002:float")
 _MERGE = "tag:yaml.org,2002:merge"
@@ -62,10 +62,10 @@ def _first_fields(path: Path) -> str:
 
 
 def read_text(path: Path, expected: str = "a YAML file") -> str:
-    """Return the text of a YAML file, without a byte order mark. `expected` says in errors what it should be.
+    """Return the text of a YAML file, without a byte order mark. `expected` says in errors what the file should be.
 
     Raises:
-        ConfigurationError: It cannot be read, is a file of another format, larger than `MAX_BYTES`, or not UTF-8.
+        ConfigurationError: It cannot be read, has another format, is larger than `MAX_BYTES`, or is not UTF-8.
     """
     permissions().check_file(path)
     if os.path.exists(path):

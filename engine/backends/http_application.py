@@ -59,7 +59,7 @@ from .sse import CallPieces, SseEvent, SseStream, StreamAssembly, is_keep_alive,
 
 
 class MissingInAnswer(Exception):
-    """No value at the path; raised as a BackendError. The message says how far the path leads and what is there."""
+    """No value at the path; it becomes a BackendError. The message says how far the path leads and what is there."""
 
 
 class AnswerPath:

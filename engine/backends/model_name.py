@@ -65,7 +65,7 @@ _WITHOUT_SCHEME = re.compile(r"[^/?#@:]+:[^/?#@]+@[^/?#@]*(?:/|:\d+(?:[?#]|$))")
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _REFERENCE = re.compile(r"\$(?:[A-Za-z_]|\{[A-Za-z_][A-Za-z0-9_]*\})")
 _LOGIN = re.compile(r"(?:bearer|basic|token)\s+\S", re.IGNORECASE)  # in the value of a header
-# Options that hold a key in other programs, without separators. No kind of ours has one of them.
+# Names, without separators, of options that hold a key in other programs. No kind of ours has one of them.
 _OPTIONS = frozenset(
     [
         "accesskey",
@@ -91,7 +91,7 @@ _OPTIONS = frozenset(
 # Endings of headers that hold a key.
 _HEADERS = re.compile(r"(authorization|cookie|key|token|secret|password|auth)$", re.IGNORECASE)
 USE_VARIABLE_ADVICE = "put the key into an environment variable and write ${NAME} in its place"
-_DECODINGS = 5  # repeated percent-decoding, for encoded percent signs
+_DECODINGS = 5  # passes of percent-decoding, for encoded percent signs
 
 
 def refuse_credentials(text: str) -> None:
@@ -177,7 +177,7 @@ def _refuse_in_mapping(kind: str, value: object) -> None:
 
 
 def describe_value(value: object) -> str:
-    """Describe a wrong value for a message; of a mapping only its names, because it may contain a key."""
+    """Describe a wrong value for a message; for a mapping give only the names, because it may contain a key."""
     if isinstance(value, dict):
         return f"a mapping of {', '.join(map(str, value))[:200] or 'nothing'}"
     if isinstance(value, list) and any(isinstance(item, dict | list) for item in value):

@@ -217,7 +217,7 @@ def build(spec: ModelSpec, clock: Clock) -> Backend:
     """Build a model of an OpenAI-compatible endpoint from its name."""
     address = resolve_endpoint(spec, _SERVICE)
     is_public = address.base_url == _SERVICE.url
-    usual = "max_completion_tokens" if is_public else "max_tokens"  # its reasoning models refuse max_tokens
+    usual = "max_completion_tokens" if is_public else "max_tokens"  # public reasoning models refuse max_tokens
     return OpenAIBackend(
         clock,
         address,

@@ -30,7 +30,7 @@ _FORMS = ("delta", "message", "text")  # fields of a choice that hold the messag
 
 
 def read_completion(answer: Any, redact: Redactor, *, tools: bool = False, token_ids: bool = False) -> Completion:
-    """Read a chat completion; raise one of `FORMAT_ERRORS` if it is not one.
+    """Read a chat completion; raise one of `FORMAT_ERRORS` if it has another form.
 
     `tools`: tools were offered. `token_ids`: the ids of the answer's tokens were requested.
     """
@@ -134,7 +134,7 @@ class _ChoiceStream:
         self.finish: Any = None
         self.has_come = self.refused = False
         self.nontext_field = ""  # name of a field with audio or images
-        self._measured = self._size = 0  # pieces whose characters are counted
+        self._measured = self._size = 0  # number of pieces counted so far, and of their characters
 
     @property
     def has_content(self) -> bool:
@@ -198,7 +198,8 @@ class _ChoiceStream:
     def _message_delta(self, choice: dict[str, Any]) -> dict[str, Any] | None:
         """Return what a choice without a delta adds.
 
-        Some endpoints send a message in one chunk, or the message so far in each; others repeat all of it at the end.
+        Some endpoints send the whole message in one chunk, some send the message so far in each chunk, and some repeat
+        the message at the end.
         """
         message = choice.get("message")
         if not message:

@@ -1,8 +1,8 @@
 """Log-probabilities of given texts from OpenAI-compatible endpoints, by one of three methods.
 
-`echo` is the original method of the completions endpoint; `prompt_logprobs` is vLLM's parameter of it; `generate` is
-SGLang's own endpoint. The tokens of the continuation are found by their texts, not by `text_offset`: some endpoints
-include the opening token's text in it, or count each part of a character as one.
+`echo` is the original method of the completions endpoint; `prompt_logprobs` is vLLM's parameter of that endpoint;
+`generate` is SGLang's own endpoint. The tokens of the continuation are found by their texts, not by `text_offset`: some
+endpoints include the opening token's text in the offsets, or count each part of a character as a character.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ def parse_echo(data: bytes, before: str, continuation: str, label: str, redact: 
         tops = logprobs.get("top_logprobs") or [None] * len(tokens)
         usage = parse_usage(answer.get("usage"), redact)
         counted = isinstance(answer.get("usage"), dict) and "completion_tokens" in answer["usage"] and not usage.note
-        generated = usage.completion if counted else 1  # the endpoint's own tokens are at the end
+        generated = usage.completion if counted else 1  # tokens that the endpoint generated are at the end
         count = len(tokens) - generated
         if count < 1 or not len(tokens) == len(values) == len(tops):
             raise ValueError("no log-probabilities of the prompt")
@@ -67,8 +67,8 @@ def read_continuation(
     or one that opens every text, may have no log-probability and is then left out.
 
     `values` are the tokens' log-probabilities in nats. `tops` are, for each token, the likeliest tokens at its position
-    with their log-probabilities, or nothing. `offsets` say where each token begins in the prompt; needed if the tokens
-    do not spell it.
+    with their log-probabilities, or nothing. `offsets` say where each token begins in the prompt; they are needed if
+    the tokens do not spell the prompt.
 
     Raises:
         ValueError: The tokens do not belong to the prompt.
@@ -161,8 +161,8 @@ def _generate_body(model: str, text: str) -> dict[str, Any]:
 def parse_prompt_logprobs(data: bytes, before: str, continuation: str, label: str, redact: Redactor) -> Completion:
     """Return the likelihood of `continuation` from vLLM's `prompt_logprobs`.
 
-    These map, for each token of the prompt, the ids of tokens possible at its position, including itself; null for the
-    first one.
+    For each token of the prompt, the answer has a map whose keys are the ids of tokens possible at its position, its
+    own included. For the first token it has null.
     """
     with _likelihood_errors("prompt_logprobs", data, label, redact):
         answer = parse_json(data, label)
@@ -204,7 +204,7 @@ def _likelihood_completion(
     continuation: str,
     redact: Redactor,
 ) -> Completion:
-    """Return a completion from the tokens of a prompt. The first one may lack text and log-probability."""
+    """Return a completion from the tokens of a prompt. The first may lack text and log-probability."""
     prompt, rest = before + continuation, "".join(tokens[1:])
     if tokens and not tokens[0] and prompt.endswith(rest):
         tokens[0] = prompt.removesuffix(rest)

@@ -1,8 +1,8 @@
 """Several endpoints, or one with several keys, under one name: `pool:FILE`.
 
 Each member has its own limits and health. A conversation stays with one member, where its prefix is cached, and moves
-to another while that one is full, refuses, or is unreachable. Only if all members fail does the pool fail; the call is
-then retried as at any endpoint.
+to another while its own member is full, refuses, or is unreachable. Only if all members fail does the pool fail; the
+call is then retried as at any endpoint.
 """
 
 from __future__ import annotations
@@ -174,7 +174,7 @@ class PoolBackend(Backend):
             assert blocked is not None
             raise AccountBlocked(str(blocked).removeprefix(f"{blocked.model}: "), model=blocked.model)
         absent = True
-        failure: BackendError | None = None  # of a member that may answer later
+        failure: BackendError | None = None  # error of a member that may answer later
         while True:
             member = self._next(left)
             left.remove(member)

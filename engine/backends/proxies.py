@@ -134,7 +134,7 @@ def _login(user: str, password: str) -> str:
 
 
 def trusted_certificates() -> ssl.SSLContext | None:
-    """Return the SSL context for the environment's certificates; None if it names none."""
+    """Return the SSL context for the environment's certificates; None if it names no certificates."""
     names = ("SSL_CERT_FILE", "SSL_CERT_DIR", "REQUESTS_CA_BUNDLE")
     named = tuple((name, value) for name in names if (value := os.environ.get(name)))
     return _ssl_context(named) if named else None

@@ -1,6 +1,6 @@
 """Redaction of keys in all texts from an endpoint or the network, in any form.
 
-Forms: literal; in other letter case; escaped for JSON, Python or HTML, each character or some, once or twice;
+Forms: literal; in other letter case; escaped for JSON, Python or HTML (all or some characters, once or twice);
 percent-encoded; in hexadecimal; inside base64 (an echoed basic login), once or twice. Texts may be of any length: the
 search is linear, and a stream holds back only what may be the beginning of a key.
 """
@@ -30,7 +30,7 @@ _ENTITIES = [(meaning, name) for name, meaning in html5.items() if meaning.isasc
 class _Spelling:
     """A spelling of a key: a text whose characters may be escaped.
 
-    `escaped` are the characters that may be escaped; default: all. `folded`: in any letter case. `word`: only as a
+    `escaped` are the characters that may be escaped; default: all. `folded` means any letter case, `word` only as a
     separate word.
     """
 

@@ -54,8 +54,9 @@ Factory = Callable[[ModelSpec, Clock], Backend]
 class KindFacts:
     """Facts about the models of a kind that are known without building one.
 
-    `is_path`: the location is a file or folder; `#NAME` may follow if `has_fragment`. `is_hashed`: files of the same
-    name are distinguished by a hash. `varies`: why answers depend on concurrent requests; "" if they do not.
+    `is_path` is True if the location is a file or folder; `#NAME` may follow if `has_fragment`. If `is_hashed`, files
+    of the same name are distinguished by a hash. `varies` says why answers depend on concurrent requests; "" if they do
+    not.
     """
 
     is_path: bool = False

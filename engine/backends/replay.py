@@ -45,7 +45,8 @@ class ReplayBackend(Backend):
         number = self._numbers.get(request.conversation)
         calls = self._history.calls(number) if number is not None else []
         own = [call for call in calls if call.role == request.role]
-        # Equal digests mean equal seeds, so the position is the same, in the calling branch or the one it continues.
+        # Equal digests mean equal seeds, so the position is the same, in the calling branch or the branch that it
+        # continues.
         same = [call for call in own if call.digest == request.digest]
         position = (request.branch, request.ordinal)
         matching = same or [call for call in own if (call.branch, call.ordinal) == position]

@@ -2,8 +2,8 @@
 
 A requested pause that exceeds the patience ends the run, which can be resumed. A call holds no permit while it waits
 for its next attempt. The error's type determines whether a retry is worthwhile (`errors`). The limits observe the
-outcome of each call and learn from it the endpoint's capacity and whether it is reachable; while it is not, calls wait,
-which counts as no attempt.
+outcome of each call and learn from it the endpoint's capacity and whether it is reachable; while it is unreachable,
+calls wait, and waiting counts as no attempt.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _LONG_PAUSE = 30.0  # seconds of a Retry-After above which a message is logged
 class RetryPolicy:
     """Retry policy: `attempts` in all; the n-th pause is `first × 2ⁿ` up to `longest` seconds, half of it jitter.
 
-    `waits`: how often to pause if no file descriptor is free, which counts as no attempt. A Retry-After beyond
+    `waits` is how often to pause if no file descriptor is free; such a pause counts as no attempt. A Retry-After beyond
     `longest_retry_after` is not waited for.
     """
 
@@ -76,7 +76,7 @@ class RetryingBackend(BackendWrapper):
         inner.on_rate_limit(self._adjust_limits)
 
     def _adjust_limits(self, allowance: RateLimitHeaders) -> None:
-        # A daily limit is no pace: it is used up, and then the endpoint's refusal says until when.
+        # A daily limit sets no pace: once it is used up, the endpoint's refusal says how long to wait.
         if allowance.seconds <= self._policy.longest_retry_after:
             self.limits.on_rate_limit(allowance.what, allowance.remaining, allowance.seconds)
 

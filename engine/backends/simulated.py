@@ -38,7 +38,7 @@ SENTENCES = (
 class SimulatedReading:
     """Reading of given texts by a simulated model.
 
-    `right` is the index of the right one (None: there is only one); the model `knows` it, or `recites` the text from
+    `right` is the index of the right text (None: there is only one); the model `knows` it, or `recites` the text from
     memory.
     """
 
@@ -60,8 +60,8 @@ class SimulatedBackend(Backend):
     Args:
         knowledge: Share of items that it understands, or chance that an answer is right.
         memorisation: Share of items whose answer it can recite without understanding.
-        verbosity: Scales the number of extra sentences, 0 to twice this.
-        noise: Chance that a judgement is off.
+        verbosity: Scale of the number of extra sentences, which is between 0 and twice this.
+        noise: Chance that a judgement is wrong.
         malformed: Chance that a judgement is unreadable.
         latency: Median seconds of a log-normal distribution with `sigma`.
         traits: Habits by name that personas may know, from -1 to 1 (`traits=position:0.3,length:-0.1`).

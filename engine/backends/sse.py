@@ -56,10 +56,10 @@ SseEvent = tuple[str, bytes]
 class SseParser:
     """Parser of events in a body that arrives in arbitrary pieces.
 
-    `named`: server-sent events; otherwise each non-blank line is one event. `records`: each event is one JSON object. A
-    data line after a complete object then begins another event, because some endpoints leave out the blank line; so
-    does a line with a bare object, because gateways insert errors in this form. `non_event` is the beginning of all
-    other lines, for errors.
+    If `named`, the body has server-sent events; otherwise each non-blank line is one event. If `records`, each event is
+    one JSON object. A data line after a complete object then begins another event, because some endpoints leave out the
+    blank line; so does a line with a bare object, because gateways insert errors in this form. `non_event` is the
+    beginning of all other lines, for errors.
     """
 
     def __init__(self, *, named: bool = True, records: bool = False) -> None:
@@ -178,8 +178,8 @@ class SseStream:
 class JsonRecordStream(SseStream):
     """The JSON objects of an answer that was requested as a stream.
 
-    `is_whole`: the body is JSON instead of a stream: the answer, an error, or a list of events. `data` is the last
-    object as received; `done` says that `[DONE]` has arrived.
+    `is_whole` means that the body is JSON instead of a stream: an answer, an error, or a list of events. `data` is the
+    last object as received; `done` says that `[DONE]` has arrived.
     """
 
     def __init__(self, body: AnswerBody, endpoint: Endpoint, label: str) -> None:
@@ -362,7 +362,7 @@ def _letters(data: bytes) -> bytes:
 
 
 def is_error_record(record: Mapping[str, Any]) -> bool:
-    """Return True if a record is an error instead of part of an answer; its HTTP status does not matter."""
+    """Return True if a record is an error instead of part of an answer, whatever the HTTP status."""
     if record.get("error"):
         return True
     if "choices" in record or "candidates" in record:
@@ -436,7 +436,7 @@ class _CallPiece:
     def accepts(self, id_: str, name: str, arguments: str, *, is_next: bool) -> bool:
         """Return True if a piece may belong to this call: a call has one name, and its own id if ids are given.
 
-        `is_next`: no other piece of the same chunk belongs to this call.
+        `is_next` means that no other piece of the same chunk belongs to this call.
         """
         if not name or not self.name:
             return True
@@ -476,9 +476,9 @@ class _CallPiece:
 class CallPieces:
     """The calls of a stream, in the order of their indices.
 
-    Endpoints number calls, or repeat their ids, or both, or number every call as the first. A piece belongs to the call
-    with its id, else to the latest with its index, else to the latest of all. It begins a new call if it has a name and
-    another id, or a name and nothing else to identify its call.
+    Some endpoints number calls, some repeat their ids, some do both, and some number every call as the first. A piece
+    belongs to the call with its id, else to the latest call with its index, else to the latest call. It begins a new
+    call if it has a name and another id, or a name and nothing else to identify its call.
     """
 
     def __init__(self) -> None:

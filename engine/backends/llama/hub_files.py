@@ -1,8 +1,8 @@
 """GGUF files of the Hugging Face hub, in the cache of the package `huggingface_hub`: `hf/OWNER/REPO[:QUANT]`.
 
-The package keeps cache, tokens and endpoint (`HF_HOME`, `HF_TOKEN`, `HF_ENDPOINT`, `HF_HUB_OFFLINE`). Its own download
-begins anew in each process, so a file is downloaded here: into a partial file next to the blobs, which the next attempt
-continues. It is moved into the cache once it has the SHA-256 that the hub states.
+The package keeps cache, tokens and endpoint (`HF_HOME`, `HF_TOKEN`, `HF_ENDPOINT`, `HF_HUB_OFFLINE`). The package's own
+download begins anew in each process. So this module downloads into a partial file next to the blobs, which the next
+attempt continues. A file with the SHA-256 that the hub states is moved into the cache.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from ...errors import ChecksumMismatch, ConfigurationError
 from .model_files import ModelFiles, choose_quant, part_names
 
 _TIMEOUT = 15.0  # seconds until the hub's first answer; then the cache is used
-_ATTEMPTS = 5  # in a row without a new byte
+_ATTEMPTS = 5  # consecutive attempts without a new byte
 _PAUSE = 0.5  # seconds before the second attempt; doubled for each further one
 _BLOCK = 1 << 20
 _NAME = re.compile(r"([\w-][\w.-]*/[\w-][\w.-]*)(?::([\w.-]+))?", re.ASCII)
@@ -34,7 +34,7 @@ _RECORD = re.compile(r"(?P<file>.+)@(?P<commit>[0-9a-f]{40}) \S+")
 
 @dataclass(frozen=True, slots=True)
 class HubName:
-    """A repository of the hub, and the quantisation or "" for the usual one."""
+    """A repository of the hub and a quantisation; "" means the usual one."""
 
     repository: str
     quant: str
@@ -78,7 +78,7 @@ class HubCache:
     def files(self, name: str, commit: str) -> dict[str, Path]:
         """Return the GGUF files of a commit that are in the cache, by their names in the repository.
 
-        Links that lead out of the cache are left out. Within it, repositories may share blobs.
+        Links that lead out of the cache are left out. Within the cache, repositories may share blobs.
         """
         snapshot, real = self.repository(name) / "snapshots" / commit, self.folder.resolve()
         return {
@@ -102,8 +102,8 @@ _COMMITS: dict[tuple[str, ...], tuple[str, str]] = {}  # the commit and file of 
 def locate_on_hub(name: str, revision: str = "", recorded: str = "") -> ModelFiles:
     """Return the files of a model of the hub, downloading what is missing.
 
-    All runs of a process get the same commit. A resumed run gets the recorded one, without asking the hub if it is in
-    the cache.
+    All runs of a process get the same commit. A resumed run gets the recorded commit; if that is in the cache, the hub
+    is not asked.
 
     Raises:
         ConfigurationError: The package is missing, the hub has no such model or refuses access, or it is unreachable
@@ -191,7 +191,7 @@ class _Hub:
         try:
             blob.parent.mkdir(parents=True, exist_ok=True)
             with blob.with_name(f"{blob.name}.viva.partial").open("ab+") as partial:
-                fcntl.flock(partial, fcntl.LOCK_EX)  # another process may be at it
+                fcntl.flock(partial, fcntl.LOCK_EX)  # another process may be downloading it
                 if not blob.exists():
                     self._download(url, file, partial, facts.size, facts.etag)
                     os.replace(partial.name, blob)
@@ -255,13 +255,13 @@ class _Hub:
             )
 
     def remember(self, revision: str, commit: str) -> None:
-        """Store the commit of a branch or tag where the package looks for it, for times without network."""
+        """Store the commit of a branch or tag where the package looks for it, for use without a network."""
         path = self.cache.repository(self.repository) / "refs" / revision
         try:
             if not path.is_file() or path.read_text(encoding="ascii") != commit:
                 path.parent.mkdir(parents=True, exist_ok=True)
                 path.write_text(commit, encoding="ascii")
-        except (OSError, ValueError):  # a cache that is only read
+        except (OSError, ValueError):  # a read-only cache
             pass
 
     @property
@@ -269,7 +269,7 @@ class _Hub:
         return f"hf/{self.repository}"
 
     def _refusal(self, status: int, error: Exception) -> ConfigurationError:
-        """Return what to do about the hub's refusal."""
+        """Return the error for the hub's refusal, with advice."""
         kind = type(error).__name__
         token = "with a token that may read it: hf auth login, or HF_TOKEN"
         if kind == "GatedRepoError":

@@ -29,8 +29,8 @@ from ...errors import Rejected
 from ...messages import Message, Pieces
 from .native import NativeContext, Segment, Tokens
 
-_RESERVE = 2  # times the requested size
-_SLACK = 1.25  # idle buffers with at least this many times the requested bytes resident are left for larger states
+_RESERVE = 2  # addresses to reserve, as a multiple of the requested size
+_SLACK = 1.25  # an idle buffer whose resident bytes exceed the request by this factor is left for larger states
 
 
 @dataclass(slots=True, eq=False)
@@ -95,7 +95,7 @@ SegmentKey = tuple[bool, bytes]
 class _Node:
     parent: _Node | None
     key: SegmentKey
-    tokens: int  # from the root
+    tokens: int  # number of tokens from the root
     children: dict[SegmentKey, _Node] = field(default_factory=dict)
     state: Any = None
     size: int = 0
@@ -260,8 +260,8 @@ PromptWriter = Callable[[Sequence[Message]], list[Segment]]
 class PromptSplit:
     """A prompt in segments.
 
-    `stable_segments` is the number of segments that surely begin the next prompt, if not all; else 0. `may_continue`:
-    the next prompt may begin with all of them and the answer.
+    `stable_segments` is the number of segments that surely begin the next prompt, or 0 if all do. `may_continue` is
+    True if the next prompt may begin with all segments and the answer.
     """
 
     segments: list[Segment]
@@ -278,7 +278,7 @@ def split_prompt(write: PromptWriter, messages: Sequence[Message]) -> PromptSpli
     segments = write(messages)
     tokens = _concatenated(segments)
     without_tokens = _stable_length(write, messages, tokens, None)
-    if without_tokens == len(tokens):  # then the earlier turns had the same
+    if without_tokens == len(tokens):  # this then holds for the earlier turns, too
         return PromptSplit(segments)
     with_tokens = _stable_length(write, messages, tokens, [(True, [0])])
     parts = [
@@ -300,7 +300,7 @@ def continues_from_answer(
 ) -> bool:
     """Return True if the next prompt begins with these segments and the known tokens of this answer.
 
-    If a template trims answers or inserts something before them, that depends on the answer's own text.
+    If a template trims answers or inserts something before them, the result depends on the answer's own text.
     """
     following = [Message("tool", "\u00a7", call_id=call.id, name=call.name) for call in answer.calls]
     later = _tokens_or_none(write, [*messages, answer, *(following or [Message("user", "\u00a7")])])
@@ -327,7 +327,7 @@ def _cut(segments: list[Segment], borders: set[int], recomputed: list[tuple[int,
 
 
 def _stable_length(write: PromptWriter, messages: Sequence[Message], tokens: Tokens, pieces: Pieces | None) -> int:
-    """Return how many tokens of a prompt begin the next prompt, after an answer with these tokens."""
+    """Return how many of a prompt's `tokens` begin the next prompt, if the answer has these `pieces`."""
     later = _tokens_or_none(write, [*messages, Message("assistant", "\u00a7", pieces), Message("user", "\u00a7")])
     return len(tokens) if later is None else _common_prefix(tokens, later)[0]
 
@@ -345,7 +345,7 @@ def _concatenated(segments: list[Segment]) -> Tokens:
 
 
 def _common_prefix(prompt: Tokens, tokens: Tokens) -> tuple[int, bool]:
-    """Return the length of the common prefix, and True if that is the whole prompt."""
+    """Return the length of the common prefix, and True if it is the whole `prompt`."""
     size = min(len(prompt), len(tokens))
     different = np.flatnonzero(prompt[:size] != tokens[:size])
     length = int(different[0]) if len(different) else size
@@ -368,8 +368,8 @@ class Affinity:
     def assign(self, conversation: str) -> tuple[int, bool]:
         """Return the context of a conversation, and True if the conversation is ongoing.
 
-        A new conversation goes to the context with the fewest. A request without a conversation ("") counts until it is
-        answered: the caller must then `release` its context.
+        A new conversation goes to the context with the fewest conversations. A request without a conversation ("")
+        counts until it is answered: the caller must then `release` its context.
         """
         if (context := self._contexts.get(conversation)) is not None:
             self._contexts.move_to_end(conversation)

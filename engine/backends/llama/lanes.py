@@ -34,10 +34,10 @@ class PendingRequest:
     """A prompt as segments, followed by a `generation` or a `reading` of given continuations.
 
     `on_done` is called on the inference thread. `conversation` owns the KV kept after the request; `ongoing` says that
-    it has had requests before. `shared_prefixes`, ascending, are the numbers of leading segments that other requests
-    share: KV up to there is stored for all. `stable_segments`, `may_continue` and `continues_from_answer` predict how
-    the conversation's next prompt begins (`kv_reuse`); the last is called on the inference thread, None means yes. All
-    other fields belong to the inference thread.
+    this conversation has had requests before. `shared_prefixes`, ascending, are the numbers of leading segments that
+    other requests share: KV up to there is stored for all. `stable_segments`, `may_continue` and
+    `continues_from_answer` predict how the conversation's next prompt begins (`kv_reuse`); the last one is called on
+    the inference thread, and None means True. All other fields belong to the inference thread.
     """
 
     segments: list[Segment]
@@ -140,7 +140,7 @@ class Lanes:
         self.scheduler.submit(request.job)
 
     def fail(self, request: PendingRequest, error: Exception) -> None:
-        """Finish a request with an error, also with an internal error that it caused."""
+        """Finish a request with an error, possibly an internal one that it caused."""
         if isinstance(error, FloatingPointError):  # a retry would compute the same
             error = Rejected(str(error), model=self._name)
             if request.job.lane >= 0:
@@ -173,7 +173,7 @@ class Lanes:
             self._prefill(step)
         elif step is not None:
             self._decode(step)
-        # Everything but llama.cpp and copying of KV.
+        # All work except llama.cpp and copying of KV.
         self.timings["rest"] += clock() - began - (sum(self.timings.values()) - before)
         return step is not None
 
@@ -317,7 +317,7 @@ class Lanes:
             self._sample(sampling, logits)
 
     def _compute(self, kind: str, tokens: Any, positions: Any, lanes: Any, logit_rows: Any, jobs: list[Job]) -> Any:
-        """Return the logits of the requested rows, None without any; False if llama.cpp failed (`_retry`)."""
+        """Return the logits of the requested rows, None if no row is requested, False if llama.cpp failed."""
         began = time.perf_counter()
         try:
             if not self.scheduler.strict or not any(logit_rows):
@@ -337,7 +337,7 @@ class Lanes:
             self.timings[kind] += time.perf_counter() - began
 
     def _sample(self, requests: list[PendingRequest], logits: Logits) -> None:
-        """Sample the next token of each request, one row each, and set what its job computes next."""
+        """Sample the next token of each request from its row, and set what the request's job computes next."""
         generations = [request.generation for request in requests if request.generation is not None]
         settings = [generation.settings for generation in generations]
         positions = [len(generation.tokens) for generation in generations]
@@ -490,7 +490,7 @@ class InferenceLoop:
             self._wake.notify()
 
     def cancel(self, request: PendingRequest) -> None:
-        """Cancel a request; its lane is free at the next step. `on_done` is still called if it has just finished."""
+        """Cancel a request; its lane is free at the next step. `on_done` is still called if the request just ended."""
         with self._wake:
             request.cancelled = True
             self._wake.notify()
@@ -525,7 +525,7 @@ class InferenceLoop:
     def _run(self) -> None:
         try:
             self._serve()
-        except Exception as error:  # a bug here: nobody may wait for a dead thread
+        except Exception as error:  # a bug here: no caller may wait for a dead thread
             self._fail_all(Unavailable(f"the inference thread failed: {error!r}", model=self._name))
 
     def _serve(self) -> None:

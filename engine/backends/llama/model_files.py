@@ -4,7 +4,8 @@ A location is a path or `STORE/NAME`:
 
 - `hf/OWNER/REPO[:QUANT]`: the Hugging Face hub (`hub_files`)
 - `package/NAME[/FILE]`: an installed Python package, none of whose code runs
-- `ollama/NAME[:TAG]`, `lmstudio/PUBLISHER/REPO/FILE` or any unambiguous part of that
+- `ollama/NAME[:TAG]`
+- `lmstudio/PUBLISHER/REPO/FILE`, or consecutive parts of this path if they are unambiguous
 
 Neither a name nor a store's own files can point outside of the store. A checksum that a store knows is verified before
 a file is used, and again when the file has changed; `viva/models` in the user's cache remembers verified files.
@@ -37,7 +38,7 @@ _QUANT = re.compile(
 )
 _DEFAULT_QUANTS = ("Q4_K_M", "Q8_0")
 _BLOCK = 1 << 20
-_LARGE = 2_000_000_000  # bytes; reading more takes long enough to say so
+_LARGE = 2_000_000_000  # bytes; reading more is announced, because it takes long
 _MAX_JSON = 1 << 20  # bytes of a store's own JSON files
 
 
@@ -45,7 +46,7 @@ _MAX_JSON = 1 << 20  # bytes of a store's own JSON files
 class ModelFiles:
     """The files of a model: one, or all parts of a split one in order. llama.cpp opens the first and finds the others.
 
-    `sums` are the SHA-256 of the files as their store knows them, "" if it does not. `revision` is a commit of the hub.
+    `sums` are the SHA-256 of the files, "" if the store does not know the sum. `revision` is a commit of the hub.
     """
 
     paths: tuple[Path, ...]
@@ -94,7 +95,7 @@ def store_name(location: str, folder: Path = Path()) -> tuple[str, str] | None:
 
 
 def locate(location: str, revision: str = "", recorded: str = "") -> ModelFiles:
-    """Return the files of a location. A name of the hub may be downloaded; `recorded` is its record in a manifest.
+    """Return the files of a location. A model of the hub may be downloaded; `recorded` is its record in a manifest.
 
     Raises:
         ConfigurationError: There are no such files, or the name is ambiguous.
@@ -140,7 +141,7 @@ def check_name(location: str, revision: str) -> None:
 def _is_file(path: Path) -> bool:
     try:
         return path.is_file()
-    except (OSError, ValueError):  # too long, or a NUL
+    except (OSError, ValueError):  # too long, or with a NUL
         return False
 
 
@@ -205,7 +206,7 @@ def part_names(name: str) -> list[str]:
     """Return the names of all parts of the file `name`: itself if it is not split.
 
     Raises:
-        ConfigurationError: It is a part other than the first.
+        ConfigurationError: `name` is a part other than the first.
     """
     match = _SPLIT.fullmatch(name)
     if match is None:
@@ -379,7 +380,7 @@ def _locate_in_package(name: str) -> ModelFiles:
 def _package_folders(package: str) -> list[Path]:
     """Return the folders of an installed package, found without importing it."""
     module = package.replace("-", "_")
-    if not module.isidentifier():  # of a dotted name, the parent would be imported
+    if not module.isidentifier():  # the parent of a dotted name would be imported
         return []
     try:
         spec = find_spec(module)
@@ -391,8 +392,8 @@ def _package_folders(package: str) -> list[Path]:
 def _join_parts(package: str, folders: Sequence[Path]) -> ModelFiles | None:
     """Return a file that comes in pieces, `FILE.gguf.part00` and so on, in packages `NAME_part1` and so on.
 
-    It is joined in the user's cache. The package must have its sum in a file `SHA256SUMS`, because a missing last piece
-    would not be noticed otherwise. None: there are no pieces.
+    Return None if there are no pieces. The file is joined in the user's cache. The package must have its sum in a file
+    `SHA256SUMS`, because otherwise a missing last piece would not be noticed.
     """
     module, every = package.replace("-", "_"), list(folders)
     while more := _package_folders(f"{module}_part{len(every) - len(folders) + 1}"):
@@ -534,7 +535,7 @@ def _lmstudio_names() -> Iterator[tuple[str, Path, Path]]:
 
 
 def _locate_in_lmstudio(name: str) -> ModelFiles:
-    """Return the file of a model of LM Studio: `PUBLISHER/REPO/FILE`, or consecutive parts of that if unambiguous."""
+    """Return the file of a model of LM Studio: `PUBLISHER/REPO/FILE`, or unambiguous parts of this path."""
 
     def key(text: str) -> str:
         return f"/{text.strip('/').lower().removesuffix('.gguf')}/"

@@ -1,9 +1,9 @@
 """The only module that computes with llama.cpp: GGUF headers, models, vocabularies and contexts.
 
 Callers work with token ids, numpy arrays and bytes. A context holds one KV stream per lane; lanes are sequence ids 0 …
-n−1. A batch must name them in ascending order, because llama.cpp splits it otherwise. Apart from tokenising, which only
-reads the vocabulary, nothing here may be called from several threads at once. Saved KV of a sliding window is restored
-to the cells in which it was computed.
+n−1. A batch must name them in ascending order, because otherwise llama.cpp splits the batch. Apart from tokenising,
+which only reads the vocabulary, nothing here may be called from several threads at once. Saved KV of a sliding window
+is restored to the cells in which it was computed.
 """
 
 from __future__ import annotations
@@ -287,7 +287,7 @@ class NativeModel:
             raise
 
     def tokenize(self, text: str, *, special: bool) -> Tokens:
-        """Return token ids that spell exactly this text. `special`: parse control tokens written in it."""
+        """Return token ids that spell exactly this text. If `special`, control tokens written in it are parsed."""
         if self.adds_space:
             # This vocabulary puts a space before every text, but not after a line break, which never merges. So a line
             # break is put before the text, and its own tokens are removed.
@@ -315,11 +315,11 @@ class NativeModel:
         return (lib.llama_vocab_get_text(self._vocab, token) or b"").decode() if token >= 0 else ""
 
     def kv_bytes(self, kv_type: str, tokens: int, lanes: int) -> int:
-        """Estimate the bytes of this many tokens in this many lanes, with recurrent states."""
+        """Estimate the bytes of KV for `tokens` tokens and of recurrent states for `lanes` lanes."""
         return int(self._per_token * _KV_WIDTHS[kv_type] / _KV_WIDTHS["f16"] * tokens + self._per_lane * lanes)
 
     def adapter(self, path: Path) -> Any:
-        """Return a LoRA adapter for these weights, loaded on first use and freed with the weights. Contexts share it.
+        """Return a LoRA adapter for these weights, loaded on first use and freed with the weights. It is shared.
 
         Raises:
             ConfigurationError: The file is no LoRA adapter, or one for another model.
@@ -411,7 +411,7 @@ class NativeContext:
         canonical: bool = True,
         adapters: Sequence[Adapter] = (),
     ) -> None:
-        """Create the context. With `canonical`, restored KV returns to its original cells, so sums keep their order.
+        """Create the context. With `canonical`, restored KV returns to its original cells; so sums keep their order.
 
         Raises:
             ConfigurationError: llama.cpp could not create the context, usually for lack of memory.
@@ -496,7 +496,7 @@ class NativeContext:
             self.restore(other, state)
 
     def checkpoint(self, lane: int) -> SavedState | None:
-        """Return what `rewind` needs besides the length to restore a lane's present state; None: nothing."""
+        """Return what `rewind` needs besides the length to restore a lane's present state; None if nothing."""
         if not self.model.recurrent:
             return None
         return self._saved(lane, _PARTIAL)
@@ -584,7 +584,7 @@ class NativeContext:
         self._logit_rows = as_array(self._batch.logits, shape=(size,))
         as_array(self._batch.n_seq_id, shape=(size,))[:] = 1
         # llama.cpp wants a pointer per token. All point into one buffer of this object, so that filling a batch is one
-        # array assignment. Its own allocations stay where its batch_free looks for them.
+        # array assignment. llama.cpp's own allocations stay where `llama_batch_free` looks for them.
         self._lane = np.zeros(size, dtype=np.int32)
         self._pointers = (ctypes.POINTER(ctypes.c_int32) * (size + 1))()
         base = self._lane.ctypes.data

@@ -94,7 +94,7 @@ def _draw_top_p(weights: npt.NDArray[np.float32], top_p: float, number: float) -
 
 
 def _index_at(weights: npt.NDArray[np.float32], target: float) -> int:
-    """Return the index at which the running sum passes `target`, or the last with a weight after rounding."""
+    """Return the index at which the running sum passes `target`; if rounding prevents it, the last with a weight."""
     total = weights.cumsum(dtype=np.float64)
     index = int(np.searchsorted(total, target, side="right"))
     return index if index < len(weights) else int(np.flatnonzero(weights)[-1])
@@ -109,8 +109,8 @@ class SamplerSettings:
     """Settings of one request, and `counts` of its tokens so far.
 
     `temperature` 0 is greedy; `top_k` 0, `top_p` 1 and `min_p` 0 are off. `repeat`, `frequency` and `presence` penalise
-    tokens already generated (1, 0, 0 are off). `logprobs`: the number of alternatives to report with each token, None
-    for no report. `expected`: report the mean of every score that a grammar offers as a choice. `has_penalties` and
+    tokens already generated (1, 0, 0 are off). `logprobs` is the number of alternatives to report with each token, None
+    for no report. `expected` requests the mean of every score that a grammar offers as a choice. `has_penalties` and
     `is_greedy` (only the best token is needed) are computed once, because after a step of the model every lookup is
     slow.
     """

@@ -23,7 +23,7 @@ _ROW_INVARIANT = {"F32", "F16", "BF16", "Q8_0"}
 
 @dataclass(slots=True, frozen=True)
 class BatchShape:
-    """Shape of batches: `minimum` rows or more, in a multiple of `multiple`; the same holds for rows with logits."""
+    """Shape of batches: at least `minimum` rows and a multiple of `multiple`; the same holds for rows with logits."""
 
     minimum: int
     multiple: int
@@ -33,7 +33,7 @@ class BatchShape:
         return -(-max(count, self.minimum) // self.multiple) * self.multiple
 
     def with_spare_rows(self, logit_rows: list[int]) -> list[int]:
-        """Return the rows to request logits of (1): the given ones, and others from the end up to an allowed number."""
+        """Return the flags of rows with logits, with more of them set, from the end, to reach an allowed number."""
         count = sum(logit_rows)
         missing = self.padded_rows(count) - count
         spare = [index for index, flag in enumerate(logit_rows) if not flag][-missing:] if missing else []
@@ -64,7 +64,7 @@ def shape_for_weights(weight_types: frozenset[str]) -> BatchShape:
 
 
 _MAX_PASSED_OVER = 64  # ongoing jobs admitted before a waiting new one
-_MAX_WASTED_RESERVATIONS = 8  # excess of unused reservations over ongoing jobs at which reserving ends
+_MAX_WASTED_RESERVATIONS = 8  # reserving ends if unused reservations exceed ongoing jobs by this number
 
 
 @dataclass(slots=True)
@@ -118,8 +118,8 @@ class Job:
 class PrefillStep:
     """Prefill of each job's next tokens in its current segment; a part's flag says that it completes the last segment.
 
-    `next_lane`: the lane served next. `size`: rows of each part in the batch (0: as many as it has tokens); surplus
-    rows are dummies whose KV must be removed.
+    `next_lane` is the lane served next. `size` is the number of rows of each part in the batch (0: as many as it has
+    tokens); surplus rows are dummies whose KV must be removed.
     """
 
     parts: list[tuple[Job, Tokens, bool]]
@@ -141,7 +141,7 @@ class DecodeStep:
 
 @dataclass(slots=True)
 class Scheduler:
-    """The scheduler of one context. `batch`: the most tokens of one batch; `shape`: used in strict mode only."""
+    """The scheduler of one context. `batch` is the maximum number of tokens in a batch; `shape` is for strict mode."""
 
     lanes: int
     batch: int = 512

@@ -24,8 +24,8 @@ _SHORT_CONTEXT = 1024  # tokens; up to this lane length flash attention is faste
 class EngineConfig:
     """Configuration of a model.
 
-    0 lanes, context or contexts and a negative cache mean "choose"; `shape` is always chosen. Lanes, threads
-    and cache are totals over all contexts.
+    A value of 0 for lanes, context or contexts, or a negative cache, means "choose"; `shape` is always chosen. Lanes,
+    threads and cache are totals over all contexts.
     """
 
     lanes: int = 0
@@ -76,7 +76,7 @@ def choose_config(model: NativeModel, requested: EngineConfig) -> EngineConfig:
     """Choose all settings that were left open.
 
     Raises:
-        ConfigurationError: The options contradict each other or do not fit into memory; the message says what would.
+        ConfigurationError: The options contradict each other or need too much memory; the message says what would fit.
     """
     if model.recurrent:  # recurrent states cannot drop dummy tokens
         requested = replace(requested, strict=False)
@@ -130,8 +130,9 @@ def choose_config(model: NativeModel, requested: EngineConfig) -> EngineConfig:
 def _contexts(lanes: int, requested: EngineConfig, shape: BatchShape) -> int:
     """Return the number of contexts, chosen if it was left open.
 
-    Threads that compute one batch together wait for each other some hundred times per batch. Separate contexts do not,
-    and one computes while another's answers are processed. On a GPU one context uses the whole device.
+    Threads that compute one batch together wait for each other some hundred times per batch. Separate contexts do not
+    wait for each other, and one computes while another's answers are processed. On a GPU one context uses the whole
+    device.
     """
     if requested.gpu_layers:
         return 1

@@ -26,7 +26,7 @@ from .native import (
     tokenize_after_text,
 )
 
-_BLANKS = " \t\n\v\f\r"  # whitespace that llama.cpp strips beside tokens with these attributes
+_BLANKS = " \t\n\v\f\r"  # whitespace that llama.cpp strips beside some special tokens
 # In some vocabularies words and runs of spaces are user-defined tokens; these are text and are not cut.
 _MARKUP = re.compile(r"[<\[{(|◁｟【].+[>\]})|▷｠】]", re.DOTALL)
 _CACHED_TEXTS, _CACHED_LITERALS = 20_000, 2_000
@@ -86,7 +86,7 @@ class ChatTokenizer:
         return any(isinstance(part, int) for part in self.split_template(text))
 
     def plain(self, text: str, *, after_text: bool = True) -> Tokens:
-        """Return the tokens of plain text, none of them special. `after_text`: it continues other text."""
+        """Return the tokens of plain text, none of them special. `after_text` means that it continues a text."""
         key = (text, after_text)
         tokens = self._texts.pop(key, None)  # atomic steps: the inference thread calls this too
         if tokens is None:
@@ -122,7 +122,7 @@ class ChatTokenizer:
             if len(spellings) < 2:
                 continue
             places = [match.start() + 1 for match in re.finditer(f"(?={re.escape(spellings)})", text.replace(" ", "▁"))]
-            if places:  # none: an unknown character
+            if places:  # empty for an unknown character
                 return self._cut(text, places, after_text)
         return tokens
 
@@ -154,7 +154,8 @@ def _split_at_tokens(parts: list[int | str], spelling: str, token: int) -> Itera
                 yield text
 
 
-# Tokens by which model families separate thoughts from answers, and their text, in the forms that readers know.
+# Tokens by which model families separate thoughts from answers, and their text, in the forms that our parser of
+# thoughts knows.
 _SPELT = ("<think>", "</think>", "<thinking>", "</thinking>", "[THINK]", "[/THINK]", "<unused94>", "<unused95>")
 _CHANNELS = ("<|channel|>", "<|message|>", "<|start|>", "<|end|>")
 _OPENINGS = ("<|START_THINKING|>", "<seed:think>", "<|think_start|>", "◁think▷", "<|channel>", "<|inner_prefix|>")
@@ -185,7 +186,7 @@ def token_bytes_with_markers(model: NativeModel, tokenizer: ChatTokenizer) -> li
 
 
 def message_end_token(model: NativeModel, tokenizer: ChatTokenizer) -> int:
-    """Return the token that ends a message of a channel, and the turn after the final one; -1 without channels."""
+    """Return the token that ends a message of a channel (and the turn, if that was final); -1 without channels."""
     special_tokens = tokenizer.special_tokens
     return special_tokens["<|end|>"] if special_tokens.keys() >= _HARMONY else -1
 

@@ -31,7 +31,7 @@ MISTRAL_LIST = "[TOOL_CALLS]"
 
 @dataclass(slots=True, frozen=True)
 class CallSyntax:
-    """Syntax of one call: `marker`, `opening`, its name, `between`, its arguments, `closing`.
+    """Syntax of one call: `marker`, `opening`, the name, `between`, the arguments, `closing`, in this order.
 
     Text may precede a marker. After a call, `hermes` allows text or another call, `mistral` the next call of a list; in
     `llama` the answer is one call and nothing else.
@@ -76,7 +76,7 @@ def syntax_of_template(before: str, between: str, after: str) -> CallSyntax | No
     if HERMES_OPEN in before:
         syntax = CallSyntax("hermes", HERMES_OPEN, before.rpartition(HERMES_OPEN)[2], between, after.rstrip())
     elif MISTRAL_LIST in before:
-        # Identifiers are the template's own; models write none.
+        # Only the template writes identifiers; models write none.
         syntax = CallSyntax("mistral", MISTRAL_LIST, before.rpartition(MISTRAL_LIST)[2], between, "}")
     elif (brace := before.rfind("{")) >= 0:
         syntax = CallSyntax("llama", before[brace:], "", between, after.rstrip())
@@ -100,7 +100,7 @@ class CallReader:
         self._syntax = syntax
         self._calls_found: list[tuple[str, str, str]] = []
         self._buffered = ""  # text that may still become a call
-        self._searched = 0  # no closing marker up to here ends the call; the held text then begins with a marker
+        self._searched = 0  # no closing marker up to here ends a call; if above 0, the text begins with a marker
         self._blanks = ""  # whitespace that may precede a call
         self._any_text = self._after_call = False
 

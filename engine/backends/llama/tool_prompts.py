@@ -82,7 +82,7 @@ MessageShapes = tuple[tuple[str, bool, int], ...]
 
 @dataclass(slots=True, frozen=True)
 class Placeholder:
-    """Position of a variable text, with its message and call. `text`: its text, if equal in every conversation."""
+    """Position of a variable text, with its message and call. `text` is its text, if equal in every conversation."""
 
     message: int
     kind: PlaceholderKind = "content"
@@ -109,8 +109,8 @@ class _TemplateRefused(Exception):
 class ToolTemplate:
     """A model's chat template with tools.
 
-    `native`: the template supports tools and writes calls in a known `syntax`; otherwise the syntax is `HERMES` and
-    there are no parts.
+    `native` is True if the template supports tools and writes calls in a known `syntax`; otherwise the syntax is
+    `HERMES` and there are no parts.
     """
 
     def __init__(self, chat: ChatFormat) -> None:
@@ -160,7 +160,7 @@ class ToolTemplate:
 
         messages: list[dict[str, Any]] = []
         for index, (role, worded, calls) in enumerate(shapes):
-            # Templates test whether there is content, so an empty one gets no marker.
+            # Templates test whether there is content, so empty content gets no marker.
             content = "" if calls and not worded else marker(Placeholder(index))
             message: dict[str, Any] = {"role": role, "content": content}
             if calls:
