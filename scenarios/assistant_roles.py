@@ -1,4 +1,4 @@
-"""Assistants in a scenario's settings: their full names, and roles for those that call a model."""
+"""Assistants in a scenario's settings: their full names, and roles for assistants that call a model."""
 
 from __future__ import annotations
 

@@ -176,7 +176,7 @@ class RecordedReply:
 
 @dataclass(slots=True)
 class ReviewOutcome:
-    """The result of applying a review sheet: corrections `added`, those already `known`, and notes."""
+    """The result of applying a review sheet: corrections `added`, corrections already `known`, and notes."""
 
     added: int
     known: int
@@ -623,7 +623,7 @@ def count_tasks(scenario: Scenario[Any, Any], manifest: Mapping[str, Any]) -> in
 
 
 def study_of(scenario: Scenario[Any, Any], lent: StaticFigures | None = None) -> SystemStudy:
-    """Return the study of a scenario's runs; by default, the tables of their reports side by side."""
+    """Return the study of a scenario's runs; the default study shows the tables of their reports side by side."""
     from .study_sections import SystemStudy
 
     return scenario.study(lent) if isinstance(scenario, SupportsStudy) else SystemStudy(scenario, lent)

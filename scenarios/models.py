@@ -80,7 +80,7 @@ def replay_name(run: str, label: str, model: str) -> str:
     if ModelSpec.parse(model).kind == "replay":
         return model
     label = "".join(quote(letter) if letter in "%&+" else letter for letter in label)
-    if any(letter in run for letter in "?#"):  # they would end the path, so it becomes an option
+    if any(letter in run for letter in "?#"):  # these would end the path, so it is given as an option
         return f"replay:?run={quote(run)}&label={label}"
     return f"replay:{run}?label={label}"
 

@@ -45,7 +45,7 @@ def _resolve_with(resolve: Callable[[str, Path], str | None]) -> AfterValidator:
 
 
 def absolute_path(name: str, folder: Path) -> str:
-    """Return the full path of a file or folder; the name if there is none."""
+    """Return the full path of a file or folder; a name of neither stays as it is."""
     try:
         return str((folder / name).resolve()) if (folder / name).exists() else name
     except (OSError, ValueError):  # too long to be a path at all, or holds a NUL

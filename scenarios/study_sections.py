@@ -243,7 +243,7 @@ def insert_after(mapping: Mapping[str, Any], after: str, **more: Any) -> dict[st
 
 
 class RunTables(Section[Material]):
-    """The tables of the runs' own reports, each once, with the rows of all runs that have it."""
+    """The tables of the runs' own reports, each once, with the rows of all runs that have the table."""
 
     subject = Subject.RESULTS
 

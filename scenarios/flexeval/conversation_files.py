@@ -161,7 +161,7 @@ STATE_PREFIX = b'{"state":'
 
 
 class DialogTasks:
-    """Conversations of files, in the order of names and lines, up to `limit`.
+    """Conversations of files, in the order of file names and lines, up to `limit`.
 
     `unreadable` counts lines without a readable conversation.
 

@@ -112,7 +112,7 @@ def tests_passed(system: SystemValues, checks: Mapping[str, Bounds]) -> tuple[in
 def _wrong_and_undecided(
     system: SystemValues, checks: Mapping[str, Bounds | None]
 ) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
-    """Return two masks of tests: those with a value that misses `passes`, and those with an error as a value."""
+    """Return two masks: of tests with a value that misses `passes`, and of tests with an error as a value."""
     bad, undecided = np.zeros(len(system.tests), dtype=bool), np.zeros(len(system.tests), dtype=bool)
     for name, passes in checks.items():
         series = system.series.get(name)
@@ -142,7 +142,7 @@ def test_figures(
     failed: Mapping[str, int],
     chosen: NDArray[np.bool_] | None = None,  # noqa: PT028 (no test)
 ) -> dict[str, Any] | None:
-    """Count the tests that pass, i.e. in which every value of every metric with `passes` meets it.
+    """Count the tests that pass, i.e. in which every value of every metric with `passes` meets these bounds.
 
     A failed conversation, or a test in which one of these values is an error, is undecided: neither passed nor failed.
     `pass^k` is the probability that k repeats of a conversation all pass. `failed` counts failed conversations by

@@ -120,7 +120,7 @@ class SeriesValues:
         return {name: int(counted[code]) for name, code in sorted(self.series.categories.items()) if counted[code]}
 
     def labelled(self) -> list[tuple[str, str]]:
-        """Return label and category of each row with a label; a number's category is its shortest form."""
+        """Return label and category of each row with a label; the category of a number is its shortest text."""
         names = list(self.series.categories)
         pairs = []
         for row in self.rows:

@@ -226,7 +226,7 @@ class ResolvedMetric:
 
     @property
     def conditions(self) -> list[tuple[Level, Condition]]:
-        """Conditions, each with the level of the other metric."""
+        """Conditions, each with the level of the metric to which it refers."""
         return list(zip(self.levels, self.spec.when, strict=True))
 
     def to_manifest(self) -> dict[str, Any]:

@@ -80,7 +80,7 @@ class _PossibleValues:
     """Possible values of a metric.
 
     Numbers lie on `scale` (None: no numbers); texts are among `choices` (None: any text; empty: no texts).
-    `description` says so in a sentence. `is_keyed` is True if the metric returns several values by name.
+    `description` describes the values in a sentence. `is_keyed` is True if the metric returns several values by name.
     """
 
     scale: Scale | None = _ANY
@@ -249,7 +249,7 @@ def unbreakable_notes(suite: Suite, metrics: Sequence[ResolvedMetric]) -> Iterat
 
 
 def _figure_scale(threshold: Threshold, values: _PossibleValues) -> tuple[Scale | None, str]:
-    """Return the scale of a threshold's figure, and why; the scale is None if there is never a figure."""
+    """Return the scale of a threshold's figure, and the reason; the scale is None if there is never a figure."""
     name = threshold.statistic
     if values.description and values.scale is None and values.choices == ():
         return None, values.description

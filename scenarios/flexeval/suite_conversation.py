@@ -61,7 +61,7 @@ class UserPersona:
 
 @dataclass(slots=True, frozen=True)
 class GraderPersona:
-    """Simulated grader that knows the right answer if there is one, else checks if the application agreed."""
+    """Simulated grader that knows the right answer or, if there is none, checks if the application agreed."""
 
     choices: tuple[tuple[str, float], ...]
     text: str
@@ -300,7 +300,7 @@ class SuiteProtocol:
         return record | ({"irregular": conversation.irregular} if conversation.irregular else {})
 
     def _is_passed(self, records: MetricRecords) -> bool | None:
-        """Return True if every value of every metric with `passes` meets it; None without `passes` or with an error."""
+        """Return True if all values meet their metrics' `passes`; None without `passes` or with an error."""
         gated = [metric for metric in self._metrics if metric.spec.passes is not None]
         checks = [(records.get(metric.name), metric.spec.passes) for metric in gated]
         if not checks or any(record is None or record["errors"] for record, _ in checks):

@@ -91,7 +91,7 @@ class SuiteAggregate(RunAggregate[SystemResults]):
         return "" if mean is None else f"{name} {number(mean, 3)}"
 
     def take_thresholds(self, suite: Suite, source: str) -> None:
-        """Use another suite's thresholds and `alpha` instead of the run's own, if they can hold."""
+        """Use another suite's thresholds and `alpha` instead of the run's own, after checking that they can hold."""
         changes = {"thresholds": suite.thresholds, "alpha": suite.alpha}
         self.suite = self.suite.model_copy(update=changes)
         metrics = [ResolvedMetric.from_manifest(metric) for metric in self.manifest["metrics"]]

@@ -63,7 +63,7 @@ class DialogTurn:
 
     @property
     def cluster(self) -> str:
-        """The cluster of dependent turns: those with the same query, dialog, or first user message."""
+        """The cluster of dependent turns: turns with the same query, dialog, or first user message."""
         if self.category is None:
             return self.id.rpartition("/")[0]
         first = next((str(message["content"]) for message in self.messages if message["role"] == "user"), self.id)

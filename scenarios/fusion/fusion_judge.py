@@ -35,7 +35,7 @@ JUDGE = "judge"
 
 @dataclass(slots=True)
 class Prediction:
-    """The prediction of one answer: scores and explanations by criterion.
+    """A judge's prediction in one answer: scores and explanations by criterion.
 
     `problem` says why some scores are missing; `failures` counts invalid texts; `weighted` scores are means over the
     model's probabilities.

@@ -109,7 +109,7 @@ class Scorer:
     early_stop: bool = True
 
     def rounds(self, interview: Interview) -> list[Round]:
-        """Return the rounds that count: all, or those up to and including the first with a stop flag."""
+        """Return the rounds that count: all, or the rounds up to and including the first with a stop flag."""
         if self.early_stop:
             for index, round_ in enumerate(interview.rounds):
                 if round_.stop is not None:

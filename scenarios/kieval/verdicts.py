@@ -127,7 +127,7 @@ class Verdict:
 
 
 class PartlyReadable(MalformedOutput):
-    """A verdict that breaks a rule; `verdict` holds the readable scores, None for the others."""
+    """A verdict that breaks a rule; `verdict` holds the readable scores, and None for all other scores."""
 
     def __init__(self, message: str, verdict: Verdict) -> None:
         super().__init__(message)

@@ -55,7 +55,7 @@ class CandidateGrades:
 
 @dataclass(slots=True, frozen=True)
 class GradeDifference:
-    """Difference first minus second in percentage points, on the `questions` that both have grades of.
+    """Difference first minus second in percentage points, on the `questions` for which both have grades.
 
     `p_corrected` is Holm-corrected over the pairs of a group. The interval is corrected likewise: it contains 0 exactly
     if `p_corrected` is at least 1 - level. Without p there is no interval.
@@ -229,9 +229,9 @@ def corrected_grades(
 ) -> list[dict[str, GradeFigure]]:
     """Return the severity-corrected grade of each dimension and group in per cent, by candidate.
 
-    `fit` is of a table with the same graders and clusters; `rows` are those to correct (default: all), since grades
-    decided by an adjudicator belong to no grader. Intervals include the error of the fitted severities; a figure beyond
-    0 or 100 is clipped.
+    `fit` is of a table with the same graders and clusters; `rows` are the rows to correct (default: all); grades that
+    an adjudicator decided belong to no grader. Intervals include the error of the fitted severities; a figure beyond 0
+    or 100 is clipped.
 
     Raises:
         ConfigurationError: A dimension has no weight.

@@ -57,7 +57,7 @@ class FluctuationScenario:
 class Fluctuation:
     """Change of a candidate in a dimension or group, in percentage points: `parts` sum to `change`.
 
-    `scenarios`: by question and grader (`QUESTIONS`, `GRADERS`), before and after; only for a single dimension.
+    `scenarios` are by question and grader (`QUESTIONS`, `GRADERS`), before and after; only a single dimension has them.
     """
 
     candidate: str
@@ -79,7 +79,7 @@ def decompose_changes(
 ) -> list[Fluctuation]:
     """Return the changes of every candidate in both rounds, by dimension, group and overall.
 
-    Both rounds use these weights; each round's are divided by the sum over its dimensions. A dimension that one round
+    Both rounds use these weights, divided by their sum over the round's dimensions. A dimension that one round
     lacks counts as new or removed questions.
 
     Raises:

@@ -26,7 +26,7 @@ class Versions:
 
     If neither round has a digest, the same id means the same question, and a response counts as different. `tags` of
     either round take precedence: by question and candidate, whether the response is the same in substance; by question
-    and an empty candidate, whether the question is.
+    and an empty candidate, whether the question is the same.
     """
 
     questions: Mapping[str, str] = field(default_factory=dict)
@@ -142,9 +142,9 @@ def grader_consistency(
     """Compare every grader with references.
 
     A reference is a gold answer's correct grade; an adjudicator's decision; otherwise the grade that most of the other
-    graders gave, if it has more votes than any other. Grades are the original ones. Intervals are clustered by
-    question. If people graded, models have no votes unless `models` (default: the round's criteria): a judge's grades
-    neither support nor contradict a person.
+    graders gave, if it has more votes than any other. The compared grades are the original grades. Intervals are
+    clustered by question. If people graded, models have no votes unless `models` (default: the round's criteria): a
+    judge's grades neither support nor contradict a person.
     """
     minimum = float(graded.training.get("threshold", GATE_THRESHOLD)) if threshold is None else threshold
     compared = _compare_with_references(graded, graded.criteria.models if models is None else models)
@@ -203,7 +203,7 @@ def _compare_with_references(graded: GradedRound, models: bool) -> dict[str, lis
 
 
 def _majority_of_others(votes: Counter[float], own: float | None) -> float | None:
-    """Return the grade that most others gave, or None; `own` is the grader's, if among the votes."""
+    """Return the grade that most others gave, or None; `own` is the grader's vote, if it is one of `votes`."""
     ranked = sorted(((count - (value == own), value) for value, count in votes.items()), reverse=True)
     if not ranked or ranked[0][0] == 0 or (len(ranked) > 1 and ranked[0][0] == ranked[1][0]):
         return None

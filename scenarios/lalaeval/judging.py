@@ -71,7 +71,7 @@ class PageAnswer(_PageModel):
 
     @property
     def text(self) -> str:
-        """Text of its turns; of a single one without its role."""
+        """Text of its turns, each after its role; a single turn has no role."""
         if len(self.turns) == 1:
             return self.turns[0].text
         return "\n\n".join(f"{turn.role}: {turn.text}" for turn in self.turns)

@@ -27,7 +27,7 @@ T = TypeVar("T", "Domain", "Dimension")
 
 
 class Domain(YamlModel):
-    """Subdomain with those inside it. `priority`: None if it is not evaluated."""
+    """Domain with the subdomains inside it. `priority`: None if the domain is not evaluated."""
 
     priority: str | None = Field(default=None, pattern=r"^P\d$", description="a priority from P0, the highest, to P9")
     about: str = ""

@@ -349,7 +349,7 @@ class Bank:
     # -- pairs ----------------------------------------------------------------------------------------------------
 
     def put(self, pairs: Iterable[Pair], actor: str) -> ImportResult:
-        """Add pairs, all or none: new ones as drafts, those whose content changed as drafts again."""
+        """Add pairs, all or none; new pairs and pairs with changed content become drafts."""
         result = ImportResult([], [], [])
         with transaction(self.connection):
             for pair in pairs:

@@ -23,7 +23,7 @@ _TEXT_LENGTH = 48  # letters of a question in a table
 
 
 def report_tables(report: Record) -> list[Table]:
-    """Return all tables, the most decisive first; those without rows are omitted when they are printed."""
+    """Return all tables, the most decisive first; tables without rows are omitted when they are printed."""
     return [
         _group_table("Grade, % of the attainable (95% interval)", report, "grade", report["groups"]),
         _difference_table(report),
@@ -57,7 +57,7 @@ def _group_table(title: str, report: Record, measure: str, names: Sequence[str])
         if any(candidate[measure][name]["value"] is not None for candidate in candidates)
     ]
     if len(names) == 1 and measure == "grade" and names == report["dimensions"]:
-        rows = []  # the same as over all
+        rows = []  # the same figures as over all dimensions
     return (title, ["dimension", *(candidate["candidate"] for candidate in candidates)], rows)
 
 

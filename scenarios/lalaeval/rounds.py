@@ -64,7 +64,7 @@ def _exclusion_note(count: int, rounds: Collection[str]) -> str:
 def sample_gold_questions(
     pairs: Iterable[Pair], count: int, seen_ids: Collection[str], seed: int, day: date
 ) -> list[Pair]:
-    """Return up to `count` questions with gold answers; the ones that graders have seen come last."""
+    """Return up to `count` questions with gold answers; pairs that graders have seen come last."""
     candidates = [pair for pair in pairs if pair.gold and pair.valid_on(day)]
     return sorted(candidates, key=lambda pair: (pair.id in seen_ids, _rank(seed, pair), pair.id))[:count]
 
@@ -135,7 +135,7 @@ class RoundRecord(_RoundModel):
 
 @dataclass(slots=True)
 class Round:
-    """Round on disk: its record, its questions, and those with gold answers."""
+    """Round on disk: its record, its questions, and its questions with gold answers."""
 
     path: Path
     record: RoundRecord

@@ -100,7 +100,7 @@ def detector_records(
     Args:
         texts: The scores of each text, by its set (True: the second) and its item.
         clusters: The cluster of each text.
-        members_are_second: Whether the second set counts as seen in training.
+        members_are_second: True if the second set counts as seen in training.
 
     Returns:
         Records with `chance_se`, the standard error of the area if members and others were alike, and `items`, the

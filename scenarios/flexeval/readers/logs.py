@@ -36,7 +36,8 @@ _BOM = b"\xef\xbb\xbf"
 class GrowingFile:
     """Reader of a growing file. Close it, or use it as a context manager.
 
-    `notes` says what happened to the file. An earlier `state` resumes after the lines that were read until then.
+    `notes` says what happened to the file. With an earlier `state`, reading continues after the lines that had been
+    read by then.
     """
 
     def __init__(self, path: Path, state: Mapping[str, Any] | None = None) -> None:
@@ -97,7 +98,7 @@ class GrowingFile:
             raise DatasetError(f"cannot be read: {error.strerror}", path=str(self.path)) from None
 
     def _ensure_open(self) -> bool:
-        """Open the file if needed, and restart if it is another one; return False if it does not exist."""
+        """Open the file if needed, and restart if the path is another file now; return False if it does not exist."""
         if self._file is None:
             if not self.path.exists():
                 return False

@@ -290,7 +290,7 @@ def is_span(raw: Raw) -> bool:
 
 
 def span_calls(raw: Raw) -> Iterator[LoggedCall]:
-    """Yield the chat calls in a record, including those recorded without messages.
+    """Yield the chat calls in a record, including calls recorded without messages.
 
     Raises:
         FieldError: The record is not a span, or does not follow the conventions.

@@ -178,7 +178,7 @@ def _record(estimate: Estimate | None, factor: float = 1.0) -> dict[str, float] 
 
 
 def _share(values: Sequence[bool], clusters: Sequence[str] | None = None) -> dict[str, float] | None:
-    """Return the share of True with its 95% interval; None without values."""
+    """Return the share of true values with its 95% interval; None without values."""
     mean = clustered_mean([float(value) for value in values], clusters or [str(at) for at in range(len(values))])
     return _record(None if mean is None else mean.bounded_interval(0.0, 1.0, rate=True))
 

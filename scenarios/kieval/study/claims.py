@@ -28,7 +28,7 @@ _MAX_NAMED = 5  # pairs named in a note; more are counted
 
 
 class Comparisons(Section[InterviewMaterial]):
-    """Pairs of candidates by dataset and over all; p-values are corrected within each of these."""
+    """Pairs of candidates by dataset and over all datasets; p-values are corrected within each such group."""
 
     key, subject, heading, anchor = "comparisons", Subject.COMPARISONS, "Comparisons", "comparisons"
 
@@ -172,7 +172,7 @@ _TESTS = {"line": "line", "texts": "AUC"}
 
 
 class Claims(Section[InterviewMaterial]):
-    """The verdict on each candidate, and the lead of the first one."""
+    """The verdict on each candidate, and the lead of the first candidate."""
 
     key, subject, heading, anchor = "verdicts", Subject.FURTHER, "Verdicts", "verdicts"
 
@@ -258,7 +258,7 @@ def _count_texts(row: Record) -> int:
 
 
 def _texts_test(row: Record, tests: int) -> dict[str, Any]:
-    """Test whether a candidate separates the dataset's texts from the others, as one of `tests` tests."""
+    """Test whether a candidate separates the dataset's texts from the other texts, as one of `tests` tests."""
     probe, detector = row["probe"], detector_result(row) or {}
     error, value = detector["chance_se"], detector["value"]
     if probe.get("members") == "against":  # the area is that of the other set's texts
@@ -359,7 +359,7 @@ _SEEN_BY = {("line", "texts"): "", ("line",): " by interviews", ("texts",): " by
 
 
 def findings(report: Record) -> list[Findings]:
-    """Return the findings of each dataset, suspected ones first, then those over several datasets together."""
+    """Return the findings of each dataset, with suspicions first, then the findings over several datasets together."""
     verdicts = report["verdicts"]
     by_dataset = [
         _dataset_findings(name, report)

@@ -100,7 +100,7 @@ class AgainstAccuracy(Section[InterviewMaterial]):
     def _fit_all(
         self, material: InterviewMaterial, figures: Sequence[ModelScores], sources: Mapping[str, str]
     ) -> dict[str, dict[str, Any] | None]:
-        """Return each dataset's line, with each candidate tested against the line of the others.
+        """Return each dataset's line, with each candidate tested against the other candidates' line.
 
         p-values are corrected for the datasets on which the candidate is tested, so that runs of other candidates on
         other datasets change nothing.
@@ -225,7 +225,7 @@ class AgainstAccuracy(Section[InterviewMaterial]):
 
 @dataclass(slots=True, frozen=True)
 class _LineTest:
-    """The test of a candidate against the line of the others; `departure` is None if they are too few for a line."""
+    """A candidate's test against the other candidates' line; `departure` is None if they are too few for a line."""
 
     departure: Departure | None
     items: int
@@ -267,7 +267,7 @@ class _TestedLine:
 
 
 def _figures(pooled: Sequence[Record], sources: Mapping[str, str]) -> tuple[list[ModelScores], list[dict[str, Any]]]:
-    """Return the figures of each candidate on each dataset, and those that are left out."""
+    """Return the figures of each candidate on each dataset, and the figures that are left out."""
     figures, left_out = [], []
     for row in pooled:
         if row["dataset"] is None:

@@ -325,11 +325,11 @@ class InterviewPool(Pool):
         return self.catalogue.labels_of(codes)
 
     def codes(self) -> Codes:
-        """Return the item of each interview, in the order of `column`; numbers of the catalogue."""
+        """Return the item of each interview as a number of the catalogue, in the order of `column`."""
         return concatenate_columns(self._codes()).astype(np.int64)
 
     def clusters(self) -> Codes:
-        """Return the cluster of each interview, in the order of `column`; numbers of the catalogue."""
+        """Return the cluster of each interview as a number of the catalogue, in the order of `column`."""
         return concatenate_columns(self._clusters()).astype(np.int64)
 
     def codes_of(self, dataset: str, columns: InterviewColumns) -> Codes:
@@ -411,7 +411,7 @@ class InterviewPool(Pool):
         return record
 
     def _joined_by_item(self, lent: StaticFigures, accuracy: Mapping[str, Any]) -> dict[str, Any] | None:
-        """Return the scores of interviews about items answered correctly, and about the others.
+        """Return the scores of interviews about items answered correctly, and about all other items.
 
         An item asked under several seeds counts as correct if most answers were.
         """

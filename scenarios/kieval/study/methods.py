@@ -257,7 +257,7 @@ def overlap_sentence(groups: Sequence[tuple[str, Sequence[str]]]) -> str:
 
 
 def ranked_candidates(report: Record) -> list[str]:
-    """Return the candidates, best overall score first; those without a score last, in the study's order."""
+    """Return the candidates, best overall score first; candidates without a score come last, in the study's order."""
     names = list(dict.fromkeys(row["candidate"] for row in report["pooled"]))
     best: dict[str, tuple[bool, float]] = {}
     for row in report["pooled"]:  # the row over all datasets counts, or the only one

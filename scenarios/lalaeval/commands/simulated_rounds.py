@@ -110,8 +110,8 @@ def deserved_means(questions: Iterable[Question], weights: Mapping[str, float]) 
 def expected_severities(store: GradeStore, habits: Mapping[str, GradingHabit]) -> dict[str, float]:
     """Return each grader's expected severity.
 
-    It is how far their grades are below the mean of the people for the same answers, given the habits and all answers
-    of the folder. Models are compared with people too.
+    A severity is how far a grader's grades are below the mean of people's grades for the same answers, given the habits
+    and all answers of the folder. Models are compared with people too.
     """
     graders = {grader.name: grader for grader in store.graders()}
     biases = {name: -_mean_bias(store, habit) for name, habit in habits.items()
@@ -216,7 +216,7 @@ def make_evaluation(
     habits: Mapping[str, GradingHabit],
     run_launch: RunLaunch,
 ) -> DemoRound:
-    """Make an evaluation: graded by those who passed the gate and by a judge model, with its disputes decided."""
+    """Make an evaluation: graders who passed the gate and a judge model grade it, and its disputes are decided."""
     round_ = _collect_answers(project, name, knowledge, run_launch)
     make_grading_folder(round_, barred_graders(project))
     with GradeStore.open(round_.path) as store:
