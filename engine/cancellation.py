@@ -33,7 +33,7 @@ class RunStopping(Exception):  # control flow, not an error
 
 
 class ConversationStopped(Exception):  # control flow, not an error
-    """The conversation, or a branch of it, must end now. `by` says who asked (detector, budget, …), `reason` why.
+    """The conversation, or a branch of it, must end now. `by` says who asked (detector, budget, …), `reason` says why.
 
     A protocol may catch it to return what it has; otherwise the conversation ends without a result.
     """
@@ -162,8 +162,9 @@ T = TypeVar("T")
 async def gather(calls: Sequence[Callable[[], Awaitable[T]]], *, abandon: bool = False) -> list[T]:
     """Await all calls, started in order. A single call is awaited here, without a new task.
 
-    If one raises, the others still finish, so that the requests they make do not depend on timing; then the error that
-    takes precedence (`deciding_error`, in the order given) is raised. With `abandon` the others are cancelled instead.
+    If a call raises, the other calls still finish, so that the requests they make do not depend on timing; then the
+    error that takes precedence (`deciding_error`, in the order given) is raised. With `abandon` the other calls are
+    cancelled instead.
     """
     if len(calls) == 1:
         return [await calls[0]()]
@@ -218,7 +219,7 @@ class ConversationCanceller:
 class _CancelGuard:
     """Context manager of one conversation.
 
-    Its end event is created only if somebody waits for it: thousands of guards exist at once.
+    Its end event is created only if somebody waits for the event, because thousands of guards exist at once.
     """
 
     __slots__ = ("_cancelling", "_ended", "_key", "_scope")

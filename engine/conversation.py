@@ -229,7 +229,7 @@ class Conversation:
         of calls there, so roles and branches may overlap.
 
         Args:
-            role: Role whose model answers.
+            role: Role whose model is to answer.
             view: Messages that the role has seen.
             sampling: Sampling options.
             tools: Functions that the model may call; the completion then may have `calls`.

@@ -32,7 +32,8 @@ from .tools import Toolbox
 class Aside:
     """Text that the protocol put between the calls.
 
-    `branch` is the path of the branch that added it, "" for the conversation itself; likewise in the other entries.
+    `branch` is the path of the branch that added it, "" for the conversation itself; `Exchange` and `Step` have the
+    same field.
     """
 
     party: str

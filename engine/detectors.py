@@ -73,7 +73,7 @@ class Repetition:
         tail = self._tail
         if len(tail) < self._shortest:
             return False
-        # A period can begin only where the last characters occur again; the nearest such position comes first.
+        # A period can begin only where the last characters occur again. The nearest position is tried first.
         last = len(tail) - self._end
         end, start = tail[last:], last
         while (start := tail.rfind(end, 0, start + self._end - 1)) >= 0:

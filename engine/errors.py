@@ -113,7 +113,7 @@ class Unauthorized(Rejected):
 
 
 class Forbidden(Rejected):
-    """401 or 403 for one request, while others with the same key are answered."""
+    """401 or 403 for one request, while other requests with the same key are answered."""
 
 
 class Redirected(Rejected):
@@ -223,7 +223,7 @@ def did_you_mean(name: str, candidates: Iterable[str], known: str = "", *, cutof
     Args:
         name: The name that was found.
         candidates: The names that are accepted.
-        known: What candidates are called, such as `known kinds`; all of them are then listed.
+        known: A heading such as `known kinds`, under which all candidates are listed.
         cutoff: The similarity from which a candidate is close.
     """
     from difflib import get_close_matches  # needed only for errors
@@ -235,7 +235,7 @@ def did_you_mean(name: str, candidates: Iterable[str], known: str = "", *, cutof
 
 
 def choice_hint(detail: Mapping[str, Any]) -> str:
-    """Return `did_you_mean` for a pydantic error of a text that is none of the accepted ones."""
+    """Return `did_you_mean` for a pydantic error about a text that is not an accepted value."""
     value = detail.get("input")
     if detail["type"] not in ("literal_error", "enum") or not isinstance(value, str):
         return ""

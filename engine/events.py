@@ -67,7 +67,7 @@ class CallFinished(Event):
 
 @dataclass(slots=True)
 class StepComputed(Event):
-    """A step that is no model call ended. `failed`: its result is an error. `replayed`: it is from the journal."""
+    """A step that is no model call ended. `failed`: the result is an error; `replayed`: it is from the journal."""
 
     name: str
     ordinal: int
@@ -105,7 +105,7 @@ class StopRequested(Event):
 
 @dataclass(slots=True)
 class ConversationFinished(Event):
-    """The coroutine returned; `result` is what the protocol records. `restored`: it was read from the journal."""
+    """The coroutine returned; `result` is what the protocol records. `restored`: it is from the journal."""
 
     number: int
     result: Any

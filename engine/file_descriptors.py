@@ -104,7 +104,7 @@ class ConnectionGate:
 
     @property
     def limit(self) -> int:
-        """Allowed number of connections, by the limit of open files when an endpoint was last opened."""
+        """Allowed number of connections, for the limit of open files at the time when an endpoint was last opened."""
         return _connections_per_gate
 
     async def __aenter__(self) -> None:

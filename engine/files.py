@@ -194,10 +194,10 @@ _NOT_REPLACEABLE = (errno.EACCES, errno.EPERM, errno.EROFS, errno.EBUSY)
 def write_atomically(path: Path, data: bytes) -> None:
     """Write a file so that a crash leaves the old one or the new one, never half.
 
-    A symbolic link stays a link: its target is written likewise. An existing file keeps its permissions, and no other
-    file is touched. The data is written directly into a path that is no regular file (a device, a FIFO), into a file
-    that is open as this process's stdout or stderr (at its end, so `>> log` keeps its content), and into an existing
-    file that cannot be replaced because its folder is not writable or it is a mount point.
+    A symbolic link stays a link: its target is written in this way. An existing file keeps its permissions, and no
+    other file is touched. The data is written directly into a path that is no regular file (a device, a FIFO), into a
+    file that is open as this process's stdout or stderr (at its end, so `>> log` keeps its content), and into an
+    existing file that cannot be replaced because its folder is not writable or it is a mount point.
 
     Raises:
         OSError: The file cannot be written.

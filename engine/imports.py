@@ -104,7 +104,7 @@ def import_by_name(name: str) -> ModuleType:
     permissions().check_code(name)
     try:
         return import_module(name)
-    except (Exception, SystemExit) as error:  # whatever the module raises
+    except (Exception, SystemExit) as error:  # a module may raise anything
         message = str(error) if isinstance(error, ImportError) else f"{type(error).__name__}: {error}"
         raise ConfigurationError(message) from None
 

@@ -300,7 +300,7 @@ class Journal(LogWriter):
     def record_call(
         self, number: int, role: str, ordinal: int, digest: bytes, completion: Completion, at: float
     ) -> None:
-        """Record an answered model call; `role` as returned by `role_in_branch`."""
+        """Record an answered model call; `role` is a value that `role_in_branch` returned."""
         c = completion
         self._append(
             self._calls,
@@ -360,7 +360,7 @@ class Journal(LogWriter):
         connection.execute("commit")
 
     def _check_in_place(self) -> None:
-        """Check that the file being written is still the one under its name, which a resume will open."""
+        """Check that the file being written is still the file of that name, which a resume will open."""
         if _file_identity(self.path) != self._file:
             raise JournalError(
                 f"{self.path}: the journal was removed or replaced during the run: everything recorded since then is "

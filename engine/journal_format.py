@@ -32,7 +32,7 @@ def call_checksum(row: tuple[Any, ...]) -> int:
 
 
 def first_call_checksum(row: tuple[Any, ...]) -> int:
-    """Return the checksum as written by the first journals with checksums, whose schema is the same."""
+    """Return the checksum as the first journals with checksums wrote it (their schema was the same)."""
     number, role, ordinal, digest, text, finish, prompt_tokens, completion_tokens, at, latency, extra = row
     numbers = crc32(digest, crc32(_NUMBERS(number, ordinal, prompt_tokens, completion_tokens, at, latency)))
     return crc32(f"{role}\0{text}\0{finish}\0{extra or ''}".encode(), numbers)

@@ -1,7 +1,7 @@
 """Merge the journals of the shards of a run into one: rows are copied with their checksums; packed texts become plain.
 
-Journals are read from copies, and the merged one is built in a separate folder: nothing is written next to a shard's
-journal, and no SQLite file is opened in a folder that other machines may be writing to.
+Journals are read from copies, and the merged journal is built in a separate folder: nothing is written next to a
+shard's journal, and no SQLite file is opened in a folder that other machines may be writing to.
 """
 
 from __future__ import annotations
@@ -90,7 +90,7 @@ class JournalMerger:
         return _row_counts(self._connection)
 
     def close(self) -> None:
-        """Close the file; it then has no write-ahead log."""
+        """Close the file, which then has no write-ahead log."""
         self._connection.close()
 
 
@@ -110,7 +110,7 @@ def _packed_columns(connection: sqlite3.Connection) -> list[str]:
 
 
 def count_rows(journal: Path) -> dict[str, int]:
-    """Return the number of rows per table of a journal; it is opened in place, so pass a copy.
+    """Return the number of rows per table of a journal. The file is opened in place, so pass a copy.
 
     Raises:
         JournalError: It cannot be read.

@@ -150,7 +150,7 @@ class RecordedCall:
 class EndedConversation:
     """An ended conversation; `result` is the protocol's record, or the error's record if `failed`.
 
-    `item` is None if its record is damaged. Conversations on the same item may share the object: do not change it.
+    `item` is None if its record is damaged. Conversations on the same item may share `item`: do not change it.
     """
 
     number: int
@@ -163,8 +163,8 @@ class EndedConversation:
 # Errors that reading a damaged row can raise.
 DAMAGE_ERRORS = (struct.error, TypeError, AttributeError, ValueError, KeyError, IndexError, OverflowError)
 _MAX_KEYS = 100_000_000  # no run has more; limits the search after a damaged key
-_MAX_HOPS = 20  # from a conversation to the one that stores its item
-_MAX_NAMED = 5  # damaged records to name; the others are counted
+_MAX_HOPS = 20  # from a conversation to the conversation that stores its item
+_MAX_NAMED = 5  # damaged records to name; further ones are only counted
 _SELECT_CALLS = f"select {CALL_COLUMNS}, {{}}, rowid from calls where {{}} order by rowid"
 _SELECT_STARTED = "select number, key, item, {} from started where {}"
 _SELECT_ENDED = "select number, status, result, {} from ended where {}"
@@ -178,7 +178,7 @@ class History:
     of all on close.
 
     Raises:
-        JournalError: The file is missing, of another version, or so damaged that nothing can be read.
+        JournalError: The file is missing, has another version, or is so damaged that nothing can be read.
     """
 
     def __init__(self, path: Path) -> None:
@@ -254,7 +254,7 @@ class History:
             yield number
 
     def ended_numbers(self, *, failed: bool = True) -> set[int]:
-        """Return the numbers of the ended conversations, including failed ones only if requested."""
+        """Return the numbers of the ended conversations, including failed conversations only if requested."""
         numbers = set()
         for row in self._iter_table("ended", f"number, status, result, {self._sum}"):
             texts = self._verify("end", *row)
@@ -292,7 +292,7 @@ class History:
         return matches[0] if len(matches) == 1 else None
 
     def has_answers(self, roles: Sequence[str], prefix: str) -> bool:
-        """Return True if any of these roles was ever answered in a conversation whose key begins with `prefix`."""
+        """Return True if at least one of these roles has an answer in a conversation whose key begins with `prefix`."""
         marks = ",".join("?" * len(roles))
         try:
             row = self._connection.execute(

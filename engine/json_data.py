@@ -1,7 +1,7 @@
 """JSON data from models and users: lone surrogates replaced, values validated against a schema.
 
 Models write half of an escaped surrogate pair inside the JSON of their answers; browsers send such a half if a text is
-cut within a character. Neither a journal nor a request can carry it.
+cut within a character. Neither a journal nor a request can carry a lone half.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Limits of one backend: concurrent calls, requests and tokens per minute, and a circuit breaker.
 
-Waiters are served first in, first out, by one dispatcher task; it alone waits on asyncio-throttle, whose cost and
+Waiters are served first in, first out, by one dispatcher task. Only this task waits on asyncio-throttle, whose cost and
 unfairness grow with the number of its waiters. Requests are paced evenly instead of in bursts, and the pace leaves room
 for uneven delivery, so that the *server* never sees more than the limit in any window.
 
@@ -136,7 +136,7 @@ class _ClockedThrottler(Throttler):
         self._departures: deque[list[float]] = deque()  # [time] of each call in the window
 
     def flush(self) -> None:
-        # Compare the same sum as `wait`: the difference may round to just below the period forever.
+        # Compare the same sum as `wait`, because the difference may forever round to just below the period.
         while self._departures and self._departures[0][0] + self.period <= self._clock.now():
             self._departures.popleft()
 
@@ -378,7 +378,7 @@ class Limits:
         self._max_in_use = max(self._max_in_use, self._in_use)
 
     def _end(self, permit: Permit) -> None:
-        """Return a permit."""
+        """Take back a permit."""
         if permit._probe and self.breaker is not None:
             self.breaker.on_abandoned(self._clock.now())
         self._in_use -= 1

@@ -75,11 +75,11 @@ class View:
     ) -> None:
         """Add a message at the end; arguments as in `Message`.
 
-        `pieces` are not part of the digest, because they have the same text.
+        `pieces` are not part of the digest, because they spell the same text as `content`.
         """
         if calls or call_id or name:
             message = Message(role, content, pieces, tuple(calls), call_id, name)
-            # The capital letter distinguishes such a message from one with the same bytes as text.
+            # The capital letter distinguishes a message with tools from a text of the same bytes.
             data = self._digest + role[0].upper().encode() + _encode_with_tools(message)
         else:
             message = Message(role, content, pieces)
@@ -97,7 +97,7 @@ class View:
         return view
 
     def without_last(self) -> View:
-        """Return a separate view without the last message; hashes the others again."""
+        """Return a separate view without the last message; all other messages are hashed again."""
         view = View()
         for message in self._messages[:-1]:
             view.append(

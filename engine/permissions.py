@@ -1,7 +1,7 @@
 """Permissions: what a file by others, and a client of a server, may name. All such decisions are made here.
 
 Code runs only if the person at the command line has named it: as a word of the command, with `--python-tools`, or as an
-argument of a Python program. A client of a server may name the operator's models, and harmless ones, but no code, no
+argument of a Python program. A client of a server may name the operator's models and harmless models, but no code, no
 environment variable, and no file outside of the operator's folders.
 
 Everything that imports by name, opens a model by name or reads a variable that a name mentions asks `permissions()`.
@@ -62,7 +62,7 @@ class NotPermitted(ConfigurationError):
 class Endpoints:
     """Endpoints that clients may name: URL prefixes, up to a path segment, and networks in which any URL may be named.
 
-    A URL entry allows nothing else that answers at the same address.
+    A URL entry does not allow other URLs at the same address.
     """
 
     urls: tuple[tuple[str, str, int, str], ...] = ()

@@ -165,7 +165,7 @@ class RunFolder:
         added.
 
         Raises:
-            ConfigurationError: The folder already contains a run; the message says if it is the same. Or a text of the
+            ConfigurationError: The folder already contains a run; the message says if it is the same. Or a text in the
                 manifest is not UTF-8.
             JournalError: The folder cannot be written.
         """

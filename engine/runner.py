@@ -82,7 +82,7 @@ class Slots:
         self._waiting.append(callback)
 
     def leave(self, callback: SlotCallback) -> None:
-        """Leave the queue, if in it."""
+        """Leave the queue, if this waiter is in it."""
         if callback in self._waiting:
             self._waiting.remove(callback)
 
@@ -112,8 +112,8 @@ _INTERRUPTS = (asyncio.CancelledError, LimitReached, RunStopping, *ENDS_RUN)
 class Plan:
     """A planned conversation: its number in the run, its key, the models by role, and the protocol's payload.
 
-    `record` is stored in the journal as the conversation's item; it must be plain JSON data, not changed afterwards.
-    `label` and `repeat` are the conversation's.
+    `record` is stored in the journal as the conversation's item; it must be plain JSON data and must not be changed
+    afterwards. `label` and `repeat` are the conversation's.
     """
 
     number: int
@@ -217,7 +217,7 @@ class Runner:
         """Run all plans and return the outcome.
 
         Conversations that ended according to the history are not run again (their results are published as restored);
-        unfinished ones replay their recorded calls first.
+        unfinished conversations replay their recorded calls first.
         """
         restored = self._restore()
         self._events.publish(RunStarted(self._clock.wall(), "", total, len(restored)))
@@ -336,7 +336,7 @@ class Runner:
                         if ending is None:
                             conversation.close()  # tasks that the protocol left behind make no further call
                         if (ending is not None or conversation.under_way) and not isinstance(ending, _INTERRUPTS):
-                            await conversation.settle()  # `asyncio.gather` leaves the other parts running
+                            await conversation.settle()  # after an error `asyncio.gather` leaves other parts running
                     if conversation.fatal is not None and (ending is None or is_failure(ending)):
                         # A protocol that continued despite an interrupted part has no valid result.
                         ending = deciding_error(

@@ -85,7 +85,7 @@ class Toolbox:
 
     `specs` are in OpenAI's form, in the order given; `names` are their functions' names; `digest` is 16 bytes that
     identify all specifications, including the order of tools and of their properties, because models see that order;
-    `characters` is their length as JSON. `required`: the answer must be a call; `single`: at most one call.
+    `characters` is their length as JSON. `required` demands a call; `single` allows at most one.
     """
 
     __slots__ = ("_functions", "characters", "digest", "names", "required", "single", "specs")

@@ -92,7 +92,7 @@ class AnswerBody:
         return b"".join(pieces).removeprefix(BYTE_ORDER_MARK)
 
     async def head(self, longest: int = _LONGEST_ERROR) -> bytes:
-        """Return the beginning of the body for an error message; it may be truncated or broken."""
+        """Return the beginning of the body for an error message. The body may be truncated or broken."""
         self._longest = sys.maxsize
         pieces, count = [], 0
         try:

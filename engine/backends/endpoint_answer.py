@@ -183,7 +183,7 @@ class ReportedUsage(NamedTuple):
 def parse_usage(usage: Any, redact: Redactor) -> ReportedUsage:
     """Return the billed counts of an answer's `usage`.
 
-    Missing and unusable counts are unknown; unusable ones are noted, without the key. Some endpoints count thoughts
+    Missing and unusable counts are unknown; an unusable count is noted, without the key. Some endpoints count thoughts
     outside `completion_tokens`, or cached tokens outside `prompt_tokens`: the excess of the total over these two counts
     is added to one of them.
     """
@@ -194,7 +194,7 @@ def parse_usage(usage: Any, redact: Redactor) -> ReportedUsage:
     notes: list[str] = []
 
     def count(places: Sequence[tuple[str, str]]) -> int:
-        """Return the largest of the counts at these paths, 0 if there is none; note unusable ones."""
+        """Return the largest of the counts at these paths, 0 if there is none; note unusable counts."""
         largest = 0
         for field, name in places:
             inner = usage.get(field) if field else usage
@@ -308,7 +308,7 @@ FORMAT_ERRORS = (orjson.JSONDecodeError, KeyError, IndexError, TypeError, Attrib
 def answer_error(
     subject: str, label: str, redact: Redactor, data: bytes, error: Exception, kind: type[BackendError] = Unavailable
 ) -> BackendError:
-    """Return the error for an unexpected answer; it states the `subject` and quotes `data` without the key.
+    """Return the error for an unexpected answer. The error states `subject` and quotes `data` without the key.
 
     By default the call is retried, because a proxy's page or a truncated body may be temporary. After a part without
     text it is not retried.
@@ -321,7 +321,7 @@ def answer_error(
 
 
 class ReadAnswer(NamedTuple):
-    """A completion, and the parts that the provider wants back with tool results (None: none)."""
+    """A completion, and the parts that the provider wants back with tool results, or None."""
 
     completion: Completion
     returned: list[Any] | None = None

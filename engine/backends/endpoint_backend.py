@@ -176,8 +176,8 @@ _REFUSAL_STATUSES = (400, 422, 500)
 class FormFallback:
     """Request forms that one endpoint may accept, and the form currently in use.
 
-    `after` maps each form to the one to try if it is refused, ending with `PROMPT_ONLY`. `takes_system` becomes False
-    once an endpoint that refused a system message accepted the same text in the user message.
+    `after` maps each form to the form to try next if it is refused; the last form is `PROMPT_ONLY`. `takes_system`
+    becomes False once an endpoint that refused a system message accepted the same text in the user message.
     """
 
     def __init__(self, first: str, after: Mapping[str, str]) -> None:
@@ -509,7 +509,7 @@ class EndpointBackend(Backend):
 
 
 def discard_piece(text: str) -> None:
-    """Ignore a piece of text that nobody requested."""
+    """Ignore a piece of text, because no caller wants it."""
 
 
 def alternating_turns(

@@ -122,7 +122,7 @@ class Dialect:
         return None
 
     def retry_after(self, error: Mapping[str, Any], headers: Mapping[str, str]) -> float | None:
-        """Return the seconds to wait, from a header or the error's text; None if neither names any."""
+        """Return the seconds to wait, from a header or the error's text; None if both lack them."""
         seconds = seconds_until(headers.get("Retry-After"), headers.get("Date"))
         return _pause_in_message(error.get("message")) if seconds is None else seconds
 

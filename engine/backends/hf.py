@@ -58,8 +58,8 @@ class LoadOptions:
 class LoadedModel:
     """A model on its device.
 
-    `context`: maximum tokens of prompt and answer, 0 if unknown. `ends`: tokens that end an answer. `special`: texts of
-    all special tokens.
+    `context` is the maximum number of tokens of prompt and answer, 0 if unknown. `ends` are the tokens that end an
+    answer. `special` are the texts of all special tokens.
     """
 
     torch: Any
@@ -72,7 +72,7 @@ class LoadedModel:
     special: tuple[str, ...]
 
     def decoded(self, tokens: list[int]) -> str:
-        """Return the text of tokens without special ones."""
+        """Return the text of tokens, without special tokens."""
         text: str = self.tokenizer.decode(tokens, skip_special_tokens=True, clean_up_tokenization_spaces=False)
         return text
 
@@ -236,7 +236,7 @@ def max_answer_tokens(model: LoadedModel, prompt: list[int], asked_for: int, lab
 
 
 def tokenise_continuations(model: LoadedModel, reading: Reading, label: str) -> list[tuple[list[int], int]]:
-    """Return, for each continuation, all tokens of the text and how many leading ones are not scored.
+    """Return, for each continuation, all tokens of the text and how many leading tokens are not scored.
 
     Tokens that end before the continuation begins are not scored, nor is the first token of a text, which has no
     likelihood.

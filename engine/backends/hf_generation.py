@@ -2,7 +2,7 @@
 
 A batch runs through transformers' own `generate`; each row has its own sampling, seed and end. A logits processor
 chooses each row's token and a stopping criterion ends it, so that caches, positions and architectures are left to the
-package. Batches are computed one after the other, first in, first out.
+package. Batches are computed one at a time, in order of arrival.
 """
 
 from __future__ import annotations
@@ -126,7 +126,7 @@ _MOST_LOGITS = 64_000_000  # computed at once: 256 MB in single precision
 class LikelihoodRequest:
     """A likelihood request.
 
-    `texts`: the tokens of each text, and how many of its first tokens are not scored. `results` are in the same order.
+    `texts` has (tokens, number of first tokens that are not scored) of each text. `results` are in the same order.
     """
 
     texts: list[tuple[list[int], int]]
@@ -196,7 +196,7 @@ def generate_batch(model: LoadedModel, answers: list[HfGeneration], is_closing: 
     longest = max(len(generation.prompt) for generation in answers)
     tokens = torch.full((len(answers), longest), model.pad)
     mask = torch.zeros_like(tokens)
-    for row, generation in enumerate(answers):  # padded on the left, so that all answers begin at the same position
+    for row, generation in enumerate(answers):  # padding on the left: all answers begin at the same position
         tokens[row, longest - len(generation.prompt) :] = torch.tensor(generation.prompt)
         mask[row, longest - len(generation.prompt) :] = 1
 
@@ -235,7 +235,7 @@ def _next_token(generation: HfGeneration, logits: Any, model: LoadedModel) -> in
     return token.token
 
 
-_STOP_SECONDS = 3.0  # time for the thread to stop; it checks after each token
+_STOP_SECONDS = 3.0  # time for the thread to stop; the thread checks after each token
 _GATHER_SECONDS = 0.005  # time in which concurrent conversations join a batch
 
 

@@ -322,7 +322,7 @@ class Sessions:
         return str(uuid.uuid5(_SESSION_NAMESPACE, "\x1f".join((self._salt, conversation, role))))
 
     def forget(self, affinity: str) -> list[Session]:
-        """Remove a conversation's sessions; return the ones that the application knows."""
+        """Remove a conversation's sessions; return the sessions that the application knows."""
         return [session for session in self._open.pop(affinity, {}).values() if session.contacted]
 
 

@@ -44,8 +44,8 @@ class _WaitingRequest:
 class HumanBackend(Backend):
     """Backend of a room. `timeout` is in seconds and counts from the first request, across restarts.
 
-    `generate` raises `Unanswered` after the timeout. A request whose caller is cancelled is withdrawn; one whose run
-    stops and may be resumed keeps waiting in the room.
+    `generate` raises `Unanswered` after the timeout. A request whose caller is cancelled is withdrawn; a request whose
+    run stops and may be resumed keeps waiting in the room.
     """
 
     def __init__(self, folder: Path, clock: Clock, timeout: float | None = None) -> None:
@@ -202,7 +202,7 @@ class HumanBackend(Backend):
         return await asyncio.get_running_loop().run_in_executor(self._thread, ask)
 
     def _later(self, change: Callable[[AnswerQueue], None]) -> None:
-        """Queue a change of the room, after all earlier ones, without waiting for it."""
+        """Queue a change of the room after all earlier changes, without waiting for its end."""
 
         def attempt() -> None:
             try:

@@ -1,8 +1,8 @@
 """Queue of requests that wait for people: the folder of `human:ROOM` with `room.sqlite` in it.
 
-The process of a run asks and the process of the pages answers. Either may be killed at any moment, and neither needs
-the other. A request is recorded once, however often it is asked; the first answer counts, and every submission is kept.
-An `AnswerQueue` is used by one thread at a time.
+The process of a run asks and the process of the pages answers. Each may be killed at any moment, and does not need the
+other. A request is recorded once, however often it is asked; the first answer counts, and every submission is kept. An
+`AnswerQueue` is used by one thread at a time.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _PREVIEW = 200  # characters of the last message, for lists
 class PendingQuestion:
     """A request as a person sees it.
 
-    `max_tokens` is a hint to them; `schema` constrains the answer (None: free text); `tools` are function
+    `max_tokens` is a hint to the person; `schema` constrains the answer (None: free text); `tools` are function
     specifications in OpenAI's form; if `required`, the answer must call one of them.
     """
 
@@ -182,7 +182,7 @@ def _create_tables(connection: sqlite3.Connection, file: Path) -> None:
 
 
 def _use_wal(connection: sqlite3.Connection) -> None:
-    """Switch to a write-ahead log. SQLite does not wait here for another process that does the same."""
+    """Switch to a write-ahead log. For this, SQLite does not wait for another process."""
     until = time.monotonic() + _WAIT_SECONDS
     while True:
         try:
@@ -346,7 +346,7 @@ class AnswerQueue:
         return False
 
     def standings(self, state: State, *, limit: int = -1) -> list[QueueStatus]:
-        """Return the requests in a state: waiting ones oldest first, others latest first."""
+        """Return the requests in a state: waiting requests oldest first, all others latest first."""
         order = "asked, number" if state == "waiting" else "number desc"
         query = f"select {_STATUS_COLUMNS} from requests where state = ? order by {order} limit ?"
         return [QueueStatus(*row) for row in self._rows(query, state, limit)]

@@ -205,7 +205,7 @@ def _without_max_length(schema: Any) -> Any:
 
 
 def _optional_settings(sampling: Sampling) -> dict[str, float]:
-    """Return settings that are sent only if they are set: not every endpoint knows all of these fields."""
+    """Return settings that are sent only if they are set: some endpoints do not know all of their fields."""
     fields = {"frequency_penalty": sampling.frequency_penalty, "presence_penalty": sampling.presence_penalty}
     fields |= {"top_k": sampling.top_k, "min_p": sampling.min_p}
     if sampling.repeat_penalty != 1.0:

@@ -32,7 +32,7 @@ _FORMS = ("delta", "message", "text")  # fields of a choice that hold the messag
 def read_completion(answer: Any, redact: Redactor, *, tools: bool = False, token_ids: bool = False) -> Completion:
     """Read a chat completion; raise one of `FORMAT_ERRORS` if it has another form.
 
-    `tools`: tools were offered. `token_ids`: the ids of the answer's tokens were requested.
+    `tools` means that tools were offered, `token_ids` that the ids of the answer's tokens were requested.
     """
     choice = _find_choice(answer["choices"])
     message = choice["message"]

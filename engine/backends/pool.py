@@ -196,7 +196,7 @@ class PoolBackend(Backend):
                 on_restart()
 
     def _in_order(self, affinity: str) -> list[PoolMember]:
-        """Return the members in this conversation's order of preference; losing one does not reorder the others.
+        """Return the members in this conversation's order of preference; losing a member does not reorder the rest.
 
         Source:
             Weighted rendezvous hashing (Thaler and Ravishankar 1998).

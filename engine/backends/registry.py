@@ -168,7 +168,7 @@ def _breaker(backend: Backend, clock: Clock, publish: EventSink | None, patience
 
 
 def _factory(spec: ModelSpec) -> Factory:
-    """Return the factory of this kind; the engine's own kinds cannot be replaced by registered ones."""
+    """Return the factory of this kind; a registered kind cannot replace one of the engine's own."""
     if spec.kind in KINDS:
         factory: Factory = import_module(KINDS[spec.kind]).build
         return factory
@@ -216,7 +216,7 @@ def _facts(kind: str) -> KindFacts:
 
 
 def file_records(text: str, recorded: str = "") -> dict[str, str]:
-    """Return what distinguishes a model's files from others of the same name: hashes and, for the hub, the commit.
+    """Return what distinguishes a model's files from other files of the same name: hashes and, for the hub, the commit.
 
     The main file is under the model's name, others under names of their own. A model of the hub that is missing is
     downloaded; `recorded` is the main file's record in the manifest of a resumed run, which gets the same commit.
@@ -289,7 +289,7 @@ class BackendPool:
         return self
 
     async def __aexit__(self, *exc: object) -> None:
-        async with AsyncExitStack() as stack:  # a backend that fails to close does not keep the others open
+        async with AsyncExitStack() as stack:  # a backend that fails to close does not keep another one open
             for text in self._open:
                 stack.push_async_callback(self.close, text)
 

@@ -162,7 +162,7 @@ def _default_reply(request: Request, chance: list[float], model: str) -> Simulat
 
 
 class _SchemaFiller:
-    """Generator of values that a JSON schema allows, by its plain keywords. A schema may require any number of them."""
+    """Generator of values that a JSON schema allows, by its plain keywords. A schema may require very many values."""
 
     def __init__(self) -> None:
         self._left = _MOST_VALUES

@@ -267,7 +267,7 @@ class JsonRecordStream(SseStream):
         return self._endpoint.error(self.label, status_of_error(record), data)
 
     async def _read_whole(self, head: bytes) -> None:
-        """Read a JSON body: one object, a list of them, or one on each line."""
+        """Read a JSON body: one object, a list of objects, or an object on each line."""
         pieces = [head]
         while piece := await self._body.piece():
             pieces.append(piece)

@@ -203,8 +203,8 @@ class LlamaBackend(Backend):
     ) -> None:
         """Store the settings.
 
-        `locate_file` may download the file; it runs in a thread. `defaults` apply to sampling settings that a request
-        leaves at their defaults.
+        `locate_file` runs in a thread, because it may download the file. `defaults` apply to sampling settings that a
+        request leaves at their defaults.
         """
         self._clock = clock
         self._defaults = defaults or Sampling()

@@ -1,8 +1,8 @@
 """Convert messages to tokens by the model's own chat template, rendered once per pattern of roles.
 
 The template is rendered with placeholders for the contents, so that its own text is known. Special tokens are parsed in
-that text only, so nothing a user writes can end a turn. Token ids come from the whole rendering. Segments end after
-special tokens. They end inside plain text only if both sides have the same tokens separately as together.
+that text only, so a user's text cannot end a turn. Token ids come from the whole rendering. Segments end after special
+tokens. They end inside plain text only if both sides have the same tokens separately as together.
 """
 
 from __future__ import annotations

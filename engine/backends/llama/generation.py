@@ -172,7 +172,7 @@ class Generation:
     def add_token(self, sampled: SampledToken) -> Segment | None:
         """Add a sampled token.
 
-        If the grammar then forces more, return one segment of this token and the forced ones, to be prefilled.
+        If the grammar then forces more, return one segment of this token and the forced tokens, to be prefilled.
         Otherwise the token is to be decoded, unless `finish` is now set.
         """
         token = sampled.token

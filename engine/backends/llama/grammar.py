@@ -167,7 +167,7 @@ def _is_of_type(value: Any, kind: str) -> bool:
 
 
 def canonical_json(value: Any) -> bytes:
-    """Return the one way in which a given value is written.
+    """Return the only form in which a given value may be written.
 
     Raises:
         ConfigurationError: The value cannot be written, or JSON parsers would not read it back unchanged.
@@ -390,7 +390,7 @@ class _Compiler:
         return node
 
 
-_MAX_STATES = 20_000  # cached per grammar, about 13 MB; later ones are created each time
+_MAX_STATES = 20_000  # cached per grammar, about 13 MB; further states are created anew at each use
 _MAX_FORCED_BYTES = 1 << 16  # bytes at once: a schema may require a billion equal items
 
 
@@ -522,7 +522,8 @@ class TokenMasks:
         self._pieces = pieces
         self._ends = np.flatnonzero(ends)
         self._longest = max(map(len, pieces), default=0)
-        # Most tokens are plain text inside a string, in any state: which ones, and their number of characters.
+        # Inside a string, most tokens are plain text in every state. For each token: if it is plain text, and its
+        # number of characters.
         self._plain = np.zeros(len(pieces), dtype=bool)
         self._character_counts = np.zeros(len(pieces), dtype=np.int32)
         self._quoting: list[int] = []

@@ -42,7 +42,7 @@ class Buffer:
 
 
 class BufferPool:
-    """Reusable buffers. `idle_bytes`: resident bytes of the released ones."""
+    """Reusable buffers. `idle_bytes` is the number of resident bytes of released buffers."""
 
     def __init__(self) -> None:
         self.idle_bytes = 0
@@ -135,7 +135,7 @@ class PrefixStore:
         return count, best.state
 
     def has(self, segments: Sequence[Segment]) -> bool:
-        """Return True if exactly this prefix is stored; that does not count as use."""
+        """Return True if exactly this prefix is stored. The look-up does not count as use."""
         node = self._node_of(segments)
         return node is not None and node.state is not None
 

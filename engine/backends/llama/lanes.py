@@ -150,7 +150,7 @@ class Lanes:
         request.on_done(request)
 
     def step(self) -> bool:
-        """Drop cancelled and withdrawn requests, admit waiting ones, compute one batch.
+        """Drop cancelled and withdrawn requests, admit waiting requests, compute one batch.
 
         Returns:
             True if there was a batch to compute.
@@ -459,7 +459,7 @@ class ThreadAnswer:
 
 
 _STOP_TIMEOUT = 3.0  # seconds for the thread to stop; llama.cpp checks for an abort between operations
-_GRACE = 0.005  # seconds; grace period for ongoing conversations before new ones are admitted
+_GRACE = 0.005  # seconds; grace period for ongoing conversations before new conversations are admitted
 
 
 class InferenceLoop:

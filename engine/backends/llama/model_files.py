@@ -44,7 +44,7 @@ _MAX_JSON = 1 << 20  # bytes of a store's own JSON files
 
 @dataclass(frozen=True, slots=True)
 class ModelFiles:
-    """The files of a model: one, or all parts of a split one in order. llama.cpp opens the first and finds the others.
+    """The files of a model: one, or all parts of a split file in order. llama.cpp opens the first and finds the others.
 
     `sums` are the SHA-256 of the files, "" if the store does not know the sum. `revision` is a commit of the hub.
     """
@@ -120,7 +120,7 @@ def check_name(location: str, revision: str) -> None:
     """Check everything about a location that needs neither a store nor the network; a path must exist.
 
     Raises:
-        ConfigurationError: The name has the wrong form, or the file or a part of it is missing.
+        ConfigurationError: The name has the wrong form, or a file is missing.
     """
     stored = store_name(location)
     if stored is None:
@@ -203,7 +203,7 @@ def with_absolute_adapters(options: str, folder: Path) -> str:
 
 
 def part_names(name: str) -> list[str]:
-    """Return the names of all parts of the file `name`: itself if it is not split.
+    """Return the names of all parts of the file `name`, or only `name` if the file is not split.
 
     Raises:
         ConfigurationError: `name` is a part other than the first.
@@ -357,7 +357,7 @@ _PART_OF_FILE = re.compile(r"(.+\.gguf)\.part(\d+)", re.IGNORECASE)
 
 
 def _locate_in_package(name: str) -> ModelFiles:
-    """Return the GGUF of an installed package: the only one, or the one that is named after the package."""
+    """Return the GGUF file of an installed package: its only one, or the one that is named after the package."""
     package, _, file = name.partition("/")
     folders = _package_folders(package)
     if not folders:

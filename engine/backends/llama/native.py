@@ -452,7 +452,7 @@ class NativeContext:
         self._rows_at, self._rows = 0, np.empty((0, 0), dtype=np.float32)
         self._make_batch(batch)
         # llama.cpp calls back between operations to ask whether to abort. A Python callback would take the GIL each
-        # time. strlen of a buffer does the same: 0 (continue) while it is empty, non-zero once it is not.
+        # time. `strlen` of a buffer serves instead: it returns 0 (continue) until the buffer has content.
         self._stop = ctypes.create_string_buffer(2)
         callback = ctypes.cast(ctypes.CDLL(None).strlen, lib.ggml_abort_callback)
         lib.llama_set_abort_callback(self._handle, callback, ctypes.cast(self._stop, ctypes.c_void_p))
@@ -486,8 +486,8 @@ class NativeContext:
     def wipe(self, lane: int) -> None:
         """Drop a lane's KV and overwrite its memory after non-finite values.
 
-        Without flash attention they would spread to everything computed in the lane later, because unused cells are
-        multiplied by zero too.
+        Without flash attention these values would spread to everything computed in the lane later, because unused cells
+        are multiplied by zero too.
         """
         others = [other for other in range(self.lanes) if lib.llama_memory_seq_pos_max(self._memory, other) >= 0]
         states = {other: self._saved(other, 0) for other in others if other != lane}
@@ -567,8 +567,8 @@ class NativeContext:
     def _logits(self) -> Logits:
         """Return a view of the logits, one row per batch row; rows that were not requested are undefined.
 
-        It is rebuilt only if llama.cpp's buffer has moved: after a step, with cold caches, building it takes as long as
-        sampling.
+        The view is rebuilt only if llama.cpp's buffer has moved, because after a step, with cold caches, building it
+        takes as long as sampling.
         """
         address = ctypes.addressof(lib.llama_get_logits(self._handle).contents)
         if address != self._rows_at:
@@ -627,7 +627,7 @@ def tokenize_after_text(model: NativeModel, text: str) -> Tokens:
 
 @dataclass(slots=True, frozen=True)
 class Segment:
-    """Token ids; `decoded` ones were computed one by one during generation, others in one prefill."""
+    """Token ids. If `decoded`, they were computed one by one during generation, else in one prefill."""
 
     tokens: Tokens
     decoded: bool = False

@@ -200,7 +200,7 @@ def log_softmax(row: Logits) -> npt.NDArray[np.float64]:
 
 
 def option_shares(row: Logits, options: Mapping[int, Sequence[int]]) -> dict[int, float]:
-    """Return the relative probabilities of values, each represented by its tokens; they sum to 1."""
+    """Return the relative probabilities of values, each represented by its tokens; the sum is 1."""
     highest = max(float(row[token]) for tokens in options.values() for token in tokens)
     weights = {
         value: math.fsum(math.exp(float(row[token]) - highest) for token in tokens) for value, tokens in options.items()

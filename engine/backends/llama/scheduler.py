@@ -33,7 +33,7 @@ class BatchShape:
         return -(-max(count, self.minimum) // self.multiple) * self.multiple
 
     def with_spare_rows(self, logit_rows: list[int]) -> list[int]:
-        """Return the flags of rows with logits, with more of them set, from the end, to reach an allowed number."""
+        """Return the flags of rows with logits; from the end, more are set until their number is allowed."""
         count = sum(logit_rows)
         missing = self.padded_rows(count) - count
         spare = [index for index, flag in enumerate(logit_rows) if not flag][-missing:] if missing else []
@@ -63,7 +63,7 @@ def shape_for_weights(weight_types: frozenset[str]) -> BatchShape:
     )
 
 
-_MAX_PASSED_OVER = 64  # ongoing jobs admitted before a waiting new one
+_MAX_PASSED_OVER = 64  # maximum number of ongoing jobs admitted before a waiting new job
 _MAX_WASTED_RESERVATIONS = 8  # reserving ends if unused reservations exceed ongoing jobs by this number
 
 
@@ -236,7 +236,7 @@ class Scheduler:
 
     def _prefilling(self) -> list[Job]:
         prompts = [job for job in self._running if job is not None and job.in_prefill]
-        # Of jobs with a common prefix the most advanced one continues; the others will get its KV.
+        # Of the jobs with a common prefix, only the most advanced continues; the other jobs will get its KV.
         first: dict[Hashable, Job] = {}
         for job in prompts:
             if job.shared_prefix is not None and (
@@ -278,7 +278,7 @@ class Scheduler:
         for index in range(len(prompts)):
             if room <= 0:
                 break
-            # The first job takes what it needs, but leaves a share to the others.
+            # The first job takes what it needs, but leaves a share to all later jobs.
             part = self._part(prompts[(start + index) % len(prompts)], max(1, room // (len(prompts) - index)))
             room -= len(part[1])
             parts.append(part)

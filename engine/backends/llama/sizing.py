@@ -44,7 +44,7 @@ class EngineConfig:
 
     @property
     def per_context(self) -> EngineConfig:
-        """Share of one context."""
+        """Configuration of one context: its share of the totals."""
         return replace(
             self,
             contexts=1,

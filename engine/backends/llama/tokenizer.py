@@ -2,7 +2,7 @@
 
 Special tokens are control tokens, unknown tokens, and user-defined tokens that look like markup or occur in the chat
 template. llama.cpp parses user-defined tokens in plain text too, so plain text is cut inside each occurrence. Control
-tokens have no text; the ones that separate thoughts from answers get one here.
+tokens have no text; those that separate thoughts from answers get a text here.
 """
 
 from __future__ import annotations

@@ -205,9 +205,9 @@ class _TruncatedStringError(Exception):
 
 
 def _read_call(text: str, start: int = 0, *, parameters: bool = False) -> tuple[str, str, str] | None:
-    """Return id, name and arguments of a call that is all of a text from `start` on; None if it is no call.
+    """Return id, name and arguments of a call that is the whole text from `start` on; None if that is no call.
 
-    `parameters`: without a marker, an object must have arguments and no members that calls do not have.
+    If `parameters` is set (no marker precedes), the object must have arguments, and only members that calls have.
     """
     read = _read_members(text, start)
     if read is None or text[read[1] :].strip():
@@ -216,7 +216,7 @@ def _read_call(text: str, start: int = 0, *, parameters: bool = False) -> tuple[
 
 
 def _read_call_list(text: str) -> list[tuple[str, str, str]] | None:
-    """Return the calls of a list that is all of a text; None if a member of it is no call.
+    """Return the calls of a list that is the whole text; None if a member of the list is no call.
 
     Raises:
         _TruncatedStringError: The text ends inside a string of a call.

@@ -128,7 +128,7 @@ class ToolTemplate:
         """Return the rendered template of a conversation.
 
         Raises:
-            Rejected: The template refuses this sequence of messages, or omits some of it.
+            Rejected: The template refuses this sequence of messages, or omits a part of it.
         """
         shapes = tuple((message.role, bool(message.content), len(message.calls)) for message in messages)
         key = (tools.digest if tools is not None else b"", shapes)
@@ -345,7 +345,7 @@ def placeholder_text(placeholder: Placeholder, messages: Sequence[Message]) -> s
 
 
 def _answered_function(message: Message, before: Sequence[Message]) -> str:
-    """Return the name of the function whose result this is, from the call that it answers."""
+    """Return the name of the function whose result `message` is, from the call that the message answers."""
     calls: list[ToolCall] = [call for earlier in before for call in earlier.calls if call.id == message.call_id]
     return calls[-1].name if calls else ""
 
@@ -418,7 +418,7 @@ class ToolPromptFormat:
         return opened_marker(last) if isinstance(last, str) else ""
 
     def _same_prompt(self, before: TemplateParts, messages: Sequence[Message], tools: Toolbox | None, cut: int) -> bool:
-        """Return True if the text before an answer, from `cut` on, is the one it was generated from."""
+        """Return True if the text before an answer, from `cut` on, is what the answer was generated from."""
         if not messages:
             return False
         try:
