@@ -116,7 +116,7 @@ class _JumpingSelector(selectors.DefaultSelector):
     def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
         if timeout is None or timeout <= 0:
             return super().select(timeout)
-        # While a thread is working we really wait: it wakes the loop through its pipe.
+        # While a thread is working we really wait: the thread wakes the loop through the loop's pipe.
         ready = super().select(None if self._clock.waiting_outside else 0)
         if ready:
             return ready

@@ -1,8 +1,8 @@
 """A conversation: the handle through which straight-line protocol code calls models, durably.
 
 Every model call goes through `Conversation.generate`. If the journal already contains the call with the same request
-hash, it is answered from there; otherwise it goes to the model and is recorded. Re-running the coroutine after a crash
-therefore restores its state, and no recorded call is paid for twice.
+hash, the journal answers the call; otherwise the call goes to the model and is recorded. Re-running the coroutine after
+a crash therefore restores its state, and no recorded call is paid for twice.
 """
 
 from __future__ import annotations
@@ -171,7 +171,7 @@ class Conversation:
 
         A branch has the interface of a conversation. Seeds and places in the journal follow from its path, the role and
         the role's own count of calls in it, so they do not depend on which part is faster. It can be stopped alone, and
-        has the conversation's limits for itself: what other parts use meanwhile does not count in it.
+        has the conversation's limits for itself: what other parts use meanwhile does not count in the branch.
 
         Args:
             name: The branch's name, without `/` and `:`. It is unique among the branches opened here.

@@ -50,7 +50,7 @@ class VivaError(Exception):
 
 
 class ConfigurationError(VivaError):
-    """Something the user wrote is wrong; the message names it and says what to do."""
+    """Something that the user wrote is wrong; the message names the mistake and says what to do."""
 
 
 class SettingRefused(ConfigurationError):
@@ -145,7 +145,7 @@ class NoDescriptor(Unavailable):
 
 
 class Unreachable(BackendError):
-    """The endpoint became unreachable and did not return while calls waited for it."""
+    """The endpoint became unreachable and did not become reachable again while calls waited."""
 
 
 class AccountBlocked(BackendError):

@@ -31,7 +31,7 @@ _connections_per_gate = 0  # connections of each gate
 def raise_descriptor_limit() -> int:
     """Raise the soft limit of open files towards the hard limit; return the limit in force.
 
-    The `viva` command does this at startup. A program that embeds the engine calls it if it wants to.
+    The `viva` command does this at startup. A program that embeds the engine may call this function.
     """
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     for limit in (hard, _FALLBACK_LIMIT):

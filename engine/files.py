@@ -133,7 +133,7 @@ class SqliteForm:
     version: str
 
     def open(self, path: Path, *, make: bool = False) -> sqlite3.Connection:
-        """Open and check a file; with `make`, create its tables if it has none.
+        """Open and check a file; with `make`, create its tables if there are none.
 
         Raises:
             ConfigurationError: The file cannot be read or created, is damaged, or of another version.
@@ -197,7 +197,7 @@ def write_atomically(path: Path, data: bytes) -> None:
     A symbolic link stays a link: its target is written in this way. An existing file keeps its permissions, and no
     other file is touched. The data is written directly into a path that is no regular file (a device, a FIFO), into a
     file that is open as this process's stdout or stderr (at its end, so `>> log` keeps its content), and into an
-    existing file that cannot be replaced because its folder is not writable or it is a mount point.
+    existing file that cannot be replaced because its folder is not writable or the file is a mount point.
 
     Raises:
         OSError: The file cannot be written.

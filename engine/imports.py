@@ -78,7 +78,7 @@ def import_file(file: Path) -> ModuleType:
     token = _loading.set(file)
     try:
         spec.loader.exec_module(module)
-    except ConfigurationError:  # it says what to do
+    except ConfigurationError:  # this error already says what to do
         del sys.modules[name]
         raise
     except BaseException as error:

@@ -110,7 +110,7 @@ _BUSY_SECONDS = 5.0  # wait for another program's lock before each warning
 _PATIENCE_SECONDS = 600.0  # total wait for a lock
 _CLOSING_SECONDS = 30.0  # total wait once the run was told to stop
 SAME_ITEM_PREFIX = "="  # no JSON begins like this
-# Separates the names in a branch's path; no role begins with it, and no name in a path contains it or ":".
+# Separates the names in a branch's path. No role begins with "/", and no name in a path contains "/" or ":".
 BRANCH_PREFIX = "/"
 # The role alone, from the column `role`.
 PLAIN_ROLE = f"case when role like '{BRANCH_PREFIX}%' then substr(role, instr(role, ':') + 1) else role end"
@@ -339,7 +339,7 @@ class Journal(LogWriter):
         return connection
 
     def _write(self, connection: sqlite3.Connection) -> None:
-        # In reverse order: the calls and start of an ended conversation are in the queues emptied after it.
+        # In reverse order: the calls and start of an ended conversation are in the queues that are emptied later.
         ended, calls, started = drain_queue(self._ended), drain_queue(self._calls), drain_queue(self._started)
         if total := len(ended) + len(calls) + len(started):
             self._insert(connection, started, calls, ended)

@@ -1,8 +1,8 @@
 """Compaction of a finished run's journal: texts are packed, and the file is rewritten without gaps.
 
 Nothing is removed: every call, start and end is there afterwards and reads as before. Each step is one SQLite
-transaction that leaves the journal intact, so after a kill it can be read, resumed and compacted again. Rows that fail
-their checksum are not changed.
+transaction that leaves the journal intact, so after a kill the journal can be read, resumed and compacted again. Rows
+that fail their checksum are not changed.
 """
 
 from __future__ import annotations

@@ -284,7 +284,7 @@ class History:
         return keys
 
     def number_of(self, key: str) -> int | None:
-        """Return the number of the conversation called `key`, or of the only one whose key ends with it."""
+        """Return the number of the conversation called `key`, or of the only conversation whose key ends with `key`."""
         keys = self.keys()
         if key in keys:
             return keys[key]
@@ -514,7 +514,7 @@ def _has_rows(journal: Path, query: str) -> bool:
 
 
 def _is_damage(error: sqlite3.Error) -> bool:
-    """Return True if an error says that pages of the file are broken, not that it cannot be used now."""
+    """Return True if an error says that pages of the file are broken, not that the file cannot be used now."""
     return not isinstance(error, sqlite3.OperationalError) and isinstance(error, sqlite3.DatabaseError)
 
 

@@ -66,7 +66,7 @@ _MIN_LOGPROB = -9999.0  # how endpoints write -inf, which JSON lacks
 
 
 def clamp_logprob(value: Any) -> float:
-    """Return an endpoint's log-probability as the journal can store it; `TypeError` if it is no number."""
+    """Return an endpoint's log-probability as the journal can store it; raise `TypeError` if it is no number."""
     if not isinstance(value, int | float) or math.isnan(value):
         raise TypeError(f"expected a log-probability, found {value!r}")
     return max(_MIN_LOGPROB, value)

@@ -386,7 +386,7 @@ class Limits:
 
     def _ensure_dispatcher(self) -> None:
         if self._dispatcher is None:
-            # A plain task, outside of any task group: it lives while anybody waits and outlives each waiter.
+            # A plain task, outside of any task group: it lives while somebody waits, longer than each single waiter.
             self._dispatcher = asyncio.get_running_loop().create_task(self._dispatch())
 
     async def _dispatch(self) -> None:

@@ -201,7 +201,7 @@ class Permissions:
         return ""
 
     def for_model(self, text: str) -> Permissions:
-        """Return the permissions for opening a model: the operator's if the operator has listed it."""
+        """Return the permissions for opening a model: the operator's if the operator has listed the model."""
         from .backends.base import ModelSpec
 
         client = self.client
@@ -395,7 +395,7 @@ def _seal(record: Mapping[str, Any], code: list[str], key: bytes) -> str:
 
 
 def _seal_key(*, make: bool) -> bytes | None:
-    """Return this user's key, or None, e.g. if it cannot be stored."""
+    """Return this user's key; None if there is none, e.g. because it cannot be stored."""
     base = os.environ.get("XDG_STATE_HOME")
     try:
         folder = (Path(base) if base else Path.home() / ".local" / "state") / "viva"

@@ -210,7 +210,7 @@ class RunFolder:
         return "journal" in self.manifest or has_tables(self.journal)
 
     def require_journal(self) -> None:
-        """Check that the journal exists; create it if certainly nothing was ever written to it.
+        """Check that the journal exists; create the journal if certainly nothing was ever written to it.
 
         Earlier versions wrote the manifest before the journal: a kill before the run took its lock left a folder with
         only the manifest, and a kill before the tables were created left a journal without tables.
@@ -234,7 +234,7 @@ class RunFolder:
         """Keep other processes from writing this run until this one ends.
 
         Raises:
-            ConfigurationError: Another process is running it.
+            ConfigurationError: Another process is running this run.
             JournalError: The folder cannot be written.
         """
         file = self.path / "lock"

@@ -344,7 +344,7 @@ def _redirect_target(
     *,
     last: bool,
 ) -> str:
-    """Return the redirect's target; raise `Redirected` if it must not be followed."""
+    """Return the redirect's target; raise `Redirected` if the redirect must not be followed."""
     try:
         target = response.url.join(URL(response.headers["Location"]))
         same = target.origin() == response.url.origin() and (allowed is None or allowed.has(str(target)))

@@ -275,7 +275,7 @@ def _codes_and_message(body: bytes, redact: Redactor) -> tuple[Mapping[str, Any]
         answer: Any = orjson.loads(body)
     except orjson.JSONDecodeError:
         return {}, set(), redact.quote(body, 300).strip() or "(empty answer)"
-    if isinstance(answer, list) and len(answer) == 1:  # a JSON value stream that failed before it began
+    if isinstance(answer, list) and len(answer) == 1:  # a stream of JSON values that failed before its first value
         answer = answer[0]
     error = answer.get("error", answer) if isinstance(answer, dict) else answer
     try:

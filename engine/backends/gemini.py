@@ -114,7 +114,7 @@ def _with_id(record: dict[str, Any], call_id: str) -> dict[str, Any]:
 
 
 def _tool_result(content: str) -> dict[str, Any]:
-    """Return a tool's result as an object; any other value goes under the field that the API documents for it."""
+    """Return a tool's result as an object; the API documents a field for any other value."""
     try:
         value = orjson.loads(content)
     except orjson.JSONDecodeError:

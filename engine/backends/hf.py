@@ -91,7 +91,7 @@ def acquire_model(options: LoadOptions) -> tuple[LoadedModel, BatchLoop]:
     """Return the model and its thread, loading it on first use. Call `release_model` once for each use.
 
     Raises:
-        ConfigurationError: The packages are missing, the model does not exist, or it does not generate text.
+        ConfigurationError: The packages are missing, the model does not exist, or the model does not generate text.
     """
     shared = _shared_models.get(options)
     if shared is None:

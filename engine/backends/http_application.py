@@ -280,7 +280,7 @@ _SESSION_NAMESPACE = uuid.UUID("6f1c0d1e-0f0b-5a53-9d3e-8f3a2f6f4c11")
 
 @dataclass(slots=True)
 class Session:
-    """Session of one conversation. `contacted` is True once it has sent a request."""
+    """Session of one conversation. `contacted` is True once the application has received its request."""
 
     id: str
     jar: aiohttp.CookieJar | None
@@ -466,7 +466,7 @@ class ApplicationBackend(Backend):
                 task.add_done_callback(self._closing.discard)
 
     def interrupted(self, affinity: str) -> None:
-        """Keep the session open: a resumed run continues it."""
+        """Keep the session open, because a resumed run continues it."""
         self._sessions.forget(affinity)
 
     def statistics(self) -> dict[str, Any]:

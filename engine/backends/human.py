@@ -107,7 +107,7 @@ class HumanBackend(Backend):
         self._withdrawn.pop(affinity, None)
 
     def interrupted(self, affinity: str) -> None:
-        """Reopen requests that were withdrawn because the run was interrupted: it may be resumed."""
+        """Reopen requests that were withdrawn because the run was interrupted, for the run may be resumed."""
         names = self._withdrawn.pop(affinity, None)
         if names:
             self._later(lambda room: room.reopen(names, self._asker))

@@ -31,7 +31,7 @@ _PREVIEW = 200  # characters of the last message, for lists
 
 @dataclass(slots=True, frozen=True)
 class PendingQuestion:
-    """A request as a person sees it.
+    """A request in the form that a person sees.
 
     `max_tokens` is a hint to the person; `schema` constrains the answer (None: free text); `tools` are function
     specifications in OpenAI's form; if `required`, the answer must call one of them.

@@ -54,7 +54,7 @@ _NEXT_FORM = {
 
 
 class OpenAIBackend(EndpointBackend):
-    """An OpenAI-compatible endpoint. Remembers which form of structured output it accepts."""
+    """A model of an OpenAI-compatible endpoint. Remembers which form of structured output the endpoint accepts."""
 
     reads_one = True
     form = "a chat completion"

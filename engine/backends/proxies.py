@@ -142,7 +142,7 @@ def trusted_certificates() -> ssl.SSLContext | None:
 
 @lru_cache(maxsize=4)
 def _ssl_context(named: tuple[tuple[str, str], ...]) -> ssl.SSLContext:
-    context = ssl.create_default_context()  # it already respects the first two variables
+    context = ssl.create_default_context()  # this already respects the first two variables
     context.set_alpn_protocols(["http/1.1"])
     for name, value in named:
         try:

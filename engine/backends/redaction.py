@@ -39,7 +39,8 @@ class _Spelling:
         self.text = text.lower() if folded else text
         self.folded = folded
         self.is_plain = not folded and not set(escaped) & set(text)
-        # A substring of every text that contains this spelling, or contains it literally if all may be escaped.
+        # A substring of every text that contains this spelling (of those that contain it unescaped, if all may be
+        # escaped).
         self.probe = self.text if escaped == text else max(_ALPHANUMERIC_RUN.findall(self.text), key=len, default="")
         self.hides = escaped == text
         self._characters = [(character, folded, character in escaped) for character in text]

@@ -319,7 +319,7 @@ class BackendPool:
         return RetryingBackend(backend, limits, self._clock, _policy(self._patience), self._publish)
 
     async def close(self, text: str) -> None:
-        """Close the backend of this name, if it is open."""
+        """Close the backend of this name, if there is an open one."""
         self._reached.discard(text)
         backend = self._open.pop(text, None)
         if backend is not None:

@@ -58,8 +58,8 @@ class SimulatedBackend(Backend):
     """A simulated model. All rates are probabilities in 0…1; the hint decides what they mean for the answer.
 
     Args:
-        knowledge: Share of items that it understands, or chance that an answer is right.
-        memorisation: Share of items whose answer it can recite without understanding.
+        knowledge: Share of items that the model understands, or chance that an answer is right.
+        memorisation: Share of items whose answer the model can recite without understanding.
         verbosity: Scale of the number of extra sentences, which is between 0 and twice this.
         noise: Chance that a judgement is wrong.
         malformed: Chance that a judgement is unreadable.

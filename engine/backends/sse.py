@@ -227,7 +227,7 @@ class JsonRecordStream(SseStream):
             self._parse(b"")
 
     def malformed(self, problem: str) -> Unavailable:
-        """Return the error for an unexpected record, and quote it."""
+        """Return the error for an unexpected record; the error quotes the record."""
         quoted = f": {self._endpoint.redact.quote(self.data, 200)}" if self.data else ""
         return Unavailable(f"the stream contains {problem}{quoted}", model=self.label)
 
@@ -373,7 +373,7 @@ def is_error_record(record: Mapping[str, Any]) -> bool:
 
 
 def _error_in(record: Mapping[str, Any]) -> Mapping[str, Any] | None:
-    """Return the error that a record or, as OpenRouter writes it, its choice contains."""
+    """Return the error in a record or in its choice, where OpenRouter writes errors."""
     if is_error_record(record):
         return record
     choices = record.get("choices")

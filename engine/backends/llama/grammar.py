@@ -211,7 +211,7 @@ class PartBudget:
 
 
 def compile_schema(schema: Mapping[str, Any], budget: PartBudget | None = None) -> Frames:
-    """Return the frames of a schema's canonical text, or raise `ConfigurationError` if it is not supported."""
+    """Return the frames of a schema's canonical text, or raise `ConfigurationError` if the schema is not supported."""
     return _Compiler(schema, budget or PartBudget()).node(schema, 0)
 
 
@@ -514,7 +514,7 @@ _MAX_CACHED_MASKS = 512
 class TokenMasks:
     """Allowed tokens by grammar state. Created once per model; results are cached.
 
-    The threads of all contexts use it; uncached results are computed under a lock.
+    The threads of all contexts use this object; uncached results are computed under a lock.
     """
 
     def __init__(self, pieces: list[bytes], ends: npt.NDArray[np.bool_], controls: npt.NDArray[np.bool_]) -> None:

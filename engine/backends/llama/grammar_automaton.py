@@ -434,7 +434,7 @@ class Number(Frame):
         return None
 
     def _fits(self, following: str) -> bool:
-        # In a mode in which a number may not end, it needs one more character, a digit.
+        # In a mode in which a number may not end, the number needs one more character, a digit.
         return self.count + 1 + (following not in _NUMBER_ENDS) <= LONGEST_NUMBER
 
 

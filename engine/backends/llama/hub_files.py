@@ -129,7 +129,7 @@ def locate_on_hub(name: str, revision: str = "", recorded: str = "") -> ModelFil
 
 
 def _known_sum(path: Path) -> str:
-    """Return the SHA-256 of a cached file as the hub states it: the name of the blob that it links to."""
+    """Return the SHA-256 of a cached file as the hub states it, which is the name of the linked blob."""
     blob = Path(os.readlink(path)).name if path.is_symlink() else ""  # which may be a link to a blob of another name
     return blob if _SUM.fullmatch(blob) else ""
 
@@ -226,7 +226,7 @@ class _Hub:
                 try:
                     with package.get_session().stream("GET", url, headers=headers, follow_redirects=True) as response:
                         package.utils.hf_raise_for_status(response)
-                        if present and response.status_code != 206:  # the server sends it from the beginning
+                        if present and response.status_code != 206:  # the server sends the file from the beginning
                             partial.truncate(0)
                             progress.update(-present)
                             digest, present = hashlib.sha256(), 0

@@ -5,8 +5,8 @@ node whose path it was computed from, so a lookup finds a prefix of the request'
 collide. The store keeps within a byte budget and evicts the least recently used state.
 
 With most templates the tokens of a prompt and its answer are a prefix of the next prompt, so KV is reused from turn to
-turn. Other templates begin an answer differently from how they render it later; KV is then stored where the two forms
-diverge.
+turn. Other templates begin an answer in one form and later render it in another form; KV is then stored where the two
+forms diverge.
 
 The first write to a page costs up to twenty times as much as copying into it, so the memory of a dropped state is
 reused for the next one.

@@ -123,7 +123,7 @@ class Lanes:
         """Hand a request to the scheduler, or finish it at once if there is nothing to compute.
 
         Raises:
-            ContextTooLong: A lane cannot hold it.
+            ContextTooLong: A lane cannot hold the request.
         """
         room = request.answer_room(self.context.context, self.scheduler.dummy_positions, self._name)
         request.prompt_tokens = request.prompt_length
@@ -344,7 +344,7 @@ class Lanes:
         try:
             sampled = sample_tokens(logits, settings, positions, [generation.mask() for generation in generations])
         except (ValueError, ArithmeticError) as error:
-            # Some request's mask is empty or its logits are not finite: find it by sampling one by one.
+            # A request's mask is empty or its logits are not finite. Sampling one by one finds the request.
             if len(requests) > 1:
                 for index, request in enumerate(requests):
                     self._sample([request], logits[index : index + 1])

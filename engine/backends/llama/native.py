@@ -525,7 +525,7 @@ class NativeContext:
         self.forget(lane)
         self._put(lane, state, 0)
         if self._canonical and not self.model.recurrent and lib.llama_memory_seq_pos_min(self._memory, lane) > 0:
-            # Of a sliding window only the visible part was saved, and it was restored to the first cells.
+            # Only the visible part of a sliding window was saved, and that part was restored to the first cells.
             try:
                 self._put(lane, with_all_cells(self._saved(lane, _PARTIAL)), _PARTIAL)
             except ValueError as error:
@@ -607,7 +607,7 @@ def token_attributes(model: NativeModel) -> npt.NDArray[np.int32]:
 
 
 def tokenize_after_special(model: NativeModel, text: str) -> Tokens:
-    """Tokenise plain text as llama.cpp does after a control token: some vocabularies then put a space before it."""
+    """Tokenise plain text as llama.cpp does after a control token: in some vocabularies with a space before it."""
     return model._tokenize(text, special=False)
 
 

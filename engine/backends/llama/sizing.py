@@ -149,11 +149,11 @@ def _flash_attention(model: NativeModel, requested: EngineConfig, context: int) 
     """Return the flash attention setting, chosen if it was left open.
 
     On the CPU llama.cpp's flash attention iterates over KV token by token if fewer than 64 tokens of a lane are
-    computed. After many hundreds of tokens, turns and forced tokens are up to three times as fast without it, and so is
-    decoding on most processors (on some it is slower: docs/models.md). Without it, decoding after few tokens is at
-    least a fifth slower, and long prompts take up to a third longer. So the length of the lanes decides. Available
-    memory must not decide, because equal options must give equal bytes in the next run. Without flash attention all
-    scores of a batch are held at once, and V must not be quantised.
+    computed. After many hundreds of tokens, turns and forced tokens are up to three times as fast without flash
+    attention, and so is decoding on most processors (on some, decoding is slower: docs/models.md). Without flash
+    attention, decoding after few tokens is at least a fifth slower, and long prompts take up to a third longer. So the
+    length of the lanes decides. Available memory must not decide, because equal options must give equal bytes in the
+    next run. Without flash attention all scores of a batch are held at once, and V must not be quantised.
     """
     choosing = requested.flash_attention == "auto" and not requested.gpu_layers and requested.kv_type != "q8_0"
     if not choosing or context <= _SHORT_CONTEXT or 4 * model.n_heads * requested.batch * context > _MAX_SCORE_BYTES:

@@ -44,7 +44,7 @@ class CallSyntax:
     closing: str
 
     def render(self, call: ToolCall) -> str:
-        """Return a single call as an answer contains it."""
+        """Return a single call in the form in which an answer contains it."""
         end = "]" if self.kind == "mistral" else ""
         name = json.dumps(call.name, ensure_ascii=False)[1:-1]
         return self.marker + self.opening + name + self.between + arguments_text(call) + self.closing + end

@@ -146,7 +146,7 @@ class ToolTemplate:
         return known
 
     def has_special_tokens(self, text: str) -> bool:
-        """Return True if the text would contain special tokens if the template wrote it."""
+        """Return True if this text, written by the template, would contain special tokens."""
         return self._chat.tokenizer.has_special(text)
 
     def _rendered(self, shapes: MessageShapes, tools: Toolbox | None) -> tuple[str, dict[int, Placeholder]]:
@@ -474,7 +474,7 @@ class ToolSupport(ToolPromptFormat):
     def forced_tokens(self, text: str) -> Tokens:
         """Return the tokens of text that a grammar forces; an initial marker is the model's own token, if it has one.
 
-        Only a required call begins with a forced marker; elsewhere the model chooses it.
+        Only a required call begins with a forced marker; in all other cases the model chooses the marker.
         """
         marker = self.syntax.marker
         if not marker or not text.startswith(marker) or len(self._chat.template_tokens(marker)) != 1:
