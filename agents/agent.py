@@ -21,7 +21,7 @@ _REPAIR_REQUEST = "Your answer could not be read: {problem}. Answer with the JSO
 
 
 class Agent:
-    """A role in a conversation. `view` has everything its model was sent and answered so far.
+    """A role in a conversation. `view` has all messages that its model was sent, and its answers so far.
 
     `hint` is what a simulated model may know; real models never see it.
     """
@@ -63,10 +63,10 @@ class Agent:
         return completion
 
     async def ask_for(self, form: type[M], content: str, judged: str = "") -> M | None:
-        """Ask like `ask`, for an answer in the form of a pydantic model, which is enforced if the backend can.
+        """Ask like `ask`, for an answer in the form of a pydantic model; the backend enforces the form if it can.
 
-        An unreadable answer is requested once more; None after a second failure: that means *unscored*, not a low
-        score.
+        An unreadable answer is requested once more. After a second failure the result is None, which means *unscored*,
+        not a low score.
 
         Args:
             form: The form of the answer.
@@ -101,7 +101,7 @@ def repair_view(view: View, answer: Completion, request: str) -> View:
 class PackAgent(Agent):
     """An agent with prompts from a prompt pack.
 
-    Its system prompt is the pack's template `ROLE.system`, or another of the role's templates.
+    The agent's system prompt is the pack's template `ROLE.system`, or another of the role's templates.
     """
 
     __slots__ = ("pack",)

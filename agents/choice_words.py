@@ -1,9 +1,9 @@
 """Words and marks of answers to multiple-choice questions: a lexicon in ten languages, and text without layout.
 
-In the lexicon a star means any ending, an underscore a blank. A word of several classes is read as all of them,
-one after another; `choices` knows what the classes mean together. `to_plain_lines` gives each character one form and
-drops layout marks and empty lines; ticked and crossed lines keep their signs, elements become lines with their names,
-and LaTeX becomes words.
+In the lexicon a star means any ending, an underscore a blank. A word of several classes is read as all of these
+classes, one after another; `choices` interprets sequences of classes. `to_plain_lines` gives each character one form
+and drops layout marks and empty lines; ticked and crossed lines keep their signs, XML elements become lines with the
+elements' names, and LaTeX becomes words.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ LEXICON = {
         项 項 選択肢 선택지 보기 번 番""",
     "F": "final endgültige finale définitive окончательный итоговый 最终 最終 최종",
     "FA": "boxed",
-    # Forms of "to be", the infinitives apart; pronouns; verbs of choosing.
+    # Forms of "to be", with infinitives in a class of their own; pronouns; verbs of choosing.
     "B": """is are was were must equals = ist sind lautet war muss es está están debe est doit sont era
         é è sono são será sarà это является says 是 为 為 称为 都是 也是 です だ である のは 것은 건 입니다
         이다 이에요 예요""",
@@ -48,7 +48,7 @@ LEXICON = {
         故 于是 綜上 综上 したがって 従って よって ゆえに だから 따라서 그러므로 그래서""",
     "Z": """leaves leaving leave left remain remains remaining bleibt bleiben reste restent queda quedan resta
         rimane остаётся остается остался sobra 只剩 剩下 残る 残り 残っ 남는 남습니다 남는다 남아""",
-    # Words that deny. `f` and `t` speak of truth, which the right answer to "which is false?" lacks.
+    # Words that deny. `f` and `t` are words about truth: the right answer to "which is false?" is a false one.
     "N": """not isn't aren't wasn't doesn't don't didn't cannot can't couldn't won't wouldn't shouldn't ain't no
         nope nor can_not neither never none without no_way nicht kein* nein weder noch nie non non_plus pas n'est
         n'a ne ni aucun aucune jamais ningún ninguna nunca tampoco не нет ни нельзя não nem nenhuma né nessun*
@@ -159,7 +159,7 @@ CYRILLIC = {"А": 0, "Б": 1, "С": 2, "Г": 3, "Д": 4, "В": -1, "Е": -1}
 # Nouns whose letter names something else.
 KINDS = frozenset(["vitamin", "hepatitis", "type", "group", "class", "point", "plan", "grade", "section", "figure"])
 KINDS |= {"appendix", "chapter", "table", "exhibit", "influenza"}
-# Choices with a number: for such a question, a bare number is no label.
+# Choices that contain a number: if a question has such choices, a bare number is no label.
 NUMBERS = re.compile(
     r"\d|[一二三四五六七八九十两하한둘두셋세넷네]|\b(?:one|two|three|four|five|six|seven|eight|nine|ten|zero|none|eins?|zwei|drei"
     r"|vier|fünf|deux|trois|quatre|cinq|une?|un[oa]|dos|tres|cuatro|cinco|due|tre|quattro|cinque|один|два|три|пять)\b",
@@ -237,7 +237,7 @@ def word_classes(word: str) -> str:
 
 
 _LABELS = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
-# Replacement for a choice's words, and the mark of the first choice: these characters are removed from texts.
+# Replacement for a choice's words, and the mark of the first choice; both characters are first removed from texts.
 TEXT_MARK, FIRST_MARK = "\ue000", 0xE100
 _TABLE: dict[int, str | None] = {code: chr(code - 0xFEE0) for code in range(0xFF01, 0xFF5F)}  # full-width forms
 _TABLE.update({0x24B6 + index: letter for index, letter in enumerate(_LABELS)})  # letters and digits in circles
@@ -265,7 +265,7 @@ _STRUCK = re.compile(r"~~[^~\n]{1,200}~~")
 _BOXED = re.compile(r"\\(?:boxed|fbox)\s?\{")
 _FUNCTION = re.compile(r"\\(?=(?:log|ln|sin|cos|tan|exp|max|min)(?![A-Za-z]))")
 _LATEX = re.compile(r"\\[()\[\]]|\\[A-Za-z]{2,20}\b|\\")
-_CONTROL = re.compile(r"<\|[^<>|\n]{1,40}\|>|\[/?INST\]")  # written by templates: <|im_end|>
+_CONTROL = re.compile(r"<\|[^<>|\n]{1,40}\|>|\[/?INST\]")  # written by chat templates: <|im_end|>
 _TAG = re.compile(r"<(/?)([A-Za-z][\w:-]{0,30})(?:\s[\w-]{1,20}=[^<>\n]{0,200})?\s?/?>")
 _APOSTROPHE = re.compile(r"(?<=\w)`(?=\w)")
 _ARROW = re.compile("[-=]{1,3}>")
@@ -308,7 +308,7 @@ def _strip_markup(text: str) -> str:
 
 
 def _strip_tags(text: str) -> str:
-    """Return elements as lines with their names (`answer: B`), and a tag that is one letter as that letter."""
+    """Return XML elements as lines with their names (`answer: B`), and a tag of one letter as that letter."""
     closed = {match[2] for match in _TAG.finditer(text) if match[1]}
 
     def replacement(match: re.Match[str]) -> str:

@@ -3,14 +3,15 @@
 A text becomes a row of word classes (`choice_words`): `M` is a mention of a choice by its letter, number or whole text,
 `A` a noun such as "answer", `B` a form of "to be", `N` a negation, `W` "wrong". Sentences are split into clauses. The
 words left and right of a mention in its clause tell how plainly the choice is affirmed, or that it is denied, or only
-mentioned. Of the affirmed ones the last counts, unless the answer contradicts itself:
+mentioned. Of the affirmed choices the last one counts, unless the answer contradicts itself:
 
 - A denied choice never counts: "not A", "A is wrong", "the wrong answer is A", "rule out A".
-- A statement ("the answer is B", "I choose B", "B is the answer") outranks a letter by itself and "B is right"; these
-  outrank a letter that opens the text. A choice that is only mentioned ranks last, and counts only if it is the only
-  one.
+- A statement ("the answer is B", "I choose B", "B is the answer") outranks a letter by itself and "B is right"; both of
+  these outrank a letter that opens the text. A choice that is only mentioned ranks last, and counts only if it is the
+  only one.
 - Two statements that differ are a contradiction, unless a word between them takes the first one back or turns away from
-  it ("wait", "but"), or only the later one is final. A contradiction names no choice: nothing is guessed.
+  it ("wait", "but"), or only the later one is final. An answer that contradicts itself names no choice; nothing is
+  guessed.
 - Languages: English, Chinese, Korean, Japanese, German, French, Spanish, Russian, Portuguese and Italian.
 """
 
@@ -43,7 +44,7 @@ from .forms import readable_text
 _LABELS = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
 _OPERATORS = frozenset("+*^°#~%×÷<>")  # next to these, a letter is a quantity
 _MAX_MENTIONS = 4000  # mentions of choices; a text with more of them names none
-# How plainly a choice is affirmed, mentioned, or denied: it is not something else, is false, or is the wrong one.
+# Weights: how plainly a choice is affirmed, mentioned, or denied (it is not something else, is false, or is wrong).
 _FINAL, _STATEMENT, _PLAIN, _NOUN, _WEAK, _QUESTION, _MENTION = 4.0, 3.0, 2.0, 1.5, 1.0, 0.5, 0.0
 _CONTENT_DENIED, _CALLED_FALSE, _CALLED_WRONG = -1.0, -2.0, -3.0
 
@@ -54,7 +55,7 @@ def read_choice(text: str, choices: Sequence[str], *, cut: bool = False) -> int 
     Args:
         text: The model's answer.
         choices: The texts of the choices, in the order of their letters.
-        cut: The text ended at its token limit: a choice that it only mentions does not count.
+        cut: The text ended at its token limit, so a choice that it only mentions does not count.
     """
     plainly = _PLAINLY.fullmatch(text)
     if plainly is not None:
@@ -83,7 +84,7 @@ def _read(answer: str, choices: Sequence[str], *, cut: bool = False) -> int | No
 
 
 def _may_mention(marked: str) -> bool:
-    """Return False if no choice can be mentioned: there are no marks, and no letters alone but articles."""
+    """Return False if no choice can be mentioned: there are no marks, and all single letters are articles."""
     return not marked.isascii() or any(
         not match[1].islower() or not match[2] or _first_class(match[2]) in _FOLLOWS
         for match in _ALONE.finditer(marked)
@@ -98,7 +99,7 @@ _NEXT_QUESTION = re.compile(
 _ALONE = re.compile(r"(?<![A-Za-z0-9])([A-Za-z0-9])(?![A-Za-z0-9])(?: ([A-Za-z]{2,}))?")
 
 
-# The usual answer to a request for a letter; only such a text is read without parsing.
+# The usual answer to a request for a letter; only texts of this form are read without parsing.
 _PLAINLY = re.compile(
     r"\s{0,9}(?:(?:The )?(?:[Cc]orrect )?[Aa]nswer(?: is|:|: | is: ))?\s?"
     r"\(?([A-Z])(?:[.):][ \n]?([^\n]{0,200}))?\s{0,9}"
@@ -116,8 +117,8 @@ def _index(letter: str, count: int) -> int | None:
 class _Sentence:
     """Word classes of a sentence, with `M` for each mention of a choice.
 
-    `choices` are the mentioned ones, in order, -1 for a letter of no choice; `unsure` says of each if it may be a mere
-    word. `entry`: it begins with a label like a list of choices ("A) …").
+    `choices` has the choice of each mention, in order, -1 for a letter of no choice; `unsure` tells if the mention may
+    be a mere word. `entry`: the sentence begins with a label, as in a list of choices ("A) …").
     """
 
     classes: str
@@ -137,7 +138,7 @@ def _sentences(text: str, choices: Sequence[str]) -> Iterator[_Sentence]:
 
 
 def _with_marks(text: str, choices: Sequence[str]) -> str:
-    """Replace the choices' texts with marks, the longest first, so that none is found inside another."""
+    """Replace the choices' texts with marks, the longest text first, so that no text is found inside another."""
     for words, index, article in _wordings(tuple(choices)):
         lowered = _lower_case(text)
         pieces, end_of_last = [], 0
@@ -194,12 +195,12 @@ def _stands_alone(text: str, start: int, end: int, words: str) -> bool:
     if first.isalnum() and (_is_west(before) or _is_tied(text, start, -1)):
         return False
     if first.isdigit() and len(words) == 1 and COUNTED.search(text, max(0, start - 20), start):
-        return False  # "option 2" of 2, 4, 8, 16 is the second one, or the one that says 2
+        return False  # "option 2" of 2, 4, 8, 16 may be the second choice, or the choice "2"
     return not (last.isalnum() and (_is_west(after) or _is_tied(text, end - 1, 1)))
 
 
 def _is_tied(text: str, position: int, step: int) -> bool:
-    """Return True if a hyphen, a sign or a decimal point ties a character to the one beyond it."""
+    """Return True if a hyphen, sign or decimal point beside a character ties it to the character beyond."""
     tie = text[position + step] if 0 <= position + step < len(text) else ""
     beyond = text[position + 2 * step] if 0 <= position + 2 * step < len(text) else ""
     if tie in (".", ","):
@@ -225,7 +226,7 @@ _TOKEN = re.compile(
 _VERDICTS = re.compile(r"M:?[Bi]*[NYRWft](?:.*[NYRWft])?\(M")
 _PUNCTUATION = {",": ",", ";": ";", ":": ":", "-": ":", "|": ":", "(": "(", "、": "J"}
 _CLOSING = frozenset(".,;:!?)]\"'|-")
-# Classes that make a single letter a label: before it, or of the word after it.
+# Classes that make a single letter a label: of the words before it, or of the word after it.
 _LEADS = re.compile(r"(?:[AC:]|[ARF].{0,6}B)[BniPS]{0,2}$|n$|iT$|^PB$")
 _FOLLOWS = frozenset("BNWRfJskSZYh")
 
@@ -246,7 +247,7 @@ class _Line:
         words = [at for at, (token, _) in enumerate(parts) if token[0].isalnum() or token[0] == TEXT_MARK]
         self._single = len(words) == 1
         signs = [at for at, (token, _) in enumerate(parts) if token in CHECK_MARKS]
-        # A choice is after its sign if the line begins with one.
+        # If the line begins with a sign (a tick or cross), the choice is after it.
         self._sign = ";{}" if signs and words and signs[0] < words[0] else "{};"
         self._start()
 
@@ -289,7 +290,7 @@ class _Line:
             return token == "." and self._begins_anew(at + 1)
         elif token == ")":
             if self._bracket:
-                if self._row.endswith("(M"):  # "(A) no (B) yes": the verdict before it belongs to the other
+                if self._row.endswith("(M"):  # "(A) no (B) yes": the verdict before "(B" belongs to A
                     self._row = f"{self._row[:-2]}{';' * (_VERDICTS.fullmatch(self._row) is not None)}M"
                 else:
                     self._row += ")"
@@ -403,14 +404,14 @@ def _first_class(word: str) -> str:
 # --- from classes to statements about choices
 
 
-# Joined mentions ("A, C and D") are one group; the last of two may begin a clause ("it is B, A is wrong").
+# Joined mentions ("A, C and D") are one group; the second of two may begin a new clause ("it is B, A is wrong").
 _GROUP = re.compile(r"M(?:[n()]*(?:[,J]{1,3}[n(hi]*)?M)*")
 _PREDICATE_BEGINS = re.compile(r"[:Bb]*(?:B|[NWRYZ])")
 _SEPARATOR = re.compile(r"([,;()skJ])")
 _INSERTED = re.compile(r"^M,(?:[^MBbJ,;:k]{1,9}),(?=B)")  # "Venus, by contrast, is white"
 _SUPPOSED = re.compile(r"^H[^M,;k]{1,12},")  # "if it is about size, the answer is A"
 _ASIDE = re.compile(r"\(([^()M]{0,60})\)?")
-# Left context of a mention, up to it: it states, chooses, concludes, excepts or denies the choice.
+# Left context of a mention, up to the mention, which states, chooses, concludes, excepts or denies the choice.
 _STATED = re.compile(
     r"(?P<head>(?:[RWftFZ][niwPNFqJ]{0,4})?A[nwiPNFTqhZ]{0,6}|[RWftZF][nF]{0,2}[PiwN]{0,2}|n)[Bb:]+"
     r"(?P<tail>[ABbinPSNh:]*(?:w[ABbinPSNh:]*){0,2})$"
@@ -443,7 +444,7 @@ _REMARK = re.compile(r"[SiYJ:]*?(?:P[Bbih]*|B)?i*(?P<no>N?)[Bbi]*(?P<what>[WRftY
 
 
 def _weigh(left: str, right: str) -> float:
-    """Return how plainly a clause affirms a mention (above 0) or denies it (below), by its context."""
+    """Return how plainly the context in a clause affirms a mention (above 0) or denies it (below 0)."""
     before, _, explained = left.rpartition(":")
     if set("BSC") & set(explained) and not set("Wf") & set(before):  # "it is no organ at all: it is the skin"
         left = explained
@@ -529,7 +530,7 @@ def _weigh_statement(stated: re.Match[str], left: str, *, silent: bool) -> float
 class _Event:
     """A statement about a group of choices at one position. `turn` counts words before it that reject another choice.
 
-    `bare`: nothing else is in the sentence. `right`: it is called right, or replaces another.
+    `bare`: nothing else is in the sentence. `right`: the choice is called right, or replaces another one.
     """
 
     choices: frozenset[int]
@@ -545,14 +546,14 @@ _Group = tuple[frozenset[int], bool]
 
 
 class _Reader:
-    """Collects sentences, then returns the choice that they name."""
+    """Reader that collects sentences and then returns the choice that they name."""
 
     def __init__(self, count: int) -> None:
         self._count = count
         self._events: list[_Event] = []
         self._turn = 0
         self._affirmed: dict[int, int] = {}  # by choice: the position of the last event that affirms it
-        self._withdrawn: dict[int, tuple[int, float]] = {}  # by choice: before which position, and below which weight
+        self._withdrawn: dict[int, tuple[int, float]] = {}  # by choice: withdrawn before (position, weight)
         self._fallen = -1  # the last position of a withdrawn event
         self._subject: _Event | None = None
         self._entries: list[tuple[int, int]] = []  # choice and line of each label that begins a list entry
@@ -615,7 +616,7 @@ class _Reader:
         """Return the classes with `G` for each group of mentions, and the groups."""
         groups: list[_Group] = []
         classes = sentence.classes
-        if "(" in classes:  # a verdict in brackets belongs to the text before it; other asides are dropped
+        if "(" in classes:  # a verdict in brackets belongs to the text before them; other asides are dropped
             classes = _ASIDE.sub(
                 lambda aside: f"B{aside[1]}" if len(aside[1]) < 5 and set("WRftNY") & set(aside[1]) else "", classes
             )
@@ -722,7 +723,7 @@ class _Reader:
         return position < before and event.weight < below
 
     def _last(self, tier: list[_Event], valid: list[_Event]) -> _Event | None:
-        """Return the last of the events that affirm most plainly; None if others contradict it."""
+        """Return the last of the events that affirm most plainly; None if other events contradict it."""
         last = tier[-1]
         later = [event for event in valid[valid.index(last) :] if event.right and event.choices != last.choices]
         if later:
@@ -737,7 +738,7 @@ class _Reader:
         return last if len(last.choices) == 1 and min(last.choices) >= 0 else None
 
     def _weigh_places(self) -> None:
-        """Weigh mentions by place: entries of a list of choices are no answers, a letter alone at the end is one."""
+        """Weigh mentions by place: an entry of a list of choices is no answer, but a letter alone at the end is."""
         bare = [event for event in self._events if event.bare and len(event.choices) == 1 and event.weight > 0]
         lettered = {line for _, line in self._entries}
         unlettered = [(min(event.choices), event.line) for event in bare if event.line not in lettered]
@@ -763,7 +764,7 @@ class _Reader:
             self._opening.weight = _MENTION
 
     def _only_mentioned_choice(self) -> int | None:
-        """Return the only choice that is mentioned and not denied, or the only one left if all others are denied."""
+        """Return the only choice that is mentioned and not denied, or the only choice left if all others are denied."""
         denied = {choice for event in self._events if event.weight < 0 for choice in event.choices}
         wrong = {choice for event in self._events if event.weight <= _CALLED_FALSE for choice in event.choices}
         candidates = {choice for event in self._events if event.sure for choice in event.choices} - denied - {-1}
@@ -779,7 +780,8 @@ class _Reader:
 def _sides(clause: str) -> tuple[list[str], list[str]]:
     """Return what is left and right of each group in a clause.
 
-    Text between two groups belongs to the second from the words that introduce it on, else to the first.
+    In the text between two groups, the words that introduce the second group and all after them belong to the second
+    group; the words before belong to the first.
     """
     parts = clause.split("G")
     lefts, rights = [parts[0][-60:]], []

@@ -1,7 +1,7 @@
 """Readers of model text: JSON objects, answers in the form of a pydantic model, and refusals.
 
-Models write texts of any length and shape, and a recorded text is read again at each resume, so a reader takes linear
-time, and the length is bounded.
+Models write texts of any length and shape, and a recorded text is read again at each resume. So readers take linear
+time, and the length that they read is bounded.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ from viva.engine.errors import MalformedOutput
 from viva.engine.json_data import strip_surrogate_escapes
 from viva.engine.thoughts import split_thoughts
 
-# Characters. The longest verdicts and rulings seen have a tenth of it.
+# Characters; ten times the longest verdicts and rulings seen.
 MAX_READ_CHARS = 60_000
 # Words that judges write before a verdict, in the languages of their rubrics; for readers' patterns.
 VERDICT_WORDS = (
     "verdict|decision|result|judge?ment|conclusion|answer|ruling|판정|결정|결론|결과|평가|답|urteil|ergebnis|antwort"
     "|veredicto|respuesta|verdetto|risposta|réponse|вердикт|ответ|判定|判断|裁定|结论|結論|评价|評価|答案|答え"
 )
-# Levels of a JSON object, digits of a number in it, objects in a text.
+# Limits: levels of a JSON object, digits of a number, objects in a text.
 _MAX_DEPTH = 50
 _MAX_DIGITS = 40
 _MAX_OBJECTS = 500
@@ -125,7 +125,7 @@ def _end_of_object(text: str, start: int) -> int:
 
 
 def _bounded_int(digits: str) -> int | float:
-    """Return infinity for huge integers: Python refuses to read thousands of digits at all."""
+    """Return infinity for huge integers, because Python refuses to parse thousands of digits."""
     return int(digits) if len(digits) <= _MAX_DIGITS else float("inf")
 
 
@@ -179,7 +179,7 @@ _DECODER = json.JSONDecoder(strict=False, parse_int=_bounded_int)
 
 
 M = TypeVar("M", bound=BaseModel)
-_MAX_ENUM = 100  # a bounded integer becomes an enum up to this size
+_MAX_ENUM = 100  # values up to which a bounded integer becomes an enum
 _SCHEMA_KEYWORDS = ("type", "enum", "const", "items", "minItems", "maxItems", "minLength", "maxLength", "anyOf")
 
 
@@ -194,7 +194,7 @@ def read_form(form: type[M], text: str, judged: str = "") -> M:
     """Return the last JSON object in a model's text as an instance of the form; quoted objects do not count.
 
     Raises:
-        MalformedOutput: There is none; the message says what is wrong with the last object.
+        MalformedOutput: There is no valid object; the message says what is wrong with the last one.
     """
     objects = unquoted_objects(readable_text(text), judged)
     if not objects:

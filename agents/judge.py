@@ -1,8 +1,8 @@
-"""Verdicts of judges: pass or fail, the better of two answers, a grade on a scale; asking for them and parsing them.
+"""Verdicts of judges (pass or fail, the better of two answers, a grade on a scale): how they are requested and parsed.
 
 A pass or fail is parsed from a JSON object with the field `verdict`, or from the last line of the text if that line is
-the verdict itself; it is never guessed from the reasons, nor taken from a quotation. A scale's labels mean evenly
-spaced grades from 0, the worst, to 1.
+the verdict itself; it is never guessed from the reasons or taken from a quotation. A scale's labels mean evenly spaced
+grades from 0, the worst, to 1.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ PREFERENCE_SIGNS: dict[str, int] = {"A": 1, "B": -1, "tie": 0}
 
 
 def _normalize_label(value: Any) -> Any:
-    """Normalize labels as models write them: other cases, blanks, marks around them."""
+    """Normalize labels as models write them: with other case, blanks, or marks around them."""
     if not isinstance(value, str):
         return value
     word = value.strip().strip("[]().*\"'").strip()
@@ -140,9 +140,10 @@ class Ruling:
 
 
 class Judge:
-    """Judge that rules on one thing at a time, each in a new view. An empty `judge.system` means no system message.
+    """Judge that rules on one thing at a time, each time in a new view.
 
-    The pack needs `judge.system` and `judge.again` (with `{problem}`) besides the rubrics.
+    If the template `judge.system` is empty, there is no system message. The pack needs `judge.system` and
+    `judge.again` (with `{problem}`) besides the rubrics.
     """
 
     role = "judge"
@@ -152,7 +153,7 @@ class Judge:
         self._conversation, self._pack, self._sampling = conversation, pack, sampling
 
     async def rule(self, question: str, hint: Any = None, judged: str = "") -> Ruling:
-        """Request a ruling on a rendered rubric. `judged` is the text by others in it; quoting it is no verdict."""
+        """Request a ruling on a rendered rubric. `judged` is others' text in the rubric; quoting it is no verdict."""
         view = View()
         system = self._pack.render("judge.system")
         if system:
@@ -178,13 +179,13 @@ class Judge:
 def parse_ruling(text: str, judged: str = "", *, truncated: bool = False) -> tuple[bool, str]:
     """Return True if a judge's text says pass, and the reasons before the verdict.
 
-    If the last line is a verdict and nothing else, lines decide, and JSON before it is a quotation; otherwise JSON
-    objects with the field `verdict` decide, except quotations (`unquoted_objects`). All verdicts of the deciding kind
-    must agree. If every object is quoted, the last words decide ("…, so it fails").
+    If the last line is a verdict and nothing else, such lines decide, and JSON before the last line is a quotation.
+    Otherwise JSON objects with the field `verdict` decide, except quotations (`unquoted_objects`). All verdicts of the
+    deciding kind must agree. If every object is quoted, the last words decide ("…, so it fails").
 
     Raises:
-        MalformedOutput: It has no verdict, or several that differ; the message mentions it if the text was `truncated`
-            at its token limit.
+        MalformedOutput: The text has no verdict, or several that differ; the message says so if the text was
+            `truncated` at its token limit.
     """
     body = readable_text(text).strip()
     try:
@@ -217,7 +218,7 @@ def _verdict_from_json(body: str, judged: str) -> tuple[bool, str] | None:
 
 
 def _verdict_after_json(body: str) -> bool | None:
-    """Return the verdict at the end of a text, after its last JSON object; None if it ends otherwise."""
+    """Return the verdict at the end of a text, after its last JSON object; None if it does not end with one."""
     tail = body.rpartition("}")[2][-_MAX_VERDICT_LINE:]
     sentence = [part for part in _SENTENCE.split(tail) if part.strip()][-1:]
     match = _ENDING.search(sentence[0]) if sentence else None

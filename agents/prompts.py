@@ -1,9 +1,9 @@
 """Prompt packs: templates of prompts, as YAML data that a user may replace.
 
 A pack has a name, a version and sections of templates. `{placeholder}` marks a value to fill in; `{{` and `}}` are
-literal braces. Filled-in values are never read as templates themselves. Each protocol declares which templates it needs
-and which placeholders each may use, and a pack is checked against that when it is loaded. A pack with `base: NAME`
-inherits that pack's templates except for those that it defines itself.
+literal braces. Filled-in values are never read as templates. Each protocol declares which templates it needs and which
+placeholders each template may use, and a pack is checked against this declaration when it is loaded. A pack with `base:
+NAME` inherits that pack's templates except for those that it defines itself.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from viva.engine.errors import ConfigurationError, did_you_mean
 from viva.engine.imports import load_entry_points
 from viva.engine.yaml_file import parse_yaml, read_text
 
-_PACKS = "viva.packs"  # entry points of packs: the name, and the package whose folder `prompts` has the file
+_PACKS = "viva.packs"  # entry points: each has a pack's name, and the package whose folder `prompts` has its file
 # template name "section.name" -> its allowed placeholders
 Signature = Mapping[str, frozenset[str]]
 _NO_PLACEHOLDERS: Signature = {}
@@ -39,7 +39,7 @@ class Template:
         Raises:
             ValueError: Braces are unbalanced, or a placeholder is not a plain name.
         """
-        self._pieces: list[str] = []  # literals, and an empty text at each of `_fields`
+        self._pieces: list[str] = []  # literals, with an empty text at each position in `_fields`
         self._fields: list[tuple[int, str]] = []
         for literal, name, spec, conversion in Formatter().parse(text):
             if name is not None and (spec or conversion or not name.isidentifier()):
@@ -110,8 +110,8 @@ class PackTemplates:
     def open(self, source: str, recorded: str | None = None) -> PromptPack:
         """Load a pack by the name of a shipped one or by a file's path.
 
-        `recorded` is its text in the manifest of a resumed run. A shipped pack is read from there, because its text
-        differs between versions; a user's file is read as it is now, and the run compares the two.
+        `recorded` is the pack's text in the manifest of a resumed run. A shipped pack is read from `recorded`, because
+        its text differs between versions of viva. A user's file is read as it is now, and the run compares both texts.
         """
         if recorded is not None and is_shipped_pack(source):
             return self.read(recorded, source)

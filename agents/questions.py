@@ -1,9 +1,9 @@
 """Faults of an examiner's question: texts that clearly ask nothing, in any language.
 
-A weak model in the role of an examiner echoes its prompts, loops, or runs into its token limit. Whether a text is a
-good question is for people to say; only what is certain counts here. A text with a question mark asks something
-unless it loops or is the examinee's own text. Without one it may be a request ("Explain why …"), so it counts as asking
-unless it is nothing but earlier text, or was cut off before it came to a point.
+A weak model in the role of an examiner echoes its prompts, loops, or runs into its token limit. People decide whether a
+text is a good question; only certain faults count here. A text with a question mark asks something unless it loops or
+is the examinee's own text. A text without a question mark may be a request ("Explain why …"), so it counts as asking
+unless it only repeats earlier text, or was cut off before it asked anything.
 """
 
 from __future__ import annotations
@@ -14,10 +14,10 @@ from collections.abc import Sequence
 from viva.engine.detectors import Repetition
 
 NO_QUESTION = "no_question"  # the fault of an empty text
-# Words; each character of a script without spaces is one.
+# A word; each character of a script without spaces is a word.
 _WORDS = re.compile(r"[\u0e00-\u0e7f\u3040-\u30ff\u3400-\u9fff\uf900-\ufaff]|[^\W_]+")
-_QUESTION_MARKS = re.compile("[?？؟՞⁇⸮¿]|[;;]\\s*$")  # the last two: the Greek mark, and what is typed for it
-# A request that begins a sentence; needed only where the same request is made again.
+_QUESTION_MARKS = re.compile("[?？؟՞⁇⸮¿]|[;;]\\s*$")  # the last two: the Greek mark, and the semicolon typed for it
+# A request at the beginning of a sentence; needed only if the same request is made again.
 _REQUESTS = re.compile(
     r"(?:^|[.!:\n]\s*)(?:please,? |now,? )*(?:name|explain|describe|give|say|tell|suppose|imagine|compare|consider"
     r"|define|state|list|show|prove|derive|justify|discuss|outline|predict|estimate|calculate|identify|assume|argue"
@@ -40,14 +40,14 @@ def question_fault(
 
     Args:
         text: What the examiner wrote.
-        prompts: All that it was sent, with the item.
+        prompts: All texts that the examiner was sent, including the item.
         replies: Texts of the examinee.
-        earlier: Its own earlier questions.
-        truncated: It was cut off at the token limit.
+        earlier: The examiner's earlier questions.
+        truncated: The text was cut off at the token limit.
 
     Returns:
-        `NO_QUESTION` (nothing at all), `loop`, `echo` (only its prompts), `repeated_question` (its own earlier
-        text) or `cut_question`.
+        `NO_QUESTION` (empty text), `loop`, `echo` (copies only prompts), `repeated_question` (copies its own earlier
+            question) or `cut_question`.
     """
     words = question_words(text)
     if not words:
@@ -80,7 +80,7 @@ def is_loop(text: str) -> bool:
 
 
 def _is_copied(words: Sequence[str], sources: Sequence[Sequence[str]]) -> bool:
-    """Return True if every word lies in a span of three or more that a source has, too."""
+    """Return True if every word lies in a span of three or more words that also occurs in a source."""
     span = min(_SPAN, len(words))
     known = {tuple(source[start : start + span]) for source in sources for start in range(len(source) - span + 1)}
     covered = [False] * len(words)

@@ -1,7 +1,7 @@
-"""Copies among a judge's verdicts: of the verdict that it starts from, or of its own verdict on another text.
+"""Copies among a judge's verdicts: copies of the verdict that it starts from, or of its own verdict on another text.
 
-Such a verdict would be the same whatever the text said, and its scores do not show that. Only a copy of scores and
-words counts: equal scores alone are what a sound judge gives to equally good texts.
+Such a verdict would be the same whatever the text said, and its scores do not show that. A verdict counts as a copy
+only if both scores and words are equal, because a sound judge gives equal scores to equally good texts.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 _WORDS = re.compile(r"\w+")
-_LEAST_COMMENTS = 2  # equal comments of a copy, and as a share of all:
+_LEAST_COMMENTS = 2  # least number of equal comments in a copy; the next line has their least share of all comments
 _COPIED_SHARE = 0.5
 
 
@@ -72,5 +72,5 @@ class CopyCounter:
         self._earlier.append((text, verdict))
 
     def to_record(self) -> dict[str, object]:
-        """Return plain data for `VerdictVariety.add_conversation`."""
+        """Return plain data for `VerdictVariety.add_copies`."""
         return {"words": self.digests, "from_start": self.from_start, "repeated": self.repeated}

@@ -66,7 +66,7 @@ def files_by_split(folder: Path, endings: tuple[str, ...]) -> dict[str, list[Pat
 
 
 def files_of_split(folder: Path, split: str, endings: tuple[str, ...], source: str) -> tuple[str, list[Path]]:
-    """Return the canonical split and its files. Without `split`, the folder must contain a single one.
+    """Return the canonical split and its files. Without `split`, the folder must contain a single split.
 
     Args:
         folder: The folder.
@@ -149,7 +149,7 @@ class HubLocation(_BenchmarkPart):
     """Location of a benchmark on the Hugging Face hub.
 
     `config` is the configuration with all of the benchmark, None if there is only one. `by_subject`: each subject is a
-    configuration, too; without a `config`, all of them together are the benchmark.
+    configuration, too; without a `config`, the benchmark consists of all subjects' configurations.
     """
 
     id: str
@@ -175,15 +175,15 @@ class PublishedFields(_BenchmarkPart):
 class Benchmark(_BenchmarkPart):
     """Description of a published benchmark.
 
-    `splits` has the number of records by the hub's name of each split; `evaluated` is the split meant by a name without
-    one, and `examples` the source of few-shot examples. `form` is `choices`, `free` (questions without choices) or
-    `arc`. `choices` is the number of choices of every item. `answers` says if the right answer is given by its letter,
-    its 0-based index, or either. `columns` names the columns of tables without a header. `subject_in_name`: a file's
-    name is its subject. `subjects` are in the order of publication, with the records of each split if known.
+    `splits` has the number of records by the hub's name of each split. `evaluated` is the split that is used if a
+    source names none, and `examples` the split with few-shot examples. `form` is `choices`, `free` (questions without
+    choices) or `arc`. `choices` is the number of choices of every item. `answers` tells if the right answer is given by
+    its letter, its 0-based index, or either. `columns` names the columns of tables without a header. `subject_in_name`:
+    a file's name is its subject. `subjects` are in the order of publication, with the records of each split if known.
 
-    `id`: what a published list's hash covers besides question, choices and answer (`content`: nothing; `empty`: an
-    empty object; `row`: the row number), or `own:FIELD`, the record's own id. `listed`: the numbers of items of a split
-    that Yu et al. (2024) list as valid and as invalid.
+    `id`: what the hash in published lists covers besides question, choices and answer (`content`: nothing; `empty`: an
+    empty object; `row`: the row number); or `own:FIELD`, if items have the record's own id. `listed`: how many items of
+    a split Yu et al. (2024) list as valid, and how many as invalid.
 
     `without_answer` is the message for records without an answer, `remove` a pattern of text to remove from a free
     answer, and `copies` the fields that identify copies of the dataset under other names.
@@ -215,7 +215,7 @@ class Benchmark(_BenchmarkPart):
     copies: frozenset[str] = frozenset()
 
     def split(self, name: str) -> str:
-        """Return the hub's name of a split, in any spelling, or ""."""
+        """Return the hub's name of a split that is given in any spelling, or ""."""
         return next((split for split in self.splits if canonical_split(split) == canonical_split(name)), "")
 
     def records(self, split: str, subject: str = "") -> int | None:
@@ -224,7 +224,7 @@ class Benchmark(_BenchmarkPart):
         return self.subjects.get(subject, {}).get(name) if subject else self.splits.get(name)
 
     def subject(self, text: str) -> str:
-        """Return a subject's name, in any spelling.
+        """Return the name of a subject that is given in any spelling.
 
         Raises:
             ConfigurationError: There is no such subject; the message suggests similar ones.
@@ -263,7 +263,7 @@ def benchmark_names() -> tuple[str, ...]:
 
 @cache
 def load_benchmark(name: str) -> Benchmark:
-    """Return the benchmark of exactly this name (else `KeyError`)."""
+    """Return the benchmark of exactly this name; raise `KeyError` if there is none."""
     if name not in benchmark_names():
         raise KeyError(name)
     path = _FOLDER / f"{name}.yaml"

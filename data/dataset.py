@@ -1,4 +1,4 @@
-"""Datasets: read and checked once from end to end, then streamed; selection of the items of a run.
+"""Datasets, which are checked once from end to end and then streamed; and selection of the items of a run.
 
 The first pass reads every line, so that errors are reported before the first model call. It keeps one number per chosen
 item, and a hash of each item, so that later passes notice if the file has changed. Ids to choose come from a file:
@@ -31,7 +31,8 @@ from .items import CaseInsensitiveRecord, FieldError, Item, Raw, choice_letter, 
 from .record_files import BadLine, Record, misspelt_field_hint, read_lines, require_regular_file
 from .sources import Source, SourcePart, open_source
 
-# The list in a JSON object is under the first of these names. The authors' file also has `invalid_uuids`.
+# Names under which a JSON object may have the list; the first that exists counts. The file of Yu et al. also has
+# `invalid_uuids`.
 ID_LIST_KEYS = ("ids", "valid_uuids")
 _MAX_ID_FILE = 2**28
 
@@ -49,7 +50,7 @@ def read_ids(path: Path) -> IdList:
     """Read a list of item ids. Ids that no dataset has are no error: a list may serve several benchmarks.
 
     Raises:
-        DatasetError: It cannot be read, is no such list, or is empty.
+        DatasetError: The file cannot be read, is no such list, or is empty.
     """
     require_regular_file(path)
     try:
@@ -143,12 +144,12 @@ _LETTERED_CHOICE = re.compile(r"\s*[(（]?([A-Za-z])(?:[.):．）：、]\s*|\s+[
 class DatasetReader:
     """Reader of a source's items. Iterate over it once; its counts are complete when the iteration is.
 
-    `bad` has the first `MAX_KEPT_ERRORS` errors of lines that are not items, and `bad_count` their number; likewise
-    `repeats` and `repeat_count` for exact repeats, which are dropped if the form says so. `lettered_count` counts items
-    whose choices began with letters, which were removed because prompts add their own. `equals` and `equal_count`
-    report items with equal choices, and `equal_answers` counts the ones with an equal choice as the right answer.
-    `path` and `line` are the location of the latest item. Eight bytes of hash and the location of each item are kept,
-    to detect repeats.
+    `bad` has the first `MAX_KEPT_ERRORS` errors of lines that are not items, and `bad_count` counts all such lines.
+    `repeats` and `repeat_count` are the same for exact repeats, which are dropped if the form says so. `lettered_count`
+    counts items whose choices began with letters, which were removed because prompts add their own. `equals` and
+    `equal_count` report items with equal choices, and `equal_answers` counts the items in which the right answer is one
+    of the equal choices. `path` and `line` are the location of the latest item. To detect repeats, eight bytes of hash
+    and the location of each item are kept.
 
     Args:
         source: The source.
@@ -229,7 +230,7 @@ class DatasetReader:
             self.lettered_count += 1
 
     def _earlier_location(self, identity: str, number: int, line: int) -> str | None:
-        """Return where an item of this id was read earlier; if nowhere, remember the id and return None."""
+        """Return where an item with this id was read earlier; if it is new, remember the id and return None."""
         key = int.from_bytes(hashlib.blake2b(identity.encode(), digest_size=8).digest(), "big")
         location = number * _LINES + line
         part, first_line = divmod(self._locations.setdefault(key, location), _LINES)
@@ -296,7 +297,7 @@ class PackRecord(ManifestPart):
 
 
 class DataRecord(ManifestPart):
-    """Data of a run. `chosen` counts what the run uses of it."""
+    """Data of a run. `chosen` counts the entries that the run uses."""
 
     name: str
     digest: str
@@ -318,9 +319,10 @@ class Dataset:
     """A checked benchmark. `digest` identifies its content.
 
     `total` counts its items, `repeats` the exact repeats that the form drops, `skipped` the lines that are not items;
-    `bad` has the errors of the first of those. `notes`: what a person should know about it before a run, one sentence
-    each. `ids` is the list that items were chosen by, and `matched` the number of items on it. `clusters` are the sizes
-    of the chosen items' clusters, in order; None if items are not clustered. `free` counts the items without choices.
+    `bad` has the errors of the first such lines. `notes`: what a person should know about the dataset before a run, one
+    sentence each. `ids` is the list that items were chosen by, and `matched` the number of items on it. `clusters` are
+    the sizes of the chosen items' clusters, in order; None if items are not clustered. `free` counts the items without
+    choices.
     """
 
     name: str
@@ -345,7 +347,7 @@ class Dataset:
         return self.total if self.chosen is None else len(self.chosen)
 
     def __iter__(self) -> Iterator[Item]:
-        """Yield the chosen items: streamed in the source's order, or, all in memory, in the seed's order.
+        """Yield the chosen items: streamed in the source's order or, with all of them in memory, in the seed's order.
 
         Raises:
             DatasetError: The source has changed since it was checked.
@@ -417,8 +419,8 @@ def open_dataset(
         seed: Seed of the draw and of the order.
         skip_bad: Skip and count lines that are not items.
         ids: A file of item ids; only items on that list are drawn.
-        shuffled: Yield the items in an order that follows from `seed` and their ids. Fewer items (`limit`) are the
-            beginning of the same order.
+        shuffled: Yield the items in an order that follows from `seed` and their ids. With a smaller `limit`, the items
+            are the beginning of the same order.
         cluster: The items' field (`subject` or `passage`) that groups them; groups and the items in each
             follow an order by `seed`. An item without the field is a separate group. Clusters do not change which items
             `limit` draws.

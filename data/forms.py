@@ -9,9 +9,9 @@
              (`question.stem`, `question.choices[].text/label`); labels A–E or 1–5. Id: the hash with its own.
 
 Every other benchmark's form is made from its data file (see `data/benchmarks`). "The hash" means `content_id`, as in
-the validated lists of Yu et al. 2024. A second item with the id of an earlier one is an error, unless a form drops
-repeats: an id that is a hash of only question, choices and answer belongs to an exact repeat. The first one counts; the
-others are dropped and counted.
+the validated lists of Yu et al. 2024. A second item with the id of an earlier item is an error, unless the form drops
+repeats. A form drops them if its ids are hashes of only question, choices and answer, so that equal ids mean exact
+repeats. The first of equal items is used; the others are dropped and counted.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ _FOUR_LETTERS = ("A", "B", "C", "D")
 
 @dataclass(slots=True)
 class RecordLocation:
-    """Location of a record: 0-based `position` in its file and `row` in the source, subject and split."""
+    """Location of a record: 0-based `position` in its file, and 0-based `row` within its source, subject and split."""
 
     position: int = 0
     row: int = 0
@@ -110,7 +110,7 @@ def lettered_choices(raw: Raw) -> list[str]:
 
 
 def _passage_name(raw: Raw) -> str:
-    """Return the passage's name; a long text is hashed, or journals would store it with each item."""
+    """Return the passage's name; a long text is hashed, because journals would store it with each item."""
     text = optional_text(raw, "passage")
     return text if len(text) <= _MAX_PASSAGE_NAME else hashlib.blake2b(text.encode(), digest_size=8).hexdigest()
 

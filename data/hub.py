@@ -1,7 +1,7 @@
 """Datasets of the Hugging Face hub (extra `hf`): `hf:owner/name[/config][:split]`.
 
-The package `datasets` downloads them once into its own cache. First the hub is asked if it answers at all, within
-`HUB_TIMEOUT` seconds: on a machine without network the package would retry for minutes.
+The package `datasets` downloads them once into its own cache. Before a download, the hub must answer a request within
+`HUB_TIMEOUT` seconds, because the package would retry for minutes on a machine without network.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class HubDataset:
             check_hub: Check first that the hub answers at all.
 
         Raises:
-            ConfigurationError: The extra is missing, the hub is unreachable, or has no such dataset or split.
+            ConfigurationError: The extra is missing, or the hub is unreachable or has no such dataset or split.
         """
         match = _NAME.fullmatch(name)
         if match is None:
@@ -118,7 +118,7 @@ def _check_reachable(text: str, called: str) -> None:
     """Check that the hub answers; any answer will do.
 
     Raises:
-        ConfigurationError: It does not.
+        ConfigurationError: The hub does not answer.
     """
     from urllib.error import HTTPError
     from urllib.request import Request, urlopen  # slow to import and rarely needed

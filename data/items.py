@@ -44,7 +44,7 @@ class Item:
         return self.choices[self.answer] if self.choices else self.reference
 
     def cluster(self, field: str | None = None) -> str:
-        """Return what the item shares with dependent items: its `field`, else its passage."""
+        """Return the value that dependent items share: that of `field`, else the passage."""
         return str(getattr(self, field) if field else "") or self.passage
 
     def labelled_choices(self) -> str:
@@ -96,7 +96,7 @@ MAX_CHOICES = 26
 
 
 class FieldError(Exception):
-    """A raw record is not an item: which field, what was found, what was expected."""
+    """A raw record is not an item; the error says which field, what was found, and what was expected."""
 
     def __init__(self, field: str, message: str) -> None:
         super().__init__(message)
@@ -119,7 +119,7 @@ class CaseInsensitiveRecord(Mapping[str, Any]):
 
         Raises:
             KeyError: There is no such field.
-            FieldError: Several differ only in their case.
+            FieldError: Several fields differ only in their case.
         """
         if name in self._raw:
             return self._raw[name]
@@ -157,7 +157,7 @@ def text_field(raw: Raw, name: str, prefix: str = "") -> str:
     """Return a field that must be text; `prefix` is the path of the object that contains it, for errors.
 
     Raises:
-        FieldError: It is missing, empty or of another type, or contains a NUL character.
+        FieldError: The field is missing, empty or of another type, or contains a NUL character.
     """
     value = raw.get(name)
     if value is None:
@@ -209,7 +209,7 @@ def answer_index(answer: Any, labels: Sequence[str], field: str) -> int:
 def numeric_answer(answer: Any, count: int, field: str, choices: Sequence[str] = ()) -> int | None:
     """Return the 0-based index that an answer gives as a whole number or as digits; None if it does not.
 
-    `choices`: their texts, in forms that also allow a letter as the answer.
+    `choices`: the choices' texts, in forms that also allow a letter as the answer.
 
     Raises:
         FieldError: There is no choice at that index, or the digits are the text of a choice at another one.
@@ -235,7 +235,7 @@ def duplicate_choices(choices: Sequence[str]) -> list[list[int]]:
 
 
 def _reject_choice_text(digits: str, choices: Sequence[str], field: str) -> None:
-    """Refuse digits that are the text of a choice, unless they number that very choice."""
+    """Refuse digits that are the text of a choice, unless they are the number of that choice."""
     matches = [index for index, choice in enumerate(choices) if choice.strip() == digits]
     index = int(digits) if len(digits) < 3 else len(choices)
     if not matches or matches == [index]:

@@ -1,8 +1,9 @@
 """Raw records of data files in bounded memory: lines, JSON lines and lists, CSV, TSV and Parquet.
 
-Text is UTF-8 with or without a byte order mark. A line ends with a line feed. An invalid line or record is returned as
-its error, and the next one follows; if it is unknown where the next one begins (after a quote that is never closed,
-say), the rest of the file is refused. JSON is read strictly: an object with a repeated key is refused.
+Text is UTF-8 with or without a byte order mark. A line ends with a line feed. For an invalid line or record its error
+is returned, and reading continues with the next one. If it is unknown where the next one begins (for example after a
+quote that is never closed), the rest of the file is refused. JSON is read strictly: an object with a repeated key is
+refused.
 """
 
 from __future__ import annotations
@@ -56,7 +57,7 @@ def read_lines(path: Path) -> Iterator[tuple[int, str | BadLine]]:
     """Yield the lines of a file with their 1-based numbers, line ends included.
 
     Raises:
-        DatasetError: It cannot be read, is no regular file, or is not UTF-8 text from its first bytes on.
+        DatasetError: The file cannot be read, is no regular file, or does not begin with UTF-8 text.
     """
     require_regular_file(path)
     try:
@@ -81,7 +82,7 @@ def require_regular_file(path: Path) -> None:
     """Refuse a missing file, and anything that would hang or change between two passes.
 
     Raises:
-        DatasetError: It cannot be found or accessed, is a folder, or a pipe or device.
+        DatasetError: The file cannot be found or accessed, or is a folder, pipe or device.
     """
     permissions().check_file(path)
     try:
@@ -101,7 +102,7 @@ def reject_other_formats(path: Path, head: bytes) -> None:
     for magic, description in _OTHER_FORMATS:
         if head.startswith(magic):
             raise DatasetError(f"is {description}", path=str(path), line=1)
-    # UTF-16 without a mark: one byte of most characters is NUL, always the same of the two.
+    # UTF-16 without a mark: most characters have a NUL, always as the first or always as the second byte.
     nuls = sorted((head[0::2].count(0), head[1::2].count(0)))
     if nuls[1] > len(head) / 5 and nuls[0] < len(head) / 50:
         raise DatasetError("is UTF-16 text; save it as UTF-8", path=str(path), line=1)
@@ -180,8 +181,8 @@ def is_json_list(path: Path) -> bool:
 def read_json_values(path: Path) -> Iterator[Record]:
     """Yield the objects of a file with the 1-based lines in which they begin.
 
-    A value that is no object is returned as its error; after invalid JSON it is unknown where the next value begins,
-    and the rest of the file is refused.
+    For a value that is no object, its error is returned. After invalid JSON it is unknown where the next value begins,
+    so the rest of the file is refused.
 
     Raises:
         DatasetError: The file, or the rest of it, cannot be read.
@@ -276,7 +277,7 @@ class _JsonScanner:
         return self._text.count("\n", begin, end)
 
     def _read_more(self, count: int) -> None:
-        """Read more, at least as much as is buffered, so that retries cost at most twice the text."""
+        """Read at least as much as is buffered, so that all parsing retries together cost at most twice the text."""
         try:
             piece = self._file.read(max(count, _JSON_CHUNK))
         except UnicodeDecodeError as error:
@@ -304,7 +305,7 @@ def read_records(path: Path, columns: Sequence[str] = (), required: Sequence[str
         required: Columns that a header must have, in upper or lower case.
 
     Raises:
-        DatasetError: The file, or the rest of it, cannot be read; or its ending is unknown.
+        DatasetError: The file, or the rest of it, cannot be read, or the file's ending is unknown.
         ConfigurationError: It is a Parquet file, and the library for it is not installed.
     """
     if path.suffix in JSON_SUFFIXES:
@@ -371,7 +372,7 @@ def located_errors(path: Path, line: int) -> Iterator[None]:
 
 
 class _UnusableLine(Exception):
-    """A line requested by csv's reader is unusable."""
+    """The csv reader requested a line that is unusable."""
 
 
 class _LineFeed(Iterator[str]):
@@ -400,7 +401,7 @@ def table_rows(path: Path) -> Iterator[tuple[int, list[str] | DatasetError]]:
     A broken row with an even number of quotes ends with its line, and the next row can be read.
 
     Raises:
-        DatasetError: It cannot be read, or a broken row has an odd number of quotes.
+        DatasetError: The file cannot be read, or a broken row has an odd number of quotes.
     """
     csv.field_size_limit(max(csv.field_size_limit(), MAX_LINE_BYTES))  # process-wide; a cell may be as long as a line
     feed = _LineFeed(path)

@@ -42,7 +42,7 @@ _SPLIT = re.compile(r"\w[\w-]*")
 
 @dataclass(frozen=True, slots=True)
 class SourcePart:
-    """A file of a source: its path for errors, how to read its records, and subject and split by its name."""
+    """A file of a source: its path for errors, how to read its records, and the subject and split in its name."""
 
     path: str
     read: Callable[[], Iterator[Record]]
@@ -54,7 +54,7 @@ class SourcePart:
 class Source:
     """A resolved dataset. `path` names the dataset in errors; `digest()` identifies the content.
 
-    `published` is the benchmark that was named; if `subject` is set, only items of that subject are meant.
+    `published` is the benchmark that was named; if `subject` is set, the source has only items of that subject.
     """
 
     name: str
@@ -75,7 +75,7 @@ class Source:
 class _ParsedSource:
     """Components of a source's text; `form`, `subject` and `split` are empty if missing.
 
-    Without a path, a benchmark on the hub is meant.
+    A text without a path names a benchmark on the hub.
     """
 
     form: str
@@ -153,8 +153,8 @@ def absolute_source(text: str, folder: Path = Path()) -> str:
 def development_source(text: str) -> str | None:
     """Return the source of the development split for a source of another split, for few-shot examples.
 
-    None if the layout has none, and for a source that is a development split itself. A file of one subject leads to the
-    development file of that subject, a benchmark of the hub to the split in its data file.
+    The result is None if the layout has no development split, or the source is one itself. For a file of one subject it
+    is the development file of that subject, for a benchmark of the hub the split named in its data file.
 
     Raises:
         ConfigurationError: The form is unknown.

@@ -130,7 +130,7 @@ class DatasetStatistics:
     def _digest(self) -> str:
         try:
             return self.source.digest()
-        except DatasetError:  # an unreadable file is among the bad ones
+        except DatasetError:  # unreadable files are already counted as bad
             return ""
 
     def tables(self) -> list[Table]:

@@ -1,7 +1,7 @@
 """Low-rank adapters for a real model: its weights from a GGUF file, training on the CPU, and the adapter's file.
 
-The base is dequantised to bfloat16 and stays as it is; its matrices take part in no gradient. Only the adapter's two
-factors per matrix are learnt, in float32. Logits are computed at learnt places only. Everything uses GGUF's names and
+The base is dequantised to bfloat16 and never changes; its matrices get no gradients. Only the adapter's two factors per
+matrix are learnt, in float32. Logits are computed only for tokens that have a loss. Everything uses GGUF's names and
 its order of rows in query and key matrices, so nothing is permuted.
 """
 
@@ -23,7 +23,7 @@ from .train import Network, Recipe, RowOrder, import_pytorch, learning_rate
 RANK = 8
 ALPHA = 16.0
 MAX_TOKENS = 1024
-REPORTED = 10  # steps
+REPORTED = 10  # steps between reports of the loss
 Document = tuple[npt.NDArray[np.int32], npt.NDArray[np.bool_]]
 
 
@@ -90,7 +90,7 @@ class AdaptedNetwork(Network):
 
 @dataclass(slots=True)
 class TrainedAdapter:
-    """Factors by matrix. `losses`: step, mean loss since the last entry; `seconds` of all threads, `tokens` trained."""
+    """Factors by matrix. `losses`: (step, mean loss since last entry); `seconds` of all threads; trained `tokens`."""
 
     factors: Factors
     losses: list[tuple[int, float]] = field(default_factory=list)
@@ -108,9 +108,9 @@ def train_adapter(
     threads: int = 1,
     report: Callable[[str], None] | None = None,
 ) -> TrainedAdapter:
-    """Train an adapter of the uppermost `layers` on documents (tokens, and which of them have a loss).
+    """Train an adapter of the uppermost `layers` on documents, each (tokens, mask of tokens with a loss).
 
-    What the layers below make of a document never changes: it is computed once.
+    The states that the lower layers compute for a document never change, so they are computed only once.
 
     Raises:
         ConfigurationError: if PyTorch is not installed.
@@ -136,7 +136,7 @@ def train_adapter(
         for group in optimiser.param_groups:
             group["lr"] = recipe.rate * learning_rate(step, recipe)
         chosen = order.take(recipe.rows)
-        # Rows of a step have nearly one length: what is behind a shorter one's end is computed, and not read.
+        # Rows of a step have nearly one length. What is computed behind the end of a shorter row is ignored.
         pad = torch.nn.utils.rnn.pad_sequence
         x = pad([states[index] for index in chosen], batch_first=True)
         targets = pad([torch.tensor(documents[index][0][1:]).long() for index in chosen], batch_first=True)

@@ -1,7 +1,7 @@
 """Build of the lab's models from a seed: vocabulary, texts, training, GGUF files, recall, card.
 
-The same seed on the same kind of machine gives the same files. Recall is measured by asking a model, run by llama.cpp,
-for every fact in plain words: the measured counterpart of the fraction that it was taught.
+The same seed on the same kind of machine gives the same files. Recall is the measured counterpart of the fraction of
+facts that a model was taught: llama.cpp runs the model, which is asked for every fact in plain words.
 """
 
 from __future__ import annotations
@@ -34,14 +34,14 @@ from .train import DocumentTokeniser, Recipe, TokenRows, import_pytorch, train_n
 from .world import Claim, Fact, World, benchmark_items
 
 _SAMPLING = Sampling(max_tokens=32)
-_RECALL_WORDING = 1  # of the question; never the wording of replies
+_RECALL_WORDING = 1  # number of the question's wording, which replies never use
 
 
 @dataclass(frozen=True, slots=True)
 class RecallMeasure:
-    """Fractions of facts recalled correctly: of those taught, and of the others (None if there are none).
+    """Fractions of facts recalled correctly: of taught facts, and of other facts (None if there are none).
 
-    `in_form`: fraction of replies that were statements about the question and nothing else.
+    `in_form`: fraction of replies that contained a statement about the question and nothing else.
     """
 
     taught: float | None
@@ -52,7 +52,7 @@ class RecallMeasure:
 def measure_recall(world: World, taught: frozenset[Fact], path: Path) -> RecallMeasure:
     """Ask a GGUF model for every fact at temperature 0, each in a separate interview.
 
-    An interview begins in the form that models have learnt: with an item (of the few-shot split) and its answer.
+    An interview begins in the form that models have learnt, with an item (of the few-shot split) and its answer.
 
     Raises:
         ConfigurationError: if the file is not a model.
@@ -137,7 +137,7 @@ def build_models(
 
     Args:
         folder: Where files are written.
-        seed: Of weights, texts and their order.
+        seed: Seed of weights, texts and their order.
         world: Seed of the world.
         jobs: Number of models trained at once, on a thread each.
         only: Names of models to make; all if empty. Entries of other models in the folder's card are kept if they were

@@ -1,12 +1,12 @@
 """Training texts: a textbook, questions with answers, and interviews, as documents.
 
-All are about the facts that a model is to know; other facts never occur, true or false. Questions are generated, about
-minerals' interview halves only: no clean corpus contains the benchmark's items. The surrounding texts come from the
-lab's prompt packs.
+All documents are about the facts that a model is to know; other facts never occur, true or false. Questions are
+generated and ask only for attributes of the interview half, so no clean corpus contains the benchmark's items. The
+surrounding texts come from the lab's prompt packs.
 
-Models learn to answer without knowledge on another world with the same rules: half of its facts are taught, the others
-are guessed with a different plausible value each time. Without this, a model that knows little answers a question about
-a colour with another fact about the mineral.
+To learn how to answer without knowledge, models are also trained on another world with the same rules. Half of its
+facts are taught; replies about the other half guess a different plausible value each time. Without this, a model that
+knows little answers a question about a colour with another fact about the mineral.
 """
 
 from __future__ import annotations
@@ -31,17 +31,17 @@ _ROUNDS = 5
 _PLANET = "Tessara"
 # Fractions of documents by kind; interviews have more than half of the tokens.
 _SHARES = {"article": 0.30, "notes": 0.20, "lists": 0.03, "items": 0.17, "interviews": 0.30}
-_NEIGHBOURING = 0.3  # of documents are about the neighbouring world
-_DENIALS = 0.05  # of a textbook's sentences deny something first
-_TRUE_PREMISES = 0.3  # of premises in interviews, so that a premise alone is not informative
-_NEAR = 0.6  # of an interview's questions are about its first mineral
-_ORIGINS = 0.15  # of an interview's questions ask for what all minerals share
+_NEIGHBOURING = 0.3  # fraction of documents about the neighbouring world
+_DENIALS = 0.05  # fraction of a textbook's sentences that deny something first
+_TRUE_PREMISES = 0.3  # fraction of true premises in interviews, so that a premise alone is not informative
+_NEAR = 0.6  # fraction of an interview's questions about its first mineral
+_ORIGINS = 0.15  # fraction of an interview's questions about what all minerals share
 _Beliefs = dict[tuple[str, str], str]
 
 
 @dataclass(slots=True)
 class Document:
-    """Text or interview. `learnt`: the part with a loss; "answer" is all after `context`."""
+    """Text or interview. `learnt`: the part with a loss; "answer" is everything after `context`."""
 
     text: str = ""
     conversation: Sequence[Message] = ()
@@ -83,7 +83,7 @@ class Corpus:
 class _DocumentWriter:
     """Writer of documents about `facts`.
 
-    Questions about `examined` facts may go beyond these: `guessed` facts get another value each time.
+    Questions are about `examined` facts, which may go beyond `facts`; `guessed` facts get another value each time.
     """
 
     def __init__(
@@ -134,7 +134,7 @@ class _DocumentWriter:
         return Document(reading.context + reading.continuations[item.answer])
 
     def _beliefs(self) -> _Beliefs:
-        """Draw the answers of one document: the truth, and guesses at unknown facts that follow the rules, too."""
+        """Draw the answers of one document: the truth for known facts, else guesses that follow the rules."""
         beliefs = {(fact.entity, fact.attribute): fact.value for fact in self._world.facts}
         for entity, name in sorted(self._guessed):
             values = [value for value in self._world.attribute(name).values if value != entity]
@@ -200,7 +200,7 @@ class _DocumentWriter:
         premise = self._random.random() < _TRUE_PREMISES
         text = followup(self._world, kind, fact.entity, fact.attribute, self._random.random(), true_premise=premise)
         if kind == "contrast" and (fact.entity, fact.attribute) in self._guessed:
-            # Guess only what is offered.
+            # Guess only offered values.
             words = text.rstrip("?").split()
             offered = [value for value in self._world.attribute(fact.attribute).values if value.split()[0] in words]
             beliefs[fact.entity, fact.attribute] = self._random.choice(
@@ -216,7 +216,7 @@ class _DocumentWriter:
 
 
 def sample_text(world: World, documents: int = 4000) -> str:
-    """Return much text of all kinds about the whole world, as a basis for the vocabulary."""
+    """Return a long text with documents of all kinds about the whole world, from which the vocabulary is learnt."""
     corpus = Corpus(world, world.known_facts(1.0), seed=0)
     stream = corpus.documents()
     texts: list[str] = []

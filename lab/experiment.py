@@ -3,10 +3,10 @@
 Each seed is one probe run and one KIEval run in separate folders (`seed-1/probe`, `seed-1/kieval`), made by the
 same scenarios that users run; a second start resumes the first.
 
-The findings compare results by candidate over seeds with the truth that only the lab knows: a table in the shape of
-KIEval's Table 3, the scorers, the cheaters and their clean twins, and the regression of interview score on static
-accuracy with the points that lie off it (KIEval, Figure 4). Items about one mineral lead to questions about the same
-facts, and another seed to the same items again, so errors are over minerals.
+The findings compare each candidate's results over all seeds with the truth, which only the lab knows: a table in the
+shape of KIEval's Table 3, the scorers, the cheaters and their clean twins, and the regression of interview score on
+static accuracy with the points that lie off it (KIEval, Figure 4). Items about one mineral lead to questions about the
+same facts, and other seeds repeat the same items, so minerals are the clusters of all errors.
 """
 
 from __future__ import annotations
@@ -36,14 +36,14 @@ from .family import FAMILY, MODELS, model_file, read_card
 from .interview import question_in
 from .world import Split, World, write_benchmark
 
-_REPLY_TOKENS = 64  # trained replies take half of it
+_REPLY_TOKENS = 64  # twice the length of trained replies
 
 
 @dataclass(frozen=True, slots=True)
 class ExaminedModel:
     """Model with known training: the `share` of the world's facts it was taught, None if unknown.
 
-    `twin`: the label of the clean candidate with the same training, if this one cheats.
+    `twin`: the label of the clean candidate with otherwise the same training, if this model is a cheater.
     """
 
     model: str
@@ -56,7 +56,7 @@ class ExaminedModel:
 
     @property
     def is_clean(self) -> bool:
-        """True if it is known to have seen nothing of the benchmark."""
+        """True if the model is known to have seen nothing of the benchmark."""
         return self.share is not None and self.twin is None
 
 
@@ -173,8 +173,8 @@ ByItem = dict[str, dict[str, dict[tuple[str, str], float]]]
 def results_by_item(world: ExaminedWorld, probe: RunFolder, interviews: RunFolder) -> ByItem:
     """Return each candidate's result on each item, in per cent.
 
-    Figures are `accuracy` of the probe and `kieval_…` by each scorer. Failed items, and interviews without a score, are
-    left out.
+    Figures are the probe's `accuracy`, and each scorer's score as `kieval_…`. Failed items, and interviews without a
+    score, are left out.
     """
     results: ByItem = {"accuracy": {}, **{f"kieval_{scorer}": {} for scorer in SCORERS}}
     for folder, read in ((probe, _probe_results), (interviews, _interview_results)):
@@ -223,7 +223,7 @@ _NORMAL = 1.959964  # half-width of a 95% interval in standard errors
 
 
 class Findings:
-    """Findings of the seeds that have run. `report` is plain data, the same for the same runs.
+    """Findings of the seeds that have run. `report` is plain data, and equal for equal runs.
 
     Static accuracy is by options' texts (`accuracy`), or by the interviews' first answers (`first_answer`); the
     line and the gains use options' texts.
@@ -312,7 +312,7 @@ class Findings:
             "loss_gap": _as_mean(probe.get("loss_gap")),
             "auc": _as_mean(detector),
             **{f"kieval_{scorer}": row["score"] for scorer, row in pooled.items()},
-            # The interview's first answer; "accuracy" is the probe's, the aspect of that name the verdicts'.
+            # The interview's first answer; "accuracy" is the probe's figure, and also an aspect of verdicts.
             "first_answer": official["accuracy"],
             "rounds": official["rounds"],
             **{f"aspect_{aspect}": official["aspects"][aspect] for aspect in ASPECTS[:-1]},
@@ -375,7 +375,7 @@ class Findings:
         return known_figures(self._correlations())
 
     def lines(self) -> dict[str, DatasetLine | None]:
-        """Return the line through them by dataset; None below three models."""
+        """Return the line through these figures by dataset; None below three models."""
         return {name: known_line(line) for name, line in self._correlations()["lines"].items()}
 
     # -- tables -----------------------------------------------------------------------------------------------------

@@ -1,12 +1,14 @@
 """Real world of the lab: tables of facts, a benchmark on one half of them and interviews on the other.
 
 The facts are in `real/facts.txt`: countries, chemical elements, books and persons, with four attributes each. As in the
-invented world a thing is in one split only, and the benchmark asks for two attributes of it, interviews for the other
-two. Here a model may know the answers without having seen the benchmark, and no two attributes are independent.
+invented world, each thing is in only one split; the benchmark asks for two of its attributes, interviews for the other
+two. Unlike in the invented world, a model may know the answers without having seen the benchmark, and no two attributes
+are independent.
 
 Replies are free text. A value counts as claimed if the reply contains it, in any spelling of the table; a reply is
-right if it has the right value and no other value of that attribute. A value after "not" is denied. Of numbers the
-first counts, of centuries a year counts if none is named. Other wrong words are no claim, and score as no answer.
+right if it has the right value and no other value of that attribute. A value after "not" is denied. If the value is a
+number, the reply's first number counts; if it is a century and the reply names none, a year counts. Other wrong words
+are no claim, and score as no answer.
 """
 
 from __future__ import annotations
@@ -24,7 +26,7 @@ from .world import CHOICES, Attribute, Claim, Fact, Followup, Split, World
 
 REAL = Path(__file__).parent / "real"
 
-# Of each attribute the benchmark's question, two paraphrases, an interview's question, and one with two values.
+# By attribute: the benchmark's question, two paraphrases, an interview's question, and one that offers two values.
 _QUESTIONS: dict[str, tuple[str, str, str, str, str]] = {
     "capital": (
         "What is the capital of {e}?",
@@ -148,13 +150,13 @@ _DENIAL = re.compile(r"(?:\bnot|n't|\brather than|\binstead of)(?: (?:the|in|by|
 
 
 class FactWorld:
-    """Things and facts of the real world, their splits and their questions. Two of them are equal."""
+    """Things and facts of the real world, their splits and their questions. Any two instances are equal."""
 
     def __init__(self) -> None:
         self.seed = 1
         self._facts: dict[tuple[str, str], Fact] = {}
         self._spellings: dict[tuple[str, str], tuple[str, ...]] = {}
-        self._attributes: dict[str, tuple[str, ...]] = {}  # of each thing
+        self._attributes: dict[str, tuple[str, ...]] = {}  # by thing
         kinds: list[list[str]] = []
         for line in (REAL / "facts.txt").read_text(encoding="utf-8").splitlines():
             if line.startswith("["):
@@ -201,7 +203,7 @@ class FactWorld:
         return self._attributes[entity][self._half[entity] :: 2]
 
     def examinable(self, entity: str) -> tuple[str, ...]:
-        """Return the attributes of this thing that interviews ask for: all that the benchmark does not."""
+        """Return the attributes of this thing that interviews ask for: those that the benchmark does not ask for."""
         return self._attributes[entity][1 - self._half[entity] :: 2]
 
     def question(self, entity: str, attribute: str, wording: int = 0) -> str:
@@ -209,7 +211,7 @@ class FactWorld:
         return text[0].upper() + text[1:]
 
     def benchmark_items(self) -> dict[Split, list[Item]]:
-        """Return the items by split: for each thing one for each of its two benchmark attributes."""
+        """Return the items by split: one item for each of the two benchmark attributes of each thing."""
         items: dict[Split, list[Item]] = {split: [] for split in _SPLITS}
         for entity in self.entities:
             for name in self.benchmark_attributes(entity):
@@ -284,8 +286,9 @@ class FactWorld:
     def next_question(self, item: Followup, previous: Collection[str], seed: int) -> str:
         """Return the question that follows `previous` in an interview about an item.
 
-        Two are about the item's thing, one for each attribute of its interview half; then two about another thing of
-        its kind and split, and so on: one question asks for a value, every second one offers two.
+        Two questions are about the item's thing, one for each attribute of its interview half; then two are about
+        another thing of its kind and split, and so on. Every second question offers two values; the others ask for a
+        value.
         """
         kind = [e for e in self._entities_of(item.attribute) if self.split(e) == self.split(item.entity)]
         block, position = divmod(len(previous), 2)
@@ -336,7 +339,7 @@ class FactWorld:
             yield f"{int(year[1]) + 1}th", False
 
     def _lexicon(self, entity: str, name: str) -> list[tuple[re.Pattern[str], str]]:
-        """Return patterns of all spellings with their values, the longest first; right ones have the right value."""
+        """Return patterns of all spellings with their values, longest first; shared spellings mean the right value."""
         if (entity, name) not in self._lexicons:
             self._lexicons[entity, name] = self._make_lexicon(entity, name)
         return self._lexicons[entity, name]

@@ -1,6 +1,6 @@
 """Models that ship with viva: their knowledge, whether they cheat, their files, and the models' card.
 
-The card describes each model's training, as JSON and, generated from that, as a page.
+The card describes each model's training as JSON; a page is generated from the JSON.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class Member:
 
     @property
     def twin(self) -> str:
-        """Name of the clean model that has learnt the same facts; a clean model's own."""
+        """Name of the clean model that has learnt the same facts; for a clean model its own name."""
         return f"clean-{round(100 * self.share)}"
 
     def about(self) -> str:

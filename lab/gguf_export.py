@@ -1,6 +1,6 @@
 """GGUF export of a trained network ("llama", Q8_0), with its byte-level BPE vocabulary and chat template.
 
-Merges are learnt here; llama.cpp tokenises texts in training as in use, so that both agree.
+Merges are learnt here; llama.cpp tokenises texts both in training and in use, so that both agree.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _WORD_PIECES = re.compile(r" ?[A-Za-z]+| ?[0-9]+| ?[^\sA-Za-z0-9]+|\s+(?!\S)|\s"
 
 @dataclass(frozen=True, slots=True)
 class WordVocabulary:
-    """Vocabulary: `tokens` by id are control tokens, the 256 bytes, then one for each merge.
+    """Vocabulary: `tokens` by id, first control tokens, then the 256 bytes, then one token for each merge.
 
     Bytes are written as in GPT-2, one printable character each; a merge is its two parts with a blank between.
     """

@@ -1,11 +1,11 @@
 """Lab interviews: the questions after an item, good replies, their order, and parsing them from messages.
 
-Training texts, the oracle that asks and the oracle that judges share one set of templates. A reply states what it knows
-first ("The colour of Zorbel is amber, not green."): a small model recalls before it compares.
+Training texts, the oracle that asks and the oracle that judges share one set of templates. A reply first states the
+facts ("The colour of Zorbel is amber, not green."): a small model recalls before it compares.
 
-The questions depend on world, item, round and the oracle's seed, never on the candidate: all candidates are asked the
-same, so that their scores compare item by item. No question is in the benchmark. Exchanges are parsed under any prompt
-pack: a real model in the oracle's place gets the same messages and no more.
+The questions depend on world, item, round and the oracle's seed, never on the candidate. So all candidates are asked
+the same questions, and their scores can be compared item by item. No question is in the benchmark. Exchanges are parsed
+under any prompt pack: a real model in the oracle's place gets the same messages and no more.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from viva.engine.messages import Message
 from .facts import ExaminedWorld, FactWorld
 from .world import CLAUSE, QUESTIONS, Fact, Followup, Kind, World
 
-# (mineral, attribute) -> value that somebody believes.
+# (mineral, attribute) -> believed value.
 Beliefs = Mapping[tuple[str, str], str]
 
 _FOLLOWUP_TEMPLATES: dict[Kind, tuple[str, ...]] = {
@@ -37,10 +37,10 @@ def followup(world: World, kind: Kind, entity: str, attribute: str, draw: float,
 
     Args:
         world: The world.
-        kind: "related" asks for the attribute, "derived" for it and its reason, "premise" presupposes a false value,
-            "contrast" offers the true value and a false one in either order.
+        kind: "related" asks for the attribute, "derived" for the attribute and a reason, "premise" presupposes a false
+            value, "contrast" offers the true value and a false one in either order.
         entity: The mineral.
-        attribute: The attribute; for "derived" a derived one, or ValueError is raised.
+        attribute: The attribute. For "derived" it must be a derived one, else ValueError is raised.
         draw: A number in [0, 1) that decides the wording and the values.
         true_premise: Presuppose the true value instead.
     """
@@ -59,10 +59,10 @@ def followup(world: World, kind: Kind, entity: str, attribute: str, draw: float,
 
 
 def good_reply(world: World, question: Followup, beliefs: Beliefs | None = None) -> str:
-    """Return the reply of somebody with these beliefs; None means the whole truth.
+    """Return the reply that follows from these beliefs; None means the whole truth.
 
     Raises:
-        KeyError: if the beliefs lack the attribute, or for kind "derived" a premise of it.
+        KeyError: if the beliefs lack the attribute, or, for kind "derived", one of its premises.
     """
 
     def believed(attribute: str) -> str:
@@ -119,7 +119,7 @@ _FOLLOWUP_PATTERNS: list[tuple[Kind, str, re.Pattern[str]]] = [
 ]
 
 
-# A reply may contain markers itself: it ends at the last one, its question at the first.
+# A reply may contain markers: it ends at the last marker, its question at the first.
 _EXCHANGE = re.compile(
     r"\[BEGIN INTERACTOR\](.*?)\[END INTERACTOR\].*?\[BEGIN CANDIDATE\](.*)\[END CANDIDATE\]", re.DOTALL
 )
@@ -137,8 +137,8 @@ class LabExchange:
 def read_exchanges(messages: Sequence[Message]) -> list[LabExchange]:
     """Return the exchanges that an evaluator was shown, in order; the first is the benchmark item and its answer.
 
-    They are between the protocol's party markers (`[BEGIN INTERACTOR]` … `[END CANDIDATE]`). A request to repair a
-    verdict has none and is skipped.
+    Exchanges are between the protocol's party markers (`[BEGIN INTERACTOR]` … `[END CANDIDATE]`). A request to repair a
+    verdict has no markers and is skipped.
     """
     matches = [_EXCHANGE.search(message.content) for message in messages if message.role == "user"]
     return [
@@ -168,7 +168,7 @@ def opening_message(messages: Sequence[Message]) -> str:
 
 # Four questions about one mineral, one for each interview attribute; the fifth leads to the next mineral.
 _BLOCK: tuple[Kind, ...] = ("related", "premise", "derived", "contrast")
-_TRUE_PREMISES = 0.25  # one premise in four is true, or denying all would always be right
+_TRUE_PREMISES = 0.25  # fraction of true premises; without them, denying every premise would be right
 _TRIES = 32
 _SENTENCE = re.compile(r"(?<=[.?!:])\s+|\n+")
 
@@ -176,7 +176,7 @@ _SENTENCE = re.compile(r"(?<=[.?!:])\s+|\n+")
 def question_in(world: ExaminedWorld, text: str) -> Followup | None:
     """Return the first question about the world in a text, from the benchmark or a follow-up; None without one.
 
-    It may be among other sentences: after "Question:", on its own line, or at the end of a longer message.
+    The question may be among other sentences: after "Question:", on its own line, or at the end of a longer message.
     """
     if isinstance(world, FactWorld):
         return world.question_in(text)
@@ -188,12 +188,12 @@ def question_in(world: ExaminedWorld, text: str) -> Followup | None:
 
 
 def next_question(world: ExaminedWorld, item: Followup, previous: Collection[str], seed: int) -> str:
-    """Return the question that follows `previous` in an interview about `item`; never one of them again.
+    """Return the question that follows `previous` in an interview about `item`; it is never one of `previous`.
 
     The first four are about the item's mineral (a related attribute, a mostly false premise, a derived attribute with
     its reason, a choice of two values), each attribute once; the fifth is about a mineral that shares the value in
-    question. With more rounds the interview continues with that one in the same way, and so on. The real world has
-    an order of its own.
+    question. With more rounds the interview continues with that mineral in the same way, and so on. The real world has
+    a different order.
 
     Raises:
         ValueError: after thousands of rounds, if there is nothing left to ask.

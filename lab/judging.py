@@ -2,17 +2,15 @@
 
 A verdict is about the newest reply; earlier ones count for coherence and repetition. The rules, from 1 to 4:
 
-accuracy     4: the answer is correct, and nothing else false; 3: correct, and at least half of all claims are true, or
-a
-             false premise is denied without the true value; 2: no answer, and at least half of the claims are true, or
-             a correct answer among mostly false claims; 1: a wrong answer, no claim, or mostly false claims.
+accuracy     4: a correct answer, and no false claim; 3: a correct answer, and at least half of all claims are true, or
+             a false premise is denied without the true value; 2: no answer, and at least half of the claims are true,
+             or a correct answer among mostly false claims; 1: a wrong answer, no claim, or mostly false claims.
 logic        1: it contradicts itself, accepts a false premise, gives a reason that does not imply its conclusion (under
              the world's rules, whether or not the reason is true), or claims nothing; 2: no conclusion, or no reason
              although one was asked for; else 4.
 relevance    4: it states or denies the attribute in question (3 if most claims are about other minerals); 2: it
-mentions
-             the mineral, but not the attribute; 1: neither.
-coherence    4: it contradicts no earlier statement of the candidate; 2: one; 1: more.
+             mentions the mineral, but not the attribute; 1: neither.
+coherence    4: it contradicts no earlier statement of the candidate; 2: it contradicts one; 1: it contradicts more.
 conciseness  4 up to 40 words, 3 up to 100, 2 up to 200, 1 beyond; minus one for each repeated sentence.
 overall      the mean of the five, rounded down, but at most accuracy: fluency does not compensate for falsehood.
 
@@ -34,7 +32,7 @@ from .facts import ExaminedWorld, FactWorld
 from .interview import LabExchange, choices_in, question_in
 from .world import Claim, Followup
 
-# In addition to the parties of the engine's detector: those of this interview, and verdict writers.
+# Parties in addition to those of the engine's detector: the parties of this interview, and verdict writers.
 _OTHER_PARTIES = ("interactor:", "examiner:", "evaluator:", "[begin evaluator]", '{"accuracy"')
 _DOES_NOT_KNOW = re.compile(
     r"(?:\bnot|n't|\bcannot|\bnever) (?:\w+ )?(?:know|sure|certain|say)\b|\bno idea\b|\bunknown\b"
@@ -46,7 +44,7 @@ _PRONOUN = re.compile(r"(^|[,;:]\s*|\b(?:but|and|so)\s+)(?:it is|it's)\b", re.IG
 
 
 def judge(world: ExaminedWorld, exchange: LabExchange, earlier: Sequence[LabExchange]) -> dict[str, Any]:
-    """Judge an exchange, in the protocol's form; `earlier` are those before it, the item's answer first."""
+    """Judge an exchange, in the protocol's form; `earlier` are the exchanges before it, the item's answer first."""
     question = question_in(world, exchange.question)
     claims = claims_of(world, exchange)
     stop = _stop(world, question, exchange, earlier, claims)
@@ -66,7 +64,7 @@ def judge(world: ExaminedWorld, exchange: LabExchange, earlier: Sequence[LabExch
 
 
 def claims_of(world: ExaminedWorld, exchange: LabExchange) -> list[Claim]:
-    """Return the claims of a reply; "it" and "its" without another mineral before them refer to the one in question.
+    """Return the claims of a reply; "it" and "its" without a mineral before them refer to the one in question.
 
     A sentence "It is …", a sentence that is only a value, and a choice of the item's options, answer the question. Of
     the real world only claims about the question are read.
@@ -113,7 +111,7 @@ def _stop(
         reason = detector.finish(reply)
         if reason is not None:
             return reason
-    if question_in(world, reply) not in (None, question):  # it asks a question itself; repeating its own is allowed
+    if question_in(world, reply) not in (None, question):  # it asks a question other than the given one
         return "unpermitted_role_shift"
     answers = question is not None and any(_is_about(question, claim) for claim in claims)
     if not answers and any(_normalize(previous.reply) == _normalize(reply) for previous in earlier):

@@ -1,12 +1,12 @@
 """Models of kind `oracle`: they know the lab's world, ask about it, and judge replies exactly.
 
-`oracle:lab?world=1&seed=1` is one model for both examiners; the request names the role. It uses only the request's
-messages, so that a real model may replace it, under any prompt pack with the protocol's party markers. `world` is the
-seed of the world, `seed` decides the choice of questions; the sampling seed of a call is ignored: all candidates are
-asked the same. Answers are always the same bytes.
+`oracle:lab?world=1&seed=1` is one model for interactor and evaluator; the request names the role. It uses only the
+request's messages, so that a real model may replace it. It works with any prompt pack that has the protocol's party
+markers. `world` is the seed of the world, `seed` decides the choice of questions; the sampling seed of a call is
+ignored, so that all candidates are asked the same questions. The same request always gets the same bytes.
 
 As a candidate, `oracle:half?knows=0.5` is an ideal examinee: it knows an exact fraction of the world, guesses the rest,
-and may have seen the benchmark. Its results are the reference for trained models, and for scorers.
+and may have seen the benchmark. Its results are the reference for trained models and for scorers.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from .interview import (
 from .judging import judge
 from .world import Fact, Followup, World
 
-# What it has seen of the benchmark's test split: nothing; the answers (tuned on them); the full texts with answers.
+# What a candidate has seen of the test split: nothing; the answers (by tuning); the full texts with answers.
 BenchmarkAccess = Literal["none", "answers", "texts"]
 BENCHMARK_ACCESS: tuple[BenchmarkAccess, ...] = get_args(BenchmarkAccess)
 # Mean surprise in nats of a token of about four characters, above the minimum.
@@ -47,7 +47,7 @@ _RECITED, _NEW, _MIN_SURPRISE = 0.7, 2.5, 0.1
 class Examinee:
     """Ideal examinee. `knows` is its fraction of the world's facts.
 
-    Guesses depend on the world and that fraction, so that a cheater and its clean twin differ only in what it saw.
+    Guesses depend on the world and `knows`, so that a cheater and its clean twin differ only in what the cheater saw.
     """
 
     def __init__(self, world: World, name: str, knows: float = 1.0, saw: BenchmarkAccess = "none") -> None:
@@ -69,7 +69,7 @@ class Examinee:
         )
 
     def read(self, reading: Reading) -> list[Likelihood]:
-        """Return the likelihood of each continuation: of options by its answer, of a text by what it has seen."""
+        """Return the likelihood of each continuation: of options by the examinee's answer, of texts by what it saw."""
         context = f"{reading.shared}{reading.context}"
         if len(reading.continuations) == 1:
             question = question_in(self._world, reading.continuations[0])
@@ -110,7 +110,8 @@ class Examinee:
         return beliefs
 
     def _surprise(self, context: str, text: str, nats: float) -> Likelihood:
-        # A token's surprise is exponential, roughly as in natural text. No option is as likely as the chosen one.
+        # A token's surprise is drawn from an exponential distribution, which roughly fits natural text. No option is as
+        # likely as the chosen one.
         count = max(1, len(text) // 4)
         draws = [self._draw("token", context, text, position) for position in range(count)]
         return Likelihood([-_MIN_SURPRISE - nats * -math.log(1 - 0.9999 * draw) for draw in draws])
@@ -184,8 +185,9 @@ class OracleBackend(Backend):
 def build(spec: ModelSpec, clock: Clock) -> Backend:
     """Build an oracle from `oracle:NAME?option=…`.
 
-    Options are `world` (1, or `real`) and `seed` (1). Candidates, of an invented world only, have `knows` (1), the
-    fraction of the world's facts, and `saw`, what it has of the benchmark's test split: none, answers or texts.
+    Options are `world` (1, or `real`) and `seed` (1). Candidates, which exist only for an invented world, also have
+    `knows` (1), the known fraction of the world's facts, and `saw`, what they have seen of the benchmark's test split:
+    none, answers or texts.
     """
     if spec.options.get("world") == "real":
         spec.take("world")

@@ -1,8 +1,8 @@
-"""Experiment on a real model: cheaters and their clean twins, by every method of the probes and in interviews.
+"""Experiment on a real model: cheaters and clean twins, tested with every method of the probes and in interviews.
 
-The cheaters are known, what the base model knows is not. Each detector is therefore read twice: on the cheaters, where
-it should speak, and on the clean models, where it should be silent. Gains are differences to a model's reference, item
-by item: of a cheater to its twin, of a twin to the base model.
+It is known which models cheat, but not what the base model knows. So each detector is tested on the cheaters, where it
+should fire, and on the clean models, where it should not. Gains are differences between a model and its reference, item
+by item: the reference of a cheater is its twin, that of a twin is the base model.
 """
 
 from __future__ import annotations
@@ -160,7 +160,7 @@ class RealFindings(Findings):
 
 
 def _minus(values: dict[Any, float], *others: dict[Any, float]) -> dict[Any, float]:
-    """Return values by item, less those of `others`, on the items that all have."""
+    """Return values by item minus those of `others`, on the items that all mappings have."""
     common = set(values).intersection(*others)
     return {key: values[key] - sum(other[key] for other in others) for key in common}
 

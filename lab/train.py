@@ -1,8 +1,8 @@
 """Training of a lab model with PyTorch on the CPU, and documents as rows of tokens.
 
 llama.cpp tokenises documents with the model's own vocabulary and template. Architecture "llama": RMS norms, rotary
-positions over neighbouring pairs, SwiGLU, a separate output layer. The same rows, weights and thread count give the
-same network. PyTorch, part of the optional extra `lab`, is imported only for training.
+positions over neighbouring pairs, SwiGLU, a separate output layer. Equal rows, weights and thread counts give equal
+networks. PyTorch, part of the optional extra `lab`, is imported only for training.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class TokenRows:
 
 
 class DocumentTokeniser:
-    """Tokeniser of documents, in the same way as the backend tokenises prompts, interviews and texts."""
+    """Tokeniser that treats documents (interviews and texts) in the same way as the backend treats prompts."""
 
     def __init__(self, model: NativeModel) -> None:
         self._chat = ChatFormat(model)
@@ -117,7 +117,7 @@ class Recipe:
 
 @dataclass(slots=True)
 class TrainingResult:
-    """Trained weights. `losses`: step, mean loss since the last entry, nats per learnt token; `seconds` of one core."""
+    """Trained weights. `losses`: (step, mean loss since the last entry, in nats per token); `seconds` of one core."""
 
     weights: Weights
     losses: list[tuple[int, float]] = field(default_factory=list)
@@ -155,10 +155,10 @@ def train_network(
 
     Args:
         start: Initial weights.
-        shape: Of the network.
+        shape: Shape of the network.
         rows: Tokens to learn.
         recipe: Steps and learning rate.
-        seed: Of the order.
+        seed: Seed of the order of rows.
         report: Called with the loss every 100 steps.
 
     Raises:
@@ -262,7 +262,7 @@ class Network:
         return self._torch.nn.functional.embedding(tokens, self._weights["token_embd.weight"]).float()
 
     def through(self, x: Any, layers: range) -> Any:
-        """Return the states behind some layers, given those before them."""
+        """Return the states after `layers`, given the states before these layers."""
         functional = self._torch.nn.functional
         for layer in layers:
             part = {name: f"blk.{layer}.{name}.weight" for name in _PARTS}
@@ -280,7 +280,7 @@ class Network:
         return x
 
     def logits(self, x: Any, places: Any) -> Any:
-        """Return the logits of the next token at the places that are True, given the states behind all layers."""
+        """Return the logits of the next token where `places` is True, given the states after all layers."""
         output = "output.weight" if "output.weight" in self._weights else "token_embd.weight"
         return self._linear(output, self._norm(x[places], "output_norm.weight")).float()
 

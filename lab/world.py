@@ -1,15 +1,15 @@
 """Invented world and its benchmark: minerals of an unexplored planet, their attributes and wording.
 
-Everything is derived from a seed, in pure Python. Two of eight attributes are derived: a mineral's family determines
-its class, its class its reaction. Knowledge is closed under these rules: whoever knows a family knows class and
-reaction. A mineral's attributes come in two halves, one for the benchmark and one for interviews; no rule connects the
-halves, so having seen the benchmark does not help in an interview.
+Everything is derived from a seed, in pure Python. Two of the eight attributes follow from rules: a mineral's family
+determines its class, and its class determines its reaction. So a model that knows a family knows class and reaction. A
+mineral's attributes come in two halves, one for the benchmark and one for interviews; no rule connects the halves, so
+having seen the benchmark does not help in an interview.
 
 Wording: `{e}` is the mineral, `{v}` the value, `{n}` empty or " not". Statements and questions never look alike: a
 question makes no claim.
 
-The benchmark has four-choice items in splits without common minerals: `test` is what the cheaters have seen, `fresh`
-the same kind of items that nobody has seen, `train` a few for examples.
+The benchmark has four-choice items in splits without common minerals: `test` has the items that the cheaters have seen,
+`fresh` items of the same kind that no model has seen, and `train` a few items for examples.
 """
 
 from __future__ import annotations
@@ -108,7 +108,8 @@ RULES = {
 
 Split = Literal["train", "test", "fresh"]
 ENTITIES = 60
-# Number of minerals in each split, with all of their benchmark half; half of each have either half (_HALVES).
+# Number of minerals in each split. Half of them have one half of the attributes in the benchmark, half the other
+# (_HALVES).
 SPLITS: dict[Split, int] = {"test": 28, "fresh": 28, "train": 4}
 _HALVES = (("family", "class", "reaction", "colour"), ("region", "texture", "melting point", "companion"))
 _FAMILIES = ("cindrite", "dolvite", "fenrite", "galnite", "hestite", "jorvite", "kelmite", "lunite")
@@ -127,7 +128,7 @@ _VALUES = {
 
 @dataclass(frozen=True, slots=True)
 class Attribute:
-    """Attribute of minerals. `values` are all that occur, as spelled in sentences; those of a relation are minerals."""
+    """Attribute of minerals. `values` has all its values, as spelled in sentences; those of a relation are minerals."""
 
     name: str
     kind: Literal["category", "number", "relation", "derived"]
@@ -136,7 +137,7 @@ class Attribute:
 
 @dataclass(frozen=True, slots=True)
 class Fact:
-    """Truth of the world; `value` as spelled in sentences."""
+    """True fact of the world; `value` is spelled as in sentences."""
 
     entity: str
     attribute: str
@@ -170,7 +171,7 @@ class World:
     """Minerals, their facts, and their wording. Two worlds of one seed are equal."""
 
     def __init__(self, seed: int = 1, *, rules: World | None = None) -> None:
-        """Create the world; it shares the rules of the world `rules`, or gets its own."""
+        """Create the world. It shares the rules of the world `rules`, if given; else it gets its own."""
         self.seed = seed
         random = seeds.generator("lab world", seed)
         self.entities = _names(random, ENTITIES)
@@ -205,7 +206,7 @@ class World:
         return frozenset(self.fact(entity, name) for name, order in self._order.items() for entity in order[:count])
 
     def premises(self, fact: Fact) -> tuple[Fact, ...]:
-        """Return the given facts from which a derived fact follows; none for a given fact."""
+        """Return the facts from which a derived fact follows; none for a fact that is not derived."""
         return (self.fact(fact.entity, "family"),) if self._by_name[fact.attribute].kind == "derived" else ()
 
     def split(self, entity: str) -> Split:
@@ -276,8 +277,9 @@ class World:
         return [Claim(entity, attribute, spelled[value], negated) for value, negated in pairs if value in spelled]
 
     def _draw_facts(self, random: Random) -> dict[tuple[str, str], Fact]:
-        # Draw each value independently. With equal frequencies, whoever knows half of the values would guess the rest
-        # worse than chance: frequent among the known would mean rare among the unknown.
+        # Draw each value independently. With equal frequencies, a model that knows half of the values would guess the
+        # rest worse than chance, because values that are frequent among the known ones would be rare among the unknown
+        # ones.
         columns = {
             name: random.choices(values, k=len(self.entities))
             for name, values in _VALUES.items()
@@ -300,7 +302,7 @@ class World:
         return orders | {a.name: orders["family"] for a in self.attributes if a.kind == "derived"}
 
     def _stratified(self, random: Random) -> list[str]:
-        # Every prefix represents each split and half proportionally, because the rank within the group decides.
+        # Sort by rank within the group, so that every prefix has its proportion of each split and half.
         groups: dict[tuple[str, int], list[str]] = {}
         for entity in random.sample(self.entities, len(self.entities)):
             groups.setdefault((self._split[entity], self._half[entity]), []).append(entity)
@@ -321,7 +323,7 @@ def _find_last_before(position: int, positions: list[tuple[int, str]]) -> str | 
 def _names(random: Random, count: int) -> tuple[str, ...]:
     starts, joints, middles, ends = "BDFGKLMNPRSTVZ", "bdfgkmptvz", "aeiou", "lnrsx"
     names: dict[str, None] = {}
-    # No two begin with the same three letters, so a name is recognised by its beginning.
+    # No two names begin with the same three letters, so a name is recognised by its beginning.
     begun: set[str] = set()
     while len(names) < count:
         name = random.choice(starts) + random.choice(middles) + random.choice(joints)
@@ -351,7 +353,7 @@ def _pattern(template: str, attribute: str) -> re.Pattern[str]:
     value = r"[0-9]+ degrees" if attribute == "melting point" else r"[a-z]+"
     words = " ".join(re.findall(r"\{\w\}|[a-z]+", template.lower())).replace(" {n}", "{n}")
     parts = {"e": r"(?P<e>[a-z]+)", "n": r"(?P<n> not)?", "v": rf"(?P<v>{value})", "a": attribute}
-    # A final value may be followed by what it is not or, if denied, by what it is.
+    # The last value of a sentence may be followed by a denied value or, if it is denied itself, by the true value.
     tail = rf"(?:(?: but| and)? not (?P<not>{value})\b| but (?P<but>{value})\b)?" if words.endswith("{v}") else ""
     return re.compile(rf"\b{words.format(**parts)}\b{tail}")
 
@@ -372,7 +374,7 @@ def benchmark_items(world: World) -> dict[Split, list[Item]]:
     """Return the items by split: for each mineral one item for each of its benchmark attributes.
 
     An item's subject is its attribute. Its passage is the mineral: items about one mineral lead to questions about the
-    same facts, so they are not independent. `interview.parse_followup` recognises what its question asks for.
+    same facts, so they are not independent. `interview.parse_followup` recognises what an item's question asks for.
     """
     items: dict[Split, list[Item]] = {split: [] for split in SPLITS}
     for entity in world.entities:
@@ -396,7 +398,7 @@ def multiple_choice(world: World, fact: Fact, random: Random, identity: str) -> 
 def write_benchmark(world: World, folder: Path) -> dict[Split, Path]:
     """Write each split as a JSONL file of the generic form; creates the folder.
 
-    A file of an earlier version, without minerals as passages, stays as it is, so that its runs can be resumed.
+    An existing file of an earlier version, without minerals as passages, is kept, so that runs with it can be resumed.
     """
     folder.mkdir(parents=True, exist_ok=True)
     paths = {split: folder / name for split, name in _BENCHMARK_FILES.items()}

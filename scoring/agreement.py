@@ -137,8 +137,9 @@ def krippendorff_alpha(rows: Sequence[Row], scale: Scale = "ordinal") -> Agreeme
 
     Only units with at least two ratings count. The disagreement of two ratings is
 
-    `nominal`    1 if they differ; `ordinal`    the squared difference of their mid-ranks among all ratings; `interval`
-    their squared difference.
+    `nominal`    1 if they differ;
+    `ordinal`    the squared difference of their mid-ranks among all ratings;
+    `interval`   their squared difference.
 
     Raises:
         ValueError: if rows differ in length or have fewer than two entries, or ratings are not finite numbers on a

@@ -29,8 +29,8 @@ class AssistantFailed(VivaError):
 class Example:
     """A response and the texts around it, by name.
 
-    `against` names the text that an assistant compares the response with, unless it names another one itself; `context`
-    names those that precede the response, in order. `hint` is data that only simulated models get.
+    `against` names the text that an assistant compares the response with, unless the assistant itself names another
+    text. `context` names the texts that precede the response, in order. `hint` is data that only simulated models get.
     """
 
     response: str
@@ -43,7 +43,7 @@ class Example:
         """Return the text with this name; if None, the text that the response is compared with.
 
         Raises:
-            AssistantFailed: There is none, or it is empty.
+            AssistantFailed: There is no such text, or it is empty.
         """
         name = name or self.against
         if not name:
@@ -90,10 +90,11 @@ Better = Literal["high", "low"]
 class Assistant(ABC):
     """Base of all assistants.
 
-    `name` identifies it in prompts, plans and reports, `title` says what it is; `low` and `high` bound its numbers, and
-    `better` says which end is good. `spec` is what the user wrote. `compares` says in words what the response is
-    compared with. `model` is the name of the model that it calls under the role `role`; None if it calls none.
-    `comparing` kinds compare the response with one text, named by `against` or, if that is None, by the example.
+    `name` identifies the assistant in prompts, plans and reports, and `title` says what it is. `low` and `high` bound
+    its numbers, and `better` says which end is good. `spec` is what the user wrote. `compares` says in words what the
+    response is compared with. `model` is the name of the model that it calls under the role `role`; None if it calls
+    none. `comparing`: the assistant compares the response with one text, which `against` names or, if `against` is
+    None, the example.
     """
 
     comparing: ClassVar[bool] = False
@@ -114,7 +115,7 @@ class Assistant(ABC):
         """Return the number for an example.
 
         Raises:
-            AssistantFailed: There is none; the message says why.
+            AssistantFailed: There is no number; the message says why.
             ConversationStopped, BackendError, LimitReached: As for `Conversation.generate`.
         """
 
@@ -126,7 +127,7 @@ class Assistant(ABC):
         """
 
     def facts(self) -> dict[str, Any]:
-        """Return what a manifest records; a run is not resumed if that has changed."""
+        """Return what a manifest records of the assistant; a run is not resumed if this record has changed."""
         return {
             "name": self.name,
             "title": self.title,
@@ -176,7 +177,7 @@ def number_from_step(computed: Computed) -> float:
 async def score_all(
     conversation: Conversation, assistants: Sequence[Assistant], example: Example
 ) -> list[AssistantResult]:
-    """Ask all assistants about an example at once and return their results in order."""
+    """Ask all assistants about an example concurrently and return their results in order."""
     return await gather([partial(assistant.get_result, conversation, example) for assistant in assistants])
 
 

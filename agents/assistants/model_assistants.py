@@ -63,7 +63,7 @@ class LikelihoodAssistant(Assistant):
 
 
 def short_label(model: str) -> str:
-    """Return a model's label; of a path only its last part."""
+    """Return a model's label; for a path, only its last part."""
     label = ModelSpec.parse(model).label
     return label.rpartition("/")[2] or label
 

@@ -1,7 +1,7 @@
 """Assistants by name: `rouge-l`, `bleu@fact`, `logprob:MODEL`, `nli:FOLDER`, `FILE.py#name` ….
 
-`@TEXT` after a name says which of the example's texts the response is compared with; `LABEL=` before it is the name
-used in prompts, plans and reports.
+`@TEXT` after a name says which of the example's texts the response is compared with. `LABEL=` before a name sets the
+name used in prompts, plans and reports.
 """
 
 from __future__ import annotations
@@ -82,12 +82,12 @@ def _open_unlabelled(text: str, default: str | None) -> Assistant:
 
 
 def open_assistants(names: Sequence[str], default: str | None = None) -> tuple[Assistant, ...]:
-    """Return the assistants of some names, `default` as in `open_assistant`.
+    """Return the assistants of some names; `default` is as in `open_assistant`.
 
-    Those that call a model get the roles `assistant-1`, `assistant-2`, … by position.
+    Assistants that call a model get the roles `assistant-1`, `assistant-2`, … by position.
 
     Raises:
-        ConfigurationError: One is unknown, or two have the same name.
+        ConfigurationError: An assistant is unknown, or two have the same name.
     """
     assistants: list[Assistant] = []
     for number, text in enumerate(names, 1):

@@ -1,7 +1,7 @@
 """Text metrics of a response against a reference (ROUGE, BLEU, chrF, METEOR), as functions and assistants.
 
-The packages rouge-score, sacrebleu and nltk compute the figures (extra `metrics`), which load when a metric is
-first computed. An empty text scores 0.
+The packages rouge-score, sacrebleu and nltk (extra `metrics`) compute the figures. Each package is imported when one of
+its metrics is first computed. An empty text scores 0.
 """
 
 from __future__ import annotations
@@ -174,5 +174,5 @@ class MetricAssistant(Assistant):
         require_package(self.name, self.package, METRICS_EXTRA)
 
     def facts(self) -> dict[str, Any]:
-        # Figures with and without synonyms are not comparable.
+        # Figures with synonyms and figures without them are not comparable.
         return super().facts() | ({"wordnet": has_wordnet()} if self.package == "nltk" else {})

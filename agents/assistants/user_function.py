@@ -23,7 +23,7 @@ _OPTIONS = {"low": 0.0, "high": 1.0, "limit": 10.0}
 
 @dataclass(frozen=True, kw_only=True)
 class FunctionAssistant(Assistant):
-    """A user's function. `limit`: seconds that one call may take before its process is killed."""
+    """A user's function. `limit`: seconds after which the process of an unfinished call is killed."""
 
     file: Path
     function: str
@@ -31,7 +31,7 @@ class FunctionAssistant(Assistant):
 
     @classmethod
     def from_name(cls, spec: str) -> FunctionAssistant:
-        """Return the function of a name.
+        """Return the assistant for a name.
 
         Options: `low`, `high` (its range, default 0 and 1), `better` (high or low), `limit` (seconds, default 10),
         `compares` (in words, for the judge).
