@@ -85,7 +85,7 @@ def load_pack(source: str, signature: Signature, optional: Signature = _NO_PLACE
     """Load a shipped pack by name, or a file, and check that it has the templates of `signature`.
 
     Raises:
-        ConfigurationError: It cannot be read, lacks a template, or uses an unknown placeholder.
+        ConfigurationError: The pack cannot be read, lacks a template, or uses an unknown placeholder.
     """
     path = _shipped_path(source) if is_shipped_pack(source) else Path(source)
     try:

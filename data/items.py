@@ -207,7 +207,7 @@ def answer_index(answer: Any, labels: Sequence[str], field: str) -> int:
 
 
 def numeric_answer(answer: Any, count: int, field: str, choices: Sequence[str] = ()) -> int | None:
-    """Return the 0-based index that an answer gives as a whole number or as digits; None if it does not.
+    """Return the 0-based index that an answer gives as a whole number or as digits; None for other answers.
 
     `choices`: the choices' texts, in forms that also allow a letter as the answer.
 

@@ -131,8 +131,8 @@ def parse_json_line(line: str) -> Any:
     """Return the JSON value of a line.
 
     Raises:
-        orjson.JSONDecodeError: It is not JSON.
-        DuplicateKeyError: An object in it, at any depth, has a repeated key.
+        orjson.JSONDecodeError: The line is not JSON.
+        DuplicateKeyError: An object in the line, at any depth, has a repeated key.
     """
     value = orjson.loads(line)
     if isinstance(value, dict) and line.count(":") == len(value) and line.count("{") == 1:
@@ -306,7 +306,7 @@ def read_records(path: Path, columns: Sequence[str] = (), required: Sequence[str
 
     Raises:
         DatasetError: The file, or the rest of it, cannot be read, or the file's ending is unknown.
-        ConfigurationError: It is a Parquet file, and the library for it is not installed.
+        ConfigurationError: The file is a Parquet file, and the library for it is not installed.
     """
     if path.suffix in JSON_SUFFIXES:
         return read_json_values(path) if is_json_list(path) or _is_pretty_printed(path) else read_jsonl(path)

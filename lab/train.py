@@ -151,7 +151,7 @@ def train_network(
 ) -> TrainingResult:
     """Train from the weights `start` and return new ones; `seed` draws the order of rows.
 
-    Uses one thread: on two cores, two networks at once are faster than one after the other.
+    Training uses one thread, because on two cores two networks at once are faster than one after the other.
 
     Args:
         start: Initial weights.

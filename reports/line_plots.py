@@ -363,8 +363,8 @@ def draw_regressions(
     """Draw a panel for each dataset to a file.
 
     The band ends at the distance from which a point without standard errors is flagged. Flagged points are squares of
-    another colour; the models in `without` are hollow points. With more than `MAX_NAMES` models in a panel only those
-    flagged or left out are named.
+    another colour; the models in `without` are hollow points. With more than `MAX_NAMES` models in a panel, only
+    flagged models and those in `without` are named.
     """
     from viva.scoring.correlation import group_by_dataset
 

@@ -73,7 +73,7 @@ def stacked_bar_plot(title: str, rows: Mapping[str, Mapping[str, int]], order: S
     """Draw for each row the fractions of its categories, side by side, in one order.
 
     Args:
-        title: Of the plot.
+        title: Title of the plot.
         rows: Counts by category.
         order: At most `MAX_CATEGORIES` categories.
     """
@@ -167,9 +167,9 @@ def aspect_plot(title: str, overall: Mapping[str, AspectMean], rows: Mapping[str
     """Draw by candidate the mean of each aspect and, with its interval, the overall score.
 
     Args:
-        title: Of the plot.
-        overall: By candidate.
-        rows: By candidate and aspect, at most `plot_style.LINES - 1` aspects.
+        title: Title of the plot.
+        overall: Overall score of each candidate.
+        rows: Means by candidate and aspect, at most `plot_style.LINES - 1` aspects.
     """
     marks = list(dict.fromkeys(aspect for aspects in rows.values() for aspect in aspects))
     legend = ["overall, 95% interval", *marks]

@@ -115,7 +115,7 @@ def compare(
     Args:
         first: A key of `scores`.
         second: Another key of `scores`.
-        scores: By candidate.
+        scores: Scores by candidate.
         level: Confidence level.
         highest: The highest possible score, the lowest being 0.
         clusters: By item, its cluster if items are not independent; clusters then replace items in error, interval and
@@ -320,7 +320,7 @@ def mean_effect(values: Mapping[str, float], *, wins: bool = False, level: float
 
 
 def balanced_effect(values: Mapping[str, float], truth: Mapping[str, int], level: float = 0.95) -> Effect:
-    """Return the mean of values from -1 to 1, giving either truth (-1 or 1) the same weight.
+    """Return the mean of values from -1 to 1, with the same weight for the cases of each truth (-1 or 1).
 
     A judge without bias errs equally often in either direction, so its effect is 0 for any error rate and any mix of
     truths (equal opportunity). The effect is half the sum of the two means, with Welch's interval and t-test. Cases

@@ -41,7 +41,7 @@ class ConfidenceSequences:
     Dependent scores come as one observation: their mean, with their number as its weight. The target is then the mean
     over all such scores, because weight · (mean - m) is 0 on average over observations of any size in random order.
 
-    Candidate means are `steps` + 1 evenly spaced values from `low` to `high`, in units of the scores. A mean between
+    The tested means are `steps` + 1 evenly spaced values from `low` to `high`, in units of the scores. A mean between
     two grid values is excluded only if both are excluded, so the grid widens an interval by less than two steps.
     """
 

@@ -145,7 +145,7 @@ class SeverityFit:
     """Fitted severity model.
 
     `groups`: number of groups of graders that cannot be compared with one another. `noise`: standard deviation of
-    grades about the model. `by_grader`: fitted severities, 0 if there is none.
+    grades about the model. `by_grader`: fitted severities, 0 for graders without one.
     """
 
     graders: list[GraderSeverity]

@@ -111,7 +111,7 @@ def welch(first: Mean, second: Mean, level: float = 0.95) -> Estimate:
     Without any spread the interval is a point.
 
     Raises:
-        ValueError: if one of them has fewer than two numbers, or `level` is not between 0 and 1.
+        ValueError: if `first` or `second` has fewer than two numbers, or `level` is not between 0 and 1.
     """
     check_level(level)
     (first_mean, first_error), (second_mean, second_error) = _spread("first", first), _spread("second", second)

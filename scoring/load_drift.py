@@ -76,7 +76,7 @@ def exchange_tests(
         rates: Number of rates.
         alpha: Level at which a rate is flagged.
         draws: Number of random exchanges.
-        seed: Of the exchanges.
+        seed: Seed of the exchanges.
     """
     results = [RateTest()] * rates
     remaining = list(range(rates))

@@ -88,8 +88,8 @@ class RateList:
 class RateSearch:
     """Search for the highest rate that meets the objective.
 
-    Doubles from `low` until a rate fails or `high` is reached, then bisects geometrically until the ends differ by less
-    than the fraction `tolerance`. If `low` fails, it is halved, down to a hundredth.
+    The rate is doubled from `low` until a rate fails or `high` is reached, then bisected geometrically until the ends
+    differ by less than the fraction `tolerance`. If `low` fails, it is halved, down to a hundredth.
     """
 
     low: float

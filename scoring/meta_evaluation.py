@@ -418,7 +418,7 @@ def _exchange_judges(
     resamples: int,
     names: Sequence[CoefficientName],
 ) -> Values:
-    """Return the difference of each coefficient after each exchange."""
+    """Return the difference of the judges' coefficients after each exchange, by level and coefficient."""
     first, second = (_standardize(values) for values in (first_scores, second_scores))
     blocks = rows.blocks() if permutation == "inputs" else np.arange(len(first_scores))
     generator = np.random.default_rng([seed, 1])
@@ -513,7 +513,7 @@ def label_confusion(
         second: Labels of the other.
         groups: Resampling unit of each label; default: the label itself.
         weights: As in `agreement.cohen_kappa`, for labels that are ordered by value.
-        seed: Of the resamples.
+        seed: Seed of the resamples.
         resamples: Number of bootstrap resamples.
         level: Confidence level.
     """

@@ -80,7 +80,7 @@ def weighted_ratio(
         attainable: Attainable points of each row.
         stratum: Stratum of each row, numbered from 0.
         cluster: Cluster of each row, numbered from 0.
-        weights: By stratum; normalised over the strata that have rows.
+        weights: Weight of each stratum; normalised over the strata that have rows.
 
     Source: Cochran 1977, sections 6.4 and 6.10.
     """
@@ -195,7 +195,7 @@ def ratio_difference(first: WeightedRatio, second: WeightedRatio) -> RatioDiffer
 
 
 def _p_within_interval(p: float, difference: RatioDifference) -> float:
-    """Return `p`, or the larger one at whose level the interval ends at 0."""
+    """Return the larger of `p` and the p-value at whose level the interval ends at 0."""
 
     def holds_0(alpha: float) -> bool:
         ends = difference._mover(1.0 - alpha)

@@ -123,7 +123,7 @@ class Assistant(ABC):
         """Check that the assistant can be used: packages, files.
 
         Raises:
-            ConfigurationError: It cannot; the message says what is missing.
+            ConfigurationError: It cannot be used; the message says what is missing.
         """
 
     def facts(self) -> dict[str, Any]:

@@ -89,7 +89,7 @@ def load_scoring_function(file: Path, name: str) -> Callable[[dict[str, Any]], A
 
 
 def call(file: str, name: str, example: dict[str, Any]) -> Any:
-    """Call the function for an example; runs in the worker process, where the file is run once."""
+    """Call the function for an example, in the worker process, which runs the file only once."""
     return load_scoring_function(Path(file), name)(example)
 
 

@@ -74,7 +74,7 @@ def check_parquet() -> None:
     """Check that pyarrow is installed.
 
     Raises:
-        ConfigurationError: if it is not.
+        ConfigurationError: if pyarrow is missing.
     """
     try:
         import_module("pyarrow.parquet")

@@ -30,7 +30,7 @@ def metric_names(texts: Iterable[str]) -> list[str]:
     """Parse lists of baselines such as `rouge,meteor`; families are expanded.
 
     Raises:
-        ConfigurationError: if one is unknown, or its package is not installed.
+        ConfigurationError: if a baseline is unknown, or its package is not installed.
     """
     names: list[str] = []
     for name in (part.strip() for text in texts for part in text.split(",")):

@@ -34,7 +34,7 @@ def flat_records(path: Path) -> list[tuple[int, FlatRecord]]:
 
     Raises:
         DatasetError: if the file or a record cannot be read; the message names the line.
-        ConfigurationError: if it is a Parquet file, and the library for it is not installed.
+        ConfigurationError: if the file is a Parquet file, and the library for it is not installed.
     """
     records: list[tuple[int, FlatRecord]] = []
     for line, raw in read_records(path):
@@ -222,7 +222,7 @@ def find_columns(
     Args:
         names: All fields.
         options: Fields that the user names.
-        path: For messages.
+        path: The file, for messages.
         numeric: Fields that hold only numbers.
         unvaried: Fields of texts that cannot be labels: the same in every row, or too many different ones.
 

@@ -1,6 +1,6 @@
 """Rating sheet: rows of human ratings and judges' scores, read from files or a recorded run, and joined.
 
-A score of -1 in a column without other negative ones is a judgment that could not be parsed, as in MT-Bench: it is
+A score of -1 in a column without other negative scores is a judgment that could not be parsed, as in MT-Bench: it is
 counted and never averaged.
 """
 
@@ -353,7 +353,7 @@ def _parse_rating(path: Path, line: int, name: str, value: Any, unscored: Sequen
     """Parse a number or label; None if missing.
 
     Raises:
-        DatasetError: if it is a list, an object, or a text of several numbers.
+        DatasetError: if the value is a list, an object, or a text of several numbers.
     """
     if isinstance(value, list | dict):
         if not value:
@@ -431,7 +431,7 @@ def is_run_folder(path: Path) -> bool:
 def run_sheet(path: Path) -> Sheet:
     """Return a row for each conversation as a whole (no turn) and for each of its scored turns.
 
-    The judge of the sheet is the judge model, by its label, or the scenario itself if there is none.
+    The judge of the sheet is the label of the judge model, or the scenario itself if there is no judge model.
 
     Raises:
         ConfigurationError: if the folder holds no readable run.
