@@ -20,14 +20,14 @@ from viva.engine.messages import Completion, Request
 
 from .load_records import LoadRequest, LoadRequests, SentRequest
 
-_SEED_ROLE = "judge"  # independent of the role: seeds depend only on request and occurrence
+_SEED_ROLE = "judge"  # the same for all roles, so that seeds depend only on request and occurrence
 _MOST_FORMS = 4  # forms of structured output that a backend may try
 _LONGEST_MESSAGE = 500
 _DEFAULT_POLICY = RetryPolicy()
 
 
-class Unfinished(Exception):  # its name is a kind of failure in records; never raised
-    """Request that was given up in flight."""
+class Unfinished(Exception):  # never raised; records contain its name as the type of a failure
+    """Failure of a request that was given up in flight."""
 
 
 @dataclass(slots=True)
@@ -43,8 +43,8 @@ class LoadJudge:
 class RequestSender:
     """Sender of the requests of `work` to a judge. `seed` is the test's seed; `salt` derives other seeds.
 
-    `retries`: how often a transient failure is retried. Once `given_up` gives a reason, cancelled requests are recorded
-    as unfinished.
+    `retries`: how often a transient failure is retried. As soon as `given_up` returns a reason, cancelled requests are
+    recorded as unfinished.
     """
 
     clock: Clock
@@ -56,7 +56,7 @@ class RequestSender:
     given_up: str = ""
 
     def request(self, number: int, on_text: Callable[[str], None] | None) -> tuple[LoadRequest, int, Request]:
-        """Return the request with this number, how often it was sent before, and its engine request."""
+        """Return (request with this number, how often it was sent before, its engine request)."""
         occurrence, index = divmod(number, len(self.work))
         source = self.work[index]
         parts = (self.seed, source.id, occurrence, self.salt) if self.salt else (self.seed, source.id, occurrence)
@@ -82,10 +82,10 @@ class RequestSender:
     ) -> SentRequest:
         """Send one request, with retries if configured, until it is answered or has failed.
 
-        `intended` is when it was due, `began` the clock's time at the start of the part.
+        `intended` is when the request was due, `began` the clock's time at the start of the part.
 
         Raises:
-            AccountBlocked, ConfigurationError, Unauthorized: No other request would succeed either.
+            AccountBlocked, ConfigurationError, Unauthorized: Every further request would fail, too.
         """
         clock = self.clock
         pieces: list[str] = []
@@ -107,7 +107,7 @@ class RequestSender:
                 completion = await judge.backend.generate(request)
                 break
             except FormRefused as error:
-                forms += 1  # not a failure: the backend sends another form at once
+                forms += 1  # no failure: the backend at once sends the request in another form
                 if forms == _MOST_FORMS:
                     return _with_failure(record, error, pieces, first, clock.now() - began)
             except (AccountBlocked, ConfigurationError, Unauthorized):
@@ -116,13 +116,13 @@ class RequestSender:
                 if not self.given_up:
                     raise
                 return _with_failure(record, Unfinished(self.given_up), pieces, first, clock.now() - began)
-            except Exception as error:  # a user's own model may raise anything: a failed request
+            except Exception as error:  # a user's own model may raise any error: the request has failed
                 if not isinstance(error, BackendError) or not error.retryable or record.tries > self.retries:
                     return _with_failure(record, error, pieces, first, clock.now() - began)
                 pause = self.policy.delay(record.tries, request.seed, error.retry_after)
                 record.throttled += pause
                 record.tries += 1
-                del error  # it would keep the answer alive during the pause
+                del error  # the variable would keep the answer in memory during the pause
                 await clock.sleep(pause)
             pieces.clear()
             tried = clock.now() - began
@@ -134,7 +134,7 @@ class RequestSender:
 
 
 def _first_token(completion: Completion, tried: float, received: float | None, finished: float) -> float | None:
-    """Return when the first token came; the backend's own time takes precedence, since pieces may arrive late."""
+    """Return when the first token came; the backend's own time takes precedence, because pieces may arrive late."""
     if completion.first_token is not None:
         return min(finished, tried + completion.first_token)
     return None if received is None else min(finished, max(tried, received))
@@ -154,11 +154,11 @@ _CHECK_SECONDS = 10.0
 async def build_judges(
     models: Mapping[str, str], clock: Clock
 ) -> AsyncIterator[tuple[list[LoadJudge], Callable[[], Awaitable[None]]]]:
-    """Yield the judges by the labels and names of `models`, and a function that opens and checks them.
+    """Yield the judges, whose labels and names are in `models`, and a function that opens and checks them.
 
     Raises:
         ConfigurationError: A name is wrong.
-        BackendError: On opening: a judge cannot be reached.
+        BackendError: The function raises it if a judge cannot be reached.
     """
     judges = [LoadJudge(label, model, unwrap_backend(build(model, clock))) for label, model in models.items()]
     async with AsyncExitStack() as stack:

@@ -1,9 +1,9 @@
-"""Load of one part of a step, in an open or a closed loop: which requests, when each is due, until all end.
+"""Load of one part of a step, in an open or a closed loop: which requests are sent, and when each is due.
 
-In an open loop arrivals are known in advance, as absolute times. One timer waits for the next of them; each request is
-a separate task, and the number in flight is unbounded, so a slow judge cannot slow down the load. A slow client cannot
-hide its delay either: a request that is dispatched late keeps its intended time. In a closed loop each of a fixed
-number of workers sends its next request when the last one is answered. A part that continues a killed step sends
+In an open loop all arrivals are known in advance, as absolute times. One timer waits for the next arrival; each request
+is a separate task, and the number in flight is unbounded, so a slow judge cannot slow down the load. A slow client
+cannot hide its delay: a request that is dispatched late keeps its intended time. In a closed loop each of a fixed
+number of workers sends its next request when its last one is answered. A part that continues a killed step sends
 exactly the missing requests.
 """
 
@@ -25,7 +25,7 @@ from .judge_client import LoadJudge, RequestSender
 from .load_records import LoadRequests, LoadStep, SentRequest
 
 DONE, SATURATED, TOO_MANY, INTERRUPTED = "done", "saturated", "too_many_in_flight", "interrupted"
-_BEGUN_AT_ONCE = 64  # requests begun per turn of the event loop
+_BEGUN_AT_ONCE = 64  # maximum requests begun per turn of the event loop
 _SAMPLES = 64  # samples of the queue in a step of known length
 _SAMPLE_SECONDS = 0.5
 _RESOLUTION = 1e-6  # seconds
@@ -33,10 +33,10 @@ _RESOLUTION = 1e-6  # seconds
 
 @dataclass(slots=True)
 class JudgeStream:
-    """Requests of one judge in a part: `numbers` to send, `times` when each is due (None in a closed loop).
+    """Requests of one judge in a part: `numbers` to send; `times` says when each is due (None in a closed loop).
 
-    `end` says why no further request is admitted, "" while requests are admitted; `let_in` is the duration of admission
-    in seconds.
+    `end` says why no further request is admitted; it is "" while requests are admitted. `let_in` is the duration of
+    admission in seconds.
     """
 
     judge: LoadJudge
@@ -57,7 +57,7 @@ class JudgeStream:
 
 @dataclass(slots=True, frozen=True)
 class DriverBounds:
-    """Bounds that end a part early. `drain`: seconds after the last arrival in which answers are awaited."""
+    """Bounds that end a part early. `drain`: seconds to wait for answers after the last arrival."""
 
     drain: float = 60.0
     most_in_flight: int = 10_000
@@ -82,7 +82,7 @@ class PartDriver:
         self._clock, self._sender, self._bounds, self._on_request_end = clock, sender, bounds, on_request_end
         self._seconds = seconds  # maximum duration of this part
         self._tasks: set[asyncio.Task[None]] = set()
-        self._due: list[tuple[float, int, int]] = []  # due time of each stream's next request, stream, number
+        self._due: list[tuple[float, int, int]] = []  # heap with each stream's next request: (due time, stream, number)
         self._timers: dict[str, asyncio.Handle] = {}
         self._changed = asyncio.Event()
         self._failure: BaseException | None = None
@@ -97,7 +97,7 @@ class PartDriver:
         """Send all requests and wait for the answers; each stream then has its `end`.
 
         Raises:
-            VivaError: Every further request would fail alike, for example because of a refused key.
+            VivaError: Every further request would fail, too, for example because the key is refused.
         """
         self._loop = asyncio.get_running_loop()
         self._began_loop, self.began = self._loop.time(), self._clock.now()
@@ -166,7 +166,7 @@ class PartDriver:
                 if begun == _BEGUN_AT_ONCE:
                     self._timers["next"] = self._loop.call_soon(self._tick)
                     return
-        except Exception as error:  # a timer is not awaited
+        except Exception as error:  # nobody awaits a timer, so its error would be lost
             self.fail(error)
             return
         if self._due:
@@ -215,7 +215,7 @@ class PartDriver:
             self._changed.set()
 
     def _finish(self, stream: JudgeStream, reason: str, seconds: float | None = None) -> None:
-        """Admit no further request of this stream; they were admitted for `seconds` (default: until now)."""
+        """Admit no further request of this stream. Requests were admitted for `seconds` (default: until now)."""
         if not stream.end:
             stream.end = reason
             stream.let_in = self.seconds if seconds is None else seconds
@@ -227,7 +227,7 @@ class PartDriver:
             await self._changed.wait()
 
     async def _drain(self) -> None:
-        """Wait for the answers; requests that exceed the bound are given up and recorded as such."""
+        """Wait for the answers; requests that exceed the bound are given up and recorded as unfinished."""
         give_up = self._loop.call_later(self._bounds.drain, self._give_up)
         try:
             await self._until(lambda: not self._tasks)
@@ -235,7 +235,8 @@ class PartDriver:
             give_up.cancel()
 
     def _give_up(self) -> None:
-        if not any(stream.end == INTERRUPTED for stream in self.streams):  # otherwise a resumed test sends them again
+        # After an interruption they are not recorded as given up, so that a resumed test sends them again.
+        if not any(stream.end == INTERRUPTED for stream in self.streams):
             self._sender.given_up = f"no answer within {self._bounds.drain:g} s after the last request of the step"
         for task in self._tasks:
             task.cancel()
@@ -275,8 +276,8 @@ def judge_stream(
 ) -> JudgeStream:
     """Return a judge's requests in a part.
 
-    `finished` has 1 at the number of each ended request. `first`: this is the judge's first part in the step. `apart`:
-    the judge's arrivals are drawn independently of the other judges' at this rate.
+    `finished` has 1 at the number of each ended request. `first`: this is the judge's first part in the step.
+    `independent`: the judge's arrivals are drawn independently of other judges' arrivals at this rate.
     """
     if step.arrivals == "closed":
         return JudgeStream(judge, _unfinished_numbers(finished, step.requests))

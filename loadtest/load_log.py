@@ -1,7 +1,7 @@
 """Folder of a load test: its settings (`load.json`), its lock, and the log of all requests (`load.sqlite`).
 
-Logging never slows down the load: if the disk is slower, rows wait in memory. The log may be read during the test, also
-by another process.
+Logging never slows down the load: if the disk is slower, rows wait in memory. Any process may read the
+log during the test.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ create table if not exists sent (
     error text not null, message text not null, tries integer not null, throttled real not null,
     primary key (step, judge, number));
 """
-# In the order of the table `sent`; in a `SentRequest` `part` comes last.
+# In the order of the table `sent`; a `SentRequest` has `part` as its last field.
 _COLUMNS = (
     *("step", "judge", "number", "part", "request", "occurrence", "seed"),
     *("intended", "dispatched", "first_token", "finished", "text", "finish", "prompt_tokens", "completion_tokens"),
@@ -76,18 +76,18 @@ class LoadLog(LogWriter):
         )
 
     def begin_part(self, step: int, part: int) -> None:
-        """Record that a part of a step begins; its end stays unknown if it is killed."""
+        """Record that a part of a step begins; its end stays unknown if the process is killed."""
         self._change("insert or replace into parts values (?, ?, null, null)", (step, part))
 
     def end_part(self, step: int, part: int, seconds: float, watched: Any) -> None:
-        """Record the end of a part: how long requests were admitted, and monitoring data (JSON)."""
+        """Record the end of a part: the seconds during which requests were admitted, and monitoring data (JSON)."""
         self._change(
             "update parts set seconds = ?, watched = ? where step = ? and part = ?",
             (seconds, orjson.dumps(watched).decode(), step, part),
         )
 
     def end_step(self, step: int, ends: dict[str, str]) -> None:
-        """Record the end of a step with a reason for each judge."""
+        """Record the end of a step; `ends` has the reason for each judge."""
         self._change("update steps set ends = ? where step = ?", (orjson.dumps(ends).decode(), step))
 
     def _change(self, statement: str, values: tuple[Any, ...]) -> None:
@@ -97,7 +97,7 @@ class LoadLog(LogWriter):
         return _open_log(self.path)
 
     def _write(self, connection: sqlite3.Connection) -> None:
-        # Changes are drained first: the requests of an ending step are in the queue that is drained after them.
+        # Changes are taken first: when a step ends, its requests are already in the queue that is taken second.
         changes, requests = drain_queue(self._changes), drain_queue(self._requests)
         if not changes and not requests:
             return
@@ -112,7 +112,7 @@ def _open_log(path: Path) -> sqlite3.Connection:
     """Open or create the log for writing.
 
     Raises:
-        JournalError: It has another version.
+        JournalError: The log has another version.
     """
     connection = sqlite3.connect(path, timeout=30.0, isolation_level=None, cached_statements=64)
     connection.execute("pragma journal_mode = wal")
@@ -128,7 +128,7 @@ def check_log_version(path: Path, connection: sqlite3.Connection) -> None:
     """Check that a log has this version.
 
     Raises:
-        JournalError: It has another one.
+        JournalError: The log has another version.
     """
     row = connection.execute("select value from meta where key = 'schema'").fetchone()
     if row is None or row[0] != str(LOG_VERSION):
@@ -176,7 +176,7 @@ class LoadHistory:
     """
 
     def __init__(self, folder: Path, *, checked: bool = False) -> None:
-        """Open the log; with `checked`, verify all of it first, which takes as long as reading it."""
+        """Open the log; with `checked`, first verify the whole log, which takes as long as reading it."""
         self.path = folder / LOG_FILE
         if not self.path.exists():
             raise JournalError(f"{self.path}: the log of the load test is missing; restore it from a copy")
@@ -212,7 +212,7 @@ class LoadHistory:
         return steps
 
     def finished(self, step: int, judge: str) -> bytearray:
-        """Return 1 for each number of a judge's requests that has ended, up to the highest."""
+        """Return bytes up to the highest number of an ended request: 1 if the judge's request has ended, else 0."""
         [(highest,)] = self._rows("select max(number) from sent where step = ? and judge = ?", step, judge)
         marks = bytearray(0 if highest is None else highest + 1)
         for (number,) in self._rows("select number from sent where step = ? and judge = ?", step, judge):
@@ -226,7 +226,7 @@ class LoadHistory:
         return int(count)
 
     def messages(self, step: int, judge: str) -> dict[str, str]:
-        """Return the message of the first failure of each type, of a judge in a step."""
+        """Return a judge's failures in a step: by type, the message of the first one."""
         query = "select error, message, min(number) from sent where step = ? and judge = ? and error != '' group by 1"
         return {error: message for error, message, _ in self._rows(query, step, judge)}
 
@@ -252,10 +252,10 @@ class LoadHistory:
 
 
 def _step_from_row(row: Sequence[Any], parts: Iterable[tuple[Any, ...]]) -> LoggedStep:
-    """Return the step of a row.
+    """Return the step that a row records.
 
     Raises:
-        ValueError, TypeError, KeyError: A record does not have the form in which it was written.
+        ValueError, TypeError, KeyError: A record has another form than those that are written.
     """
     plan, began, ends = row
     fields = orjson.loads(plan)
@@ -278,11 +278,11 @@ _FOLDER_VERSION = 1
 
 
 class LoadFolder:
-    """Load test on disk. Make it with `create` or `open`; call `lock` before writing."""
+    """Load test on disk. Call `create` or `open` to get one, and `lock` before writing."""
 
     def __init__(self, path: Path, fields: dict[str, Any]) -> None:
         self.path, self.fields = path, fields
-        self._created: list[Path] = []  # created by this object
+        self._created: list[Path] = []  # paths that this object has created
         self._lock = RunFolder(path, {})
 
     @classmethod
@@ -290,8 +290,8 @@ class LoadFolder:
         """Create the folder with `fields` (JSON data) in it.
 
         Raises:
-            ConfigurationError: The folder contains something else.
-            JournalError: It cannot be written.
+            ConfigurationError: The folder already contains something.
+            JournalError: The folder cannot be written.
         """
         if (path / LOAD_FILE).exists():
             raise ConfigurationError(
@@ -317,7 +317,7 @@ class LoadFolder:
         """Open a load test.
 
         Raises:
-            ConfigurationError: There is none here, or its `load.json` cannot be read.
+            ConfigurationError: The folder has no load test, or its `load.json` cannot be read.
         """
         file = path / LOAD_FILE
         try:
@@ -337,7 +337,7 @@ class LoadFolder:
         self._lock.lock()
 
     def unlock(self) -> None:
-        """Release the lock; if nothing has begun, remove what this object has created."""
+        """Release the lock; if no step has begun, remove what this object has created."""
         if not (self.path / LOG_FILE).exists():
             for path in self._created:
                 with suppress(OSError):

@@ -1,4 +1,4 @@
-"""HTML page of a load test with plots, and its numbers as rows of a CSV file, made from the record alone."""
+"""HTML page of a load test with plots, and its figures as rows of a CSV file; both are made from the record alone."""
 
 from __future__ import annotations
 
@@ -97,7 +97,7 @@ def _drift_plot(report: Record) -> Iterator[Plot]:
         loads = _loads(steps)
         if loads:
             drifts = [step["drift"] for step in steps]
-            # If all verdicts are the same, the interval only reflects unseen requests, so no error bar is drawn.
+            # If all verdicts are the same, the interval reflects only unseen requests, so no error bar is drawn.
             ends = [(0.0, 0.0) if has_same_verdicts(step) else (step["drift"]["low"], step["drift"]["high"])
                     for step in steps]  # fmt: skip
             lines.append(
@@ -183,7 +183,7 @@ def _latency_plot(report: Record) -> Iterator[Plot]:
 
 
 def _select_lines(lines: Sequence[Curve], limit: int = 6) -> list[Curve]:
-    """Return at most `limit` lines, including the first and the last."""
+    """Return at most `limit` curves, including the first and the last."""
     if len(lines) <= limit:
         return list(lines)
     return [lines[round(at * (len(lines) - 1) / (limit - 1))] for at in range(limit)]
@@ -195,7 +195,7 @@ def _p95(step: Record) -> float | None:
 
 
 def _loads(steps: Sequence[Record]) -> list[float]:
-    """Return the loads as numbers; empty if one is not a number."""
+    """Return the loads as numbers; an empty list if a load is not a number."""
     loads = []
     for step in steps:
         text = step["load"].removesuffix("/s").removesuffix(" in flight")
@@ -220,7 +220,7 @@ def _needs_log(lines: Sequence[Curve], axis: str) -> bool:
 
 
 def csv_rows(report: Record) -> Iterator[dict[str, Any]]:
-    """Yield every judgement figure, and the latencies and counts of speed, as one row each."""
+    """Yield one row for each figure of judgement, and for each latency and count of speed."""
     for judge in report["judges"]:
         for step in judge["steps"]:
             judgement = step["judgement"]

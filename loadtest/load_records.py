@@ -1,8 +1,8 @@
 """Records of a load test: requests, steps, outcomes of requests, and judgements read from the answers.
 
 A load test is a list of steps. Each step sends requests to its judges at one rate (open loop) or with a fixed number in
-flight (closed loop). Times of a step are seconds on a monotonic clock that starts with the step's part: a step that was
-interrupted and resumed has several parts.
+flight (closed loop). A step that was interrupted and resumed has several parts. Times are seconds on a monotonic clock
+that starts with the part.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from viva.engine.messages import Message, Sampling
 from viva.engine.tools import Toolbox
 
 BASELINE = -1  # first unloaded pass, with one request in flight
-SECOND_BASELINE = -2  # second unloaded pass with the same seeds: its differences from the first are the noise floor
-OTHER_SEEDS = -3  # third unloaded pass, with other seeds; only where a request is sampled (temperature above 0)
+SECOND_BASELINE = -2  # second unloaded pass, with the same seeds: its differences from the first are the baseline noise
+OTHER_SEEDS = -3  # third unloaded pass, with other seeds; only if a request is sampled (temperature above 0)
 
 Arrivals = Literal["closed", "constant", "poisson", "bursty", "replay"]
 Failure = Literal["", "parse", "truncated", "refused", "empty", "error"]
@@ -30,8 +30,8 @@ class LoadRequest:
     `id` is stable from run to run. Requests with the same `affinity` begin with the same messages. `reader` names how
     the answer is read. `reference` is the correct answer, None if unknown. `pair` is the id of the same pair of answers
     in the other order, or "". `at` is the second at which the request came in a recording, for replayed timestamps.
-    `hint` is for simulated judges only. `item` groups requests about the same thing (figures are clustered by it); ""
-    means independent. `role` is the role that received it in a recording: models that play several roles need it.
+    `hint` is for simulated judges only. Requests about the same thing have the same `item`, by which figures are
+    clustered; "" means independent. `role` received the request in a recording; models of several roles need it.
     """
 
     id: str
@@ -48,7 +48,7 @@ class LoadRequest:
     role: str = "judge"
 
 
-# Requests that a step sends in turn, starting over if it needs more than there are.
+# Requests that a step sends in turn; it starts over if it needs more.
 LoadRequests = Sequence[LoadRequest]
 
 
@@ -56,11 +56,11 @@ LoadRequests = Sequence[LoadRequest]
 class LoadStep:
     """Step of a load test.
 
-    `index` counts steps from 0 in the order in which they run; unloaded passes are negative (`BASELINE`). `judges` are
-    the labels of the judges that it drives. `rate` is in requests per second for each judge, None in a closed loop;
-    `concurrency` is the number in flight for each judge, None in an open loop. `requests` (for each judge) or `seconds`
-    bounds it, whichever comes first; at least one is set. `burst` is the shape of bursty arrivals: the squared
-    coefficient of variation of the gaps (1 is Poisson).
+    `index` counts steps from 0 in the order in which they run; that of unloaded passes is negative (`BASELINE`).
+    `judges` are the labels of the judges that get the requests. `rate` is in requests per second for each judge, None
+    in a closed loop; `concurrency` is the number in flight for each judge, None in an open loop. The step ends after
+    `requests` (for each judge) or `seconds`, whichever comes first; at least one is set. `burst` is the shape of bursty
+    arrivals: the squared coefficient of variation of the gaps (1 is Poisson).
     """
 
     index: int
@@ -74,7 +74,7 @@ class LoadStep:
 
     @property
     def unloaded(self) -> bool:
-        """True for an unloaded pass, with which other steps are compared."""
+        """True for an unloaded pass, with which the loaded steps are compared."""
         return self.index < 0
 
 
@@ -83,11 +83,11 @@ class SentRequest:
     """Request of a step with its outcome.
 
     `number` counts the judge's requests of the step from 0. `occurrence` says how often the request was sent before in
-    this step; its `seed` depends on the request's id and the occurrence, so that it is the same in every step (and in
-    `BASELINE`, `SECOND_BASELINE` with occurrence 0). `intended` is when it was due, `dispatched` when it was passed to
-    the backend, `first_token` None if no text came; all in seconds from the start of `part`. `finish` is the finish
-    reason, as in `Completion`. `error` is the type of the failure ("" for success) and `message` its text; a failed
-    request keeps any text it received. `throttled` counts seconds between tries.
+    this step. The `seed` depends on the request's id and the occurrence, so that it is the same in every step (and in
+    `BASELINE` and `SECOND_BASELINE` with occurrence 0). Times are in seconds from the start of `part`: `intended` when
+    the request was due, `dispatched` when the backend got it, `first_token` when text came (None: never). `finish` is
+    the finish reason, as in `Completion`. `error` is the type of the failure ("" for success), `message` its text; a
+    failed request keeps the text it received. `throttled` is the time between tries in seconds.
     """
 
     step: int
@@ -115,9 +115,9 @@ class SentRequest:
 class Judgement:
     """Judgement read from the answer to a `SentRequest` by the request's reader.
 
-    `scores` by aspect; `label` of a pairwise or categorical verdict, or ""; `failure` says why there is no verdict, ""
-    if there is one. `excerpt` is the beginning of an answer without a verdict. `digest` is equal for byte-identical
-    answers.
+    `scores` are by aspect. `label` is that of a pairwise or categorical verdict, or "". `failure` says why there is no
+    verdict; "" if there is one. `excerpt` is the beginning of an answer without a verdict. Byte-identical answers
+    have the same `digest`.
     """
 
     request: str

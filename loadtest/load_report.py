@@ -1,6 +1,6 @@
 """Record of a load test's report as plain data: workload, judges, each step with judgement and speed, objective.
 
-Everything that is printed, drawn or exported is made from it. Its form is documented in `load_schema`.
+Everything that is printed, drawn or exported is made from this record. `load_schema` documents its form.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from .step_judgement import JudgePasses, describe_requests, judgement_record, re
 from .workload import Workload
 
 REPORT_VERSION = 1
-_POINTS = 60  # of a distribution in the record
+_POINTS = 60  # points of a distribution in the record
 
 
 class SupportsDistributions(Protocol):
-    """Latencies by name, each with a cumulative distribution."""
+    """Latencies by name, with a cumulative distribution of each."""
 
     @property
     def latencies(self) -> Mapping[str, Any]: ...
@@ -59,9 +59,9 @@ def make_load_record(
 ) -> dict[str, Any]:
     """Return the report as plain data.
 
-    `models` has the models' names by judge. `tiers`: "C" if a judge's answers are the same at any load, "A" if that is
-    not guaranteed. `objective` and `settings` are stored unchanged. `alpha` is the share of unaffected judges that
-    are flagged at any load.
+    `models` has the models' names by judge. `tiers`: by judge, "C" if answers are the same at every load, "A" if this
+    is not guaranteed. `objective` and `settings` are stored unchanged. `alpha` is the share of unaffected judges that
+    are flagged at one load or more.
     """
     speeds = {(entry.judge, entry.step.index): entry for entry in measured}
     requests, scales = describe_requests(work.requests), work.scales
@@ -89,7 +89,7 @@ def make_load_record(
 
 
 def sort_by_load(steps: Iterable[LoadStep]) -> list[LoadStep]:
-    """Return steps from the lowest to the highest load; a search tries rates in another order."""
+    """Return steps from the lowest to the highest load; a search runs them in another order."""
     return sorted(steps, key=lambda step: (step.concurrency or 0, step.rate or 0.0, step.index))
 
 
@@ -107,7 +107,7 @@ def _step_with_speed(judgement: Mapping[str, Any], measured: SupportsSpeed | Non
 
 
 def _speed_record(measured: SupportsSpeed | None) -> dict[str, Any] | None:
-    """Return the record of speed with the latency distributions as pairs of seconds and shares."""
+    """Return the record of speed; latency distributions are lists of (seconds, share)."""
     if measured is None:
         return None
     distributions = {
@@ -143,9 +143,9 @@ def report_of_test(test: LoadTest, work: Workload) -> dict[str, Any]:
 
 
 def objective_record(test: LoadTest) -> dict[str, Any] | None:
-    """Return the objective, the result of each step, and the highest load of each judge that met it; None without one.
+    """Return the objective, each step's result, and each judge's highest load that met it; None without an objective.
 
-    `met`: every step met it or, in a search, some rate did.
+    `met`: every step met the objective; in a search, at least one rate met it.
     """
     if not test.objective.terms:
         return None
@@ -170,7 +170,7 @@ def objective_record(test: LoadTest) -> dict[str, Any] | None:
         )
     best = [{"judge": judge, kind: highest_rate(rates)} for (judge, kind), rates in results.items()]
     searched = test.settings.search is not None
-    # In a search some rates are expected to fail; one success is enough.
+    # In a search some rates are expected to fail; one that meets the objective is enough.
     met = (
         bool(best)
         and all(next(value for name, value in entry.items() if name != "judge") is not None for entry in best)

@@ -1,4 +1,4 @@
-"""Sentences of a load test's report: up to which load verdicts are unchanged, and the sustained throughput."""
+"""Sentences of a load test's report: the highest load with unchanged verdicts, and the sustained throughput."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ _ORDER = ("unreadable", "scores", "spread", "position", "verdicts", "reference")
 _MOST_TOLD = 2
 _MANY_UNREADABLE = 0.1
 _EXCERPT = 100  # characters
-# Verdicts are reported as unchanged only if this share of requests was answered (failures are not random), and if a
-# change of this share of the scale would have been detected.
+# Verdicts are reported as unchanged only if the first share of requests was answered (failures are not random), and if
+# a change by the second share of the scale would have been detected.
 ANSWERED = 0.9
 RESOLVED = 0.1
 _Z2 = 1.96**2
@@ -29,7 +29,7 @@ JudgementStatus = Literal["unknown", "changed", "failed", "few", "same"]
 
 
 def judgement_status(step: Record) -> JudgementStatus:
-    """Return what is known of a judge at one load: changed, same, or why neither is known."""
+    """Return if a judge's verdicts changed at one load or stayed the same; if neither is known, the reason."""
     if step["p"] is None:
         return "unknown"
     if step["flagged"]:
@@ -46,7 +46,7 @@ def answered_share(step: Record) -> float:
 
 
 def compared_requests(step: Record) -> int:
-    """Return the number of requests whose verdicts were compared with unloaded ones."""
+    """Return the number of requests whose verdicts were compared with unloaded verdicts."""
     return max((figure["n"] for figure in step["figures"] if figure["figure"] in ("scores", "verdicts")), default=0)
 
 
@@ -59,7 +59,7 @@ def basis_text(step: Record) -> str:
 
 
 def unknown_sentence(step: Record) -> str:
-    """Return why nothing can be said about a judge's verdicts at a load without a detected change."""
+    """Return why a load without a detected change does not count as unchanged."""
     at = f"At {_load_text(step)},"
     if judgement_status(step) == "failed":
         failed = percent(1.0 - answered_share(step))
@@ -82,8 +82,8 @@ def _compared_items(step: Record) -> int:
 def _enough_items(step: Record, items: int) -> int | None:
     """Estimate the number of items that would rule out a change above `RESOLVED`; None if unknown.
 
-    A share z² / (n + z²) of unseen items may change completely (Wilson's bound); beyond that intervals narrow with the
-    square root of n.
+    A share z² / (n + z²) of unseen items may change completely (Wilson's bound); the rest of an interval narrows with
+    the square root of n.
     """
     drift = abs(step["drift"]["value"]) if step["drift"] is not None else 0.0
     if drift >= RESOLVED / 2:
@@ -102,7 +102,7 @@ def step_sentence(step: Record, judgement: Record) -> str:
     if step["flagged"]:
         changed = sorted((figure for figure in step["figures"] if figure["changed"]), key=_change_order)
         by_figure: dict[str, Record] = {}
-        for figure in changed:  # the main score's figure stands for those of its aspects
+        for figure in changed:  # the main score's sentence replaces those of its aspects
             by_figure.setdefault(figure["figure"], figure)
         if not by_figure:
             return f"{at} its verdicts differ from the unloaded ones by more than its own noise."
@@ -115,7 +115,7 @@ def step_sentence(step: Record, judgement: Record) -> str:
 
 
 def report_notes(report: Record) -> list[str]:
-    """Return notes that readers of the figures need."""
+    """Return notes that are needed to interpret the figures."""
     notes = list(report["work"]["notes"])
     for judge in report["judges"]:
         unloaded = judge["judgement"]["unloaded"]
@@ -158,7 +158,7 @@ def _unsteady_notes(judge: Record) -> list[str]:
 
 
 def _unread_notes(judge: Record) -> list[str]:
-    """Return an example of an unreadable answer if many unloaded answers are unreadable."""
+    """Return a note with an example if many unloaded answers are unreadable."""
     unloaded = judge["judgement"]["unloaded"]
     if not unloaded["unread"] or unloaded["unreadable"] < _MANY_UNREADABLE:
         return []
@@ -183,7 +183,7 @@ def _load_text(step: Record) -> str:
 
 
 def digits_of(judgement: Record) -> int:
-    """Return the number of decimals for scores on this scale."""
+    """Return the number of decimals that scores on this judge's scale are shown with."""
     scale = judgement["scale"]
     width = None if scale is None else scale[1] - scale[0]
     return 1 if width is not None and width >= 20 else 3 if width is not None and width <= 1 else 2
@@ -232,7 +232,7 @@ def _change_text(figure: Record, step: Record, judgement: Record) -> str:
 
 
 def has_same_verdicts(step: Record) -> bool:
-    """Return True if each verdict is the same as unloaded, on requests with verdicts in all three passes."""
+    """Return True if each verdict equals the unloaded one, on requests with verdicts in all three passes."""
     figures = [figure for figure in step["figures"] if figure["figure"] == "verdicts"]
     return bool(figures) and all(figure["loaded"] == figure["unloaded"] == 0.0 for figure in figures)
 
@@ -254,7 +254,7 @@ def _unchanged_text(step: Record, judgement: Record) -> str:
 
 
 def _aspect_text(figure: Record, judgement: Record) -> str:
-    """Return the aspect, unless it is the judge's main one."""
+    """Return the name of the aspect; "" for the judge's main aspect."""
     return "" if figure["aspect"] in (judgement["aspect"], "", "label") else f" of {figure['aspect']}"
 
 
@@ -263,7 +263,7 @@ def _points_text(value: float, judgement: Record) -> str:
 
 
 def _interval_text(change: Mapping[str, float], digits: int, *, signed: bool = False, as_percent: bool = False) -> str:
-    """Return a change with its interval; of a decrease, the magnitudes."""
+    """Return a change with its interval; for a decrease, both as magnitudes."""
     value, low, high = change["value"], change["low"], change["high"]
     if not signed and value < 0.0:
         value, low, high = -value, -high, -low
@@ -278,7 +278,7 @@ def _by_change(kind: tuple[str, Any]) -> float:
 
 
 def load_sentence(settings: Record | None) -> str:
-    """Return the requested load."""
+    """Return a sentence on the requested load."""
     if settings is None:
         return ""
     loops = []
@@ -294,7 +294,7 @@ def load_sentence(settings: Record | None) -> str:
 
 
 def work_sentence(work: Record) -> str:
-    """Return the workload."""
+    """Return a sentence on the workload."""
     parts = [count_of(work["requests"], "request")]
     if work["items"] != work["requests"]:
         parts.append(f"about {count_of(work['items'], 'item')}")
@@ -306,11 +306,11 @@ def work_sentence(work: Record) -> str:
 
 
 _OF_VERDICTS = ("drift", "agreement")
-_KEEPS_UP = 0.9  # of the rate at which requests are due
+_KEEPS_UP = 0.9  # share of the rate at which requests are due
 
 
 def conclusions(report: Record) -> list[str]:
-    """Return the conclusion for each judge: unchanged up to which load, sustained throughput, and the objective."""
+    """Return each judge's conclusion: highest load with unchanged verdicts, sustained throughput, and the objective."""
     sentences = []
     for judge in report["judges"]:
         sentences.append(judge_conclusion(judge, _missed_steps(report["objective"], judge["judge"])))
@@ -319,7 +319,7 @@ def conclusions(report: Record) -> list[str]:
 
 
 def headline(report: Record) -> list[str]:
-    """Return the page's answer: for one judge its sentences; for several how many changed, then each."""
+    """Return the page's summary: one judge's sentences; or how many of several judges changed, then each judge's."""
     if len(report["judges"]) == 1:
         [judge] = report["judges"]
         missed = _missed_steps(report["objective"], judge["judge"])
@@ -355,7 +355,7 @@ def _least_basis(judges: Sequence[Record]) -> str:
 
 
 def judge_conclusion(judge: Record, missed: Collection[int] = ()) -> str:
-    """Return the conclusion for one judge; `missed` are steps that do not meet the objective."""
+    """Return the conclusion for one judge; `missed` are the steps that did not meet the objective."""
     return " ".join(_judge_sentences(judge, missed))
 
 
@@ -428,7 +428,7 @@ def _why_unknown(judge: Record) -> str:
 
 
 def _sustained_sentence(judge: Record, missed: Collection[int]) -> str:
-    """Return the highest throughput of a step without queue growth or detected changes."""
+    """Return the highest throughput of a step in which the queue did not grow and no change was detected."""
     best: tuple[float, Record] | None = None
     for step in judge["steps"]:
         speed, verdicts = step.get("speed"), step.get("verdicts_per_minute")
@@ -450,13 +450,13 @@ def _sustained_sentence(judge: Record, missed: Collection[int]) -> str:
 
 
 def _falls_behind(speed: Record) -> bool:
-    """Return True if answers came clearly slower than requests of an open loop."""
+    """Return True if answers came at a clearly lower rate than the requests of an open loop."""
     offered = speed["offered_rate"] if speed["rate"] is not None else None
     return bool(offered and speed["throughput"] < _KEEPS_UP * offered)
 
 
 def _reads_nothing(judge: Record) -> bool:
-    """Return True if unloaded answers are readable but free text, so that nothing can be compared."""
+    """Return True if unloaded answers can be read but are free text, so that no verdicts can be compared."""
     judgement = judge["judgement"]
     is_readable = min(judgement["unloaded"]["answers"]) > 0 and judgement["unloaded"]["unreadable"] < 1.0
     return is_readable and all(step["p"] is None for step in judgement["steps"])
@@ -468,7 +468,7 @@ def _missed_steps(objective: Record | None, judge: str) -> set[int]:
 
 
 def objective_sentences(objective: Record | None, judge_record: Record) -> list[str]:
-    """Return up to which load a judge met the objective, and what it missed at the next one."""
+    """Return the highest load at which a judge met the objective, and the terms it missed at the next load."""
     sentences: list[str] = []
     judge = judge_record["judge"]
     for entry in objective.get("highest", ()) if objective else ():

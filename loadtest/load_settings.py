@@ -15,7 +15,7 @@ from viva.scoring.load_schedule import Objective, RateList, RatePlan, RateSearch
 
 from .load_records import Arrivals
 
-# Options of a model's name that would slow down the load or hide its effects.
+# Options in a model's name that would slow down the load or hide its effects.
 _LIMIT_OPTIONS = ("concurrency", "rpm", "rps", "tpm", "adaptive", "retries")
 _DEFAULT_SECONDS = 60.0
 _DEFAULT_BASELINE = 200
@@ -24,12 +24,12 @@ _DEFAULT_BASELINE = 200
 class LoadSettings(BaseModel):
     """Settings of a load test, without its requests.
 
-    `judges` are models' names by label. `rates` (requests per second, for each judge) are open loops with `arrivals`,
-    `concurrency` (requests in flight) are closed ones; `search` looks for the highest rate between its two numbers that
-    meets the `objective`, within the relative `tolerance`. `requests` (for each judge) and `seconds` bound a step,
-    whichever comes first. `baseline` is the maximum number of requests of each unloaded pass. The first `warm_up` and
-    the last `cool_down` seconds of each step do not count; None determines them automatically. `pause` seconds lie
-    between steps. `together` drives all judges at once instead of in turn.
+    `judges` are models' names by label. Each of the `rates` (requests per second, for each judge) is an open loop with
+    `arrivals`; each `concurrency` (requests in flight) is a closed loop. `search` looks for the highest rate between
+    its two numbers that meets the `objective`, within the relative `tolerance`. A step ends after `requests` (for each
+    judge) or `seconds`, whichever comes first. `baseline` is the maximum number of requests of each unloaded pass. The
+    first `warm_up` and the last `cool_down` seconds of each step do not count; None: determined automatically. `pause`
+    is the time between steps in seconds. With `together`, all judges are loaded at once instead of in turn.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -74,31 +74,31 @@ class LoadSettings(BaseModel):
 
     @property
     def limits(self) -> dict[str, float]:
-        """Seconds by latency: an answer within all of them is goodput."""
+        """Maximum seconds by latency; an answer that meets all of them is goodput."""
         return {} if self.objective is None else Objective.parse(self.objective).limits()
 
     @property
     def length(self) -> tuple[int | None, float | None]:
-        """Requests and seconds of a step; default seconds if neither is set."""
+        """Return (requests, seconds) of a step; the default is a number of seconds."""
         return self.requests, _DEFAULT_SECONDS if self.requests is None and self.seconds is None else self.seconds
 
     @property
     def phases(self) -> list[tuple[Arrivals, RatePlan]]:
-        """Kinds of load in the order in which they are applied, with the rates of each."""
+        """Kinds of load in the order in which they are applied, each with its rates."""
         phases: list[tuple[Arrivals, RatePlan]] = []
         if self.search is not None:
             phases.append((self.arrivals, RateSearch(*self.search, self.tolerance)))
         elif self.rates:
             phases.append((self.arrivals, RateList(self.rates)))
         elif self.arrivals == "replay":
-            phases.append(("replay", RateList((0.0,))))  # 0: as recorded
+            phases.append(("replay", RateList((0.0,))))  # 0 means as recorded
         if self.concurrency:
             phases.append(("closed", RateList(tuple(float(number) for number in self.concurrency))))
         return phases
 
 
 def check_load_settings(fields: dict[str, Any], names: Mapping[str, str] | None = None) -> LoadSettings:
-    """Validate settings. `names` maps fields to the names under which a user gives them.
+    """Validate settings. `names` maps fields to the names that users know.
 
     Raises:
         ConfigurationError: A setting is wrong; the message names the field.
@@ -127,7 +127,7 @@ def judges_by_label(models: list[str]) -> dict[str, str]:
     """Return judges by the labels of their models' names, with absolute paths.
 
     Raises:
-        ConfigurationError: Two have the same label, or a name is wrong or contains a credential.
+        ConfigurationError: Two judges have the same label, or a name is wrong or contains a credential.
     """
     by_label: dict[str, str] = {}
     for model in models:

@@ -1,4 +1,4 @@
-"""Tables of a load test's report, verdicts first: narrow enough for 80 columns without folding a number."""
+"""Tables of a load test's report, verdicts first: they fit into 80 columns without a line break in a number."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from viva.scoring.load_schedule import Objective
 
 from .load_sentences import JudgementStatus, digits_of, has_same_verdicts, judgement_status, seconds_text
 
-_SHORTEST = 5e-5  # seconds; shorter latencies (gaps in answers that came whole) are not shown
+_SHORTEST = 5e-5  # seconds; shorter latencies are not shown: they are gaps in answers that came in one piece
 
 _FIGURES = {
     "scores": "mean score",
@@ -33,7 +33,7 @@ _STATUS_TEXTS: dict[JudgementStatus, str] = {
 def load_tables(report: Record, *, brief: bool = False) -> list[Table]:
     """Return all tables; those without rows are omitted when they are printed.
 
-    `brief` restricts changes to the loads at which a judge is flagged, and agreement to verdicts rather than bytes.
+    With `brief`, changes are shown only at loads that flag a judge, and agreement only for verdicts, not for bytes.
     """
     return [
         _judgement_table(report),
@@ -49,7 +49,7 @@ def load_tables(report: Record, *, brief: bool = False) -> list[Table]:
 
 
 def _each_step(report: Record) -> Iterator[tuple[list[str], Record, Record, Record]]:
-    """Yield the first cells, the judge, the step, and its judgement. A single judge is not named in each row."""
+    """Yield (first cells, judge, step, its judgement). If there is only one judge, rows do not name it."""
     several = len(report["judges"]) > 1
     for judge in report["judges"]:
         for step in judge["steps"]:
@@ -115,7 +115,7 @@ def _change_table(report: Record, brief: bool) -> Table:
             continue
         for figure in step["figures"]:
             if figure["aspect"] not in (judge["judgement"]["aspect"], "", "label") and not figure["changed"]:
-                continue  # other aspects only if changed
+                continue  # other aspects are shown only if they changed
             is_share = figure["figure"] == "unreadable" or (
                 figure["aspect"] == "label" and figure["figure"] != "position"
             )
@@ -233,7 +233,7 @@ def _throughput_table(report: Record) -> Table:
 
 
 def _bounds_latency(report: Record) -> bool:
-    """Return True if the objective bounds a latency: only then goodput differs from throughput."""
+    """Return True if the objective bounds a latency; otherwise goodput equals throughput."""
     objective = report["objective"]
     return bool(objective and Objective.parse(objective["text"]).limits())
 
@@ -251,7 +251,7 @@ def _find_figure(step: Record, name: str) -> Any:
 
 
 def _change_cells(change: Record | None, digits: int, *, same: bool = False) -> tuple[str, str]:
-    """Return a change and its interval; without the interval if all verdicts are the same."""
+    """Return (change, its interval); the interval is empty if all verdicts are the same."""
     if change is None:
         return DASH, DASH
     if change["low"] is None or same:

@@ -1,8 +1,8 @@
 """Requests of a judge, rebuilt by running a scenario's coroutine: from recorded runs, or from a file of tasks.
 
-A recorded conversation is replayed against its record, so prefixes are shared as in the recording. For tasks the
-coroutine runs on made-up answers; a request that contains one is omitted. Requests that show the same two answers in
-both orders are paired.
+A recorded conversation is replayed against its record, so prefixes are shared as in the recording. For tasks, the
+coroutine runs on made-up answers; a request that contains such an answer is omitted. Two requests that show the same
+two answers in both orders are paired.
 """
 
 from __future__ import annotations
@@ -43,10 +43,10 @@ from .verdict_readers import choose_reader
 
 
 def pair_orders(requests: Sequence[LoadRequest]) -> list[LoadRequest]:
-    """Return the requests of one conversation with pairwise ones paired.
+    """Return the requests of one conversation; those that show the same answers in both orders are paired.
 
-    Requests with a verdict of A or B form a pair if they consist of the same lines in another order, which is the
-    effect of exchanging the answers in a prompt.
+    Requests with a verdict of A or B form a pair if they consist of the same lines in another order, because exchanging
+    the answers in a prompt has this effect.
     """
     waiting: dict[tuple[str, ...], int] = {}
     paired = list(requests)
@@ -88,7 +88,7 @@ def recorded_requests(folder: Path, role: str | None = None) -> RequestsAndNotes
     """Return the requests of all conversations of a run or a sweep, with notes for the user.
 
     Raises:
-        ConfigurationError: The folder is neither, there is no such role, or its requests are unknown.
+        ConfigurationError: The folder is neither run nor sweep, there is no such role, or its requests are unknown.
     """
     if not is_sweep(folder):
         return asyncio.run(_requests_of_run(RunFolder.open(folder), "", role))
@@ -137,12 +137,12 @@ def _task_id(scenario: AnyScenario, key: str, record: Any, labels: list[str]) ->
     """Return the id of a conversation's task, equal for all candidates and repeats."""
     try:
         return str(scenario.task(record).id)
-    except Exception:  # the record is damaged, or the scenario reads its tasks differently now
+    except Exception:  # the record is damaged, or the scenario now reads its tasks differently
         return key.removeprefix(f"{label_of_key(key, labels)}/")
 
 
 def judging_role(roles: tuple[Role, ...], name: str | None, source: str) -> Role:
-    """Return the role whose requests are sent: the named one, the judge, or the role whose models are compared.
+    """Return the role whose requests are sent: the named role; by default the judge, else the compared role.
 
     Raises:
         ConfigurationError: There is no role of that name.
@@ -159,7 +159,7 @@ def judging_role(roles: tuple[Role, ...], name: str | None, source: str) -> Role
 def _recorded_request(key: str, exchange: Exchange, item: str) -> LoadRequest:
     assert exchange.messages is not None
     assert exchange.sampling is not None
-    # Tokens of the recorded model's replies mean nothing to another model.
+    # The recorded model's tokens have no meaning for another model.
     messages = tuple(
         Message(message.role, message.content, None, message.calls, message.call_id, message.name)
         for message in exchange.messages
@@ -183,7 +183,7 @@ _JUDGE_MODEL = "simulated:judge"
 def task_requests(
     scenario: AnyScenario, file: Path, settings: Mapping[str, Any], role: str | None = None
 ) -> RequestsAndNotes:
-    """Return the requests of a scenario's judge about the tasks of a file. `settings` are the scenario's.
+    """Return the requests of a scenario's judge about the tasks of a file. `settings` are those of the scenario.
 
     Raises:
         ConfigurationError: The settings are wrong, or the judge sees other models' answers, so that its requests are
@@ -210,7 +210,7 @@ async def _collect_requests(scenario: AnyScenario, converse: Converse[Any], task
     verdict_source = scenario if isinstance(scenario, SupportsKnownVerdicts) else None
     for task in tasks:
         meter = Meter(Budget(), "run", clock.now())
-        # Nothing is recorded, so no journal is needed.
+        # No journal is needed, because nothing is recorded.
         services = RunServices(
             0, clock, cast(Journal, None), EventStream(), meter, LoopYield(), Budget(), StepExecutor(clock)
         )
@@ -223,7 +223,7 @@ async def _collect_requests(scenario: AnyScenario, converse: Converse[Any], task
 
 
 class _RequestCollector(Conversation):
-    """Conversation that collects requests and answers each with something of the requested form."""
+    """Conversation that collects requests and gives each a made-up answer of the requested form."""
 
     __slots__ = ("_made_up", "_replies", "requests")
 

@@ -1,8 +1,8 @@
 """Requests from files: chat requests in OpenAI's form (bodies or batch lines), and judgments of MT-Bench.
 
-A field of a chat request that would change the answer and is not supported is refused. For a judgment the prompt is the
-request and the recorded verdict its reference; both orders of a pairwise judgment are requests. Such files contain no
-system prompts: they are given in a separate file (`judge_prompts.jsonl` of FastChat), or ours are used.
+An unsupported field of a chat request is refused if it would change the answer. A judgment's prompt becomes the request
+and its recorded verdict the reference; a pairwise judgment gives two requests, one for each order. Files of judgments
+contain no system prompts: these come from a separate file (`judge_prompts.jsonl` of FastChat), or ours are used.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ LOAD_TEMPLATES = {
 _JUDGMENT_SAMPLING = Sampling(temperature=0.0, max_tokens=2048)
 _VERDICT_FORM = re.compile(
     r"\[\[(?:rating|A)\]\]"
-)  # a prompt that names the form of the verdict contains the instruction
+)  # a prompt with the form of the verdict already contains the instruction
 UNPARSED_SCORE = -1
 
 
@@ -101,7 +101,7 @@ def _requests_of_judgment(raw: Mapping[str, Any]) -> Iterator[tuple[LoadRequest,
     ids = [f"{question}/{models[index]}-{models[1 - index]}/{turn}" for index in (0, 1)]
     for index, game in enumerate(("g1", "g2")):
         winner = raw.get(f"{game}_winner")
-        first = ("model_1", "model_2")[index]  # the first answer in this game
+        first = ("model_1", "model_2")[index]  # the model whose answer comes first in this game
         label = {"tie": "tie", first: "A", ("model_2", "model_1")[index]: "B"}.get(str(winner))
         prompt = text_field(raw, f"{game}_user_prompt")
         yield _judgment_request(ids[index], prompt, "pair", question, label, ids[1 - index]), template
@@ -140,7 +140,7 @@ def _system_prompts(path: Path) -> dict[str, str]:
 _LINE_FIELDS = ("id", "custom_id", "method", "url", "timestamp", "reference", "item", "pair", "reader", "affinity")
 _IGNORED_FIELDS = ("model", "stream", "stream_options", "user", "metadata", "store", "seed", "service_tier",
     "prompt_cache_key",
-         "safety_identifier")  # fmt: skip  # do not change answers, or are set by the load test
+         "safety_identifier")  # fmt: skip  # fields that do not change answers, or that the load test sets
 _BODY_FIELDS = ("messages", "max_tokens", "max_completion_tokens", "temperature", "top_p", "stop", "response_format",
     "tools",
          "tool_choice", "parallel_tool_calls", "frequency_penalty", "presence_penalty", "top_k", "min_p", "n",
@@ -151,7 +151,7 @@ _ANY_OBJECT = {"type": "object", "additionalProperties": True}
 
 
 def chat_requests(path: Path) -> RequestsAndNotes:
-    """Return the requests of a file. Times count from the first of them.
+    """Return the requests of a file. Times count from the first request.
 
     Raises:
         DatasetError: A record is wrong; the message names file, line and field.
@@ -313,7 +313,7 @@ def _toolbox(body: Mapping[str, Any], prefix: str) -> Toolbox | None:
 
 
 def _timestamp(value: Any) -> float | None:
-    """Return seconds on any clock."""
+    """Return the timestamp in seconds, from an arbitrary origin."""
     if value is None:
         return None
     if isinstance(value, int | float) and not isinstance(value, bool):

@@ -1,7 +1,7 @@
 """Load test from its settings to its last step: unloaded passes, choice of the next step, execution, resuming.
 
-The next step depends only on the settings and the steps in the log, so a resumed test continues with the same step and
-the same requests.
+The next step depends only on the settings and the steps in the log, so a resumed test continues with the step and the
+requests that an uninterrupted test would have had.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class StepResult:
 
     @property
     def met(self) -> bool:
-        """True if the step met the objective and its queue did not grow without bound."""
+        """True if the step met all terms of the objective and its queue did not grow without bound."""
         return not self.missed and not self.measured.saturated
 
 
@@ -60,7 +60,7 @@ def unloaded_passes(work: LoadRequests) -> list[int]:
 
 
 def tried_rates(results: Mapping[tuple[int, str], StepResult], judge: str, arrivals: Arrivals) -> list[RateResult]:
-    """Return a judge's results in the steps of one kind of load, as rate plans need them."""
+    """Return a judge's results in all steps with these arrivals, in the form that rate plans need."""
     rates = []
     for (_, label), result in sorted(results.items(), key=lambda item: item[0]):
         step = result.measured.step
@@ -73,16 +73,16 @@ def tried_rates(results: Mapping[tuple[int, str], StepResult], judge: str, arriv
 def plan_step(
     settings: LoadSettings, index: int, labels: Sequence[str], arrivals: Arrivals, rate: float, requests_known: int
 ) -> LoadStep:
-    """Return the step at a rate (in a closed loop: with this many requests in flight) of `requests_known` requests."""
+    """Return the step at `rate` (in a closed loop: requests in flight); the workload has `requests_known` requests."""
     requests, seconds = settings.length
     if arrivals == "replay" and settings.requests is None and settings.seconds is None:
-        requests, seconds = requests_known, None  # the whole recording, once
+        requests, seconds = requests_known, None  # a replay sends the whole recording once
     closed = arrivals == "closed"
     return LoadStep(
         index,
         tuple(labels),
         arrivals,
-        rate=None if closed or not rate else rate,  # None for a replay: as recorded
+        rate=None if closed or not rate else rate,  # None for a replay, which keeps the recorded times
         concurrency=int(rate) if closed else None,
         requests=requests,
         seconds=seconds,
@@ -122,19 +122,19 @@ class LiveStep:
     judges: dict[str, LiveJudge]
     planned: int | None = None
     part: PartDriver | None = None
-    began: float = 0.0  # clock's time
+    began: float = 0.0  # time on the clock
 
 
-# Figures of an ended step other than speed, such as `drift` and `parse_fail`.
+# Figures of an ended step besides speed, such as `drift` and `parse_fail`.
 ReadVerdictFigures = Callable[[LoadHistory, LoadStep, str], Mapping[str, float | None]]
-_FIRST_REQUESTS = 3  # requests of the first pass of which at least one must be answered
+_FIRST_REQUESTS = 3  # the test stops if this many requests, the first of the first pass, all fail
 
 
 class LoadTest:
-    """Load test; `run` it once. `results` has the ended steps by index and judge; `live` is the current step.
+    """Load test; call `run` only once. `results` has the ended steps by index and judge; `live` is the current step.
 
-    `folder` is where the log is or will be; it exists and belongs to this test. `judged` returns figures of verdicts of
-    a judge in an ended step, for objectives such as `drift`.
+    `folder` exists, belongs to this test, and has the log or will get it. `judged` returns the figures of a judge's
+    verdicts in an ended step, for objectives such as `drift`.
     """
 
     def __init__(
@@ -161,7 +161,7 @@ class LoadTest:
             check_recorded_times(work)
 
     def interrupt(self) -> None:
-        """Admit no further request; the test ends once those in flight are answered."""
+        """Admit no further request; the test ends when all requests in flight are answered."""
         self.interrupted = True
         if self._part is not None:
             self._part.stop()
@@ -177,7 +177,7 @@ class LoadTest:
         """Run the test, or resume it from its log.
 
         Raises:
-            VivaError: Every further request would fail alike, for example because of a refused key; or the log cannot
+            VivaError: Every further request would fail, too, for example because the key is refused; or the log cannot
                 be written. Ended steps stay in the log.
         """
         async with LoadLog(self.folder / LOG_FILE, self.clock, self._fail) as log:
@@ -252,7 +252,7 @@ class LoadTest:
                 await self._run_step(
                     self._planned(arrivals, lowest, *(label for label, rate in pending if rate == lowest))
                 )
-            else:  # judges take turns at each rate, so that changes over time affect all of them
+            else:  # at each rate all judges take their turn, so that changes over time affect all judges
                 for label, rate in pending:
                     await self._run_step(self._planned(arrivals, rate, label))
 
@@ -262,7 +262,7 @@ class LoadTest:
     # -- one step -------------------------------------------------------------------------------------------------
 
     async def _run_step(self, step: LoadStep) -> None:
-        """Run a step, or what remains of it, and compute its figures."""
+        """Run a step or, if it was interrupted, the rest of it; compute its figures."""
         if not step.unloaded:
             await self._pause()
         if self.interrupted:
@@ -304,7 +304,7 @@ class LoadTest:
         ]
         seconds = step.seconds
         if seconds is not None and not first:
-            # The remainder of an open loop is a number of requests, that of a closed loop a time.
+            # The rest of an open loop is a number of requests; the rest of a closed loop is a time.
             seconds = max(0.0, seconds - max(earlier.values())) if step.arrivals == "closed" else None
         counts = [planned_requests(step, work, settings.seed, judge, independent=independent) for judge in judges]
         live = {stream.judge.label: LiveJudge(stream.judge.label, stream) for stream in streams}
@@ -348,7 +348,7 @@ class LoadTest:
             self.interrupted = True
 
     def _elapsed(self, step: LoadStep, label: str) -> float:
-        """Return for how many seconds earlier parts admitted a judge's requests; 0 if there are none."""
+        """Return for how many seconds earlier parts admitted a judge's requests; 0 without earlier parts."""
         longest: dict[int, float] = {}
         for part, _, timing in self._history.timings(step.index, label):
             longest[part] = max(longest.get(part, 0.0), timing.intended)
@@ -359,7 +359,7 @@ class LoadTest:
         """Check that the first requests have not all failed.
 
         Raises:
-            Unavailable: They have; nothing would be measured.
+            Unavailable: All of them have failed, so nothing would be measured.
         """
         if judge.ended == _FIRST_REQUESTS and sum(judge.errors.values()) == judge.ended:
             raise Unavailable(
@@ -399,7 +399,7 @@ _VERDICT_FIGURES = {"drift", "agreement", "parse_fail", "truncated", "refused"}
 
 @dataclass(slots=True)
 class LoadLaunch:
-    """Load test ready to `run`; `test` is available while and after it runs."""
+    """Load test ready to `run`; `test` is available from the start of the run."""
 
     folder: LoadFolder
     settings: LoadSettings
@@ -419,10 +419,10 @@ class LoadLaunch:
         ]
 
     async def run(self, ready: Callable[[LoadTest], None]) -> LoadTest:
-        """Open the judges and run the test; `ready` is called once there is something to stop.
+        """Open the judges and run the test; `ready` is called as soon as the test can be stopped.
 
         Raises:
-            VivaError: A judge cannot be reached, or every further request would fail alike.
+            VivaError: A judge cannot be reached, or every further request would fail, too.
         """
         self.folder.lock()
         try:
@@ -463,7 +463,7 @@ def reopen_load_test(out: Path) -> LoadLaunch:
     """Open the load test in a folder to resume it.
 
     Raises:
-        ConfigurationError: There is none, or its requests have changed.
+        ConfigurationError: The folder has no load test, or the test's requests have changed.
     """
     folder = LoadFolder.open(out)
     work_fields = dict(folder.fields["work"])

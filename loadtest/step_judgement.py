@@ -1,6 +1,6 @@
-"""Verdicts of a judge in each step next to its two unloaded passes: read from the log, as figures and as a record.
+"""Verdicts of a judge in each step and in its two unloaded passes: read from the log, as figures and as a record.
 
-In a long step only every n-th answer is read besides the first one to each request, which bounds memory. The formulas
+To bound memory, only every n-th answer of a long step is read, besides the first answer to each request. The formulas
 are in `scoring`.
 """
 
@@ -41,11 +41,11 @@ from .verdict_readers import read_judgement
 from .workload import Workload
 
 _FIGURE_FIELDS = load_schema.Changed.model_fields.keys() - {"figure", "changed"}
-_DRAWS = 199  # for steps of a search, whose p-values are not used
+_DRAWS = 199  # for steps of a search, because their p-values are not used
 
 
 def describe_requests(requests: Iterable[LoadRequest]) -> dict[str, JudgedRequest]:
-    """Return what is known of each request without an answer."""
+    """Return the facts about each request that are known before an answer."""
     return {request.id: JudgedRequest(request.item, request.pair, request.reference) for request in requests}
 
 
@@ -53,9 +53,10 @@ def describe_requests(requests: Iterable[LoadRequest]) -> dict[str, JudgedReques
 class StepVerdicts:
     """Verdicts of one judge in one step.
 
-    `first` has those on first occurrences in request order, `every` all verdicts by request, each under its own seed.
-    Failed requests are only counted. `unread` has, by reason for a missing verdict, the beginning of the first such
-    answer; `texts` the digest of each first answer as a label.
+    `first` has the verdicts on the first occurrence of each request, in request order; `every` has all verdicts by
+    request, each with its own seed. Failed requests are only counted. `unread` has, by reason for a missing verdict,
+    the beginning of the first answer without one for this reason; `texts` has the digest of each first answer as a
+    label.
     """
 
     first: dict[str, Verdict] = field(default_factory=dict)
@@ -66,7 +67,7 @@ class StepVerdicts:
     texts: dict[str, Verdict] = field(default_factory=dict)
 
     def failure_share(self, *failures: str) -> float | None:
-        """Return the share of answers that failed in one of these ways, or in any way if none is named."""
+        """Return the share of answers that failed in one of these ways; if no way is named, of all that failed."""
         if not self.answers:
             return None
         failed = sum(
@@ -106,11 +107,11 @@ class JudgePasses:
 
     @property
     def steps(self) -> list[int]:
-        """Steps that have judgements, unloaded ones first."""
+        """Steps that have judgements, with the unloaded ones first."""
         return sorted(self._judgements)
 
     def unloaded(self) -> tuple[VerdictPass, VerdictPass]:
-        """Return the two unloaded passes that other steps are compared with; empty if one is missing."""
+        """Return the two unloaded passes that the loaded steps are compared with; a missing pass is empty."""
         second = OTHER_SEEDS if OTHER_SEEDS in self._judgements else SECOND_BASELINE
         return self.step(BASELINE).first, self.step(second).first
 
@@ -120,7 +121,7 @@ def passes_by_judge(
 ) -> dict[str, JudgePasses]:
     """Return the verdicts of all judges, read from sent requests; requests that the workload no longer has are skipped.
 
-    The judges of `steps` are included even without an answer.
+    All judges of `steps` are included, even those without an answer.
     """
     passes: dict[str, JudgePasses] = {label: JudgePasses() for step in steps for label in step.judges}
     for request in sent_requests:
@@ -132,7 +133,7 @@ def passes_by_judge(
 def objective_figures(
     passes: JudgePasses, step: int, requests: Mapping[str, JudgedRequest], scales: Mapping[str, tuple[float, float]]
 ) -> dict[str, float | None]:
-    """Return the judgement figures of one step that an objective may use; None if unknown."""
+    """Return those judgement figures of one step that an objective may use; an unknown figure is None."""
     judged = passes.step(step)
     first, second = passes.unloaded()
     [compared] = judge_rates([judged.first], first, second, requests, scales, draws=_DRAWS)
@@ -147,16 +148,16 @@ def objective_figures(
 
 
 def drift(compared: RateJudgement) -> float | None:
-    """Return the drift as one number."""
+    """Return the drift as a fraction of the scale, or None if unknown."""
     return None if compared.drift is None else compared.drift.value
 
 
 def main_aspect(passes: Sequence[VerdictPass]) -> str:
-    """Return the aspect for comparing verdicts: the main score, "" if there are labels only."""
+    """Return the aspect for comparing verdicts: the main score, or "" if there are only labels."""
     return next(iter(sort_aspects(passes)), "")
 
 
-_MOST_ANSWERS = 20_000  # maximum answers read per judge and step, besides the first one to each request
+_MOST_ANSWERS = 20_000  # maximum answers read per judge and step, besides the first answer to each request
 
 
 @dataclass(slots=True)
@@ -204,7 +205,7 @@ def judgement_record(
 ) -> dict[str, Any]:
     """Return one judge as plain data (`load_schema.Judgement`): noise of unloaded passes, and the loaded steps.
 
-    `alpha` is the share of unaffected judges that are flagged at any step.
+    `alpha` is the share of unaffected judges that are flagged at one step or more.
     """
     first, second = passes.unloaded()
     aspect = main_aspect([first, second])
@@ -276,7 +277,7 @@ def _unloaded_fields(
     aspect: str,
     level: float,
 ) -> dict[str, Any]:
-    """Return the figures of a judge without load: its mean score, and the difference of two passes."""
+    """Return the figures of a judge without load: its mean score, and the difference between the two passes."""
     numbers = request_clusters(requests)
     scores = [(aspect_score(verdict, aspect), str(numbers[id_])) for id_, verdict in first.items() if id_ in numbers]
     mean = clustered_mean(*_known_columns(scores)) if aspect else None
@@ -301,9 +302,10 @@ def _unloaded_fields(
 def _noise_fields(
     first: VerdictPass, second: VerdictPass, requests: Mapping[str, JudgedRequest], aspect: str, level: float
 ) -> dict[str, Any] | None:
-    """Return the second unloaded pass minus the first, by the main score; None without scores in both.
+    """Return the second unloaded pass minus the first, by the main score; None unless both passes have scores.
 
-    `change` is the change of the mean, with its p-value, and `apart` the mean distance of two verdicts on a request.
+    `change` is the change of the mean, with its p-value; `apart` is the mean distance between both verdicts on a
+    request.
     """
     numbers = request_clusters(requests)
     pairs = [
@@ -350,7 +352,7 @@ def _running_change(
     position: int,
     alpha: float,
 ) -> RunningChange | None:
-    """Return the mean change as known during the step, in the order in which requests were sent."""
+    """Return the mean change after each request of the step, in the order in which requests were sent."""
     figure = rate.figure("scores")
     if figure is None:
         return None

@@ -1,9 +1,9 @@
 """Speed of one judge in one step, from the log: which requests count, latencies, throughput, client health.
 
-Requests count if they were due in the steady part of the step: after its warm-up, and before its last few, which met
-less load because nothing followed them. Of a killed part only requests due before the first lost one count, since
-otherwise the slow ones would be missing. Event-loop lag, CPU and dispatch delay are monitored because a client at its
-limit would measure itself.
+A request counts if it was due in the steady part of the step: after the warm-up, and before the last few requests,
+which met less load because nothing followed them. In a killed part, only requests that were due before the first lost
+request count; otherwise slow requests would be missing. Event-loop lag, CPU and dispatch delay are monitored, because
+a client at its limit would measure itself.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ from .load_driver import INTERRUPTED, SATURATED, TOO_MANY
 from .load_log import LoadHistory, LoggedPart, LoggedStep
 from .load_records import LoadStep
 
-# Beyond these the client is the bottleneck. Delays count only if they are a notable share of the latency.
-_LATE_SECONDS, _LATE_SHARE = 0.005, 0.05  # p99 of the dispatch delay: seconds, and share of the median latency
-_LAG_SECONDS = 0.050  # p99 of the event loop's lag
-_BUSY = 0.90  # share of a core that the event loop's thread used
+# Beyond these limits the client is the bottleneck. Delays count only if they are a notable share of the latency.
+_LATE_SECONDS, _LATE_SHARE = 0.005, 0.05  # limits of the dispatch delay's p99: (seconds, share of the median latency)
+_LAG_SECONDS = 0.050  # limit of the p99 of the event loop's lag
+_BUSY = 0.90  # limit of the share of a core that the event loop's thread uses
 
 
 class ClientHealth:
-    """Monitor of the client, active within its context; `record` then returns the result."""
+    """Monitor of the client, active within its context; afterwards `record` returns the result."""
 
     def __init__(self, clock: Clock) -> None:
         self._lag = None if isinstance(clock, VirtualClock) else LagMonitor(clock)
@@ -68,7 +68,7 @@ class ClientHealth:
 
 
 def merge_health(records: list[dict[str, Any]]) -> dict[str, Any]:
-    """Merge the records of several parts: shares weighted by time, the worst lag."""
+    """Merge the records of several parts: shares are averaged with time as weight, the worst lag is kept."""
     measured = [record for record in records if record]
     if not measured:
         return {}
@@ -85,7 +85,7 @@ def merge_health(records: list[dict[str, Any]]) -> dict[str, Any]:
 
 
 def client_bottleneck(health: Mapping[str, Any], speed: Mapping[str, Any]) -> str:
-    """Return why the client was the bottleneck, as a sentence; "" if it was not. `speed` is the record of the step."""
+    """Return a sentence on why the client was the bottleneck; "" if it was not. `speed` is the step's record."""
     dispatch = speed["latencies"]["dispatch"].get("p99", 0.0)
     median = speed["latencies"]["e2e"].get("p50", 0.0)
     reasons = []
@@ -101,14 +101,14 @@ def client_bottleneck(health: Mapping[str, Any], speed: Mapping[str, Any]) -> st
 
 
 RUNNING = "running"
-_MOST_COOL_DOWN = 0.1  # maximum share of a part, if determined automatically
+_MOST_COOL_DOWN = 0.1  # maximum warm-up or cool-down as a share of a part, if determined automatically
 
 
 @dataclass(slots=True)
 class StepMeasurement:
     """Measurement of a step: `record` as JSON data (described in `docs/load.md`), `speed` as distributions.
 
-    `windows` has, by part, the start and end of the due times that count, in the part's seconds.
+    `windows` has, by part, (start, end) of the due times that count, in seconds from the part's start.
     """
 
     step: LoadStep
@@ -154,8 +154,8 @@ class _PartSeries:
     latencies: BatchMeans = field(default_factory=BatchMeans)
     count: int = 0
     last: float = 0.0
-    lost: bool = False  # a request is missing: nothing after it counts
-    due: deque[float] = field(default_factory=deque)  # when the last ones were due
+    lost: bool = False  # a request is missing: no later request counts
+    due: deque[float] = field(default_factory=deque)  # when the last requests were due
     total: float = 0.0  # of latencies
 
     def add(self, due: float, latency: float) -> None:
@@ -172,7 +172,7 @@ class _PartSeries:
     ) -> tuple[float, float]:
         start = (steadiness.begin or 0.0) if warm_up is None else warm_up
         let_in = self.logged.watched.get("judges", {}).get(judge, {}).get("let_in")
-        if let_in is None:  # the part was killed
+        if let_in is None:  # the part has no end: it was killed
             return start, max(start, self.last)
         if cool_down is None and self.tail and self.count > 2 * self.tail:
             return start, max(start, self.due[0])
@@ -194,14 +194,14 @@ def measure_step(
 ) -> StepMeasurement:
     """Return the figures of a judge in a step.
 
-    `limits` has the seconds for each latency that goodput allows. `warm_up` seconds at the beginning of each part and
-    `cool_down` seconds at its end are excluded; None determines them (the cool-down is the mean latency in an open
-    loop, and as many requests as are in flight in a closed one). `unloaded` is the same judge without load; `prices`
-    are per million tokens.
+    `limits` has the maximum seconds of each latency for goodput. `warm_up` seconds at the beginning of each part and
+    `cool_down` seconds at its end are excluded. With None they are determined automatically: the cool-down is the mean
+    latency in an open loop; in a closed loop, it covers as many requests as are in flight. `unloaded` is the same judge
+    without load; `prices` are per million tokens.
     """
     step = logged.step
     if step.unloaded:
-        warm_up = cool_down = 0.0  # no queue builds up, so each request counts
+        warm_up = cool_down = 0.0  # without a queue, each request counts
     series = _read_series(history, logged, judge)
     steady = {part: find_steady_state(part_series.latencies) for part, part_series in series.items()}
     windows = {
@@ -245,7 +245,7 @@ def measure_step(
 
 
 def _read_series(history: LoadHistory, logged: LoggedStep, judge: str) -> dict[int, _PartSeries]:
-    """Return the parts in which the judge received requests, with the data for their windows."""
+    """Return the parts in which the judge received requests, with the data that determine their windows."""
     step = logged.step
     tail = step.concurrency or 0 if step.arrivals == "closed" and not step.unloaded else 0
     parts = {part.part: part for part in logged.parts}
@@ -256,7 +256,7 @@ def _read_series(history: LoadHistory, logged: LoggedStep, judge: str) -> dict[i
         if current is None:
             current = series[part] = _PartSeries(parts[part], tail)
         for earlier in series:
-            # A number that a later part has, or that is missing, was in flight when an earlier part was killed.
+            # A request was in flight when an earlier part was killed if a later part has its number, or no part has it.
             if earlier < part or number > expected:
                 series[earlier].lost = True
         expected = number + 1
@@ -266,7 +266,7 @@ def _read_series(history: LoadHistory, logged: LoggedStep, judge: str) -> dict[i
 
 
 def end_reason(logged: LoggedStep, judge: str) -> str:
-    """Return the reason why a judge gets no further requests in a step, "" if it does."""
+    """Return why a judge gets no further requests in a step; "" if it gets further requests."""
     ends = [part.watched.get("judges", {}).get(judge, {}).get("end", "") for part in logged.parts]
     return next((end for end in reversed(ends) if end and end != INTERRUPTED), "")
 
@@ -278,9 +278,9 @@ def _all_steady(steady: list[bool | None]) -> bool | None:
 
 
 def _queueing_record(record: Mapping[str, Any], unloaded: StepMeasurement | None) -> dict[str, float | None]:
-    """Return the effect of load: the share of latency that is absent without it, and the requests computed at once.
+    """Return the effect of load: the share of latency that is due to load, and the number of requests computed at once.
 
-    The latter follows from the unloaded service time by Little's law.
+    This number follows from the unloaded service time by Little's law.
     """
     mean = record["latencies"]["e2e"].get("mean")
     alone = None if unloaded is None else unloaded.speed.latencies["service"].mean

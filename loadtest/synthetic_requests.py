@@ -1,8 +1,8 @@
 """Requests of random lengths: `synthetic:prompt=lognormal(800,0.5),output=uniform(50,200),shared=0.5,count=200`.
 
-They load a server like requests of these lengths and say nothing about judgement. A prompt consists of short English
-words, about one token each; `shared` is the share of it that all requests of a group begin with. The output is bounded
-by its drawn length.
+They load a server like real requests of these lengths, but do not test judgement. A prompt consists of short English
+words of about one token each. All requests of a group begin with the same text; `shared` is its share of the prompt.
+The drawn output length is the limit of the answer.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _WORD_LIST = (
 )
 _WORDS = _WORD_LIST.split()
 _DISTRIBUTION = re.compile(r"(?P<name>[a-z]+)\((?P<numbers>[^()]*)\)")
-_LIMIT = 1_000_000  # tokens, and requests
+_LIMIT = 1_000_000  # maximum tokens, and maximum requests
 _SYNTAX = "prompt=DISTRIBUTION,output=DISTRIBUTION,shared=0.5,groups=1,count=100"
 _DISTRIBUTIONS = "a number, constant(N), uniform(LOW,HIGH), lognormal(MEDIAN,SIGMA)"
 
@@ -50,7 +50,7 @@ class RequestLengths:
         """Parse a description.
 
         Raises:
-            ConfigurationError: It is wrong; the message says what was expected.
+            ConfigurationError: The description is wrong; the message says what was expected.
         """
         fields = dict(_split_field(part) for part in re.split(r",(?![^()]*\))", text) if part.strip())
         if unknown := sorted(fields.keys() - {"prompt", "output", "shared", "groups", "count"}):
@@ -71,7 +71,7 @@ def synthetic_requests(source: str, seed: int) -> list[LoadRequest]:
     """Return the requests of a description, deterministic for a seed.
 
     Raises:
-        ConfigurationError: It is wrong; the message names the field.
+        ConfigurationError: The description is wrong; the message names the field.
     """
     lengths = RequestLengths.parse(source.removeprefix(SYNTHETIC_PREFIX))
     pack = load_pack(str(LOAD_PACK), LOAD_TEMPLATES)
@@ -98,7 +98,7 @@ def synthetic_requests(source: str, seed: int) -> list[LoadRequest]:
 
 
 def _random_words(generator: random.Random, count: int) -> str:
-    """Return random words; a shorter text is a prefix of a longer one from the same generator."""
+    """Return random words; with a generator in the same state, a shorter text is a prefix of a longer text."""
     return " ".join(generator.choice(_WORDS) for _ in range(count))
 
 

@@ -1,7 +1,7 @@
 """Readers of a judge's answer (schema, rating, letter, ruling, JSON object): scores and a label, or a failure.
 
-Truncated answers, refusals, empty answers and text without a verdict are distinguished. In a JSON object every number,
-and every text or truth value that means a number, is a score named by its path in the object.
+Truncated answers, refusals, empty answers and texts without a verdict are different failures. In a JSON object, every
+number is a score, as is every text or truth value that means a number; its name is its path in the object.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from viva.engine.messages import Sampling
 
 from .load_records import Failure, Judgement, LoadRequest, SentRequest
 
-# Names of the field that contains the verdict.
+# Possible names of the field that contains the verdict.
 _LABELS = ("verdict", "winner", "label", "choice", "preference", "decision")
 _MOST_NESTED = 20
 _RATED = re.compile(r"(?:score|rating|grade|points|stars)$", re.IGNORECASE)
@@ -35,17 +35,17 @@ class ParsedVerdict:
 
 
 def verdict_by_schema(schema: Mapping[str, Any], value: Any) -> ParsedVerdict:
-    """Parse an object that has to follow a schema; MalformedOutput names the field that breaks it."""
+    """Parse an object that must follow a schema; if it does not, MalformedOutput names the wrong field."""
     return _verdict_of_leaves(_leaves_by_schema(schema, value, ()))
 
 
 def verdict_in_object(value: Any) -> ParsedVerdict:
-    """Parse an object by its numbers, truth values and a text under a name such as `verdict`."""
+    """Parse an object without a schema: its numbers, its truth values, and a text under a name such as `verdict`."""
     return _verdict_of_leaves(_leaves_of_value(value, ()))
 
 
 def score_ranges(schema: Mapping[str, Any]) -> dict[str, tuple[float, float]]:
-    """Return the lowest and highest score that a schema allows, by aspect, if it specifies both."""
+    """Return (lowest, highest) score by aspect, for aspects for which a schema specifies both."""
     ranges = {}
     for path, leaf in _leaf_schemas(schema, ()):
         ends = _score_range(leaf)
@@ -74,7 +74,7 @@ def _verdict_of_leaves(leaves: Iterator[_Leaf]) -> ParsedVerdict:
 
 
 def _aspect_name(path: tuple[str, ...]) -> str:
-    """Return the aspect of a path; `accuracy.score` is the score of accuracy."""
+    """Return the aspect that a path names; `accuracy.score` is the score of the aspect `accuracy`."""
     return ".".join(path[:-1] if len(path) > 1 and path[-1] == "score" else path) or "score"
 
 
@@ -143,7 +143,7 @@ def _leaves_of_enum(allowed: Any, chosen: Any, path: tuple[str, ...]) -> Iterato
 
 
 def _allowed_value(allowed: Any, value: Any) -> Any:
-    """Return the allowed value that a value means; None if there is none."""
+    """Return the allowed value that a value means; None if it means none of them."""
     if any(option == value and isinstance(option, bool) == isinstance(value, bool) for option in allowed):
         return value
     word = str(value).strip().casefold() if isinstance(value, str | float) else None
@@ -153,7 +153,7 @@ def _allowed_value(allowed: Any, value: Any) -> Any:
 
 
 def _grade_scale(allowed: Any) -> GradeScale | None:
-    """Return the scale with these labels; None if there is none."""
+    """Return the grade scale that has these labels; None if no scale does."""
     words = {value for value in allowed if isinstance(value, str)}
     return next((scale for scale in SCALES.values() if set(scale.labels) == words), None)
 
@@ -187,8 +187,8 @@ Reader: TypeAlias = Callable[[str, Sampling], ParsedVerdict]
 _RATING = re.compile(r"\[\[\s*(\d+(?:\.\d+)?)\s*\]\]")
 _LETTER = re.compile(r"\[\[\s*([ABC]|tie)\s*\]\]", re.IGNORECASE)
 _RATING_RANGE = 1.0, 10.0
-_EXCERPT = 200  # characters of an answer without a verdict
-_REFUSALS = ("content_filter", "refusal", "safety")  # as reported by endpoints
+_EXCERPT = 200  # characters kept of an answer without a verdict
+_REFUSALS = ("content_filter", "refusal", "safety")  # finish reasons as reported by endpoints
 
 
 def _read_by_schema(text: str, sampling: Sampling) -> ParsedVerdict:
@@ -201,7 +201,7 @@ def _read_by_schema(text: str, sampling: Sampling) -> ParsedVerdict:
 
 
 def _read_object(text: str, sampling: Sampling) -> ParsedVerdict:
-    json_object_texts(text)  # raises for a truncated object, of which no part may be read
+    json_object_texts(text)  # raises if an object is truncated, because no part of it may be read
     for _, value in reversed(unquoted_objects(text)):
         verdict = verdict_in_object(value)
         if verdict.scores or verdict.label:
@@ -252,14 +252,14 @@ READERS: Mapping[str, Reader] = {
 
 
 def check_reader(name: str) -> str:
-    """Return the name of a reader; a ConfigurationError lists the readers if there is none of this name."""
+    """Return the name of a reader; if there is no such reader, raise ConfigurationError, which lists the readers."""
     if name not in READERS:
         raise ConfigurationError(f"reader '{name}': expected one of {', '.join(READERS)}")
     return name
 
 
 def choose_reader(sampling: Sampling, recorded: str = "") -> str:
-    """Choose the reader for a request: by its schema, else by what can read its `recorded` answer."""
+    """Choose the reader for a request: by its schema, else the first reader that can read the `recorded` answer."""
     if sampling.schema is not None:
         return "schema"
     for name in ("rating", "pair", "ruling", "object"):
@@ -272,7 +272,7 @@ def choose_reader(sampling: Sampling, recorded: str = "") -> str:
 
 
 def score_scales(request: LoadRequest) -> dict[str, tuple[float, float]]:
-    """Return the lowest and highest value of each score whose scale is known before any answer."""
+    """Return (lowest, highest) value of each score whose scale is known before the first answer."""
     if request.reader == "rating":
         return {"rating": _RATING_RANGE}
     if request.reader == "ruling":
@@ -282,7 +282,7 @@ def score_scales(request: LoadRequest) -> dict[str, tuple[float, float]]:
 
 
 def read_judgement(request: LoadRequest, answer: SentRequest) -> Judgement:
-    """Read the judgement in an answer, or why there is none."""
+    """Return the judgement in an answer; its `failure` says why there is no verdict."""
     judgement = Judgement(answer.request, answer.step, answer.judge, answer.number, answer.occurrence)
     if answer.error:
         judgement.failure = "error"
@@ -312,7 +312,7 @@ def _failure_kind(text: str, finish: str) -> Failure:
 
 
 def _is_cut(text: str) -> bool:
-    """Return True if a JSON object in the text is incomplete; some servers report `stop` for a truncated answer."""
+    """Return True if the text has an incomplete JSON object; some servers report `stop` for a truncated answer."""
     try:
         json_object_texts(text)
     except MalformedOutput as error:

@@ -28,10 +28,10 @@ _SYSTEM_FILE = re.compile(r"(?P<system>[\w-]+|.+\.py(?:#\w+)?):(?P<file>.+)")
 class WorkloadOptions:
     """User options for the requests of a workload.
 
-    `role`: role that received the requests in a run (None: the judge). `reader`: how answers are read (None:
-    automatic). `limit`: number of requests, sampled with the seed. `settings`: settings of the scenario that reads a
-    file of tasks. `prompts`: a file with the system prompts of judgments. `max_tokens` and `temperature` override the
-    values of all requests.
+    `role`: role that received the requests in a run (None: the judge). `reader`: how answers are read (None: chosen
+    automatically). `limit`: maximum number of requests, sampled with the seed. `settings`: settings of the scenario
+    that reads a file of tasks. `prompts`: a file with the system prompts of judgments. `max_tokens` and `temperature`
+    override the values in all requests.
     """
 
     role: str | None = None
@@ -48,8 +48,8 @@ class WorkloadOptions:
 class Workload:
     """Requests in sending order, with `notes` for the user.
 
-    If all have a recorded time, that order is kept; otherwise they are shuffled by the seed, so that the first ones are
-    representative.
+    If all requests have a recorded time, they keep that order; otherwise they are shuffled by the seed, so that the
+    first ones are representative.
     """
 
     source: str
@@ -59,7 +59,7 @@ class Workload:
 
     @property
     def scales(self) -> dict[str, tuple[float, float]]:
-        """Ends of the scales that are known in advance, by aspect."""
+        """Ends of scales by aspect, for scales that are known in advance."""
         scales: dict[str, tuple[float, float]] = {}
         for request in self.requests:
             for aspect, (low, high) in score_scales(request).items():
@@ -163,7 +163,7 @@ def _first_record(path: Path) -> Mapping[str, Any]:
 
 
 def _draw_requests(requests: Sequence[LoadRequest], limit: int | None, seed: int) -> list[LoadRequest]:
-    """Return the requests in random order; both orders of a pair stay together."""
+    """Return up to `limit` random requests, pairs together, in recorded order if all have times, else in random order."""
 
     def order_key(request: LoadRequest) -> tuple[float, str]:
         key = min(request.id, request.pair) if request.pair else request.id

@@ -19,10 +19,10 @@ _HEADER = ["scenario", "candidate", "dataset", "seed", "evaluator", "state", "do
 
 
 class SweepOverview:
-    """Overview of a sweep. Scores are read from the journals, so they equal those of a report of the cell.
+    """Overview of a sweep. Scores are read from the journals, so they equal those in a report of the cell.
 
-    The score of a cell that was stopped early covers the conversations before the decision, with the interval
-    of the confidence sequence; other scores have a standard error.
+    The score of a cell that was stopped early covers the conversations before the decision and has the interval
+    of the confidence sequence; every other score has a standard error.
     """
 
     def __init__(self, sweep: Sweep) -> None:
@@ -37,7 +37,7 @@ class SweepOverview:
         return merge_reasons(self._reasons)
 
     def report(self) -> dict[str, Any]:
-        """Return everything as plain data, cells in the file's order."""
+        """Return the whole overview as plain data, with the cells in the file's order."""
         cells = []
         for run, score, reasons in zip(self._sweep.runs, self._scores, self._reasons, strict=True):
             record = {field: getattr(run.cell, field) for field in _CELL_FIELDS} | run.progress_record()
@@ -48,7 +48,7 @@ class SweepOverview:
         return {"sweep": 1, "cells": cells, "states": {state: states.count(state) for state in sorted(set(states))}}
 
     def tables(self) -> list[Table]:
-        """Return the tables of cells and failures; the title names what early stopping assumes to be independent."""
+        """Return the tables of cells and failures; the title says what early stopping assumes to be independent."""
         rows, failures = [], []
         for record in self.report()["cells"]:
             failures += [

@@ -1,4 +1,4 @@
-"""Pilot: a fraction of a sweep's conversations, run in the sweep's folder, where the sweep continues from it."""
+"""Pilot: a fraction of a sweep's conversations, run in the sweep's folder, so that the sweep can continue there."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ from .early_stopping import CellWatch
 from .sweep import Sweep, open_sweep
 from .sweep_file import read_sweep_file
 
-FEWEST_CONVERSATIONS = 3  # conversations of a cell; one would not show how much they vary
+FEWEST_CONVERSATIONS = 3  # conversations of a cell; a single one would not show how much conversations vary
 
 
 class Pilot(Sweep):
     """Sweep whose cells each run a `fraction` of their conversations, at least `FEWEST_CONVERSATIONS`.
 
-    They are spread evenly over the cell, because order may carry meaning; if items come in random order, the first ones
-    run.
+    These conversations are spread evenly over the cell, because the order of items may have a meaning. If items come in
+    random order, they are the first ones.
     """
 
     fraction: float = 0.05
@@ -42,7 +42,7 @@ class Pilot(Sweep):
 
 
 class _PilotRun(PreparedRun):
-    """Subset of a run's conversations, under their own numbers and keys."""
+    """Subset of a run's conversations; they keep the numbers and keys that they have in the run."""
 
     def __init__(self, run: PreparedRun, fraction: float, *, evenly: bool) -> None:
         self.__dict__.update(run.__dict__)

@@ -1,8 +1,8 @@
 """Plan of a sweep before it is paid for: duration, tokens, cost and disk space, with intervals.
 
-Future conversations are assumed to resemble recorded ones: those in the sweep's folder (from a pilot or the sweep
-itself), those of earlier runs, or, if there are none, guesses that are labelled as such. Several sweeps are simulated,
-each from another resample; guesses are also simulated at their lower and upper ends.
+Future conversations are assumed to resemble recorded ones from the sweep's folder (of a pilot or the sweep itself) or
+from earlier runs. If there are none, they are guessed, and labelled as guesses. Several sweeps are simulated, each from
+another resample; guesses are also simulated at their lower and upper ends.
 """
 
 from __future__ import annotations
@@ -44,15 +44,15 @@ from .sweep import Sweep, open_sweep
 from .sweep_file import read_sweep_file
 from .traces import LOCAL_SLOWDOWN, PROCESSOR, SIMILARITIES, Guess, SimilarityKey, Trace, guess_traces, observe_runs
 
-GUESSED_BYTES = 400.0  # of a call's row with its indices, without its text
-GUESSED_PER_TOKEN = 4.5  # bytes of answers
-_EMPTY_PAGES = 6  # of a journal without records
+GUESSED_BYTES = 400.0  # bytes of a call's row with its indices, without texts
+GUESSED_PER_TOKEN = 4.5  # bytes per token of an answer
+_EMPTY_PAGES = 6  # bytes of a journal without records
 
 
 def bytes_per_call(journals: Iterable[Path]) -> float | None:
-    """Return the bytes that a recorded call takes, including its conversation's rows; None if no call is recorded.
+    """Return the mean bytes of a recorded call, with its share of the conversation's rows; None without recorded calls.
 
-    A `-wal` file beside a journal is not counted: its contents move into the journal.
+    A `-wal` file beside a journal is not counted, because its contents move into the journal.
     """
     size = calls = 0
     for journal in journals:
@@ -62,15 +62,15 @@ def bytes_per_call(journals: Iterable[Path]) -> float | None:
                 (pages,) = database.execute("pragma page_count").fetchone()
                 (page,) = database.execute("pragma page_size").fetchone()
         except sqlite3.Error:
-            continue  # reported when the conversations are read
+            continue  # the error is reported when the conversations are read
         if count:
             size, calls = size + (pages - _EMPTY_PAGES) * page, calls + count
     return size / calls if calls else None
 
 
-_MOST_CALLS = 6_000  # in one simulation; longer sweeps are extrapolated from their beginning
-_ROUNDS = 4  # minimum number of times that all slots are filled in a simulation
-_ENDS = 3  # simulations of the lower and of the upper guess
+_MOST_CALLS = 6_000  # calls in one simulation; longer sweeps are extrapolated from their beginning
+_ROUNDS = 4  # a simulation has at least this many conversations per slot
+_ENDS = 3  # simulations of the lower guess, and as many of the upper one
 GUESSED = "guessed"
 
 
@@ -86,7 +86,7 @@ class TraceSource:
 class Prediction:
     """Predicted totals of a sweep.
 
-    Intervals are those of `simulation.predict`; if a cell rests on guesses, they span the lower to the upper guess.
+    Intervals are those of `simulation.predict`; if a cell's traces are guessed, they span the lower to the upper guess.
     `cost` is None if a model has no price.
     """
 
@@ -105,7 +105,7 @@ class Plan:
         simulations: Number of simulated sweeps.
 
     Raises:
-        ConfigurationError: The file, a folder or a limit is wrong; or there is a `budget` and a model has no price.
+        ConfigurationError: The file, a folder or a limit is wrong, or there is a `budget` but a model has no price.
     """
 
     def __init__(
@@ -141,7 +141,7 @@ class Plan:
 
     @property
     def guessed(self) -> bool:
-        """True if a cell rests on guesses; then intervals have no coverage guarantee."""
+        """True if a cell's traces are guessed; then intervals have no coverage guarantee."""
         return any(source.words == GUESSED for source in self.sources.values())
 
     def _with_guesses(self, prediction: Prediction) -> Prediction:
@@ -167,7 +167,7 @@ class Plan:
         return replace(cell, traces=guess_traces(self._uses(cell.name, cell.models), guess))
 
     def _uses(self, name: str, roles: Mapping[str, str]) -> dict[str, UsageForecast]:
-        """Return the maximum usage of a conversation by role; roles of one model share it evenly."""
+        """Return the maximum usage of a conversation by role; roles with the same model share its usage evenly."""
         usage_by_role, models = self.forecast.per_conversation[name], list(roles.values())
         usage: dict[str, UsageForecast] = {}
         for role, model in roles.items():
@@ -186,7 +186,7 @@ class Plan:
 
     @property
     def rounds(self) -> float:
-        """Recorded conversations with local models per parallel call."""
+        """Recorded conversations with local models, divided by the number of parallel calls."""
         return max((observed.rounds.get(PROCESSOR, 0.0) for observed in self.observed), default=0.0)
 
     @property
@@ -199,7 +199,7 @@ class Plan:
     ) -> Prediction:
         """Predict the totals of the sweep in this world.
 
-        `remaining` replaces the plan's number of conversations by cell; `price` is a factor on all prices.
+        `remaining` replaces the plan's remaining conversations by cell; all prices are multiplied by `price`.
         """
         numbers = {name: cell.remaining for name, cell in self.cells.items()} | dict(remaining or {})
         fraction = self._simulated_fraction(numbers, world)
@@ -221,7 +221,7 @@ class Plan:
         )
 
     def widened(self, model: str, bound: str, times: float) -> SimulationWorld:
-        """Return the simulated world with a multiplied bound of a model."""
+        """Return a simulated world in which this bound of a model is multiplied by `times`."""
         name = self.world.renamed.get(model, model)
         wider = max(1, math.ceil(bounds_of(name)[bound] * times))
         return replace(self.world, renamed={**self.world.renamed, model: with_bounds(name, {bound: wider})})
@@ -245,7 +245,7 @@ class Plan:
         return PlannedCell(cell.name, cell.roles, self._remaining(cell), traces)
 
     def _simulated_fraction(self, numbers: Mapping[str, int], world: SimulationWorld) -> float:
-        """Return the fraction of the conversations to simulate."""
+        """Return the fraction of the conversations that is simulated."""
         total = sum(numbers.values())
         calls = sum(
             number * sum(sum(step.requests for step in trace.steps) for trace in self.cells[name].traces)
@@ -294,7 +294,7 @@ class _PlanForecast(Forecast):
 
 
 def _span(estimates: Sequence[Estimate]) -> Estimate:
-    """Return the first estimate, with an interval that covers all."""
+    """Return the first estimate, with an interval that covers the intervals of all estimates."""
     return Estimate(
         estimates[0].value, min(estimate.low for estimate in estimates), max(estimate.high for estimate in estimates)
     )
@@ -321,10 +321,10 @@ def _own_runs(sweep: Sweep) -> Iterable[tuple[RunFolder, SimilarityKey, Mapping[
 
 
 def _earlier_runs(path: Path) -> list[tuple[RunFolder, SimilarityKey, Mapping[str, str]]]:
-    """Return the runs in a folder of a run or a sweep.
+    """Return the runs in a folder of a run or a sweep, each with its similarity key and its models by role.
 
     Raises:
-        ConfigurationError: Nothing has been recorded.
+        ConfigurationError: The folder has no recorded run.
     """
     runs: list[tuple[RunFolder, SimilarityKey, Mapping[str, str]]] = []
     if (path / "sweep.json").exists():

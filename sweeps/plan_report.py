@@ -26,8 +26,8 @@ from .sweep_file import part_of
 from .traces import GUESS_NOTE, PROCESSOR, processor_of
 
 _SIMULATIONS = 3
-_WATCHED = 2  # factor on the items of a fixed-sample interval (`scoring.sample_size`)
-_HALF_WIDTH = 5.0  # points, if the file has no rule
+_WATCHED = 2  # early stopping needs this many times the items of a fixed-sample interval (`scoring.sample_size`)
+_HALF_WIDTH = 5.0  # half width in points, if the file has no rule
 _FEWEST_SCORES = 10
 
 
@@ -41,7 +41,7 @@ class WhatIf:
 
 
 def compare_changes(plan: Plan) -> list[WhatIf]:
-    """Return plausible changes; each scales the plan's figures by its effect under the same random draws."""
+    """Return plausible changes; the effect of each is simulated with the plan's random draws and scales its figures."""
     if not plan.cells:
         return []
     simulations = min(_SIMULATIONS, plan.simulations)
@@ -50,7 +50,7 @@ def compare_changes(plan: Plan) -> list[WhatIf]:
     worlds = [(f"concurrency: {number} instead of {slots}", replace(plan.world, slots=number))
               for number in (2 * slots, max(1, slots // 2))]  # fmt: skip
     for bottleneck in bottlenecks(plan.prediction.courses):
-        if bottleneck.model not in plan.models:  # the sweep itself or the processor
+        if bottleneck.model not in plan.models:  # the sweep's slots or the processor
             continue
         bounds = bounds_of(plan.world.renamed.get(bottleneck.model, bottleneck.model))
         if bottleneck.bound in bounds:
@@ -84,7 +84,7 @@ def _ratio(numerator: float, denominator: float) -> float:
 
 
 def _stopped_early(plan: Plan) -> tuple[float, dict[str, int]] | None:
-    """Return the half width and the remaining conversations under early stopping; None with too few scores."""
+    """Return (half width, remaining conversations by cell) under early stopping; None if there are too few scores."""
     until = plan.file.until
     width = _HALF_WIDTH if until is None or until.half_width is None else until.half_width
     level = 0.95 if until is None else until.level
@@ -112,9 +112,9 @@ def _stopped_early(plan: Plan) -> tuple[float, dict[str, int]] | None:
     return (width, remaining) if remaining else None
 
 
-_FAR_BEYOND = 1.5  # ratio of planned to observed calls in flight beyond which latency is unknown
-_NOTABLE_RETRIES = 0.01  # share of retried calls that is worth a note
-_ENOUGH_ROUNDS = 8  # rounds of conversations with local models that are needed to know their speed
+_FAR_BEYOND = 1.5  # above this ratio of planned to observed calls in flight, latency is unknown
+_NOTABLE_RETRIES = 0.01  # share of retried calls from which a note is printed
+_ENOUGH_ROUNDS = 8  # rounds of conversations (`Plan.rounds`) from which the speed of local models is known
 NOT_COUNTED = (
     "not counted: loading weights, retry back-off, endpoint failures, rate limits that are not in the models' names, "
     "and early stopping"
@@ -130,7 +130,7 @@ class PlanReport:
         self.changes: list[WhatIf] = compare_changes(plan)
 
     def report(self) -> dict[str, Any]:
-        """Return everything as plain data: shares 0–1, times in seconds, costs in the currency of the prices."""
+        """Return the whole report as plain data: shares 0–1, times in seconds, costs in the currency of the prices."""
         plan, prediction = self._plan, self._plan.prediction
         return {
             "plan": 1,
@@ -166,7 +166,7 @@ class PlanReport:
         }
 
     def within_budget(self) -> bool:
-        """Return True if even the upper end of the cost is within the budget, or there is none."""
+        """Return True if there is no budget, or the upper end of the cost is within it."""
         plan = self._plan
         return plan.budget is None or plan.prediction.cost is None or plan.prediction.cost.high <= plan.budget
 

@@ -16,7 +16,7 @@ from viva.engine.errors import ConfigurationError
 from viva.reports.run_tables import token_cost
 from viva.scenarios.models import known_price
 
-# These variables redirect a public API's model names to another server.
+# If these environment variables are set, a public API's model names mean models of another server.
 _BASE_URL_VARIABLES = {
     "openai": "OPENAI_BASE_URL",
     "anthropic": "ANTHROPIC_BASE_URL",
@@ -76,7 +76,7 @@ def require_prices(budget: float | None, models: list[str]) -> None:
     """Check that a budget can be compared with a cost.
 
     Raises:
-        ConfigurationError: There is a budget, and a model has no price.
+        ConfigurationError: There is a budget, but a model has no price.
     """
     unpriced = [model for model in dict.fromkeys(models) if price_of(model) is None]
     if budget is not None and unpriced:

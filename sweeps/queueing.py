@@ -16,12 +16,12 @@ from viva.engine.limits import Limits, Rate
 
 BOUNDS = ("concurrency", "rpm", "rps", "tpm")
 _REMOTE = ("openai", "anthropic", "gemini")
-_FULL_SHARE = 0.9  # share of the tokens per minute from which they are the bottleneck
+_FULL_SHARE = 0.9  # share of the permitted tokens per minute from which these are the bottleneck
 
 
 @dataclass(slots=True)
 class Tally:
-    """Totals of one model; `waits` has the seconds that calls waited for each of its bounds."""
+    """Totals of one model; `waits` has the seconds that calls waited, by the model's bound."""
 
     calls: int = 0
     prompt: float = 0.0
@@ -34,14 +34,14 @@ class Tally:
 class Processor:
     """Processor on which calls slow each other down.
 
-    `k` concurrent calls each run at 1 / (1 + c (k - 1)) of full speed. `slowed` is the time during which calls were
-    running, weighted by their loss of speed.
+    With `k` concurrent calls, each runs at 1 / (1 + c (k - 1)) of full speed. `slowed` is the time during which calls
+    were running, weighted by their loss of speed.
     """
 
     def __init__(self, clock: Clock, slowing: float) -> None:
         self._clock, self._slowing = clock, slowing
         self._ends: list[tuple[float, int, asyncio.Future[None]]] = []
-        self._done = 0.0  # seconds of work done for a call that has run since the beginning
+        self._done = 0.0  # seconds of work that a call would have received since the beginning
         self._seen = clock.now()
         self._number = 0
         self._timer: asyncio.TimerHandle | None = None
@@ -80,7 +80,7 @@ class Processor:
 
     def _due(self) -> None:
         self._advance()
-        # The timer was set for the first call, so it is done despite rounding.
+        # The timer was set for the first call, so this call is done, whatever rounding says.
         first = self._ends[0][0]
         while self._ends and self._ends[0][0] <= max(first, self._done) + 1e-9:
             heapq.heappop(self._ends)[2].set_result(None)
@@ -98,7 +98,7 @@ class Station:
         self._seen = clock.now()
 
     async def answer(self, seconds: float, prompt: float, completion: float, cached: float = 0.0) -> None:
-        """Process one request, from waiting for a permit to its end."""
+        """Process one request, from the wait for a permit to the end of the answer."""
         tokens = round(prompt + completion)
         self._look()
         self._waiting += 1
@@ -124,7 +124,7 @@ class Station:
         self._look()
 
     def _look(self) -> None:
-        """Attribute the time since the last call to the bound that made calls wait, if any."""
+        """Add the time since the last look to the bound for which calls waited, if they waited for one."""
         now = self._clock.now()
         if self._waiting and now > self._seen:
             name = self._binding()
@@ -144,7 +144,7 @@ class Station:
 
 
 def _limits_of(spec: ModelSpec, clock: Clock) -> tuple[Limits, dict[str, int]]:
-    """Return the limits of a run's model (as in `engine.backends.registry.build`) and their values."""
+    """Return the limits of a run's model, as in `engine.backends.registry.build`, and the value of each."""
     bounds = {name: bound for name in BOUNDS if (bound := spec.whole(name)) is not None}
     rate = Rate(bounds["rpm"]) if "rpm" in bounds else Rate(bounds["rps"], 1.0) if "rps" in bounds else None
     adaptive = None
@@ -175,9 +175,9 @@ def bounds_of(model: str) -> dict[str, int]:
 
 
 def with_bounds(model: str, bounds: dict[str, int]) -> str:
-    """Return the model's name with these bounds."""
+    """Return the model's name with these bounds added or replaced."""
     spec = ModelSpec.parse(model)
-    rates = {"rpm": "rps", "rps": "rpm"}  # a name has one of the two
+    rates = {"rpm": "rps", "rps": "rpm"}  # a name has only one of rpm and rps
     replaced = {rates[name] for name in bounds if name in rates}
     options = {name: value for name, value in spec.options.items() if name not in replaced}
     options |= {name: str(value) for name, value in bounds.items()}

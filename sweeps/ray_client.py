@@ -1,7 +1,7 @@
 """Ray Core as used by a sweep: connection, tasks with resources, results, and resources of machines.
 
-Ray is imported only when a sweep connects. Its usage statistics and dashboard stay off. Ray itself retries tasks if a
-worker or machine dies (`RAY_TASK_MAX_RETRIES`, default three).
+Ray is imported only when a sweep connects. Its usage statistics and dashboard stay off. Ray itself retries a task if
+its worker or machine dies (`RAY_TASK_MAX_RETRIES`, default three).
 """
 
 from __future__ import annotations
@@ -21,22 +21,22 @@ from .sweep_file import ModelResources, model_label
 
 ResourceAmounts = Mapping[
     str, float
-]  # by Ray's names: CPU, GPU, memory (bytes), and those that nodes were started with
-_DEFAULT_CPUS = 1.0  # Ray's default for a task
+]  # amount by Ray's name: CPU, GPU, memory (bytes), and resources named when nodes were started
+_DEFAULT_CPUS = 1.0  # Ray's default amounts for a task
 
 
 @dataclass(frozen=True, slots=True)
 class ResourceDemand:
     """Resources that one machine must have free for a task.
 
-    `models` has the labels of the models that need each amount; a CPU that no model requests is the task's own.
+    `models` has, by resource, the labels of the models that need it; a CPU that no model requests is the task's own.
     """
 
     amounts: dict[str, float]
     models: dict[str, list[str]] = field(default_factory=dict)
 
     def missing(self, machines: Sequence[ResourceAmounts]) -> str | None:
-        """Return the demand that no idle machine can meet, with the models that need it; None if one can."""
+        """Return the demand that no idle machine can meet, with the models that need it; None if a machine can."""
         if any(_has_all(machine, self.amounts) for machine in machines):
             return None
         largest = {name: max((machine.get(name, 0.0) for machine in machines), default=0.0) for name in self.amounts}
@@ -50,7 +50,7 @@ class ResourceDemand:
         return "; ".join(messages)
 
     def occupied(self, free: ResourceAmounts) -> str:
-        """Describe the demanded amounts next to those that are free in the whole cluster."""
+        """Describe each demanded amount and the amount that is free in the whole cluster."""
         messages = [f"{self._describe(name)}, {_amount_text(name, free.get(name, 0.0))} free" for name in self.amounts]
         return "; ".join(messages)
 
@@ -61,14 +61,14 @@ class ResourceDemand:
 
 
 def total_demand(models: Sequence[str], needs: Mapping[str, ModelResources]) -> ResourceDemand:
-    """Return the total demand of models in one process; names with the same label count once."""
+    """Return the total demand of models in one process; models with the same label count once."""
     amounts: dict[str, float] = {}
     labels_by_resource: dict[str, list[str]] = {}
     for label in dict.fromkeys(model_label(model) for model in models):
         for name, amount in needs[label].amounts().items() if label in needs else ():
             amounts[name] = amounts.get(name, 0.0) + amount
             labels_by_resource.setdefault(name, []).append(label)
-    if amounts.get("GPU", 0.0) > 1:  # Ray accepts only whole numbers above one
+    if amounts.get("GPU", 0.0) > 1:  # above one, Ray accepts only whole numbers
         amounts["GPU"] = float(-(-amounts["GPU"] // 1))
     if not any(model_label(model) in needs and needs[model_label(model)].num_cpus is not None for model in models):
         amounts["CPU"] = _DEFAULT_CPUS
@@ -93,12 +93,12 @@ RAY_EXTRA = "cluster"
 class RayClient:
     """Connection to Ray at `address`, as in `ray.init`.
 
-    `auto` is the running cluster named by `RAY_ADDRESS` or containing this machine, `local` starts Ray on this machine
-    until `close`, otherwise HOST:PORT.
+    `address` is `auto` (the running cluster that `RAY_ADDRESS` names, or that contains this machine), `local` (Ray is
+    started on this machine until `close`), or HOST:PORT.
     """
 
     def __init__(self, address: str) -> None:
-        """Connect, in the main thread: processes that Ray starts end with the thread that started them.
+        """Connect; call it in the main thread, because processes that Ray starts end with the thread that started them.
 
         Raises:
             ConfigurationError: Ray is not installed, or nothing answers at the address.
@@ -110,7 +110,7 @@ class RayClient:
             raise ConfigurationError(
                 f"--ray: needs the package ray; install it with: pip install 'viva-exam[{RAY_EXTRA}]'"
             ) from None
-        self._ray: Any = ray  # partly untyped
+        self._ray: Any = ray  # Ray is partly untyped
         handler = signal.getsignal(signal.SIGTERM)
         try:
             with warnings.catch_warnings():
@@ -122,7 +122,7 @@ class RayClient:
                 "use --ray local"
             ) from None
         finally:
-            signal.signal(signal.SIGTERM, handler)  # Ray installs its own
+            signal.signal(signal.SIGTERM, handler)  # Ray installs its own handler
         self._task = ray.remote(run_task)
 
     def _connect(self, address: str) -> None:
@@ -134,7 +134,7 @@ class RayClient:
         self._ray.shutdown()
 
     def submit(self, order: TaskOrder, demand: ResourceDemand, name: str) -> Any:
-        """Submit a task to run where its demand fits; return the reference to its result."""
+        """Submit a task to a machine that can meet its demand; return the reference to its result."""
         amounts = dict(demand.amounts)
         options = {
             "num_cpus": amounts.pop("CPU", 0.0),
@@ -156,7 +156,7 @@ class RayClient:
         """Return the result of a finished task.
 
         Raises:
-            ClusterError: It failed: its workers died as often as Ray retries, it was cancelled, or our code has a
+            ClusterError: The task failed: its workers died as often as Ray retries, it was cancelled, or our code has a
                 fault.
         """
         from ray.exceptions import RayError, RayTaskError

@@ -33,7 +33,8 @@ READABLE_VERSIONS = (1, SWEEP_VERSION)  # version 1 omits settings that had defa
 class RecordedSweep:
     """Manifest of a sweep.
 
-    `folder` is the base of the file's relative paths, `contents` what the file said, and `until` its stopping rule.
+    `folder` is the base of the relative paths in the sweep's file, `contents` the file's contents, and `until` its
+    stopping rule.
     """
 
     folder: Path
@@ -43,10 +44,10 @@ class RecordedSweep:
 
 
 def write_sweep(out: Path, recorded: RecordedSweep) -> None:
-    """Write the manifest; an unchanged sweep leaves the file untouched.
+    """Write the manifest, unless it is unchanged.
 
     Raises:
-        JournalError: It cannot be written.
+        JournalError: The manifest cannot be written.
     """
     data = {
         "sweep": SWEEP_VERSION,
@@ -66,7 +67,7 @@ def read_sweep(out: Path) -> RecordedSweep:
     """Return the manifest of the sweep in a folder.
 
     Raises:
-        ConfigurationError: There is none, or it has another version.
+        ConfigurationError: There is no manifest, or it has another version.
     """
     file = out / SWEEP_FILE
     data = read_manifest(file, "the folder of a sweep")
@@ -102,8 +103,8 @@ class RecordedCell:
     `name` is its folder below the sweep's; `candidate` and `evaluator` are labels (`evaluator` is None without a
     judge), `model` is the candidate's full name, and `dataset` its name as in manifests. `folder` is None if the cell
     has not begun, or if its folder was made with other settings; `planned` counts its conversations (None: not begun).
-    `until` is the record of its stopping watch (`StoppingWatch.to_record`; None without a rule); under `decided`, all
-    candidates on the same items have the same one.
+    `until` is the record of its stopping watch (`StoppingWatch.to_record`; None without a rule); with the rule
+    `decided`, all candidates on the same items share one watch.
     """
 
     name: str

@@ -22,21 +22,21 @@ _MOST_NAMED = 5  # cells listed in an error
 
 
 class SweepSlice:
-    """Slice of a sweep: one `cell` (folder, or number from 1 in the file's order), and/or a `shard` of each cell."""
+    """Slice of a sweep: one `cell` (folder, or number from 1 in the file's order), a `shard` of each cell, or both."""
 
     def __init__(self, cell: str | None = None, shard: Shard | None = None) -> None:
         self.cell, self.shard = cell, shard
 
     @property
     def is_whole(self) -> bool:
-        """True for the whole sweep."""
+        """True if the slice is the whole sweep."""
         return self.cell is None and self.shard is None
 
     def select_cells(self, recorded: RecordedSweep) -> list[Cell]:
         """Return the cells that this process runs completely or as a shard.
 
         Raises:
-            ConfigurationError: There is no such cell, or it cannot be run separately.
+            ConfigurationError: There is no such cell, or the cell cannot be run separately.
         """
         if self.is_whole:
             return recorded.cells
@@ -56,8 +56,8 @@ class SweepSlice:
         begun = (folder / "manifest.json").exists()
         if (
             self.shard is not None and begun and existing and (folder / MERGE_RECORD).exists()
-        ):  # merged, perhaps partially
-            state = read_cell_state(run.cell, folder)  # failures are not retried in shards once merged
+        ):  # the cell is merged, perhaps with `partial`
+            state = read_cell_state(run.cell, folder)  # after the merge, failures are not retried in shards
             return self._shard(run, folder, existing, retry_failed) if state.state == "part" else state
         if self.shard is None or begun:
             state = read_cell_state(run.cell, folder, retry_failed=retry_failed)
@@ -120,7 +120,7 @@ def find_cell(name: str, cells: Sequence[Cell]) -> Cell:
     """Return the cell with this name (its folder, with or without `cells/`) or number from 1.
 
     Raises:
-        ConfigurationError: There is none.
+        ConfigurationError: There is no such cell.
     """
     if name.isascii() and name.isdigit() and len(name) < 9:
         if 1 <= int(name) <= len(cells):

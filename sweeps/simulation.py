@@ -1,6 +1,6 @@
 """Simulation of a sweep from traces under the virtual clock; predictions and bottlenecks from several simulations.
 
-Cells begin, take slots and wait for local models as in a real sweep (`sweep`).
+Cells begin, take slots and wait for local models as in a real sweep (module `sweep`).
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from viva.scoring.intervals import Estimate, normal_quantile, student_half
 from .queueing import Processor, Station, Tally
 from .traces import PROCESSOR, Trace, TraceStep, processor_of
 
-_MOST_OPEN = 64  # cells, as in a sweep
+_MOST_OPEN = 64  # cells running at once, as in a sweep
 
 
 @dataclass(slots=True, frozen=True)
@@ -34,7 +34,7 @@ class PlannedCell:
 
 @dataclass(slots=True, frozen=True)
 class PlannedUnit:
-    """Cells that begin together, and the weights of local models that they need in memory."""
+    """Cells that begin together, and the local models' weights that they need in memory."""
 
     cells: tuple[PlannedCell, ...]
     weights: frozenset[str]
@@ -44,7 +44,7 @@ class PlannedUnit:
 class SimulatedCourse:
     """Outcome of one simulated sweep.
 
-    `full`: seconds in which all slots were taken and conversations waited; `slowed`: for each processor, the seconds
+    `full`: seconds in which all slots were taken and conversations waited for one; `slowed`: by processor, the seconds
     lost to concurrency; `peak`: maximum number of conversations in flight.
     """
 
@@ -59,7 +59,7 @@ class SimulatedCourse:
 class SimulationWorld:
     """Environment of a simulated sweep: slots, local models in memory, slowdown by processor, and renamed models.
 
-    `renamed` gives models other bounds, by their names.
+    `renamed` maps a model's name to its name with other bounds.
     """
 
     slots: int
@@ -83,7 +83,7 @@ class _SimulatedSweep:
         self._processors: dict[str, Processor] = {}
         self._slots_in_use = 0
         self._freed = asyncio.Event()
-        self._open: dict[str, int] = {}  # conversations to come of cells under way
+        self._open: dict[str, int] = {}  # conversations of running cells that have not begun
         self._in_use: dict[str, frozenset[str]] = {}
         self._loaded: set[str] = set()
 
@@ -105,7 +105,7 @@ class _SimulatedSweep:
         return self._course
 
     def _has_room(self, unit: PlannedUnit, shared: frozenset[str], allowed: int) -> bool:
-        """Return True if a unit may begin; unused weights are unloaded to make room."""
+        """Return True if a unit may begin; unload unused weights to make room for it."""
         if len(self._open) >= _MOST_OPEN:
             return False
         used = frozenset[str]().union(*self._in_use.values())
@@ -142,7 +142,7 @@ class _SimulatedSweep:
             followers[step.after].append(index)
 
         async def run_from(index: int) -> None:
-            # A chain of steps runs in one task; only a step with several followers branches.
+            # A chain of steps runs in one task; a step with several followers starts further tasks.
             while True:
                 await self._step(cell, steps[index])
                 following = followers.get(index, [])
@@ -188,13 +188,13 @@ class _SimulatedSweep:
 
 LEVEL = 0.9
 # Measured relative errors of durations that are due to the model, not to the draw (docs/sweeps.md): over HTTP, and for
-# calls that this machine computes. A pilot's first and last conversations run under less load than those of a long
-# sweep, and some models slow down more than proportionally, so the error falls with the rounds of slots that were run;
-# the remaining error is that the machine's own speed varies.
+# calls that this machine computes. The second error falls with the recorded rounds of slots, because a pilot's first
+# and last conversations run under less load than those of a long sweep, and some models slow down more than
+# proportionally. The remaining error is that the machine's own speed varies.
 _MODEL_ERROR = 0.03
 _MOST_LOCAL_ERROR, _FIRST_ROUND_ERROR, _LEAST_LOCAL_ERROR = 0.25, 0.3, 0.06
-_NOTABLE_SHARE = 0.05  # share of time from which a bound is reported
-_EXPLAINED_SHARE = 0.5  # share of the time with full slots from which a model explains it
+_NOTABLE_SHARE = 0.05  # minimum share of the time for which a reported bound delays calls
+_EXPLAINED_SHARE = 0.5  # share of the time with full slots from which a model's bound explains why they are full
 
 
 @dataclass(slots=True, frozen=True)
@@ -212,7 +212,7 @@ def predict(values: Sequence[float], sample: int, model_error: float = 0.0) -> E
     Simulations differ by their random draws and by the resampled traces (a bootstrap), so their spread is that of a
     future value; the interval is Student's for one further simulation. It is widened by sqrt(n / (n - 1)), because a
     `sample` of n traces varies less than its population. `model_error`, the relative standard deviation of the
-    simulation itself, is added as an independent error. The lower end is at least 0.
+    simulation itself, is added as an independent error. The lower end is never below 0.
 
     Source: Efron & Tibshirani 1993, section 5.2.
     """
@@ -232,9 +232,9 @@ def predict(values: Sequence[float], sample: int, model_error: float = 0.0) -> E
 def model_error(courses: Sequence[SimulatedCourse], slowing: float, rounds: float) -> float:
     """Return the relative standard deviation of a duration due to the model rather than the draw.
 
-    The local error applies fully if this machine's speed is the bottleneck half of the time, and proportionally below.
-    `slowing` is the slowdown of local models' calls, `rounds` the recorded rounds of conversations with them (0 if
-    none).
+    The local error applies fully if this machine's speed is the bottleneck at least half of the time; below that, in
+    proportion. `slowing` is the slowdown of local models' calls, `rounds` the number of recorded rounds of
+    conversations with local models.
     """
     total = sum(course.seconds for course in courses)
     if not total or not slowing:
@@ -245,7 +245,7 @@ def model_error(courses: Sequence[SimulatedCourse], slowing: float, rounds: floa
 
 
 def bottlenecks(courses: Sequence[SimulatedCourse]) -> list[Bottleneck]:
-    """Return the bounds that delay calls for a notable fraction of the time, the most effective to widen first."""
+    """Return the bounds that delay calls for a notable fraction of the time; first the one that is best to widen."""
     total = sum(course.seconds for course in courses)
     if not total:
         return []
@@ -266,9 +266,9 @@ def bottlenecks(courses: Sequence[SimulatedCourse]) -> list[Bottleneck]:
 
 
 def extrapolate(short: SimulatedCourse, long: SimulatedCourse, fraction: float) -> SimulatedCourse:
-    """Return the course of a whole sweep from simulations of a `fraction` of its conversations and of half that.
+    """Extrapolate to a whole sweep from simulations of a `fraction` of its conversations and of half that fraction.
 
-    Constant terms (start-up, the last conversations) are the same in both; everything else grows linearly.
+    Constant terms (start-up, the last conversations) are equal in both; all other terms grow linearly.
     """
     if fraction >= 1.0:
         return long
@@ -296,5 +296,5 @@ def extrapolate(short: SimulatedCourse, long: SimulatedCourse, fraction: float) 
 
 
 def bound_text(bound: str, bounds: Mapping[str, int]) -> str:
-    """Return a bound with its value, if it has one."""
+    """Return a bound as text, with its value if it has one."""
     return f"{bound}={bounds[bound]}" if bound in bounds else bound

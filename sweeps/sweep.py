@@ -1,7 +1,7 @@
 """Run a sweep: its cells in sequence or in parallel, in one event loop, with shared models and slots.
 
-A cell begins when the conversations of the previous cells have all begun, so slots stay in use to the end and waiting
-costs nothing. A local model is opened for its first cell, kept for its last, and then closed.
+A cell begins when all conversations of the previous cells have begun, so slots stay in use until the end. A local model
+is opened for the first cell that needs it, and closed after the last.
 """
 
 from __future__ import annotations
@@ -35,15 +35,15 @@ from .shards import SweepSlice
 from .sweep_file import SweepFile, check_resources, check_sweep_file, part_of, read_sweep_file
 from .sweep_folder import check_sweep_folder, remove_empty_shards
 
-_MOST_OPEN = 64  # cells running at once, if file limits allow; each has a journal and a thread
+_MOST_OPEN = 64  # maximum cells running at once, if the limit of open files allows; each has a journal and a thread
 
 
 class Sweep:
     """A sweep ready to run or resume.
 
     `runs` has the state of every cell before, during and after the run; `events` are events of models (retries),
-    `models` their counters. `interrupt` and `halt` act like a runner's, on all cells. `selection`: the slice of the
-    sweep that this process runs. `spread`: other machines run it.
+    `models` the models' counters. `interrupt` and `halt` act on all cells, as a runner's do on a run. `selection`: the
+    slice of the sweep that this process runs. `spread`: other machines run the sweep.
     """
 
     spread = False
@@ -76,7 +76,7 @@ class Sweep:
 
     @property
     def interrupted(self) -> bool:
-        """True if it was asked to stop and did so before its end."""
+        """True if the sweep stopped before its end because a stop was requested."""
         return self._stopping and any(run.state in ("waiting", "part") for run in self.runs)
 
     @property
@@ -85,7 +85,7 @@ class Sweep:
         return sum(run.failed for run in self.runs)
 
     def interrupt(self) -> None:
-        """Finish the calls in flight, start nothing new."""
+        """Finish the calls in flight and start nothing new."""
         self._stop("interrupt")
 
     def halt(self) -> None:
@@ -97,11 +97,11 @@ class Sweep:
         for run in self._active:
             if run.runner is not None:
                 getattr(run.runner, action)()
-            else:  # its models are still being opened: nothing has begun
+            else:  # the cell's models are still being opened: nothing has begun
                 run.opening.cancel()
 
     def model_counters(self) -> dict[str, dict[str, object]]:
-        """Return the counters of each model (`BackendPool.statistics`); empty before any is open."""
+        """Return the counters of each model (`BackendPool.statistics`); empty before a model is open."""
         return {} if self._shared is None else self._shared.pool.statistics()
 
     async def run(self, ready: Callable[[Sweep], None] | None = None) -> None:
@@ -110,14 +110,14 @@ class Sweep:
         A failed or interrupted cell is a state in `runs`, not an error.
 
         Raises:
-            ConfigurationError: Another process is running this sweep, or the folder contains something else.
+            ConfigurationError: Another process is running this sweep, or the folder contains something other than it.
             JournalError: The folder cannot be written.
         """
         check_sweep_folder(self.out)
         lock = RunFolder(self.out, {})
         try:
             self.out.mkdir(parents=True, exist_ok=True)
-            if self.selection.is_whole:  # processes with slices do not exclude each other
+            if self.selection.is_whole:  # several processes may run slices at once
                 lock.lock()
         except OSError as error:
             raise JournalError(f"{self.out}: cannot create the sweep's folder: {error}") from error
@@ -151,7 +151,7 @@ class Sweep:
     async def _wait_for_room(self) -> None:
         """Wait until neither too many cells nor too many local models are open for the next unit."""
         while not self._stopping:
-            changed = self._changed  # a cell may end while room is being made
+            changed = self._changed  # a cell may end during `make_room`
             if len(self._active) < self._most_open and await self._loaded.make_room(self._in_use()):
                 return
             await changed.wait()
@@ -160,7 +160,7 @@ class Sweep:
         return {model for run in self._active for model in run.cell.models}
 
     def survey(self, datasets: CheckedDatasets | None = None) -> None:
-        """Determine the progress of every cell (`runs`) without opening a model; `datasets` are not read again."""
+        """Determine the progress of every cell (`runs`) without opening a model; `datasets` are already read."""
         with (datasets or CheckedDatasets()).activate():
             self._survey()
 
@@ -188,14 +188,14 @@ class Sweep:
             if self._watched(until, states, max(planned), ended=False).stopped:
                 for run in runs:
                     run.on_stopped_by_rule()
-            else:  # running cells report theirs again
+            else:  # running cells report these again
                 stopping = self._watched(until, states, max(planned), ended=True)
         return _CellGroup([run for run in runs if run.state in ("waiting", "part")], stopping)
 
     def _watched(
         self, until: StoppingRule, states: dict[CellRun, CellState], planned: int, *, ended: bool
     ) -> CellWatch:
-        """Return a watch over the cells, fed from their journals; with `ended`, only of finished cells."""
+        """Return a watch with the scores in the cells' journals; with `ended`, only in those of finished cells."""
         clusters = next((state.clusters for state in states.values() if state.planned == planned), None)
         stopping = CellWatch(until, [run.cell for run in states], planned, clusters)
         for run, state in states.items():
@@ -227,7 +227,7 @@ class Sweep:
                 outcome = await self._launch(run, stopping)
         except VivaError as problem:
             error = problem
-        except Exception as fault:  # in our own code: the other cells are not affected
+        except Exception as fault:  # an error in our own code must not affect other cells
             error = VivaError(f"{type(fault).__name__} at {user_frame(fault)}: {fault}")
         finally:
             run.on_end(outcome, error, stopped=stopping is not None and stopping.stopped)
@@ -267,7 +267,7 @@ class _CellGroup:
 
 
 def open_sweep(file: Path, out: Path | None = None, clock: Clock | None = None, **options: Any) -> Sweep:
-    """Open the sweep described by a file, in `out` (default: `runs/NAME` after the file). Nothing is written yet.
+    """Open the sweep that a file describes, in `out` (default: `runs/NAME`, NAME of the file). Nothing is written yet.
 
     If the folder already contains the sweep, finished cells stay as they are and the others continue. `options` are
     `retry_failed`, `concurrency` and `selection`, as in `Sweep`.
@@ -285,12 +285,12 @@ def reopen_sweep(out: Path, clock: Clock | None = None, **options: Any) -> Sweep
     """Open the sweep in a folder with the file contents of its last start.
 
     Raises:
-        ConfigurationError: There is no sweep here, or something that its file names has changed.
+        ConfigurationError: The folder has no sweep, or data that the file names have changed.
     """
     earlier = read_sweep(out)
     file_name = f"{out}/sweep.json"
     checked = check_sweep_file(earlier.contents, earlier.folder, file_name)
-    # Cells that have begun keep their recorded settings, since defaults may have changed.
+    # Defaults may have changed, so cells that have begun keep their recorded settings.
     begun = {cell.name: cell for cell in earlier.cells if (out / cell.name / "manifest.json").exists()}
     cells = [begun.get(cell.name, cell) for cell in plan_cells(checked, earlier.folder, file_name)]
     return Sweep(RecordedSweep(earlier.folder, earlier.contents, checked.until, cells), checked, out, clock, **options)

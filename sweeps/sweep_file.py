@@ -1,4 +1,4 @@
-"""YAML file of a sweep: candidates, datasets, seeds, evaluators, a section for each scenario, resources of models.
+"""YAML file of a sweep: candidates, datasets, seeds, evaluators, one section per scenario, resources of models.
 
 Relative paths are resolved against the file's own folder, so that a sweep means the same wherever it is started.
 """
@@ -39,7 +39,7 @@ from viva.scoring.early_stopping import StoppingRule
 
 @dataclass(frozen=True, slots=True)
 class SweepPart:
-    """Scenario section of a sweep file; `candidate` is the setting of the compared models."""
+    """Scenario section of a sweep file; `candidate` names the setting for the compared models."""
 
     name: str
     scenario: AnyScenario
@@ -47,13 +47,13 @@ class SweepPart:
 
     @property
     def grid_fields(self) -> dict[str, str]:
-        """Settings that the grid itself decides, with the file's fields for them."""
+        """File's fields by the setting that the grid determines."""
         fields = {self.scenario.data: "datasets", self.candidate: "candidates"}
         return fields | {"seed": "seeds", "concurrency": "concurrency", "patience": "patience", "chaos": "chaos"}
 
     @property
     def fields(self) -> set[str]:
-        """Names of its settings."""
+        """Names of the settings that the section may contain."""
         return set(self.scenario.settings.model_fields)
 
     def judge(self, values: dict[str, Any]) -> str | None:
@@ -94,8 +94,8 @@ _RAY_RESOURCES = ("CPU", "GPU", "memory", "object_store_memory")
 class ModelResources(BaseModel):
     """Resources of a model.
 
-    `memory` is in bytes; `num_gpus` may be a fraction below 1; `resources` are those that nodes were started with (`ray
-    start --resources`). Unset values are left to Ray: one CPU per task.
+    `memory` is in bytes; below 1, `num_gpus` may be a fraction; `resources` are custom ones (`ray start --resources`).
+    Ray decides about unset values: one CPU per task.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -143,7 +143,7 @@ _LISTS = ("candidates", "datasets", "seeds", "evaluators")
 
 
 class DatasetEntry(BaseModel):
-    """Dataset, with settings that apply to it alone."""
+    """Dataset, with settings that apply only to this dataset."""
 
     model_config = ConfigDict(extra="allow")
 
@@ -176,7 +176,7 @@ class SweepFile(BaseModel):
     @model_validator(mode="before")
     @classmethod
     def _check_forms(cls, contents: Any) -> Any:
-        """Reject values that would be misread: nothing for a value, a single value for a list."""
+        """Reject values that would be misread: a field without a value, or a single value instead of a list."""
         known_parts = parts()
         for name, value in contents.items():
             if value is None:
@@ -268,7 +268,7 @@ class SweepFile(BaseModel):
                 raise ValueError(f"{field}.{name}: not a setting of {' or '.join(self.parts)}")
 
     def judges(self, part: str) -> list[str]:
-        """Return the judge models of a section; empty without a judge."""
+        """Return the judge models of a section; empty if the scenario has no judge."""
         if parts()[part].judge(self.parts[part]) is None:
             return []
         return self.evaluators or self._own_judges[part]
@@ -293,7 +293,7 @@ def check_sweep_file(contents: dict[str, Any], folder: Path, file_name: str) -> 
     `folder` is the base of its relative paths, `file_name` its name in error messages.
 
     Raises:
-        ConfigurationError: As `read_sweep_file`.
+        ConfigurationError: As for `read_sweep_file`.
     """
     for name in contents:
         if not isinstance(name, str):
@@ -312,7 +312,7 @@ def check_sweep_file(contents: dict[str, Any], folder: Path, file_name: str) -> 
 
 
 def _refuse_credentials(entry: Any, file_name: str, field: str = "") -> None:
-    """Check that nothing that is recorded as a model's name contains a key."""
+    """Check that no text that is recorded as a model's name contains an API key."""
     if isinstance(entry, str):
         try:
             refuse_credentials(entry)
@@ -321,7 +321,7 @@ def _refuse_credentials(entry: Any, file_name: str, field: str = "") -> None:
         return
     inner = entry.items() if isinstance(entry, dict) else enumerate(entry) if isinstance(entry, list) else ()
     for name, value in inner:
-        if isinstance(name, str):  # a stray colon turns a model into a name
+        if isinstance(name, str):  # because of a stray colon, YAML reads the text as a mapping
             _refuse_credentials(name, file_name, field or "a setting's name")
         _refuse_credentials(value, file_name, f"{field}.{name}" if field else str(name))
 
@@ -335,7 +335,7 @@ def validation_message(detail: Any, file_name: str, part: str = "", known_names:
     if detail["type"] == "extra_forbidden":
         return f"{file_name}: {field}: unknown setting{did_you_mean(loc[-1], known_names)}"
     message = str(detail["msg"]).removeprefix("Value error, ")
-    if detail["type"] == "value_error":  # our own messages name the value
+    if detail["type"] == "value_error":  # our own messages already name the value
         return (
             f"{file_name}: {message}" if not field or message.startswith(field) else f"{file_name}: {field}: {message}"
         )
@@ -344,7 +344,7 @@ def validation_message(detail: Any, file_name: str, part: str = "", known_names:
 
 def _full_model_names(models: list[str], folder: Path) -> list[str]:
     try:
-        model_labels(models)  # valid names with unique labels
+        model_labels(models)  # checked: valid names with unique labels
     except ConfigurationError as error:
         raise ValueError(str(error).replace("two candidates", "two models")) from None
     return [with_absolute_path(model, folder) for model in models]

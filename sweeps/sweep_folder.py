@@ -1,8 +1,8 @@
 """Layout of a sweep's folder: recognition, and location of the shards of a cell.
 
-A shard is in `CELL/shards/2-of-8.ATTEMPT`. This module is light on purpose: commands call `is_sweep` for every folder
-that they are given. Each shard has its own journal and lock, so that no two processes ever write one file: if two start
-the same shard at once, there are two attempts.
+A shard is in `CELL/shards/2-of-8.ATTEMPT`. This module has no slow imports, because commands call `is_sweep` for every
+folder argument. Each shard has its own journal and lock, so that no two processes write to the same file: if two
+processes start the same shard at once, there are two attempts.
 """
 
 from __future__ import annotations
@@ -25,16 +25,16 @@ def is_sweep(folder: Path) -> bool:
     return (folder / SWEEP_FILE).is_file()
 
 
-_MAX_CELL_DEPTH = 8  # folders between a sweep's and a cell's
+_MAX_CELL_DEPTH = 8  # levels of folders between a sweep and a cell
 
 
 def resumable_folder(run: Path) -> Path:
-    """Return the folder to resume for a run: its sweep's if it is a cell, else its own."""
+    """Return the folder to resume for a run: the sweep's folder if the run is a cell, else the run's."""
     return next((folder for folder in run.absolute().parents[:_MAX_CELL_DEPTH] if is_sweep(folder)), run)
 
 
 def _is_sweep_leftover(name: str) -> bool:
-    """Return True if a kill can leave this file where nothing has begun."""
+    """Return True if a killed process can leave a file of this name before a sweep has begun."""
     return name in ("lock", f"{SWEEP_FILE}.part") or is_leftover(name, SWEEP_FILE)
 
 
@@ -52,7 +52,7 @@ def check_sweep_folder(out: Path) -> None:
         raise ConfigurationError(f"{out} exists and is not a sweep; choose another folder with --out")
 
 
-MERGE_RECORD = "merged.json"  # in a cell's folder: what its run was merged from
+MERGE_RECORD = "merged.json"  # file in a cell's folder: the shards that were merged
 _SHARDS_FOLDER = "shards"
 _SHARD_NAME = re.compile(r"(\d{1,6})-of-(\d{1,6})\.([0-9a-f]{8})", re.ASCII)
 
@@ -69,13 +69,13 @@ def shards_of(cell: Path) -> list[tuple[Shard, Path]]:
 
 
 def new_shard(cell: Path, shard: Shard) -> tuple[Shard, Path]:
-    """Return a new attempt at a shard and its future folder; nothing is created yet."""
+    """Return (shard with a new attempt, its future folder); nothing is created yet."""
     shard = replace(shard, attempt=secrets.token_hex(4))
     return shard, cell / _SHARDS_FOLDER / f"{shard.index}-of-{shard.total}.{shard.attempt}"
 
 
 def remove_empty_shards(cell: Path) -> None:
-    """Remove the empty folder left by shards that could not begin."""
+    """Remove the empty folder that remains if no shard could begin."""
     with suppress(OSError):
         (cell / _SHARDS_FOLDER).rmdir()
 

@@ -1,8 +1,8 @@
 """Traces of conversations for the simulation: order of calls, exclusive seconds, tokens; observed or guessed.
 
-Observed traces are read from journals of earlier runs. A call next to `k - 1` others is assumed to take `1 + c (k - 1)`
-times as long as alone: with c = 0 a model has unlimited capacity, with a large c it does a fixed amount of work per
-second however many calls share it; c is fitted to the recorded calls.
+Observed traces are read from journals of earlier runs. If `k` calls run at once, each is assumed to take
+`1 + c (k - 1)` times as long as alone: with c = 0 a model has unlimited capacity, with a large c it does a fixed amount
+of work per second, however many calls share it. c is fitted to the recorded calls.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _SLOWDOWNS_TRIED = (0.0, 0.01, 0.02, 0.03, 0.05, 0.07, 0.1, 0.15, 0.2, 0.3, 0.5,
 # Default for calls computed on this machine. Measured on two cores: 16 lanes do 1.4 times the work of one, 32 lanes
 # 1.7 times, prefill included: c = 0.7 and 0.6.
 LOCAL_SLOWDOWN = 0.65
-_BETTER = 0.9  # maximum ratio of squared residuals for a fit to be accepted
+_BETTER = 0.9  # a fit is accepted up to this ratio of squared residuals
 _FEWEST_CALLS = 20
 _SHORTEST_SECONDS = 1e-9  # seconds; guards against rounding
 
@@ -48,7 +48,7 @@ class SharedProcessor:
 
     def work(self, c: float) -> np.ndarray:
         """Return the exclusive seconds of each call: its time in flight, weighted by the speed at each moment."""
-        # A mean number in flight would give too little work, because speed is convex in the number.
+        # The mean number in flight would give too little work, because speed is a convex function of this number.
         speeds = 1.0 / (1.0 + c * np.maximum(0.0, self._level - 1.0))
         progress = np.concatenate([[0.0], np.cumsum(speeds[:-1] * np.diff(self._times))])
         begun, ended = (np.interp(moments, self._times, progress) for moments in (self._begins, self._ends))
@@ -58,13 +58,13 @@ class SharedProcessor:
 def fit_slowdown(
     work: Callable[[float], np.ndarray], tokens: np.ndarray, groups: Sequence[str], *, shared: bool
 ) -> float:
-    """Return the c under which calls of one kind vary least, by least squares on the logarithm of exclusive seconds.
+    """Return the c under which calls of one kind vary least, by least squares on the log of exclusive seconds.
 
     Args:
         work: Exclusive seconds under a given c (`SharedProcessor.work`).
         tokens: Completion tokens of each call.
         groups: Kind of each call; kinds may differ in duration.
-        shared: The calls are known to be computed on one processor.
+        shared: True if the calls are known to be computed on one processor.
     """
     usual = LOCAL_SLOWDOWN if shared else 0.0
     usable = work(0.0) > 0.0
@@ -84,9 +84,9 @@ def fit_slowdown(
     return best if residual(best) < _BETTER * residual(usual) else usual
 
 
-_UNDISTURBED = 0.5  # quantile of the gaps between calls that is assumed to be undisturbed
-_SAME_TIME = 1e-3  # seconds; a call that begins within this before an answer's end may have waited for it
-PROCESSOR = "this machine"  # computes all local models
+_UNDISTURBED = 0.5  # this quantile of the gaps between calls is assumed to contain no waiting
+_SAME_TIME = 1e-3  # seconds; a call that begins at most this long before an answer's end may have waited for it
+PROCESSOR = "this machine"  # name of the processor that computes all local models
 LOCAL = ("llama", "hf")
 
 
@@ -95,9 +95,9 @@ class TraceStep:
     """A call, or a computation if `role` is None.
 
     `after` is the index of the step that it waits for, -1 for the beginning of the conversation. `seconds` is the
-    exclusive time of the call; `before` the seconds that pass in the program before it, without a permit. `requests`:
-    number of parallel requests of the call. `retries`: failed tries before it. `cached` tokens are part of the
-    prompt's.
+    exclusive time of the call, `before` the time that the program spends before it, without a permit. `requests`:
+    number of parallel requests of the call. `retries`: failed tries before success. `cached` tokens are included in
+    those of the prompt.
     """
 
     role: str | None
@@ -113,14 +113,14 @@ class TraceStep:
 
 @dataclass(slots=True, frozen=True)
 class Trace:
-    """Steps of a conversation in the order of their beginnings."""
+    """Steps of a conversation in the order in which they begin."""
 
     steps: tuple[TraceStep, ...]
 
 
 @dataclass(slots=True, frozen=True)
 class SimilarityKey:
-    """Key of similar conversations; `company` has the models other than the candidate, as one text."""
+    """Key of similar conversations; `company` names the models besides the candidate in one text."""
 
     scenario: str
     dataset: str
@@ -128,7 +128,7 @@ class SimilarityKey:
     company: str
 
     def ladder(self) -> list[tuple[str, ...]]:
-        """Return the keys of this kind from narrow to broad; `SIMILARITIES` says what each has in common."""
+        """Return this conversation's keys from narrow to broad; `SIMILARITIES` says what each has in common."""
         return [
             (self.scenario, self.dataset, self.model, self.company),
             (self.scenario, "", self.model, self.company),
@@ -168,14 +168,14 @@ class _RecordedConversation:
 
 
 def processor_of(model: str) -> str:
-    """Return the processor of a model: local models share one, every other model has its own."""
+    """Return the processor of a model: local models share one processor, every other model has its own."""
     return PROCESSOR if ModelSpec.parse(model).kind in LOCAL else model
 
 
 def observe_runs(runs: Iterable[tuple[RunFolder, SimilarityKey, Mapping[str, str]]]) -> ObservedRuns:
     """Read the finished conversations of runs, given with their similarity key and models by role.
 
-    Conversations of a run with several candidates get the candidate's model.
+    If a run has several candidates, each conversation gets the model of its candidate.
 
     Raises:
         JournalError: A journal cannot be read.
@@ -242,7 +242,7 @@ def _read_conversations(run: RunFolder, key: SimilarityKey, models: Mapping[str,
 def _program_gap(raw: Iterable[_RecordedConversation]) -> float:
     """Return the program's own seconds between an answer and the next call.
 
-    Models with bounds make calls wait, so gaps before their calls are used only if there are no others.
+    Models with bounds make calls wait, so the gaps before their calls are used only if there are no other gaps.
     """
     free: list[float] = []
     bound: list[float] = []
@@ -256,11 +256,11 @@ def _program_gap(raw: Iterable[_RecordedConversation]) -> float:
 
 
 def _handover_delays(raw: Iterable[_RecordedConversation]) -> dict[str, float]:
-    """Return, by model with a concurrency bound, the seconds until a free slot is taken by a waiting call.
+    """Return, by model with a concurrency bound, the seconds until a waiting call takes a free place at the model.
 
-    They delay a call as if the previous one had taken longer.
+    These delay a call as if the previous call had taken longer.
     """
-    calls: dict[str, list[tuple[float, float, float]]] = defaultdict(list)  # ready to begin, begin, end
+    calls: dict[str, list[tuple[float, float, float]]] = defaultdict(list)  # (ready to begin, begin, end)
     for conversation in raw:
         for call, after in zip(conversation.calls, _awaited_calls(conversation.calls), strict=True):
             model = conversation.models.get(call.role)
@@ -270,7 +270,7 @@ def _handover_delays(raw: Iterable[_RecordedConversation]) -> dict[str, float]:
     delays = {}
     for model, times in calls.items():
         ready, begins, ends = (np.sort(np.array(column)) for column in zip(*times, strict=True))
-        started = np.searchsorted(begins, ends, side="right")  # calls that had begun when each ended
+        started = np.searchsorted(begins, ends, side="right")  # for each call, how many calls had begun at its end
         level = started - np.searchsorted(ends, ends, side="right")
         waiting = np.searchsorted(ready, ends, side="right") > started
         free = (level == bounds_of(model)["concurrency"] - 1) & waiting & (started < len(begins))
@@ -317,7 +317,7 @@ def _trace(conversation: _RecordedConversation, alone: Mapping[int, float], betw
 
 
 _TRACES = 40
-SHORTEST, LONGEST = 0.2, 1.0  # of an answer's token limit
+SHORTEST, LONGEST = 0.2, 1.0  # share of an answer's token limit
 FIRST_TOKEN = 0.5  # seconds until an answer begins
 TOKENS_PER_SECOND = 50.0
 SPREAD = 0.3  # standard deviation of the logarithm of a call's seconds
@@ -332,8 +332,8 @@ Guess = Literal["least", "middle", "most"]
 def guess_traces(uses: Mapping[str, UsageForecast], guess: Guess = "middle", seed: int = 0) -> list[Trace]:
     """Return traces guessed from the maximum usage by role.
 
-    `least` and `most` are the ends of the guess: one call of each role with the shortest texts, and all calls with the
-    longest. `middle` is random in between.
+    `least` and `most` are the ends of the guess: one call of each role with the shortest texts, or all calls with the
+    longest texts. `middle` is a random guess between these ends.
     """
     draw = random.Random(seed)
     return [_guess_trace(uses, draw, guess) for _ in range(_TRACES)]
@@ -343,7 +343,7 @@ def _guess_trace(uses: Mapping[str, UsageForecast], draw: random.Random, guess: 
     position = {"least": 0.0, "middle": draw.random(), "most": 1.0}[guess]
     turns: list[tuple[float, str]] = []
     for role, use in uses.items():
-        most_calls = math.floor(use.calls + draw.random())  # half a call is one in every other conversation
+        most_calls = math.floor(use.calls + draw.random())  # half a call means one call in every second conversation
         calls = min(most_calls, 1 + round(position * (most_calls - 1))) if most_calls else 0
         turns += [((number + 0.5) / calls, role) for number in range(calls)]
     steps = []
