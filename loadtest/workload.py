@@ -163,7 +163,7 @@ def _first_record(path: Path) -> Mapping[str, Any]:
 
 
 def _draw_requests(requests: Sequence[LoadRequest], limit: int | None, seed: int) -> list[LoadRequest]:
-    """Return up to `limit` random requests, pairs together, in recorded order if all have times, else in random order."""
+    """Return up to `limit` random requests, pairs together; in recorded order if all have times, else shuffled."""
 
     def order_key(request: LoadRequest) -> tuple[float, str]:
         key = min(request.id, request.pair) if request.pair else request.id
