@@ -114,4 +114,4 @@ def _options(command: Any, path: str) -> dict[str, bool] | None:
     return found
 
 
-_LATE = {"viva probe", "viva validate", "viva judge audit", "viva export", "viva import"}
+_LATE = {"viva probe", "viva qualify", "viva validate", "viva judge audit", "viva export", "viva import"}
