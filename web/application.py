@@ -1,7 +1,7 @@
-"""Applications of our servers: all are made here, guarded by an access object, and listen until a signal.
+"""Applications of our servers: made here, guarded by an access object, and served until a signal.
 
-`viva serve` is the HTTP API and the OpenAI endpoint in one application. At shutdown runs are stopped first, while
-clients can still watch them; then requests in flight get the same grace period, and models are closed last.
+`viva serve` is the HTTP API and the OpenAI endpoint in one application. At shutdown, runs are stopped first, while
+clients can still watch them. Then requests in flight get the same grace period. Models are closed last.
 """
 
 from __future__ import annotations
@@ -77,23 +77,23 @@ def guarded_application(
 async def listening(
     app: web.Application, host: str, port: int, *, grace: float = 2.0, cancels: bool = False
 ) -> AsyncIterator[str]:
-    """Serve an application while entered; yield its address as `http://HOST:PORT`.
+    """Serve an application while the context is entered; yield the address as `http://HOST:PORT`.
 
     Args:
         app: The application.
         host: Address to listen on.
         port: Port to listen on; 0 picks a free one.
         grace: Seconds that requests in flight get at shutdown.
-        cancels: Cancel a handler when its client disconnects.
+        cancels: True if a handler is cancelled when its client disconnects.
 
     Raises:
         ConfigurationError: The address or port is not available.
     """
     logger = logging.getLogger("viva.http")
-    logger.setLevel(logging.CRITICAL)  # malformed HTTP would be logged with tracebacks; we log our own faults
+    logger.setLevel(logging.CRITICAL)  # aiohttp would log malformed HTTP with tracebacks; we log our own errors
     runner = web.AppRunner(
         app,
-        auto_decompress=False,  # a small compressed body could expand to a large one in one step, so we refuse them
+        auto_decompress=False,  # compressed bodies are refused: a small one could expand to a large one in one step
         handler_cancellation=cancels,
         access_log=None,
         logger=logger,
@@ -124,7 +124,7 @@ async def serve_until_signal(
     Args:
         server: The server to enter.
         announce: Gets the address as soon as the server answers.
-        on_stop: Called at the first signal; with it, a second signal ends the process at once.
+        on_stop: Called at the first signal. If it is given, a second signal ends the process at once.
 
     Raises:
         ConfigurationError: The address or port is not available.
@@ -150,7 +150,7 @@ class ServerOptions:
         models: Full model names by served name.
         port: Port to listen on; 0 picks a free one.
         max_body: Maximum size of a body in bytes.
-        most_tokens: Tokens of an answer if the client sets no limit.
+        most_tokens: Maximum tokens of an answer if the client sets no limit.
         grace: Seconds that calls in flight get at shutdown.
         endpoints: Endpoints that clients may name besides the models.
     """
@@ -166,10 +166,10 @@ class ServerOptions:
     endpoints: Endpoints = field(default_factory=Endpoints)
 
     def check(self) -> None:
-        """Check that only clients with a token can reach the server from other machines.
+        """Check that clients on other machines need a token.
 
         Raises:
-            ConfigurationError: Other machines could reach the server without a token.
+            ConfigurationError: Clients on other machines could use the server without a token.
         """
         if not is_loopback(self.host) and not self.access.tokens:
             raise ConfigurationError(
@@ -180,13 +180,13 @@ class ServerOptions:
 
 @asynccontextmanager
 async def serving(options: ServerOptions) -> AsyncIterator[str]:
-    """Serve runs and models while entered; yield the server's address.
+    """Serve runs and models while the context is entered; yield the server's address.
 
     Raises:
         ConfigurationError: The options are wrong, or the port is not available.
         BackendError: A model cannot be used.
     """
-    # Imported here: servers of pages do not need these.
+    # Imported here, because servers of pages do not need these modules.
     from viva.engine.backends.registry import BackendPool
     from viva.engine.clock import RealClock
 
@@ -206,7 +206,7 @@ async def serving(options: ServerOptions) -> AsyncIterator[str]:
 
         @web.middleware
         async def with_permissions(request: web.Request, handler: Handler) -> web.StreamResponse:
-            with bound_permissions(granted):  # from here on, a name in a request grants nothing by itself
+            with bound_permissions(granted):  # from here on, a request grants nothing by naming it
                 return await handler(request)
 
         async def refuse(request: web.Request, error: Exception) -> web.Response:
@@ -216,7 +216,7 @@ async def serving(options: ServerOptions) -> AsyncIterator[str]:
         routes += OpenAIEndpoints(models, options.most_tokens).routes()
         app = guarded_application(options.access, routes, refuse, most_bytes=options.max_body)
         app.middlewares.append(with_permissions)
-        # Otherwise the generation for a client that disconnected would run to its end.
+        # Otherwise an answer would be generated to its end after its client has disconnected.
         async with listening(app, options.host, options.port, grace=options.grace, cancels=True) as address:
             try:
                 yield address

@@ -2,9 +2,9 @@
 
 A token has 256 random bits, so we store a plain SHA-256 hash: salt or stretching would not slow an attacker down.
 
-A page of another site can make a browser send requests to localhost. If its DNS entry points at this machine, the Host
-header shows the foreign name; if it sends something across sites, Origin or Sec-Fetch-Site shows it. No answer has CORS
-headers unless an origin is allowed by name.
+A page of another site can make a browser send requests to localhost. If the site's DNS entry points at this machine,
+the Host header has the site's name; if the page sends a request across sites, Origin or Sec-Fetch-Site says so. An
+answer has CORS headers only for an origin that is allowed by name.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ from viva.engine.errors import ConfigurationError
 from .problems import Problem, Refusal
 
 TOKENS_VARIABLE = "VIVA_TOKENS"
-_SHORTEST_TOKEN = 20  # characters of a token that a person made up
+_SHORTEST_TOKEN = 20  # minimum characters of a token that a person has chosen
 _HASHED = re.compile(r"sha256:[0-9a-f]{64}")
 
 
 class Tokens:
-    """Hashes of the accepted tokens; false if there are none, so that no token is required."""
+    """Hashes of the accepted tokens. The object is false if there are none; then no token is required."""
 
     def __init__(self, hashes: Iterable[str]) -> None:
         self._hashes = tuple(dict.fromkeys(hashes))
@@ -58,10 +58,10 @@ def read_tokens(file: Path | None) -> Tokens:
     """Read the accepted tokens from a file and from VIVA_TOKENS.
 
     The file has a name and a hash on each line; `#` begins a comment. VIVA_TOKENS has tokens or hashes, separated by
-    commas; it is removed from the environment so that no child process inherits it.
+    commas; the variable is removed from the environment, so that no child process inherits it.
 
     Raises:
-        ConfigurationError: The file cannot be read or is malformed, or a token of the variable is too short.
+        ConfigurationError: The file cannot be read or is malformed, or a token in VIVA_TOKENS is too short.
     """
     hashes = [] if file is None else _hashes_in(file)
     for text in os.environ.pop(TOKENS_VARIABLE, "").split(","):
@@ -78,7 +78,7 @@ def read_tokens(file: Path | None) -> Tokens:
 
 
 def add_token(file: Path, name: str) -> str:
-    """Create a token, append its hash to the file under this name, and return the token, which is not stored."""
+    """Create a token, append its hash to the file under this name, and return the token; only the hash is stored."""
     if not re.fullmatch(r"[\w.-]{1,64}", name, re.ASCII):
         raise ConfigurationError(f"--new-token {name!r}: expected a name of letters, digits, '.', '_' and '-'")
     if file.exists() and any(line.split()[:1] == [name] for line in _token_lines(file)):
@@ -155,7 +155,7 @@ class Access:
     hosts: Collection[str] = ()
     origins: Collection[str] = ()
     body_types: Sequence[str] = (JSON,)
-    allow_host: str = "--allow-host"  # the option that adds a name
+    allow_host: str = "--allow-host"  # the option that adds a host name
 
     def check(self, request: web.Request) -> None:
         """Check a request.
@@ -216,10 +216,11 @@ class Access:
 class PageAccess(Access):
     """Decides which requests for pages are accepted.
 
-    A page of another site may link to ours, but may not load them as an image, a frame or data, nor send their forms.
+    A page of another site may link to our pages. It may not load them as images, frames or data, and may not send our
+    forms.
 
-    A form on a page that sends no referrer has the origin `null`; browsers say in Sec-Fetch-Site where the form was,
-    and in Sec-Fetch-Dest that a link was followed.
+    A form has the origin `null` if its page sends no referrer. Sec-Fetch-Site then says if the form was on our site;
+    Sec-Fetch-Dest says if a link was followed.
     """
 
     methods: Collection[str] = READ_AND_SEND
@@ -237,19 +238,19 @@ class PageAccess(Access):
             raise Refusal(403, "Not allowed", "A page of another site may link to this page, but not load it.")
 
     def _check_body(self, request: web.Request) -> None:
-        if (request.charset or "utf-8").lower() != "utf-8":  # others may fail to decode, or produce lone surrogates
+        if (request.charset or "utf-8").lower() != "utf-8":  # other charsets may fail, or produce lone surrogates
             raise Refusal(415, "Not UTF-8", "Please send the form in UTF-8.")
         Access._check_body(self, request)
 
 
 def known_hosts(host: str, names: Iterable[str]) -> frozenset[str]:
-    """Return the host names, in lower case, that a server listening on `host` answers to."""
+    """Return the host names, in lower case, that a server listening on `host` accepts."""
     own = {socket.gethostname(), socket.getfqdn()} if host in _ANY_ADDRESS else {host}
     return frozenset(name.lower() for name in (*own, *names))
 
 
 def is_address(name: str) -> bool:
-    """Return True if a name is an IP address, which cannot be the name of another site."""
+    """Return True if a name is an IP address; an address cannot be the name of another site."""
     try:
         ipaddress.ip_address(name.strip("[]"))
     except ValueError:

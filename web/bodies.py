@@ -1,8 +1,8 @@
 """Request bodies: JSON with a limited size and number of values, validated by a pydantic model.
 
-Parsing and validation hold the GIL, so a thread alone would not keep answers to other clients on time. The work of one
-step is limited by the number of values, counted in the bytes before parsing. Models limit their lists and stop at the
-first invalid element.
+Parsing and validation hold the GIL, so running them in a thread would not be enough to answer other clients in time.
+Their work is limited by a maximum number of values, which are counted in the bytes before parsing. Models limit the
+length of lists and stop at the first invalid element.
 """
 
 from __future__ import annotations
@@ -22,22 +22,22 @@ from .problems import Problem, invalid
 B = TypeVar("B", bound=BaseModel)
 T = TypeVar("T")
 
-MOST_LEVELS = 100  # of nested objects and lists
-MOST_VALUES = 50_000  # in a body: each object, list, number and string counts
-_SMALL_BODY = 64_000  # bytes up to which a body is read in the event loop
+MOST_LEVELS = 100  # maximum depth of nested objects and lists
+MOST_VALUES = 50_000  # maximum values in a body: each object, list, number and string counts
+_SMALL_BODY = 64_000  # up to this many bytes, a body is parsed in the event loop
 _SLICE = 1 << 18
-_PARSED_AT_ONCE = 2  # large bodies; the others wait
+_PARSED_AT_ONCE = 2  # large bodies parsed at once; further ones wait
 _SEPARATORS = (b",", b"[", b"{")
 _large: RunVar[anyio.CapacityLimiter] = RunVar("viva_large_bodies")
 
 
 async def read_body(request: web.Request, form: type[B], *, status: int = 422) -> B:
-    """Parse the body as this form; an empty body is an object without fields. `status` is used if it does not fit."""
+    """Parse the body as this form; an empty body is an object without fields. An error has this `status`."""
     return await convert_body(request, lambda data: parse_body(data, form, status))
 
 
 async def convert_body(request: web.Request, make: Callable[[bytes], T]) -> T:
-    """Return `make(body)`; large bodies are processed in a thread."""
+    """Return `make(body)`; a large body is processed in a thread."""
     try:
         data = await request.read()
     except web.HTTPRequestEntityTooLarge as error:
@@ -48,7 +48,7 @@ async def convert_body(request: web.Request, make: Callable[[bytes], T]) -> T:
 
 
 async def run_off_loop(work: Callable[[], T]) -> T:
-    """Run slow work in a thread, few at once, so that a client who sends a lot waits and nobody else does."""
+    """Run slow work in one of a few threads, so that only a client who sends many large requests waits."""
     try:
         limiter = _large.get()
     except LookupError:
@@ -61,7 +61,7 @@ def parse_body(data: bytes, form: type[B], status: int) -> B:
     """Parse a body as this form.
 
     Raises:
-        Problem: The body is not JSON, too large, or not of this form.
+        Problem: The body is no JSON, is too large, or does not have this form.
     """
     check_value_count(data, status)
     try:
@@ -102,7 +102,7 @@ def check_value_count(data: bytes, status: int) -> None:
     while start < len(data):
         part = data[start : start + _SLICE]
         if (len(part) - len(part.rstrip(b"\\"))) % 2:
-            part = part[:-1]  # do not cut inside an escape
+            part = part[:-1]  # a chunk must not end inside an escape
         end = start + (len(part) or 1)
         plain = part.replace(rb"\\", b"").replace(rb"\"", b"")
         parts = plain.split(b'"')

@@ -13,7 +13,7 @@ EVENT_STREAM = "text/event-stream"
 
 
 class Broadcast:
-    """Readers that wake together when there is news. A reader has no queue, only its position."""
+    """Readers that are woken together when there are new events. A reader has only a position, no queue."""
 
     def __init__(self) -> None:
         self.readers = 0
@@ -26,7 +26,7 @@ class Broadcast:
         news.set()
 
     def close(self) -> None:
-        """Announce that no events will follow; readers end after the last one."""
+        """Announce that no events will follow; readers end after the last event."""
         self.closed = True
         self.wake()
 
@@ -41,8 +41,8 @@ class Broadcast:
         Args:
             position: Position of the last event that the reader has.
             after: Returns the events after a position, and the position of the last of them.
-            pause: Seconds to wait at a position, so that a reader that lags behind uses no more of the loop than
-                others.
+            pause: Seconds to wait at each position, so that a reader that is behind uses no more of the event loop than
+                the other readers.
         """
         self.readers += 1
         try:
@@ -67,7 +67,7 @@ class Broadcast:
 
 
 def server_sent_event(data: object, id_: str | None = None, name: str | None = None) -> bytes:
-    """Encode one event. JSON has no line breaks outside strings, so its data is one line."""
+    """Encode one event. Its JSON data is one line, because JSON needs no line breaks."""
     head = b"" if id_ is None else b"id: %b\n" % id_.encode()
     head += b"" if name is None else b"event: %b\n" % name.encode()
     return b"%bdata: %b\n\n" % (head, orjson.dumps(data, option=orjson.OPT_NON_STR_KEYS))

@@ -18,10 +18,10 @@ from markupsafe import Markup
 
 from viva.reports.tables import escape_controls
 
-FOLD_LENGTH = 6_000  # characters: a page folds longer texts
-PLAIN_LENGTH = 50_000  # longer texts are shown as plain text: they are seldom meant as Markdown
-MAX_LENGTH = 200_000  # longer texts are truncated
-_MAX_DEPTH = 20  # of nested lists and quotes; the parser drops deeper ones
+FOLD_LENGTH = 6_000  # characters; longer texts are folded on a page
+PLAIN_LENGTH = 50_000  # characters; longer texts are shown as plain text, because they are rarely meant as Markdown
+MAX_LENGTH = 200_000  # characters; longer texts are truncated
+_MAX_DEPTH = 20  # maximum depth of nested lists and quotes; the parser drops deeper ones
 _SCHEMES = frozenset({"http", "https", "mailto"})
 _SCHEME_PATTERN = re.compile("|".join(f"{scheme}:" for scheme in sorted(_SCHEMES)), re.IGNORECASE)
 _TAGS = frozenset(
@@ -33,7 +33,7 @@ _ATTRIBUTES = {"a": {"href"}, "ol": {"start"}}
 
 @dataclass(slots=True, frozen=True)
 class ModelText:
-    """A text as HTML. `folded`: show its beginning first. `note`: how it differs from the original."""
+    """A text as HTML. `folded`: at first, show only its beginning. `note`: how it differs from the original."""
 
     html: Markup
     folded: bool = False
@@ -41,7 +41,7 @@ class ModelText:
 
 
 def render_model_text(text: str, *, plain: bool = False) -> ModelText:
-    """Render a model's text as HTML. `plain`: show the characters without interpreting Markdown."""
+    """Render a model's text as HTML. `plain`: show the text without interpreting Markdown."""
     length = len(text)
     source = escape_controls(text[:MAX_LENGTH].encode("utf-8", "replace").decode().replace("\r\n", "\n"))
     note = ""
@@ -69,7 +69,7 @@ def _sanitize(tokens: list[Token]) -> Markup:
         link_rel="noopener noreferrer nofollow",
         set_tag_attribute_values={"a": {"target": "_blank"}},
     )
-    return Markup(escape_controls(clean))  # character references can stand for control characters too
+    return Markup(escape_controls(clean))  # character references can stand for control characters, too
 
 
 @cache
@@ -82,7 +82,7 @@ def _make_parser() -> MarkdownIt:
 
 
 def _is_external_link(url: str) -> bool:
-    """Return True if a URL may become a link: a relative one would lead to our own pages."""
+    """Return True if a URL may become a link; a relative one may not, because it would lead to our own pages."""
     if not _SCHEME_PATTERN.match(url.strip()):
         return False
     try:
@@ -106,5 +106,5 @@ class _Renderer(RendererHTML):
         return f"{language}<pre><code>{escape(tokens[idx].content)}</code></pre>\n"
 
 
-# Template filters that show model text.
+# Template filters for model text.
 MODEL_TEXT_FILTERS = {"model": render_model_text, "written": lambda text: render_model_text(text, plain=True)}

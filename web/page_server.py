@@ -1,4 +1,4 @@
-"""HTML pages: shared templates, their files, their error pages, and their server."""
+"""HTML pages: shared templates and assets, error pages, and the server of pages."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from .problems import Refusal, refusal_of
 
 _TEMPLATES = Path(__file__).with_name("templates")
 _CONTENT_TYPES = {".css": "text/css", ".js": "text/javascript", ".svg": "image/svg+xml"}
-_MAX_BYTES = 64_000  # of a form
+_MAX_BYTES = 64_000  # maximum bytes of a form
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +62,7 @@ class PageServer:
 
 
 def template_environment(*folders: Path) -> Environment:
-    """Load the templates of these folders and the shared ones; values are escaped, control characters visible."""
+    """Load the templates of these folders and shared templates; they escape values and show control characters."""
     return Environment(
         loader=FileSystemLoader([*folders, _TEMPLATES]),
         autoescape=True,
@@ -74,7 +74,7 @@ def template_environment(*folders: Path) -> Environment:
 
 
 def render(templates: Environment, template: str, /, **values: Any) -> str:
-    """Render a template as text that can be encoded."""
+    """Render a template as text that UTF-8 can encode."""
     return templates.get_template(template).render(**values).encode("utf-8", "replace").decode()
 
 
@@ -110,8 +110,8 @@ def page_application(
 ) -> web.Application:
     """Make a guarded application of pages.
 
-    The `assets` are templates or files beside them, served under `/asset/NAME`. An error is a page made from the
-    template `refused.html`, or JSON if a script sent the request.
+    The `assets` are templates, or files beside the templates, served under `/asset/NAME`. An error is a page made from
+    the template `refused.html`, or JSON if a script sent the request.
     """
     assert templates.loader is not None
     files: dict[str, tuple[str, str]] = {}

@@ -1,7 +1,7 @@
-"""Error answers of our servers: one exception, the mapping of other errors to it, and the formats that clients get.
+"""Error answers of our servers: one exception, the conversion of other errors to it, and the formats for clients.
 
 Paths under `/api` answer with `application/problem+json` (RFC 9457), paths under `/v1` in the format of OpenAI's
-errors; pages answer a person, or their script.
+errors. Pages answer with a page, or with JSON for their script.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from viva.engine.errors import (
 from viva.engine.permissions import NotPermitted
 
 _log = logging.getLogger("viva")
-_LONGEST_MESSAGE = 2_000  # characters of a message
+_LONGEST_MESSAGE = 2_000  # maximum characters of a message
 
 
 class ProblemRecord(BaseModel):
@@ -56,7 +56,7 @@ class Problem(Exception):
         title: str | None = None,
         headers: Mapping[str, str] | None = None,
     ) -> None:
-        if len(detail) > _LONGEST_MESSAGE:  # the detail may repeat what a client sent
+        if len(detail) > _LONGEST_MESSAGE:  # the detail may contain text from the client
             detail = f"{detail[:_LONGEST_MESSAGE]}…"
         super().__init__(detail)
         self.status, self.detail, self.field, self.code = status, detail, field, code
@@ -93,7 +93,7 @@ class Refusal(Problem):
 
 
 def refusal_of(error: Exception) -> Problem:
-    """Return an error as shown to users; an internal error is logged and becomes a 500."""
+    """Return the problem to show to users for an error; an internal error is logged and becomes a 500."""
     match error:
         case Problem():
             return error
@@ -145,7 +145,7 @@ def problem_of(error: Exception) -> Problem:
 
 
 def invalid(error: ValidationError, prefix: str = "") -> Problem:
-    """Return the problem for a body or query that does not match its form."""
+    """Return the problem for a body or query that is invalid."""
     first = error.errors(include_url=False, include_input=False, include_context=False)[0]
     field = ".".join(map(str, first["loc"])) or None
     reason = {"extra_forbidden": "unknown field", "missing": "is missing"}.get(first["type"], first["msg"])

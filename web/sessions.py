@@ -25,18 +25,18 @@ from .auth import hash_token
 
 SECRET_FILE = "pages.secret"
 _SECRET_BYTES = 32
-_MAX_SECONDS = 90 * 86400.0  # of a session, even if its link does not expire
+_MAX_SECONDS = 90 * 86400.0  # maximum seconds of a session, even if its link does not expire
 _UNIT_SECONDS = {"m": 60.0, "h": 3600.0, "d": 86400.0, "w": 604800.0}
 
 
 def new_token() -> tuple[str, str]:
-    """Return a new token for a link, and its hash, which is what is stored."""
+    """Return (new token for a link, its hash); only the hash is stored."""
     token = secrets.token_urlsafe(32)
     return token, hash_token(token)
 
 
 def parse_expiry(text: str, now: float) -> float | None:
-    """Return when a link of this duration (`90m`, `12h`, `7d`, `2w`) expires, in seconds since 1970; None: never."""
+    """Return when a link valid for `90m`, `12h`, `7d`, `2w` or `never` expires, in seconds since 1970; None: never."""
     if text == "never":
         return None
     match = re.fullmatch(r"(\d{1,4})([mhdw])", text)
@@ -46,15 +46,15 @@ def parse_expiry(text: str, now: float) -> float | None:
 
 
 def read_or_make_secret(file: Path) -> bytes:
-    """Return the secret in this file, creating it if needed; only its owner can read it.
+    """Return the secret in this file; create the file if it is missing. Only the file's owner can read it.
 
     Raises:
-        ConfigurationError: The file cannot be read or created, or holds no such secret.
+        ConfigurationError: The file cannot be read or created, or contains no valid secret.
     """
     try:
         if not file.exists():
             _make_secret(file)
-        if stat.S_IMODE(file.stat().st_mode) & 0o077:  # a copied file may have lost its mode
+        if stat.S_IMODE(file.stat().st_mode) & 0o077:  # a copy of the file may have other permissions
             file.chmod(0o600)
         secret = file.read_bytes()
     except OSError as error:
@@ -68,7 +68,7 @@ def read_or_make_secret(file: Path) -> bytes:
 
 
 def _make_secret(file: Path) -> None:
-    """Write it under another name first, so that a concurrent process finds all of it or nothing."""
+    """Write the file under another name first, so that a concurrent process finds the whole secret or none."""
     draft = file.with_name(f"{file.name}.{os.getpid()}.part")
     descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
     try:
@@ -84,7 +84,7 @@ def _make_secret(file: Path) -> None:
 
 @dataclass(slots=True, frozen=True)
 class Session:
-    """The sender of a request: the holder, the hash of the link that was opened, and an id of the session itself."""
+    """The sender of a request: the holder, the hash of the opened link, and an id of the session."""
 
     holder: str
     link: str
@@ -95,8 +95,8 @@ class Session:
 class _JsonSerializer:
     """Signed JSON data.
 
-    Unlike itsdangerous' own serializers it never compresses, which takes far longer than signing, so it never
-    decompresses either.
+    Unlike itsdangerous' own serializers, it neither compresses nor decompresses, because compressing takes far longer
+    than signing.
     """
 
     def __init__(self, secret: bytes, salt: str) -> None:
@@ -121,13 +121,13 @@ class Sessions:
         self._cookies = _JsonSerializer(secret, f"viva {purpose} session")
         self._forms = _JsonSerializer(secret, f"viva {purpose} form")
         self._seals = _JsonSerializer(secret, f"viva {purpose} seal")
-        # Cookies ignore ports: two servers on one machine need different names.
+        # Cookies ignore ports, so two servers on one machine need cookies with different names.
         self.cookie = f"viva-{purpose}-{hashlib.sha256(secret).hexdigest()[:8]}"
 
     def start(
         self, response: web.StreamResponse, holder: str, link: str, *, path: str, expires: float | None, secure: bool
     ) -> Session:
-        """Start a session for the pages below `path`, which ends with its link. `secure`: over https only."""
+        """Start a session for the pages below `path`; it ends when its link expires. `secure`: over https only."""
         until = self._clock() + _MAX_SECONDS if expires is None else min(expires, self._clock() + _MAX_SECONDS)
         session = Session(holder, link, secrets.token_urlsafe(12), until)
         response.set_cookie(
@@ -153,7 +153,7 @@ class Sessions:
         response.del_cookie(self.cookie, path=path, httponly=True, samesite="Strict")
 
     def form_token(self, session: Session) -> str:
-        """Return the token of all forms of this session; it is constant, so submissions queued offline are accepted."""
+        """Return the token for all forms of this session; it is constant, so submissions queued offline are accepted."""
         return self._forms.dumps(session.name)
 
     def is_of_form(self, session: Session, seal: object) -> bool:
@@ -167,7 +167,7 @@ class Sessions:
         return self._seals.dumps(words)
 
     def unsealed(self, sealed: object) -> str | None:
-        """Return the words of a seal; None if the signature is not ours."""
+        """Return the words of a seal; None if this server has not signed it."""
         try:
             return str(self._seals.loads(sealed)) if isinstance(sealed, str) else None
         except BadData:

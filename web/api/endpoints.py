@@ -53,8 +53,9 @@ class OperationRequest(Generic[Q, B]):
 class Operation:
     """A method of a path.
 
-    `answer` is the model of its answer, or of one event if `streams` is set. `refusals` are the status codes it can
-    return besides those of every operation; `leads_to` are the operations that take the id in its answer.
+    `answer` is the model of the operation's answer; if `streams` is set, the model of one event. `refusals` are the
+    status codes it can return besides those of every operation. `leads_to` are the operations that take the id in its
+    answer.
     """
 
     method: str
@@ -82,7 +83,7 @@ class Operation:
             data = answer.model_dump_json().encode("utf-8", "replace")
             return web.Response(status=self.status, body=data, content_type="application/json")
 
-        # An answer to HEAD has no body, and a stream writes its own.
+        # An answer to HEAD has no body, and a stream has written its own body.
         options = {"allow_head": False} if self.streams else {}
         return web.RouteDef(self.method, PREFIX + self.path, handle, options)
 
@@ -97,7 +98,7 @@ def openapi_document(operations: Sequence[Operation], version: str, *, with_toke
     """
     models = [model for operation in operations for model in (operation.answer, operation.body) if model is not None]
     bodies = {operation.body for operation in operations}
-    # Schemas describe what is written: fields with defaults are always present.
+    # Schemas describe the written answers, in which fields with defaults are always present.
     modes: dict[Any, Any] = {model: "validation" if model in bodies else "serialization" for model in models}
     modes[ProblemRecord] = "validation"
     _, definitions = models_json_schema(list(modes.items()), ref_template=_REF)
@@ -179,7 +180,7 @@ _END_EVENT = "end"
 
 
 class Api:
-    """Handlers over one folder of runs. `with_tokens`: clients must send a token, and the document says so."""
+    """Handlers for one folder of runs. `with_tokens`: the OpenAPI document says that clients must send a token."""
 
     def __init__(self, host: RunHost, *, with_tokens: bool) -> None:
         self._host = host
@@ -269,7 +270,7 @@ class Api:
         return await asyncio.to_thread(_list_scenarios)
 
     async def list_runs(self, request: OperationRequest[schemas.RunsQuery, Any]) -> schemas.RunList:
-        """Return a page of runs. Runs in a thread: there may be many large manifests."""
+        """Return a page of runs. This function runs in a thread, because there may be many large manifests."""
         return await asyncio.to_thread(self._run_list, request.query)
 
     def _run_list(self, query: schemas.RunsQuery) -> schemas.RunList:
@@ -278,7 +279,7 @@ class Api:
         for id_ in ids[: query.limit]:
             try:
                 manifest = self._host.open(id_).manifest
-            except Problem:  # a folder of other files that is named like a run
+            except Problem:  # a folder that has the name of a run and other contents
                 continue
             hosted = self._host.hosted(id_)
             under_way = hosted is not None and hosted.under_way
@@ -308,9 +309,10 @@ class Api:
         return schemas.ReportRecord(await self._host.report(request.path["run"]))
 
     async def watch_run(self, request: OperationRequest[Any, Any]) -> web.StreamResponse:
-        """Stream a run: `State`, its events, `End`.
+        """Stream a run: `State`, then the run's events, then `End`.
 
-        Earlier events are sent from the client's `Last-Event-ID` on; without one the stream begins with the next event.
+        If the client sends `Last-Event-ID`, the stream begins after this event; otherwise it begins with the next
+        event.
         """
         id_, latest = request.path["run"], request.request.headers.get("Last-Event-ID")
         state = end = await self._host.record(id_)
@@ -375,7 +377,7 @@ def _list_scenarios() -> schemas.ScenarioList:
 
 
 async def _with_history(folder: RunFolder, read: Callable[[History], Awaitable[T]]) -> T:
-    """Read a journal in a thread: replaying conversations to render transcripts takes a while."""
+    """Read a journal in a thread, because replaying conversations for transcripts takes a while."""
     folder.require_journal()
 
     async def opened() -> T:

@@ -1,11 +1,11 @@
-"""Hosted runs of the server: checking a client's request, starting, watching, stopping and resuming.
+"""Hosted runs of the server: checking a client's request; starting, watching, stopping and resuming a run.
 
 A run's id is the name of its folder, directly below the folder of runs; links to other folders are ignored.
 `engine.permissions` decides what a request may name.
 
-Each hosted run keeps its latest events in a ring with any number of readers, which do not slow the run: they are woken
-together, and less often if there are many. A slow or returning reader continues if the ring still holds the next event;
-otherwise it learns how many events it has lost.
+Each hosted run keeps its latest events in a ring. The number of readers is unlimited, and readers do not slow the run:
+they are woken together, and less often if there are many. If the ring still holds the next event of a slow or returning
+reader, the reader continues there; otherwise it learns how many events it has lost.
 """
 
 from __future__ import annotations
@@ -46,13 +46,13 @@ _MOST_TEXTS, _MOST_CHARACTERS = 1_000, 100_000  # in a run's settings
 
 
 class RequestChecker:
-    """Checks what a client's request names. `served` maps served names to full model names."""
+    """Checks the names in a client's request. `served` maps served names to full model names."""
 
     def __init__(self, served: Mapping[str, str]) -> None:
         self._served = served
 
     def models(self, models: Mapping[str, str | list[str]]) -> dict[str, str | list[str]]:
-        """Return the models by role under their full names."""
+        """Return the models by role, with their full names."""
         checked: dict[str, str | list[str]] = {}
         for role, names in models.items():
             field = f"models.{role}"
@@ -108,7 +108,7 @@ class RequestChecker:
 
 
 def _iterate_texts(value: Any, field: str) -> Iterator[tuple[str, str]]:
-    """Iterate over all text in settings with its field, including the names of fields."""
+    """Iterate over all texts in settings as (text, field); names of fields are included as texts."""
     if isinstance(value, str):
         yield field, value
     elif isinstance(value, dict):
@@ -131,11 +131,11 @@ def _check_path(text: str, field: str) -> None:
 RING_CAPACITY = 4096  # events
 _TICK_SECONDS = 0.05
 _TICK_PER_READER = 0.002
-_EVENT_BATCH = 256  # events sent to a reader at once
+_EVENT_BATCH = 256  # maximum events sent to a reader at once
 
 
 class RecentEvents(Broadcast):
-    """Ring of the latest events of one run. `epoch` prefixes the event ids: each server process uses another one."""
+    """Ring of the latest events of one run. `epoch` prefixes the event ids; each server process has its own."""
 
     def __init__(self, epoch: str, capacity: int = RING_CAPACITY) -> None:
         super().__init__()
@@ -148,7 +148,7 @@ class RecentEvents(Broadcast):
         self._timer: asyncio.TimerHandle | None = None
 
     def hear(self, event: Event) -> None:
-        """Record an event without blocking; the run's listener."""
+        """Record an event of the run without blocking."""
         self.last = event.sequence
         self._events[event.sequence % self._capacity] = event
         if self.readers and self._timer is None:
@@ -176,7 +176,7 @@ class RecentEvents(Broadcast):
 
     def _block(self, position: int) -> tuple[bytes, int]:
         key = (position, self.last)
-        if self._latest_block[0] == key:  # most readers are at the same position
+        if self._latest_block[0] == key:  # most readers are at the same position, so the block is cached
             return self._latest_block[1:]
         parts = []
         oldest = max(1, self.last - self._capacity + 1)
@@ -194,7 +194,7 @@ class RecentEvents(Broadcast):
         encoded, text = self._encoded[slot]
         if encoded != number:
             event = self._events[slot]
-            if event is None or event.sequence != number:  # published before anybody listened
+            if event is None or event.sequence != number:  # events that were published before anybody listened
                 return b""
             text = server_sent_event(event.to_record(), f"{self.epoch}-{number}", type(event).__name__)
             self._encoded[slot] = (number, text)
@@ -206,7 +206,7 @@ _OUTCOMES: dict[str, State] = {"done": "done", "drained": "stopped", "halted": "
 
 
 class HostedRun:
-    """A run that this server executes. `ended` is called in the event loop when the run is over, however it ended."""
+    """A run that this server executes. `ended` is called in the event loop after every end, including failures."""
 
     def __init__(self, launch: Launch, ended: Callable[[HostedRun], None]) -> None:
         self.id = launch.folder.path.name
@@ -258,7 +258,7 @@ class HostedRun:
         return report | {"unfinished": missing.to_record()}
 
     async def stop(self) -> None:
-        """Begin to end the run: calls in flight are answered and recorded.
+        """Begin to stop the run; calls in flight are answered and recorded.
 
         A run whose models are still being opened ends at once.
         """
@@ -304,7 +304,7 @@ class HostedRun:
         self.events.hear(event)
 
 
-_BAD_NAME_ERRORS = (OSError, ValueError, RuntimeError)  # raised for names that are no file name
+_BAD_NAME_ERRORS = (OSError, ValueError, RuntimeError)  # raised for a name that cannot be a file name
 _KEPT_ENDED_RUNS = 16  # ended runs whose latest events can still be read
 
 
@@ -316,7 +316,7 @@ class RunHost:
         served: Full model names by served name.
 
     Raises:
-        ConfigurationError: The folder cannot be created.
+        ConfigurationError: The folder of runs cannot be created.
     """
 
     def __init__(self, folder: Path, served: Mapping[str, str]) -> None:
@@ -337,7 +337,7 @@ class RunHost:
                 yield name
 
     def hosted(self, id_: str) -> HostedRun | None:
-        """Return the run if this server runs it, or did so recently."""
+        """Return the run if this server runs it or ran it recently."""
         return self._hosted.get(id_)
 
     def open(self, id_: str) -> RunFolder:
@@ -364,7 +364,7 @@ class RunHost:
             return self._host(await asyncio.to_thread(self._launch, request, path))
 
     def _launch(self, request: RunRequest, path: Path) -> Launch:
-        """Prepare a run. Runs in a thread: the request and its data may be large."""
+        """Prepare a run. This function runs in a thread, because the request and its data may be large."""
         try:
             models = self._allowed.models(request.models)
             self._allowed.settings(request.settings, {role.setting for role in get_scenario(request.scenario).roles})
@@ -401,7 +401,7 @@ class RunHost:
 
     @contextmanager
     def _reserved(self, id_: str) -> Iterator[None]:
-        """Reserve an id while its run is being prepared concurrently."""
+        """Reserve an id, so that no concurrent request takes it while its run is prepared."""
         if id_ in self._making:
             raise Problem(409, f"a run '{id_}' is about to start; try again", field="id")
         ready = self._making[id_] = asyncio.Event()
@@ -429,7 +429,7 @@ class RunHost:
         hosted = self._hosted.get(id_)
         if hosted is not None and (
             hosted.under_way or self._path(id_) is None
-        ):  # a run that never began leaves nothing
+        ):  # a run that never began leaves no folder
             return hosted.record()
         recorded = await asyncio.to_thread(_record_of_folder, self.open(id_))
         if hosted is None:
@@ -450,7 +450,7 @@ class RunHost:
     async def close(self, grace: float) -> None:
         """Stop all runs, each within `grace` seconds; they can be resumed."""
         self._closing = True
-        for ready in list(self._making.values()):  # a run that is about to begin is stopped too
+        for ready in list(self._making.values()):  # a run that is about to begin must be stopped, too
             await ready.wait()
         await asyncio.gather(*(run.end(grace) for run in list(self._hosted.values()) if run.under_way))
 
@@ -500,7 +500,7 @@ def is_locked_elsewhere(path: Path) -> bool:
 
 
 def _record_of_folder(folder: RunFolder) -> RunRecord:
-    """Return the record of a run from its folder."""
+    """Return the record of a run that this server does not run, read from the run's folder."""
     manifest, ended, failed, total = folder.manifest, 0, 0, planned_in_total(folder)
     if folder.begun:
         with History(folder.journal) as history:

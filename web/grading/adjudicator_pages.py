@@ -32,9 +32,9 @@ class BlindGrade:
 
 @dataclass(slots=True, frozen=True)
 class DisputeList:
-    """Disputes for this adjudicator, and counts of the others.
+    """Disputes that this adjudicator may decide, and counts of the remaining disputes.
 
-    `own` counts disputes over questions that the adjudicator also grades.
+    `own` counts disputes about questions that the adjudicator grades.
     """
 
     to_decide: list[DisputedAnswer]
@@ -126,7 +126,7 @@ class AdjudicatorPages:
 
 
 def list_disputes(store: GradeStore, grader: Grader) -> DisputeList:
-    """List the disputes; ones that every assigned grader has graded come first."""
+    """List the disputes; first come those in which every assigned grader has graded the answer."""
     disputes = read_disputes(store, read_criteria(store.meta("about")))
     own = {assignment.question for assignment in assignments_of(store, grader)}
     mine = [dispute for dispute in disputes.disputed if dispute.question not in own]
@@ -154,7 +154,7 @@ def read_dispute(store: GradeStore, grader: Grader, number: int, position: int) 
     question = store.question(number)
     grades = [dispute for dispute in store.grades(question=number) if dispute.answer == here.answer]
     valid = [dispute for dispute in grades if dispute.value is not None and not dispute.invalid]
-    # Shuffled for each answer, so that no grader can be followed from one to the next.
+    # Grades are shuffled for each answer, so that no grader can be recognized from one answer to the next.
     seed = store.meta("seed")
     valid.sort(key=lambda dispute: seeds.uniform(seed, "voices", dispute.answer, dispute.grader))
     voices = [BlindGrade(dispute.value, render_model_text(dispute.comment) if dispute.comment.strip() else None)

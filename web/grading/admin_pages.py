@@ -30,7 +30,7 @@ _LINKS = "select number, token is not null, expires from graders"
 
 @dataclass(slots=True, frozen=True)
 class GraderRow:
-    """A grader in the table. `last` is the time of the latest grade; `linked`: a link is valid."""
+    """A grader in the table. `last` is the time of the latest grade; `linked`: the grader has a valid link."""
 
     grader: Grader
     standing: Progress
@@ -69,7 +69,7 @@ class AdminPages:
 
     def __init__(self, site: Site) -> None:
         self._site = site
-        self._new_links: dict[str, tuple[str, str, str]] = {}  # by one-time name: holder, grader, token
+        self._new_links: dict[str, tuple[str, str, str]] = {}  # by one-time name: (holder, grader, token)
 
     def routes(self) -> list[web.RouteDef]:
         base = r"/g/{holder:\d{1,9}}/admin"
@@ -241,7 +241,7 @@ def format_age(seconds: float) -> str:
 
 
 def _invalidation_reason(fields: Form) -> str:
-    """Return the reason for an invalidation, empty if the grade is to count again."""
+    """Return the reason for an invalidation; "" if the grade is to count again."""
     reason = " ".join(str(fields.get("reason", "")).split())
     if "again" in fields:
         return ""

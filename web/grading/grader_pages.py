@@ -1,4 +1,4 @@
-"""Pages of a grader: one question at a time, the list of their questions, and the endpoint of the page's script."""
+"""Pages of a grader: one question at a time, the list of the grader's questions, the endpoint for the page's script."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from ..problems import Refusal
 from .question_form import MAX_COMMENT, excerpt, question_seal, read_form, read_json, record_submissions
 from .site import Site, seen_questions
 
-_MAX_OPEN = 5  # questions that a grader may have opened and put off
+_MAX_OPEN = 5  # maximum questions that a grader has opened and postponed
 _OWN_QUESTIONS = """
 select q.number, q.record, count(g.value), count(a.id) from seats s join questions q on q.number = s.question
 join answers a on a.question = q.number left join grades g on g.answer = a.id and g.grader = ?
@@ -100,7 +100,7 @@ class GraderPages:
         )
 
     async def _save(self, request: web.Request) -> web.Response:
-        """Save a form sent without a script: all answers of a question at once."""
+        """Save a form that a browser without scripts sends: the grades of all answers of a question."""
         number = int(request.match_info["number"])
         fields = await self._site.form(request)
         submissions = read_form(fields, number)
@@ -141,7 +141,7 @@ class GraderPages:
 
 
 def next_question(store: GradeStore, grader: Grader, after: int | None) -> int | None:
-    """Return the question after this one: the grader's next, else a new one, else one that was put off."""
+    """Return the question after this one: the grader's next question, else a new one, else a postponed one."""
     without = seen_questions(store, grader)
     if after is None:
         assignment = next_assignment(store, grader, excluded=without)
@@ -185,7 +185,7 @@ def read_question_view(store: GradeStore, grader: Grader, number: int) -> Questi
 
 
 def list_own_questions(store: GradeStore, grader: Grader) -> list[QuestionRow]:
-    """Return a grader's own questions in the order of their assignment."""
+    """Return a grader's own questions in the order in which they were assigned."""
     rows = store.connection.execute(_OWN_QUESTIONS, (grader.number, grader.number))
     return [QuestionRow(number, excerpt(orjson.loads(record)["text"]), graded, answers)
             for number, record, graded, answers in rows]  # fmt: skip

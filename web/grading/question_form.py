@@ -1,7 +1,7 @@
 """A question as a form: the page a grader sees, and the grades and comments that come back.
 
-Texts are shown as safe HTML, answers by blind position, labels with their keys. Submissions come from a form or as JSON
-from the page's script; each is recorded once.
+Texts are shown as safe HTML, answers in blind order, labels with their keys on the keyboard. Submissions come from a
+form, or as JSON from the page's script; each is recorded once.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ from ..markdown import ModelText, render_model_text
 from ..problems import Refusal
 from ..sessions import Sessions
 
-_CACHE_SIZE = 256  # rendered questions
-_EXCERPT_LENGTH = 120  # characters of a question in a list
-_FOLDED_TURNS = 3  # earlier turns shown; if there are more they are folded
+_CACHE_SIZE = 256  # cached questions
+_EXCERPT_LENGTH = 120  # maximum characters of a question in a list
+_FOLDED_TURNS = 3  # earlier turns that are shown; if there are more, they are folded
 
 
 @dataclass(slots=True, frozen=True)
 class ShownLabel:
-    """A label to choose; `key` selects it (empty if there are more labels than digits)."""
+    """A label to choose; the key `key` selects it ("" if there are more labels than digits)."""
 
     value: float
     name: str
@@ -57,7 +57,7 @@ class ShownAnswer:
 
 @dataclass(slots=True, frozen=True)
 class ShownQuestion:
-    """Content of a page, the same for every grader."""
+    """Content of a question's page; it is the same for every grader."""
 
     number: int
     dimension: tuple[str, ...]
@@ -71,13 +71,13 @@ class ShownQuestion:
 
 
 class QuestionRenderer:
-    """Cache of rendered questions: making HTML of long answers takes a while."""
+    """Cache of rendered questions, because rendering long answers as HTML takes a while."""
 
     def __init__(self) -> None:
         self._known: OrderedDict[tuple[int, bool], ShownQuestion] = OrderedDict()
 
     async def render(self, question: Question, *, plain: bool = False) -> ShownQuestion:
-        """Render a question, off the event loop if it is long. `plain`: show all texts as they were written."""
+        """Render a question, in a thread if it is long. `plain`: show all texts as they were written."""
         key = question.number, plain
         rendered = self._known.get(key)
         if rendered is None:
@@ -106,7 +106,7 @@ def render_question(question: Question, *, plain: bool = False) -> ShownQuestion
 
 
 def render_labels(labels: Sequence[Label]) -> tuple[ShownLabel, ...]:
-    """Assign keys to the labels: the digit in a numeric label, else 1, 2, 3 … in order."""
+    """Assign keys to the labels: the digits if the labels are digits, else 1, 2, 3 … in order."""
     digits = [f"{label.value:g}" for label in labels]
     if not all(len(digit) == 1 for digit in digits):
         digits = [str(position) if position < 10 else "" for position in range(1, len(labels) + 1)]
@@ -127,7 +127,7 @@ def excerpt(text: str) -> str:
 
 
 MAX_COMMENT = 4_000  # characters
-MAX_BYTES = 400_000  # of one request: some tens of grades with long comments
+MAX_BYTES = 400_000  # maximum bytes of one request: some tens of grades with long comments
 _MAX_SUBMISSIONS = 100
 _MAX_NAME = 60
 
@@ -178,7 +178,7 @@ def _parse_submission(item: Mapping[str, Any]) -> Submission:
 
 
 def read_form(fields: Mapping[str, Any], question: int) -> list[Submission]:
-    """Return the changes that a form without a script makes: it has all answers, and their earlier values.
+    """Return the changes in a form that a browser without scripts sends, with all answers and their earlier values.
 
     Raises:
         Refusal: A field is malformed.
@@ -243,7 +243,7 @@ def record_submission(store: GradeStore, sessions: Sessions, grader: Grader, sub
 def record_submissions(
     store: GradeStore, sessions: Sessions, grader: Grader, submissions: list[Submission]
 ) -> dict[str, dict[str, str]]:
-    """Record submissions independently; return an error for each by name, empty if it is recorded."""
+    """Record submissions independently of each other; return by name either {} or the error as fields."""
     outcomes: dict[str, dict[str, str]] = {}
     for submission in submissions:
         try:

@@ -1,4 +1,4 @@
-"""Server of a folder's grading pages (`viva grade serve`): secret links, routes, the lock."""
+"""Server of a folder's grading pages (`viva grade serve`): secret links, routes, and the folder's lock."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class _OpenedLink:
 
 
 class LinkPages:
-    """The pages that need no session."""
+    """The pages that can be opened without a session."""
 
     def __init__(self, site: Site) -> None:
         self._site = site
@@ -94,7 +94,7 @@ def serve(
 
     Args:
         folder: The grading folder.
-        server: Where the pages are served.
+        server: The address at which the pages are served.
         announce: Called as soon as the pages can be opened, with the address and any new links.
         expires: How long links created at the start stay valid (`7d`, `never`).
 
@@ -108,7 +108,7 @@ def serve(
 
         def ready(address: str) -> None:
             url = server.public_address(address)
-            # The worker has not started yet: until then the store is ours.
+            # This thread may use the store until the worker starts.
             store.set_meta(ADDRESS_KEY, url)
             announce(url, make_missing_links(store, url, expires))
             site.worker.start()
@@ -118,7 +118,7 @@ def serve(
 
 
 def grading_application(site: Site, access: PageAccess) -> web.Application:
-    """Make the application; the folder's thread starts when it listens and ends with it."""
+    """Make the application; the store's thread starts when the application listens, and ends with it."""
     every = (LinkPages(site), GraderPages(site), AdjudicatorPages(site), AdminPages(site))
     routes = [route for pages in every for route in pages.routes()]
     app = page_application(site.templates, access, routes, _ASSETS, most_bytes=MAX_BYTES)
@@ -133,10 +133,10 @@ def grading_application(site: Site, access: PageAccess) -> web.Application:
 
 @contextmanager
 def serving_lock(folder: Path) -> Iterator[None]:
-    """Keep other processes from serving this folder while entered.
+    """Prevent other processes from serving this folder while the context is entered.
 
     Raises:
-        ConfigurationError: Another process serves it, or the folder is not writable.
+        ConfigurationError: Another process serves the folder, or the folder is not writable.
     """
     file = folder / LOCK_FILE
     try:

@@ -1,6 +1,7 @@
 """Shared parts of a folder's grading pages: the store's thread, secret links, sessions, permissions and templates.
 
-The store belongs to one thread, which takes all waiting jobs, runs them, commits once, and then answers all of them.
+The store belongs to one thread. The thread takes all waiting jobs, runs them, commits once, and then answers all of
+them.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ from ..sessions import Session, Sessions, new_token, parse_expiry
 from .question_form import QuestionRenderer
 
 T = TypeVar("T")
-_MAX_JOBS = 256  # jobs of one commit
+_MAX_JOBS = 256  # maximum jobs in one commit
 _log = logging.getLogger("viva.pages")
 
 
@@ -51,7 +52,7 @@ class StoreWorker:
         self.commits = 0
 
     def start(self) -> None:
-        """Start the thread; called in the event loop. Earlier jobs have been queued."""
+        """Start the thread; call this in the event loop. Jobs from before the start are queued."""
         self._loop = asyncio.get_running_loop()
         self._thread.start()
 
@@ -63,7 +64,7 @@ class StoreWorker:
         self._store.close()
 
     async def change(self, work: Callable[[GradeStore], T]) -> T:
-        """Run a job that changes the store; return its result once everything is committed."""
+        """Run a job that changes the store; return its result when the change is committed."""
         return await self._put(work, changes=True)
 
     async def read(self, work: Callable[[GradeStore], T]) -> T:
@@ -142,7 +143,7 @@ def _resolve_jobs(jobs: list[_Job]) -> None:
             job.future.set_result(job.answer)
 
 
-ADDRESS_KEY = "address"  # meta: where the folder was served last
+ADDRESS_KEY = "address"  # property of the store: where the folder was last served
 ADMIN_NAME = "admin"
 
 
@@ -162,7 +163,7 @@ def make_link(store: GradeStore, grader: Grader, address: str, expires: str) -> 
 
 
 def make_missing_links(store: GradeStore, address: str, expires: str) -> list[NewLink]:
-    """Create links for all active graders who have none; add an admin if there is none."""
+    """Create links for all people without a link who have not retired; if the folder has no admin, add one."""
     with store.batch():
         graders = store.graders()
         if not any(grader.role == "admin" for grader in graders):
@@ -182,12 +183,12 @@ def make_missing_links(store: GradeStore, address: str, expires: str) -> list[Ne
 Form = MultiDictProxy[Any]
 TEMPLATES = Path(__file__).with_name("templates")
 ALL_ROLES: tuple[GraderRole, ...] = ("grader", "adjudicator", "admin")
-_SEEN_KEY = "seen"  # meta: questions for which a holder has seen the grades of others
+_SEEN_KEY = "seen"  # property of the store: questions for which a holder has seen grades of other people
 _REOPEN_HINT = "Please open your link again."
 
 
 class Site:
-    """Shared parts of the pages of one folder. `secure`: users reach the pages over https."""
+    """Shared parts of the pages of one folder. `secure`: users open the pages over https."""
 
     def __init__(self, worker: StoreWorker, sessions: Sessions, title: str, *, secure: bool = False) -> None:
         self.worker, self.sessions, self.title, self.secure = worker, sessions, title, secure
@@ -195,11 +196,11 @@ class Site:
         self.questions = QuestionRenderer()
 
     def session(self, request: web.Request) -> Session:
-        """Return the session of a request under its holder's path."""
+        """Return the session of a request to a path of the session's holder."""
         session: Session | None = request.get("session") or self.sessions.read(request)
         if session is None or session.holder != request.match_info["holder"]:
             raise Refusal(401, "Not signed in", _REOPEN_HINT, code="session")
-        request["session"] = session  # cached: handlers ask several times, and checking signatures takes a while
+        request["session"] = session  # cached, because handlers ask several times and checking a signature is slow
         return session
 
     async def ask(
@@ -211,7 +212,7 @@ class Site:
         changes: bool = False,
         paused: bool = False,
     ) -> T:
-        """Run a job for the sender of a request; return its result. `paused`: also for paused graders."""
+        """Run a job for the sender of a request; return its result. `paused`: paused graders may, too."""
         session = self.session(request)
 
         def job(store: GradeStore) -> T:
@@ -221,7 +222,7 @@ class Site:
 
     async def form(self, request: web.Request) -> Form:
         """Return the fields of a form that was sent from a page of this session."""
-        self.session(request)  # refuse requests without a session before reading the body
+        self.session(request)  # a request without a session is refused before its body is read
         fields = await read_form(request)
         self.check_form(request, fields.get("form"))
         return fields
@@ -230,7 +231,7 @@ class Site:
         """Check a form token.
 
         Raises:
-            Refusal: The token does not belong to the request's session.
+            Refusal: The form token does not belong to the request's session.
         """
         if not self.sessions.is_of_form(self.session(request), token):
             raise Refusal(
@@ -297,12 +298,12 @@ def check_link(store: GradeStore, grader: Grader, expires: float | None) -> None
 
 
 def seen_questions(store: GradeStore, grader: Grader) -> set[int]:
-    """Return the questions that this holder must not grade, because they have seen the grades of others."""
+    """Return the questions whose grades by other people this holder has seen, and which the holder must not grade."""
     return set((store.meta(_SEEN_KEY) or {}).get(str(grader.number), ()))
 
 
 def record_seen(store: GradeStore, grader: Grader, question: int) -> None:
-    """Record that this holder sees the grades of others for a question."""
+    """Record that this holder sees other people's grades for a question."""
     visits = store.meta(_SEEN_KEY) or {}
     mine = visits.setdefault(str(grader.number), [])
     if question not in mine:

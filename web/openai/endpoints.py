@@ -32,9 +32,9 @@ _FINISHES = ("stop", "length", "tool_calls", "content_filter")
 
 
 class AnswerWriter:
-    """Writes the answer to one question, as a chat completion (`chat`) or a plain one.
+    """Writes the answer to one request, as a chat completion (`chat`) or a plain completion.
 
-    A text chunk is assembled from parts that are the same for all chunks of a choice: this is the cost per token.
+    To keep the cost per token low, a text chunk is assembled from parts that all chunks of a choice share.
     """
 
     def __init__(self, model: str, fingerprint: str, *, chat: bool) -> None:
@@ -51,7 +51,7 @@ class AnswerWriter:
         self._around: dict[int, tuple[bytes, bytes]] = {}
 
     def answer(self, completions: Sequence[Completion], prompts: Sequence[int], *, logprobs: bool) -> bytes:
-        """Return the answer with all of its choices. `prompts`: prompt tokens of each choice, for usage."""
+        """Return the answer with all of its choices. `prompts`: each choice's prompt tokens, for the usage."""
         choices = []
         for index, completion in enumerate(completions):
             choice: dict[str, Any] = {"index": index}
@@ -153,7 +153,7 @@ def _token(text: str, logprob: float) -> dict[str, Any]:
 
 
 class OpenAIEndpoints:
-    """The handlers. `most_tokens`: tokens of an answer if the client sets no limit."""
+    """The handlers. `most_tokens`: maximum tokens of an answer if the client sets no limit."""
 
     def __init__(self, models: ServedModels, most_tokens: int) -> None:
         self._models, self._most_tokens = models, most_tokens
@@ -193,7 +193,7 @@ class OpenAIEndpoints:
 
 
 class _Stream:
-    """A streamed answer. Text that arrives while the client's socket is full is sent together later."""
+    """A streamed answer. Texts that arrive while the client's socket is full are later sent as one."""
 
     def __init__(self, question: CompletionRequest, writer: AnswerWriter, *, chat: bool) -> None:
         self._question, self._writer, self._chat = question, writer, chat
@@ -201,7 +201,7 @@ class _Stream:
         self._news = asyncio.Event()
 
     async def run(self, request: web.Request) -> web.StreamResponse:
-        """Answer. Headers are sent with the first text, so that an earlier error keeps its own status."""
+        """Write the answer. Headers are sent with the first text, so that an earlier error has its own status."""
         asks = [partial(self._choice, choice) for choice in self._question.choices]
         answers = asyncio.create_task(gather(asks, abandon=True))
         answers.add_done_callback(lambda _: self._news.set())
@@ -218,7 +218,7 @@ class _Stream:
                         await response.prepare(request)
                     await response.write(data)
                 elif answers.done() and not response.prepared:
-                    answers.result()  # raises; without an error there would be at least an end to send
+                    answers.result()  # this raises: without an error, there would at least be an end to send
             await response.write(self._ending(answers))
             await response.write_eof()
         finally:
@@ -253,7 +253,7 @@ class _Stream:
         choice.request.on_text = AnswerStream(say).feed if self._chat else say
         choice.request.on_restart = restart
         completion = await _generate(self._question, choice, chat=self._chat)
-        # The end may have been held back as the possible start of a stop sequence, and not every backend streams.
+        # The end may have been held back as a possible start of a stop sequence, and some backends do not stream.
         begun = "".join(pieces)
         if not pieces or (len(completion.text) > len(begun) and completion.text.startswith(begun)):
             say(completion.text[len(begun) :])

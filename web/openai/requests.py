@@ -1,6 +1,6 @@
 """Requests in OpenAI's format as pydantic models, and their conversion to the engine's requests.
 
-A field that would change the answer and is not supported is refused by name, never ignored; `IGNORED` fields change
+An unsupported field that would change the answer is refused by name, never ignored; `IGNORED` fields change
 nothing. The first choice uses the client's own seed, so its answer equals the engine's for the same messages, sampling
 and seed.
 """
@@ -28,13 +28,13 @@ from .served_models import ServedModel
 # OpenAI fields that do not affect a model's answer.
 IGNORED = frozenset({"user", "metadata", "store", "service_tier", "safety_identifier", "prompt_cache_retention"})
 MOST_CHOICES = 128
-_MOST_MESSAGES = 1_024  # templates render a conversation once for each of its answers
-_MOST_PARTS = 1_024  # of a message: content parts or calls
+_MOST_MESSAGES = 1_024  # maximum messages; templates render a conversation once for each of its answers
+_MOST_PARTS = 1_024  # maximum content parts or calls of a message
 _MOST_TOOLS = 512
 _MOST_STOP_TEXTS = 16
 _MOST_PROMPTS = 128
 
-# Only the first error of a list is reported (`fail_fast`): finding all takes seconds.
+# Only the first error of a list is reported (`fail_fast`), because finding all errors takes seconds.
 Stop = Annotated[str, StringConstraints(max_length=1_000)]
 
 

@@ -1,8 +1,8 @@
 """Models that the server answers for: opened once, known by short names, shared by clients and runs.
 
-A client may name its conversation (OpenAI's `prompt_cache_key`). A reply that comes back in the next request is text;
-in a named conversation its tokens are known, as they are within a run, so that the next answer is the one that a run
-would get. Without a name nothing is kept, and an answer depends on its request alone.
+A client may name its conversation (OpenAI's `prompt_cache_key`). A reply comes back in the next request as text. In a
+named conversation its tokens are known, as within a run, so that the next answer is the one that a run would get.
+Without a name, nothing is kept, and an answer depends on its request alone.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from viva.engine.run_folder import installed_versions
 from ..problems import Problem
 
 _MOST_CONVERSATIONS = 1_000
-_MOST_REPLIES = 200  # of one conversation
+_MOST_REPLIES = 200  # maximum remembered replies of one conversation
 
 
 class NamedConversations:
@@ -122,7 +122,7 @@ _FILE_ENDING = re.compile(r"\.(gguf|py|ya?ml)$", re.IGNORECASE)
 
 
 def served_names(texts: Iterable[str]) -> dict[str, str]:
-    """Return full model names by served name: the label, or the last part of a path or a store's name."""
+    """Return full model names by served name: the label, or the last part of a path or of a name in a model store."""
     names: dict[str, str] = {}
     for text in texts:
         spec = ModelSpec.parse(text)

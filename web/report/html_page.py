@@ -1,6 +1,6 @@
-"""Report pages as self-contained HTML: no network, no font, and content that needs no script.
+"""Report pages as self-contained HTML: they load nothing, embed no font, and show their content without scripts.
 
-Drawings become part of the page: SVG that follows the page's colours, with ids that are unique on the page.
+Drawings become part of the page as SVG in the page's colours, with ids that are unique on the page.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ def inline_svg(svg: str, prefix: str, label: str) -> Markup:
     for name in ("width", "height", "version"):
         root.attrib.pop(name, None)
     root.attrib.update({"role": "img", "aria-label": label})
-    # The elements come from a parser and go through a serializer, so names cannot become markup.
+    # A parser makes the elements and a serializer writes them, so names cannot become markup.
     return Markup(escape_controls(ElementTree.tostring(root, encoding="unicode")))
 
 
@@ -127,6 +127,6 @@ def page_html(page: Page) -> str:
         colours=COLOURS,
         css=Markup((_TEMPLATES / "page.css").read_text(encoding="utf-8")),
         script=Markup(script),
-        # Should a name ever become markup, the browser still runs and loads nothing but this very script.
+        # If a name should become markup after all, the browser still runs only this script and loads nothing.
         script_hash=base64.b64encode(hashlib.sha256(script.encode()).digest()).decode(),
     )

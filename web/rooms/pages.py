@@ -20,16 +20,16 @@ from .schema_form import SchemaForm
 
 TEMPLATES = Path(__file__).with_name("templates")
 ASSETS = ("people.css", "mark.svg", "room.js", "room.css")
-_WORDS_A_TOKEN = 0.75  # for English; the word count shown is a hint
-_MIN_WORDS = 50  # hints are rounded down to multiples of this
-_RECENT = 20  # answered requests in the list
-_EMPTY_SCHEMA = {"type": "object", "properties": {}}  # for functions without a parameter schema
+_WORDS_A_TOKEN = 0.75  # an estimate for English; the displayed number of words is a hint
+_MIN_WORDS = 50  # hints are rounded down to multiples of this number
+_RECENT = 20  # maximum answered requests in the list
+_EMPTY_SCHEMA = {"type": "object", "properties": {}}  # schema for functions without a parameter schema
 _UNIT_SECONDS = (("day", 86400.0), ("h", 3600.0), ("min", 60.0))
 
 
 @dataclass(slots=True, frozen=True)
 class Reader:
-    """The reader of a page: their name, which may be empty, and the token of their forms."""
+    """The person who reads a page: a name, which may be empty, and the token for forms."""
 
     name: str = ""
     token: str = ""
@@ -69,7 +69,7 @@ class RoomPages:
         return self._render("entrance.html", Reader(name, token), action=action)
 
     def listed(self, reader: Reader, now: float) -> str:
-        """Render the list: all waiting requests, oldest first, and the latest answers."""
+        """Render the list: all waiting requests, oldest first, and the latest answered ones."""
         waiting, fingerprint = self.render_waiting(now)
         return self._render(
             "room.html",
@@ -130,7 +130,7 @@ class RoomPages:
 
 
 def next_request(waiting: list[QueueStatus], last: QueueStatus) -> str | None:
-    """Return the next waiting request to the same role in the same conversation, if there is one."""
+    """Return the next waiting request to the role and conversation of the last request; None if there is none."""
     later = [request for request in waiting if request.number > last.number and request.name != last.name
              and (request.conversation, request.role) == (last.conversation, last.role)]  # fmt: skip
     return later[0].name if later else None
@@ -152,7 +152,7 @@ def callable_functions(question: PendingQuestion) -> list[CallableFunction]:
 def read_answer(
     question: PendingQuestion, fields: Mapping[str, str]
 ) -> tuple[str, list[tuple[str, str]], dict[str, str]]:
-    """Parse a form; return its text, its calls, and errors by field name."""
+    """Parse a form; return (text, calls, errors by field name)."""
     calls = callable_functions(question)
     chosen = fields.get("way", "" if question.required else "text") if calls else "text"
     if chosen != "text":
@@ -186,7 +186,7 @@ def format_wait(seconds: float) -> str:
 
 
 def json_lines(text: str) -> list[tuple[str, str]]:
-    """Return a JSON object as readable (name, value) lines; empty if the text is no JSON object."""
+    """Return the fields of a JSON object as readable (name, value) pairs; empty if the text is no JSON object."""
     try:
         value = orjson.loads(text.encode("utf-8", "replace"))
     except orjson.JSONDecodeError:

@@ -14,9 +14,9 @@ from viva.engine.json_data import find_schema_violations, strip_surrogates
 
 FieldKind = Literal["choice", "list", "line", "text", "number", "json"]
 Schema = Mapping[str, Any]
-_MAX_BUTTONS = 11  # choices shown as buttons; more become a list
-_MAX_INTEGER = 2**63  # larger integers in JSON are not read alike by all programs
-_MAX_LINE = 60  # characters that fit on a line; longer texts get a text area
+_MAX_BUTTONS = 11  # maximum choices shown as buttons; more are shown as a list
+_MAX_INTEGER = 2**63  # some programs round larger integers in JSON
+_MAX_LINE = 60  # maximum characters for a one-line field; longer texts get a text area
 
 
 class InvalidField(Exception):
@@ -28,7 +28,7 @@ class FormField:
     """A single value of the answer.
 
     `path` leads to it (empty if it is the whole answer); `choices` are (value as JSON, displayed text). A blank field
-    is left out, or null if that is allowed, unless the value is `required`.
+    is null if null is allowed; otherwise it is left out, unless the value is `required`.
     """
 
     path: tuple[str, ...]
@@ -51,7 +51,7 @@ class FormField:
         return bound if isinstance(bound, int) and self.kind in ("line", "text") else None
 
     def value(self, text: str | None) -> Any:
-        """Parse the content of the field; return `...` if it is left out.
+        """Parse the content of the field; return `...` if the field is left out of the answer.
 
         Raises:
             InvalidField: The content is not valid.
@@ -93,7 +93,7 @@ class FormField:
 
 @dataclass(slots=True, frozen=True)
 class FieldGroup:
-    """Fields of one object within the answer, called `name` there; without a label, of the answer itself."""
+    """Fields of the object called `name` within the answer; a group without a label has fields of the answer itself."""
 
     label: str
     fields: tuple[FormField, ...]
@@ -102,7 +102,7 @@ class FieldGroup:
 
 
 def field_groups(schema: Schema) -> list[FieldGroup]:
-    """Return the fields of a schema's answers, in its order."""
+    """Return the fields of a schema's answers, in the schema's order."""
     root = _ResolvedSchema(schema, schema)
     if not root.is_object:
         return [FieldGroup("", (_make_field((), "Answer", root, required=True),))]
@@ -134,14 +134,14 @@ class _ResolvedSchema:
 
     @property
     def is_object(self) -> bool:
-        """True if it is an object whose fields are all known."""
+        """True if this part describes an object and all fields are known."""
         properties = self.schema.get("properties")
         combined = self.schema.keys() & {"anyOf", "oneOf", "allOf", "patternProperties", "if", "$ref"}
         open_ = self.schema.get("additionalProperties") not in (None, False)
         return isinstance(properties, Mapping) and not combined and not open_
 
     def properties(self) -> Iterator[tuple[str, _ResolvedSchema, bool]]:
-        """Iterate over the fields of an object: name, schema, and whether they are required."""
+        """Iterate over the fields of an object as (name, schema, whether the field is required)."""
         required = self.schema.get("required", ())
         for name, part in self.schema["properties"].items():
             yield name, _ResolvedSchema(part, self._root), name in required
@@ -161,7 +161,7 @@ class _ResolvedSchema:
         return part, False
 
     def _followed(self, part: Any) -> Schema:
-        for _ in range(8):  # a longer chain of references is circular
+        for _ in range(8):  # a longer chain of references must be circular
             reference = part.get("$ref") if isinstance(part, Mapping) else None
             if not isinstance(reference, str) or not reference.startswith("#/"):
                 break
@@ -255,14 +255,14 @@ class SchemaForm:
         return self._prefix + field.name
 
     def read(self, fields: Mapping[str, str]) -> tuple[str, dict[str, str]]:
-        """Return the answer as JSON text, fields in the schema's order, and the errors by field name.
+        """Return (the answer as JSON text with fields in the schema's order, the errors by field name).
 
         The text is empty if there are errors.
         """
         errors: dict[str, str] = {}
         answer: Any = {}
         for group in self.groups:
-            if group.label:  # a required object is present even if it is empty
+            if group.label:  # a required object is included even if it is empty
                 answer[group.name] = {}
             for field in group.fields:
                 try:

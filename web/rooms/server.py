@@ -26,7 +26,7 @@ from ..problems import Refusal
 from ..sessions import SECRET_FILE, Session, Sessions, read_or_make_secret
 from .pages import ASSETS, Reader, RejectedForm, RoomPages, read_answer, room_templates
 
-_MAX_NAME = 80  # characters
+_MAX_NAME = 80  # maximum characters
 
 
 class RoomAccess:
@@ -46,7 +46,7 @@ class RoomAccess:
             raise Refusal(403, "This link does not work", "Please ask for the room's link again.", code="link")
 
     def start(self, response: web.StreamResponse, name: str) -> None:
-        """Give the browser a session of this room under this name."""
+        """Start a session of this room for the browser, under the person's name."""
         name = strip_surrogates(" ".join(name.split())[:_MAX_NAME])
         self._sessions.start(response, name, self._link, path=self._path, expires=None, secure=self._secure)
 
@@ -79,7 +79,7 @@ class RoomAccess:
 
 
 T = TypeVar("T")
-_MAX_BYTES = 4_000_000  # of a form: an answer may be a whole text
+_MAX_BYTES = 4_000_000  # maximum bytes of a form; an answer may be a long text
 _SUBMISSION_ID = re.compile(r"[\w-]{8,64}", re.ASCII)
 
 
@@ -95,7 +95,7 @@ class RoomsApplication:
     def __init__(self, folders: Iterable[Path], server: PageServer) -> None:
         """Open the rooms, creating those that do not exist."""
         self._access, self._templates = server.access(), room_templates()
-        # One thread serves all rooms: queries are short, and one may write while others wait for the disk.
+        # One thread runs the queries of all rooms, because queries are short.
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="viva-room-pages")
         self._served: dict[str, _ServedRoom] = {}
         for folder in dict.fromkeys(folder.resolve() for folder in folders):
@@ -107,7 +107,7 @@ class RoomsApplication:
 
     @property
     def links(self) -> dict[str, str]:
-        """The path of each room's secret link, by folder."""
+        """The path of each room's secret link, by the room's folder."""
         return {str(room.pages.room.folder): f"/{name}/open/{room.entry.token}" for name, room in self._served.items()}
 
     def application(self) -> web.Application:
@@ -136,7 +136,7 @@ class RoomsApplication:
     # -- entering -------------------------------------------------------------------------------------------------
 
     async def _look(self, request: web.Request) -> web.StreamResponse:
-        """Show the page behind a link. It starts no session, so link previews have no effect."""
+        """Show the page behind a link. This starts no session, so that link previews have no effect."""
         room, token = self._room(request), request.match_info["token"]
         room.entry.check_link(token)
         session = room.entry.session_of(request)
@@ -244,7 +244,7 @@ def _no_such_question() -> Refusal:
 
 
 def _unique_name(folder: Path, names: Iterable[str]) -> str:
-    """Return a room's name for addresses: its folder's name, made unique."""
+    """Return a room's name for addresses: the name of its folder, made unique."""
     name = re.sub(r"[^\w-]+", "-", folder.name, flags=re.ASCII).strip("-") or "room"
     name = f"{name}-room" if name == "asset" else name
     candidate, number = name, 1
