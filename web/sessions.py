@@ -153,7 +153,7 @@ class Sessions:
         response.del_cookie(self.cookie, path=path, httponly=True, samesite="Strict")
 
     def form_token(self, session: Session) -> str:
-        """Return the token for all forms of this session; it is constant, so submissions queued offline are accepted."""
+        """Return the token for all forms of this session; it is constant, so that offline submissions stay valid."""
         return self._forms.dumps(session.name)
 
     def is_of_form(self, session: Session, seal: object) -> bool:

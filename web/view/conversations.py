@@ -1,7 +1,7 @@
 """Conversations prepared for a page: turns with figures of their calls, and each message of their prompts once.
 
-Prompts grow by one turn at a time, so a page with every prompt in full would repeat most texts: turns have message
-numbers, and the page has the messages.
+Prompts grow by one turn at a time, so a page with every prompt in full would repeat most texts. Therefore the page
+has each message once, and turns have the numbers of their messages.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ from viva.scenarios.rendering import RecordedConversation, RenderedConversation,
 from viva.scoring.aggregates import failure_reason
 
 _OPEN_RUNS = 16
-LONG_TEXT = 6_000  # characters of a text shown at first
+LONG_TEXT = 6_000  # maximum characters of a text that are shown at first
 
 
 @dataclass(slots=True)
 class PageTurn:
-    """A turn and the figures of its call. `prompt` has the numbers of the messages that the model was sent."""
+    """A turn and the figures of its call. `prompt` has the numbers of the messages that the model received."""
 
     anchor: str
     rendered: RenderedTurn
@@ -56,7 +56,8 @@ class PageTurn:
 class PageConversation:
     """A whole conversation.
 
-    `messages` are role and text; `problem` says why some prompts are unknown, `failure` why the conversation failed.
+    `messages` are tuples (role, text); `problem` says why some prompts are unknown, `failure` why the conversation
+    failed.
     """
 
     turns: list[PageTurn]
@@ -77,7 +78,7 @@ class TurnPair:
 
     @property
     def same(self) -> bool:
-        """True if both have the same text, so that it is shown once."""
+        """True if both turns have the same text, which is then shown once."""
         if self.left is None or self.right is None:
             return False
         first, second = self.left.rendered, self.right.rendered
@@ -129,7 +130,7 @@ class ConversationReader:
             self._runs.popitem()[1].history.close()
 
     def _opened(self, path: Path) -> _OpenRun:
-        """Return an open run; reopen it if the folder holds another one now."""
+        """Return the open run of a folder; reopen it if the folder now contains another run."""
         files = _file_identity(path)
         opened = self._runs.get(path)
         if opened is not None and opened.files != files:
@@ -146,7 +147,7 @@ class ConversationReader:
 
 
 def _file_identity(path: Path) -> tuple[int, ...]:
-    """Return a key that changes if another run replaces this one."""
+    """Return a key that changes if another run replaces the run at this path."""
     identity = []
     for name in ("manifest.json", "journal.sqlite"):
         try:
@@ -157,15 +158,15 @@ def _file_identity(path: Path) -> tuple[int, ...]:
 
 
 def _render(folder: RunFolder, recorded: RecordedConversation) -> tuple[RenderedConversation, str | None]:
-    """Render with its scenario; plainly if the scenario is unknown here or does not accept the record."""
+    """Render a conversation with its scenario; as plain turns if the scenario is unknown or refuses the record."""
     try:
         return scenario_of_manifest(folder.manifest).render_conversation(recorded), None
-    except Exception as error:  # the scenario is not installed, or its records had another form
+    except Exception as error:  # the scenario is not installed, or its recorded form was another
         return render_plain(recorded, ()), f"its scenario cannot display it: {type(error).__name__}: {error}"
 
 
 def page_turns(rendered: RenderedConversation) -> PageConversation:
-    """Assign numbers to the turns and collect the messages of their prompts."""
+    """Collect the messages of all prompts, and give each turn the numbers of its messages."""
     messages: dict[tuple[str, str], int] = {}
     turns = []
     for number, turn in enumerate(rendered.turns, 1):

@@ -1,7 +1,7 @@
 """Export of the viewer's pages as files that open from a disk or any web server (`viva view --export`).
 
-Lists are filtered in the browser over an index in one JavaScript file, since a page opened from a disk may load no
-other data.
+The browser filters lists with an index in one JavaScript file, because a page opened from a disk may load no other
+data.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from .pages import TEMPLATES, PageContext, Pages, conversation_file
 from .queries import Filter, IndexReader, ListedConversation
 from .runs import check_root, study_folders
 
-_MARK_FILE = "viva-export.json"  # marks the folder of an export, so that a later one may replace it
+_MARK_FILE = "viva-export.json"  # marks the folder of an export, so that a later export may replace it
 _ASSETS = ("view.js", "export.js", "compare.js")
 _MARK_TEXT = b'{"made by": "viva view --export"}\n'
 
@@ -28,7 +28,7 @@ def export_pages(root: Path, out: Path, *, index: Path | None = None) -> int:
     """Write the pages of the runs below `root`; return how many conversations they show.
 
     Raises:
-        ConfigurationError: There are no runs, or `out` holds something else or cannot be written.
+        ConfigurationError: There are no runs, or `out` contains other files or cannot be written.
     """
     check_root(root)
     _check_out(root, out)

@@ -1,7 +1,7 @@
 """Findings and report over all runs of a folder, computed in a separate process so that pages never wait.
 
 `python -m viva.web.view.findings [--gently] [--page FILE] FOLDER…` prints the findings as JSON. While a run is in
-progress they are recomputed after a pause of many times the time they took.
+progress, they are recomputed after a pause that is many times as long as the computation.
 """
 
 from __future__ import annotations
@@ -24,16 +24,16 @@ from viva.scenarios.contract import Findings, RankedCandidate
 from .queries import CandidateFigures, RunFigures
 from .runs import find_runs, is_running, study_folders
 
-_PAUSE_FACTOR = 20  # pause before the next computation, in durations of the last one
+_PAUSE_FACTOR = 20  # pause before the next computation, as a multiple of the last computation's duration
 _LEAST_PAUSE = 3.0
-_GENTLY, _NICE = "--gently", 14  # niceness while a run is in progress, which needs the processor
+_GENTLY, _NICE = "--gently", 14  # niceness while a run is in progress, because the run needs the processor
 
 
 @dataclass(slots=True)
 class StudyAnswer:
     """The findings of a study.
 
-    `problem` says why there are none; `ended` counts the conversations that had ended by then.
+    `problem` says why there are no findings; `ended` counts the conversations that had ended when they were computed.
     """
 
     findings: list[dict[str, Any]] = field(default_factory=list)
@@ -60,9 +60,9 @@ def study_answer(folders: list[Path], page: Path | None = None) -> StudyAnswer:
 
 
 def mean_scores_so_far(runs: list[RunFigures]) -> list[dict[str, Any]]:
-    """Return the mean scores of each dataset's candidates by the same judge, best first, in the form of findings.
+    """Return mean scores in the form of findings: by dataset and judge, the candidates in order, best first.
 
-    They come from the index; standard errors and significance come from the study.
+    Mean scores come from the index; standard errors and significance come from the study.
     """
     groups: dict[tuple[str, str], dict[tuple[str, str], dict[str, CandidateFigures]]] = {}
     for run in runs:
@@ -89,7 +89,7 @@ def mean_scores_so_far(runs: list[RunFigures]) -> list[dict[str, Any]]:
 class AnswerUpdater:
     """Keeps the findings of a folder's runs up to date.
 
-    `busy`: they are being computed; `on_answer` is called when they change; `page` is the file of the report.
+    `busy`: findings are being computed. `on_answer` is called when they change. `page` is the file of the report.
     """
 
     def __init__(self, root: Path, page: Path, on_answer: Callable[[], None] = lambda: None) -> None:

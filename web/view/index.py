@@ -1,10 +1,11 @@
 """Index of the viewer: a database of all conversations with full-text search, updated from the journals.
 
-It can always be rebuilt from the journals, so a damaged one or one of another version is deleted. It is in the user's
-cache folder, never in a run's. Journals are only read, in short transactions, since runs are other processes.
+The index can always be rebuilt from the journals, so it is deleted if it is damaged or has another version. It is in
+the user's cache folder, never in a run's folder. Journals are only read, in short transactions, because other processes
+write them.
 
-SQLite's `unicode61` knows no word boundaries in Chinese, Japanese and Korean: characters of these scripts are
-separated, in texts and in queries alike, so that a sequence of them is found as a phrase.
+SQLite's `unicode61` knows no word boundaries in Chinese, Japanese and Korean. Therefore characters of these scripts are
+separated, in texts as well as in queries, so that a sequence of them is found as a phrase.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ from viva.scoring.aggregates import failure_reason
 
 from .runs import find_runs, is_running
 
-LONGEST_TEXT = 200_000  # searchable characters of one text
+LONGEST_TEXT = 200_000  # maximum searchable characters of one text
 _UNSPACED_SCRIPTS = re.compile("([\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uac00-\ud7af\uf900-\ufaff])")
 _QUERY_PARTS = re.compile(r'"([^"]*)"|(\S+)')
 _WORD = re.compile(r"\w")
@@ -50,7 +51,7 @@ def to_index_text(text: str) -> str:
 def fts_query(typed: str) -> str | None:
     """Return the FTS5 query for typed words, or None if there are none.
 
-    All words must occur, quoted ones as a phrase; the last word may be a prefix.
+    All words must occur, quoted words as a phrase; the last word may be a prefix.
     """
     parts = [(quoted or word, bool(quoted)) for quoted, word in _QUERY_PARTS.findall(typed)]
     parts = [(text, quoted) for text, quoted in parts if _WORD.search(text)]
@@ -82,9 +83,9 @@ def strings_in(record: Any) -> Iterator[str]:
 
 _VERSION = "2"
 OPEN, FINISHED, FAILED = 0, 1, 2  # states of a conversation
-_CHUNK = 500  # numbers in one query
-_SLOTS = 16  # bits of a text's row id that number the rows of one conversation
-_TEXT_SEPARATOR = " \ue000 "  # occurs in no text, so that no phrase spans two texts
+_CHUNK = 500  # maximum numbers in one query
+_SLOTS = 16  # bits of a text's row id that number the texts of one conversation
+_TEXT_SEPARATOR = " \ue000 "  # occurs in no text; between two texts, it prevents phrases that span both
 _LAST_TEXT = (1 << _SLOTS) - 1
 _SCHEMA = (
     """
@@ -130,7 +131,7 @@ class IndexedRun:
 
 @dataclass(slots=True)
 class CallTotals:
-    """Totals of some calls of one conversation. `retries` counts attempts after the first; `at` is the latest time."""
+    """Totals of some calls of one conversation. `retries` counts repeated attempts; `at` is the latest time."""
 
     count: int = 0
     prompt_tokens: int = 0
@@ -144,7 +145,7 @@ class CallTotals:
 def index_file(root: Path, folder: Path | None = None) -> Path:
     """Return the index file of a viewed folder: in `folder`, else in the user's cache.
 
-    Uses a new temporary folder if the cache is not writable.
+    If the cache is not writable, the file is in a new temporary folder.
     """
     name = f"{hashlib.blake2b(os.fsencode(root.resolve()), digest_size=12).hexdigest()}.sqlite"
     if folder is None:
@@ -167,7 +168,7 @@ def open_index(file: Path) -> sqlite3.Connection:
         _remove(file)
     connection = sqlite3.connect(file, isolation_level=None, timeout=30)
     connection.execute("pragma journal_mode = wal")
-    connection.execute("pragma synchronous = off")  # the index can be rebuilt
+    connection.execute("pragma synchronous = off")  # a lost index can be rebuilt
     connection.execute("pragma cache_size = -32000")
     if not connection.execute("select 1 from sqlite_master where name = 'meta'").fetchone():
         connection.executescript(f"begin immediate; {_SCHEMA} commit;")
@@ -206,7 +207,7 @@ class IndexWriter:
         self._connection.execute("begin immediate")
 
     def commit(self, *, texts: bool = False) -> int:
-        """Commit the change; return the new version. `texts`: search results have changed too."""
+        """Commit the change; return the new version. `texts`: search results have changed, too."""
         self.version += 1
         self._connection.execute("update meta set value = ? where name = 'version'", (str(self.version),))
         if texts:
@@ -219,7 +220,7 @@ class IndexWriter:
             self._connection.execute("rollback")
 
     def run(self, name: str, identity: str, facts: dict[str, Any]) -> IndexedRun:
-        """Return the row of a run, reset if it is another run now. `facts` are further columns."""
+        """Return the row of a run; reset it if the folder now has another run. `facts` are further columns."""
         row = self._connection.execute(
             "select id, identity, last_number, last_row from runs where name = ?", (name,)
         ).fetchone()
@@ -239,7 +240,7 @@ class IndexWriter:
         return dict(self._connection.execute("select name, id from runs").fetchall())
 
     def forget(self, run: int) -> None:
-        """Remove a run. Its texts remain, without a conversation."""
+        """Remove a run and its conversations. The texts remain, but belong to no conversation."""
         conversations = "select id from conversations where run = ?"
         self._connection.execute(f"delete from aspects where conversation in ({conversations})", (run,))
         self._connection.execute("delete from conversations where run = ?", (run,))
@@ -315,7 +316,7 @@ class IndexWriter:
         return [number for (number,) in rows]
 
     def checksums(self, run: IndexedRun, numbers: Sequence[int] | None = None) -> dict[int, int]:
-        """Return the checksums of recorded ends, of all conversations or of those with these numbers."""
+        """Return the checksums of recorded ends by number, of all conversations or of those with these numbers."""
         query = "select number, checksum from conversations where run = ? and state != ?"
         if numbers is None:
             return dict(self._connection.execute(query, (run.id, OPEN)).fetchall())
@@ -356,19 +357,19 @@ def run_identity(manifest: dict[str, Any], journal: Path) -> str:
         return digest
 
 
-_ROW_BATCH = 4_000  # rows per read
+_ROW_BATCH = 4_000  # maximum rows per read
 _IDLE_SECONDS = 0.4
-_REST_FACTOR = 4  # pause between reads, in durations of the last read, while a run needs the processor
-_SEARCH_SECONDS = 5.0  # between searches for new runs
+_REST_FACTOR = 4  # pause between reads while a run needs the processor, as a multiple of the last read's duration
+_SEARCH_SECONDS = 5.0  # seconds between searches for new runs
 _OPEN_JOURNALS = 16
-_MOST_PROBLEMS = 100  # problems reported
+_MOST_PROBLEMS = 100  # maximum problems reported
 _log = logging.getLogger("viva")
 OnChange = Callable[[int, list[tuple[str, int]]], None]
 
 
 @dataclass(slots=True)
 class _FollowedRun:
-    """A followed run. `summary` summarizes a result, or is None if its scenario is unknown here."""
+    """A followed run. `summary` is the function that summarizes a result; None if the scenario is unknown here."""
 
     folder: RunFolder
     row: IndexedRun
@@ -385,7 +386,7 @@ class _FollowedRun:
 class Indexer:
     """Keeps an index up to date until it is stopped.
 
-    `on_change` is called, in the thread, with the version and some of the changed conversations, as run and number.
+    `on_change` is called in the thread with the version and some of the changed conversations, each as (run, number).
     """
 
     def __init__(self, root: Path, file: Path, on_change: OnChange | None = None) -> None:
@@ -432,7 +433,7 @@ class Indexer:
                         self._find(writer)
                         searched = began
                     busy = self._look(writer)
-                except Exception as error:  # one damaged folder must not hide the others
+                except Exception as error:  # one damaged folder must not hide other runs
                     writer.rollback()
                     self._say(f"{type(error).__name__}: {error}")
                     busy = False
@@ -510,8 +511,8 @@ class Indexer:
                 return False
             state = journal_state(run.folder.journal)
             if run.state and state[:1] != run.state[:1]:
-                self._followed.pop(run.folder.path, None)  # another run is there now, or none: the next search
-                if run.tail is not None:  # for runs finds out
+                self._followed.pop(run.folder.path, None)  # the folder now has another run or none, which the next
+                if run.tail is not None:  # search for runs finds out
                     run.tail.close()
                 continue
             if state == run.state:
@@ -598,11 +599,11 @@ class Indexer:
             return ResultSummary()
         try:
             return run.summary(result)
-        except Exception:  # another version recorded the result in another form
+        except Exception:  # another version has recorded the result in another form
             return ResultSummary(end="from another version")
 
     def _finish_run(self, writer: IndexWriter, run: _FollowedRun) -> None:
-        """Update a run whose journal has not changed: it may have ended."""
+        """Update a run whose journal has not changed, because the run may have ended."""
         if time.monotonic() - run.used > 1:
             run.used = time.monotonic()
             run.running = is_running(run.folder.path)

@@ -1,7 +1,7 @@
-"""HTML pages of the viewer: collects the data of a page from index and journals, and fills the templates.
+"""HTML pages of the viewer, made from templates with data from the index and the journals.
 
-Used by one thread, outside an event loop. Model text is always escaped. Links lead to addresses on a server, or to
-neighbouring files in an export.
+This module is used by one thread, outside an event loop. Model text is always escaped. On a server, links are
+addresses; in an export, they are relative paths of files.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ _PLACES = {
 class Links:
     """Addresses of pages: on a server (`live`), or as files below one folder.
 
-    `depth` is the number of folders between that folder and the linking page.
+    `depth` is the number of folders from that folder down to the linking page.
     """
 
     def __init__(self, depth: int | None = None) -> None:
@@ -90,7 +90,7 @@ def filter_query(filter: Filter, position: int | None = None) -> str:  # noqa: A
 
 
 TEMPLATES = Path(__file__).with_name("templates")
-_EXCERPT = 90  # characters on either side of a match
+_EXCERPT = 90  # characters of an excerpt on each side of a match
 _RUNS_SHOWN = 400
 _STATE_WORDS = {0: "going on", 1: "finished", 2: "failed"}
 
@@ -104,7 +104,7 @@ class PageContext:
 
 
 class Pages:
-    """The pages of the runs below `root`. `latest` returns the number of the last event sent."""
+    """The pages of the runs below `root`. `latest` returns the number of the last sent event."""
 
     def __init__(
         self, root: Path, reader: IndexReader, *, served: bool = True, latest: Callable[[], int] = lambda: 0
@@ -120,7 +120,7 @@ class Pages:
 
     def overview(self, context: PageContext) -> str:
         """Render the verdict, then the candidates, the runs, and the reasons for failures."""
-        latest = self._latest()  # before anything is read
+        latest = self._latest()  # must come before data is read
         return self._render("overview.html", 0, latest=latest, **self._overview(context))
 
     def overview_part(self, context: PageContext) -> str:
@@ -187,7 +187,7 @@ class Pages:
         )
 
     def comparing(self) -> str:
-        """Render the page of an export that shows the two pages in its address side by side."""
+        """Render the page of an export that shows two conversations side by side; its address names both."""
         return self._render("comparing.html", 0)
 
     def problem(self, title: str, text: str) -> str:
@@ -284,7 +284,7 @@ def viewer_templates() -> Environment:
 
 
 def mark_class(level: float | None) -> Markup:
-    """Return the class of a mark; three levels are enough at a glance."""
+    """Return the style class of a mark, which is one of three levels."""
     if level is None:
         return Markup("plain")
     return Markup("low" if level < 0.34 else "middling" if level < 0.67 else "high")
@@ -306,7 +306,7 @@ def _totals(runs: list[RunFigures]) -> dict[str, Any]:
 
 
 def _scale(standings: list[dict[str, Any]]) -> tuple[float, float]:
-    """Return the ends of the axis for figures: 0 to 100 if all fit."""
+    """Return the ends of the axis for figures: 0 and 100 if all figures lie between them."""
     values = [
         standing[name] for standing in standings for name in ("value", "low", "high") if standing[name] is not None
     ]

@@ -15,8 +15,8 @@ from viva.engine.errors import ConfigurationError
 
 from .index import FINISHED, OPEN, conversations_with_texts, fts_query
 
-PAGE_SIZE = 50  # conversations on one page
-_LONGEST_FIELD = 300  # characters of one value
+PAGE_SIZE = 50  # maximum conversations on one page
+_LONGEST_FIELD = 300  # maximum characters of one value
 STATES = {"finished": 1, "failed": 2, "open": 0}
 SORTS = {
     "": ("run order", "c.run, c.number"),
@@ -33,7 +33,7 @@ SORTS = {
 class Filter:
     """A filter of conversations; an empty field filters nothing.
 
-    `low` and `high` limit the score, or that of the `aspect` if one is given; `q` are words of the text.
+    `low` and `high` limit the score; if an `aspect` is given, they limit its score. `q` has words of the text.
     """
 
     run: str = ""
@@ -66,7 +66,7 @@ class Filter:
         return cls(**values)
 
     def query(self, **changes: Any) -> str:
-        """Return the filter as the query of an address, with some fields changed; other changes reset the page."""
+        """Return the filter as the query of an address with these changes; the page is 1 unless they set it."""
         changed = replace(self, **({"page": 1} | changes))
         pairs = [(field.name, getattr(changed, field.name)) for field in fields(changed)]
         parameters = [
@@ -150,8 +150,8 @@ def _parse_field(name: str, text: str) -> Any:
     return text
 
 
-_CACHED_ANSWERS = 64  # answers cached until the index changes
-_CACHED_HITS = 4  # cached tables of search results
+_CACHED_ANSWERS = 64  # maximum answers that are cached until the index changes
+_CACHED_HITS = 4  # maximum cached tables of search results
 _COLUMNS = (
     "c.id, r.name, c.number, c.key, c.candidate, c.item, r.dataset, c.state, c.score, c.end, c.error, c.reason,"
     " c.unscored, c.calls, c.prompt_tokens, c.completion_tokens, c.seconds, c.retries, r.scenario, r.judge, r.seed,"
@@ -190,13 +190,13 @@ class ListedConversation:
 
     @property
     def path(self) -> str:
-        """The conversation in addresses: its run and its number."""
+        """The conversation's path in addresses: its run and its number."""
         return f"{quote(self.run)}/{self.number}"
 
 
 @dataclass(slots=True)
 class CandidateFigures:
-    """Counts of a candidate's conversations in one or more runs. `mean` is of the scores, None if there are none."""
+    """Counts of a candidate's conversations in one or more runs. `mean` is the mean score; None without scores."""
 
     name: str
     total: int = 0
@@ -248,7 +248,7 @@ class RunFigures:
 
 @dataclass(slots=True)
 class FilterChoices:
-    """Values to filter a list by, with the number of conversations, most frequent first."""
+    """Values by which a list can be filtered, each with its number of conversations; the most frequent value first."""
 
     runs: list[str]
     candidates: list[tuple[str, int]]
@@ -284,7 +284,7 @@ class IndexReader:
         return self._page(filter, PAGE_SIZE, (filter.page - 1) * PAGE_SIZE)
 
     def at(self, filter: Filter, position: int) -> ListedConversation | None:  # noqa: A002
-        """Return the conversation at a position, from 0, of a whole list."""
+        """Return the conversation at a position of a whole list; positions count from 0."""
         return next(iter(self._page(filter, 1, position)), None) if position >= 0 else None
 
     def count(self, filter: Filter) -> int:  # noqa: A002
@@ -329,7 +329,7 @@ class IndexReader:
         )
 
     def beside(self, conversation: ListedConversation, limit: int = 60) -> list[ListedConversation]:
-        """Return other conversations on the same task of the same dataset: other candidates, seeds, judges."""
+        """Return other conversations on the same task of the same dataset, with other candidates, seeds or judges."""
         rows = self._connection.execute(
             f"select {_COLUMNS} from conversations c join runs r on r.id = c.run"
             " where c.item = ? and r.dataset = ? and r.scenario = ? and c.id != ?"
@@ -342,7 +342,7 @@ class IndexReader:
         return list(self._keep("runs", self._runs))
 
     def choices(self) -> FilterChoices:
-        """Return the values to filter a list by."""
+        """Return the values by which a list can be filtered."""
 
         def ask() -> FilterChoices:
             runs = self.runs()
@@ -364,7 +364,7 @@ class IndexReader:
     def _page(self, filter: Filter, limit: int, offset: int) -> list[ListedConversation]:  # noqa: A002
         tables, values = filter.tables
         condition, more = filter.condition(self._hits_of(filter))
-        # Sorted and skipped rows are narrow: an id and the sort key.
+        # Rows that are sorted and skipped have only an id and the sort key.
         inner = f"select c.id, {filter.score} as shown from {tables} where {condition} order by {filter.order}"
         places = self._connection.execute(f"{inner} limit ? offset ?", (*values, *more, limit, offset)).fetchall()
         marks = ",".join("?" * len(places))
@@ -438,7 +438,7 @@ class IndexReader:
         return int(self._connection.execute("select value from meta where name = ?", (name,)).fetchone()[0])
 
 
-# Each step looks up the next name in the index of the table: as many steps as there are names.
+# Each step looks up the next name in the index of the table, so there are only as many steps as names.
 _DISTINCT_ASPECTS = """
 with recursive names(name) as (
     select min(name) from aspects

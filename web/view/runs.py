@@ -14,8 +14,8 @@ from viva.engine.errors import ConfigurationError
 from viva.sweeps.recorded_sweep import read_sweep
 from viva.sweeps.sweep_folder import is_sweep
 
-_MOST_LEVELS = 6  # folders below the given one
-_MOST_RUNS = 5_000  # folders to search
+_MOST_LEVELS = 6  # maximum levels of folders below the given folder
+_MOST_RUNS = 5_000  # maximum folders to search
 _RECENT_SECONDS = 20.0
 _LOCKS = Path("/proc/locks")
 
@@ -23,7 +23,8 @@ _LOCKS = Path("/proc/locks")
 def find_runs(root: Path) -> Iterator[tuple[str, Path]]:
     """Iterate over the runs below a folder, each with its relative path as a name.
 
-    A run given directly has its folder's name. The cells of a sweep come in its order, other runs by their paths.
+    If `root` is a run, its name is that of the folder. Cells are in the order of their sweep, other runs in that of
+    paths.
     """
     if _is_run(root):
         yield root.resolve().name or "run", root
@@ -37,7 +38,7 @@ def find_runs(root: Path) -> Iterator[tuple[str, Path]]:
 
 
 def study_folders(root: Path) -> list[Path]:
-    """Return the folders of a report over a folder: sweeps, and runs that are no cells of one."""
+    """Return the folders that a report on a folder covers: sweeps, and runs that are no cells of a sweep."""
     if _is_run(root) or is_sweep(root):
         return [root]
     folders: dict[Path, None] = {}
@@ -60,7 +61,7 @@ def check_root(root: Path) -> None:
 def is_running(folder: Path) -> bool:
     """Return True if a process holds the lock of a run.
 
-    If the system does not list its locks, a recently written journal counts instead.
+    If the system does not list locks, a recently written journal counts instead.
     """
     if not _locks_are_listed():
         return _is_recent(folder)
@@ -72,7 +73,7 @@ def is_running(folder: Path) -> bool:
 
 @cache
 def _locks_are_listed() -> bool:
-    """Return True if the system lists a lock that this process takes; some containers list none."""
+    """Return True if the system lists a lock that this process takes; some containers list no locks."""
     try:
         with tempfile.TemporaryFile() as file:
             fcntl.flock(file, fcntl.LOCK_EX)

@@ -1,7 +1,7 @@
 """HTTP server of the viewer (`viva view`): pages, and updates as server-sent events.
 
 It only answers GET and HEAD. The last `_KEPT_EVENTS` events are kept for all readers together; a reader that reconnects
-later (`Last-Event-ID`) gets the instruction to reload its page.
+too late (`Last-Event-ID`) is told to reload its page.
 """
 
 from __future__ import annotations
@@ -35,9 +35,9 @@ from .runs import check_root
 
 _log = logging.getLogger("viva")
 _KEPT_EVENTS = 128  # events
-_MOST_NAMED = 100  # conversations that one event names
-_TICK_SECONDS = 1.0  # between events
-_PATIENCE_SECONDS = 30.0  # for a reader that receives nothing
+_MOST_NAMED = 100  # maximum conversations that one event names
+_TICK_SECONDS = 1.0  # seconds between events
+_PATIENCE_SECONDS = 30.0  # seconds for a reader that accepts no data
 
 
 class LiveUpdates(Broadcast):
@@ -51,7 +51,7 @@ class LiveUpdates(Broadcast):
         self._tick = tick
         self.overview: Callable[[], str] | None = None
         self.on_news: Callable[[], None] = lambda: None
-        # Number of the event before, own number, data for all pages, data for the overview.
+        # (number of the previous event, its own number, data for all pages, data for the overview)
         self._events: deque[tuple[int, int, bytes, bytes]] = deque(maxlen=_KEPT_EVENTS)
         self.latest = 0  # number of the last event
         self._changed: dict[tuple[str, int], None] = {}
@@ -80,7 +80,7 @@ class LiveUpdates(Broadcast):
             self._loop.call_soon_threadsafe(self._note, version, conversations)
 
     def notify_changed(self) -> None:
-        """Send the overview again: there are new findings, though no new index. Call it in the event loop."""
+        """Send the overview again, because findings are new while the index is not. Call it in the event loop."""
         self._note(self.latest, [])
 
     def _note(self, version: int, conversations: list[tuple[str, int]]) -> None:
@@ -113,7 +113,7 @@ class LiveUpdates(Broadcast):
             self.wake()
 
     def _overview(self) -> str:
-        """Render the overview's live part; return "" if that fails, and the page stays as it is."""
+        """Render the overview's live part; return "" if this fails, so that the page stays unchanged."""
         try:
             return "" if self.overview is None else self.overview()
         except Exception:
@@ -124,7 +124,7 @@ class LiveUpdates(Broadcast):
         """Answer one reader until it disconnects."""
         response = web.StreamResponse(headers={"Content-Type": EVENT_STREAM})
         is_overview = request.query.get("page") == "overview"
-        # The page says which event it is current to: something may have happened before it asked for events.
+        # The page sends the number of its latest event, because there may be newer events before this request.
         last_id = request.headers.get("Last-Event-ID") or request.query.get("since", "")
         latest = int(last_id) if last_id.isascii() and last_id.isdigit() and len(last_id) < 18 else self.latest
         try:
@@ -146,7 +146,7 @@ class LiveUpdates(Broadcast):
         events = [event for event in self._events if event[1] > latest]
         if not events or events[0][0] > latest:  # no longer kept, or sent by an earlier server
             return server_sent_event({"reset": True}, str(self.latest)), self.latest
-        # Each has the whole overview, so the latest is enough.
+        # Each event has the whole overview, so the latest is enough.
         last = events[-1][3] if is_overview else events[-1][2]
         return b"".join([*(event[2] for event in events[:-1]), last]), events[-1][1]
 
@@ -164,14 +164,14 @@ class Viewer:
         self.root, self.server = root, server
         self.file = index_file(root, index)
         self.live = LiveUpdates()
-        # One thread uses the index and the journals: queries are short, and memory stays that of one.
+        # A single thread uses the index and the journals: queries are short, and this needs the least memory.
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="viva-view-pages")
         self._pages: Pages | None = None
         self.indexer = Indexer(root, self.file, self.live.changed)
         self.answering = AnswerUpdater(root, self.file.with_suffix(".report.html"), self.live.notify_changed)
 
     def application(self) -> web.Application:
-        """Make the application; everything starts and ends with it."""
+        """Make the application; the threads and the updates start and end with it."""
         routes = [
             web.get("/", self._overview),
             web.get("/conversations", self._conversations),
@@ -239,7 +239,7 @@ class Viewer:
         if problem:
             raise Refusal(500, "Cannot create the report", problem)
         response = html_response(await asyncio.to_thread(self.answering.page.read_text, "utf-8"))
-        # The report carries its own policy, stricter than this server's but for its own script and style.
+        # The report has its own content policy; except for its own script and style, it is stricter than this server's.
         response.headers["Content-Security-Policy"] = "frame-ancestors 'none'; base-uri 'none'; form-action 'none'"
         return response
 
@@ -253,7 +253,7 @@ class Viewer:
     # -- page data ------------------------------------------------------------------------------------------------
 
     def _overview_part(self) -> str:
-        """Render the overview's live part in the pages' thread; called from another thread."""
+        """Render the overview's live part in the pages' thread; call it from another thread."""
         return self._thread.submit(lambda: self._ready().overview_part(self._page_context())).result()
 
     def _page_context(self) -> PageContext:
@@ -287,8 +287,8 @@ def _parse_conversation(text: str, name: str) -> tuple[str, int]:
     return run, int(number)
 
 
-_NICE = 5  # below the priority of a run on the same machine
-_CATCH_UP_SECONDS = 10.0  # how long a link opened at startup waits
+_NICE = 5  # niceness: a run on the same machine has a higher priority
+_CATCH_UP_SECONDS = 10.0  # seconds that a link opened at startup waits
 
 
 def serve(root: Path, server: PageServer, *, index: Path | None = None) -> None:
