@@ -383,7 +383,7 @@ def _compare(
         str | None, typer.Option("--reference", metavar="FIELD", help="Field with the reference for that text.")
     ] = None,
     out: Annotated[
-        Path | None, typer.Option("--out", metavar="FOLDER", help="Run folder of the baseline `single`.")
+        Path | None, typer.Option("--out", metavar="FOLDER", help="Folder of the run that `--baselines single` makes.")
     ] = None,
     exclude: Annotated[
         Names,

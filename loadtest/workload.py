@@ -146,8 +146,8 @@ def _read_source(source: str, options: WorkloadOptions) -> Workload:
     if not takers:
         fields = ", ".join(list(first)[:12])
         raise DatasetError(
-            "its records are neither requests ('messages'), judgments ('user_prompt') nor tasks of an installed "
-            f"system; they have: {fields}. SYSTEM:{source} names the system",
+            "unknown kind of record: requests have the field 'messages', judgments 'user_prompt', and no installed "
+            f"scenario takes these as tasks (fields: {fields}); if they are tasks, name it: SCENARIO:{source}",
             path=source,
             line=1,
         )

@@ -59,7 +59,7 @@ class Mean:
 
     @property
     def clusters(self) -> int:
-        """Number of independent units behind the numbers; here the numbers themselves."""
+        """Count of independent units among the values; in this class, each value is one."""
         return self.n
 
     @property

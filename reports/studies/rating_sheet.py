@@ -142,7 +142,9 @@ def join_ratings(scores: Sheet, ratings: Sheet) -> Sheet:
         DatasetError: if a rating matches no row, or several.
     """
     if not ratings.annotators:
-        raise DatasetError("contains no human ratings; name their fields with --human", path=ratings.source)
+        raise DatasetError(
+            "no human ratings found; if the file has some, name their fields with --human", path=ratings.source
+        )
     by_key: dict[RatingKey, list[SheetRow]] = {}
     for row in scores.rows:
         item, system, turn = row.key

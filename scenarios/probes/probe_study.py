@@ -92,7 +92,7 @@ _EXPLANATION = (
 
 
 class ProbeFigures:
-    """The static figures of probes for studies of other scenarios (`StaticFigures`)."""
+    """Static accuracy from probe runs, for the studies of other scenarios (`StaticFigures`)."""
 
     methods = tuple(ACCURACIES)
     preferred = ("text", "letter", "generate")

@@ -346,7 +346,7 @@ def _inside(path: Path, root: Path, name: str) -> Path:
     """Return a path of a store, or raise ConfigurationError if links lead out of the store."""
     if not path.resolve().is_relative_to(root.resolve()):
         raise ConfigurationError(
-            f"{name}: {path} is a link to {path.resolve()}, outside of {root}; if you trust it, name that file"
+            f"{name}: {path} links to {path.resolve()}, outside of {root}; if you trust that file, give its path"
         )
     return path
 

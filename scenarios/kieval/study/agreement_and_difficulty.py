@@ -35,9 +35,9 @@ class AgreementSection(Section[InterviewMaterial]):
     def compute(self, material: InterviewMaterial, report: Mapping[str, Any]) -> list[dict[str, Any]]:
         """Return the agreement figures of raters.
 
-        The rated units are rounds: the kappas and the ordinal alpha compare their overall verdicts, 1–4. Kappa is the
-        mean over pairs of raters, Fleiss' kappa is over the `fleiss_n` rounds rated by all; `unanimous` and `decided`
-        are shares of rounds. The interval alpha compares the scores of whole interviews.
+        The rated units are rounds: the kappas and the ordinal alpha compare their overall verdicts, 1–4. Kappa is
+        averaged over pairs of raters; Fleiss' kappa uses only the `fleiss_n` rounds that all rated. `unanimous` and
+        `decided` are shares of rounds. The interval alpha compares the scores of whole interviews.
         """
         groups: list[tuple[str | None, str | None, list[InterviewPool]]]
         datasets = pools_by_dataset(material.by_items)

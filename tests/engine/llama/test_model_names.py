@@ -405,7 +405,7 @@ def test_a_link_out_of_a_package_is_refused(site: Path, home: Path) -> None:
     home.mkdir()
     (home / "other.gguf").write_bytes(MODEL)
     (install(site, "llm_link") / "data" / "x.gguf").symlink_to(home / "other.gguf")
-    with pytest.raises(ConfigurationError, match=r"is a link to .*other.gguf, outside of"):
+    with pytest.raises(ConfigurationError, match=r"links to .*other.gguf, outside of"):
         locate("package/llm_link")
 
 
@@ -525,7 +525,7 @@ def test_a_link_out_of_a_store_is_refused_and_named(home: Path, store: str) -> N
     outside.write_bytes(path.read_bytes() if path.exists() else MODEL)
     path.unlink(missing_ok=True)
     path.symlink_to(outside)
-    with pytest.raises(ConfigurationError, match=f"is a link to {outside}, outside of"):
+    with pytest.raises(ConfigurationError, match=f"links to {outside}, outside of"):
         locate("lmstudio/c" if store == "lmstudio" else "ollama/m")
 
 
