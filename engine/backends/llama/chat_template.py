@@ -143,7 +143,7 @@ CHATML_TEMPLATE = (
     "{% for message in messages %}<|im_start|>{{ message['role'] }}\n{{ message['content'] }}<|im_end|>\n{% endfor %}"
     "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
 )
-# A model without a template never ends its turn with a token; its text goes on with the next speaker's heading.
+# A model without a template never ends its turn with a token; its text continues with the next speaker's heading.
 PLAIN_STOP = "\n### "
 NAMED_TEMPLATES = {"plain": PLAIN_TEMPLATE, "chatml": CHATML_TEMPLATE}
 

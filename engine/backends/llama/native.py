@@ -11,6 +11,7 @@ from __future__ import annotations
 import ctypes
 import os
 import struct
+import time
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -231,6 +232,60 @@ class _WindowState:
         return part
 
 
+_HUGE_PAGE = 2 << 20  # bytes
+_MIN_HUGE_REGION = 32 << 20  # bytes; less memory is covered by the processor's table of small pages
+_MAX_HUGE_SECONDS = 1.0  # CPU time: on a fragmented machine the kernel moves other pages first
+_MADV_HUGEPAGE, _MADV_COLLAPSE = 14, 25
+
+Regions = list[tuple[int, int]]
+
+
+def private_memory() -> Regions:
+    """Return the address ranges of this process's private memory, ascending; none on systems without /proc."""
+    try:
+        lines = Path("/proc/self/maps").read_text(encoding="utf-8", errors="replace").splitlines()
+    except OSError:
+        return []
+    fields = [line.split(maxsplit=5) for line in lines]
+    ranges = [field[0].split("-") for field in fields if field[1] == "rw-p" and field[4] == "0"]
+    return [(int(start, 16), int(end, 16)) for start, end in ranges]
+
+
+def added_regions(before: Regions, after: Regions) -> Regions:
+    """Return the parts of `after` that are not in `before`; both are ascending. Neighbours may have been merged."""
+    added = []
+    for begin, end in after:
+        for known_begin, known_end in before:
+            if known_begin < end and begin < known_end:
+                if begin < known_begin:
+                    added.append((begin, known_begin))
+                begin = max(begin, min(known_end, end))
+        if begin < end:
+            added.append((begin, end))
+    return added
+
+
+def use_huge_pages(regions: Regions) -> None:
+    """Move large regions to huge pages as far as the kernel allows; their contents stay.
+
+    Without flash attention V is stored by columns, each as long as a lane, so that one step reads a few bytes of very
+    many pages. With pages of 4 KB, decoding in lanes of 4096 tokens took up to 1.7 times as long.
+    """
+    advise = getattr(ctypes.CDLL(None), "madvise", None)
+    if advise is None:
+        return
+    advise.argtypes = (ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int)
+    began = time.thread_time()
+    for begin, end in regions:
+        begin, end = -(-begin // _HUGE_PAGE) * _HUGE_PAGE, end // _HUGE_PAGE * _HUGE_PAGE
+        if end - begin < _MIN_HUGE_REGION:
+            continue
+        advise(begin, end - begin, _MADV_HUGEPAGE)
+        for start in range(begin, end, _MIN_HUGE_REGION):
+            if time.thread_time() - began < _MAX_HUGE_SECONDS:  # the kernel does the rest in the background
+                advise(start, min(_MIN_HUGE_REGION, end - start), _MADV_COLLAPSE)
+
+
 Tokens = npt.NDArray[np.int32]
 Logits = npt.NDArray[np.float32]
 SavedState = npt.NDArray[np.uint8]
@@ -426,12 +481,15 @@ class NativeContext:
         params.no_perf = True
         params.type_k = params.type_v = _KV_TYPES[kv_type]
         params.flash_attn_type = {"auto": -1, "off": 0, "on": 1}[flash_attention]
+        before = private_memory() if flash_attention == "off" else None
         self._handle = lib.llama_init_from_model(model._handle, params)
         if not self._handle:
             raise ConfigurationError(
                 f"{model.path}: no context of {lanes} lanes x {context} tokens could be created, usually for lack "
                 "of memory; try fewer ?lanes=, a smaller ?ctx= or ?kv_type=q8_0"
             )
+        if before is not None:
+            use_huge_pages(added_regions(before, private_memory()))
         scales = (ctypes.c_float * len(adapters))(*(adapter.scale for adapter in adapters))
         pointers = (lib.llama_adapter_lora_p_ctypes * len(handles))(*handles)
         if handles and lib.llama_set_adapters_lora(self._handle, pointers, len(handles), scales):

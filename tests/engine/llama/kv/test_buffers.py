@@ -7,11 +7,13 @@ import mmap
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from viva.engine.backends.llama.kv_reuse import Buffer, BufferPool
+from viva.engine.backends.llama.native import Regions, added_regions, private_memory, use_huge_pages
 
 operations = st.lists(st.tuples(st.booleans(), st.integers(1, 5_000)), max_size=200)
 
@@ -90,3 +92,32 @@ def test_what_is_let_go_is_the_systems_again_though_its_neighbours_stay() -> Non
     del memory
     buffers.take(2**22, 0)  # nothing that lies idle has room for it, and nothing may lie idle
     assert full - resident() > 30 * 2**20
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "added"),
+    [
+        ([], [(0, 4)], [(0, 4)]),
+        ([(0, 4)], [(0, 4)], []),
+        ([(2, 4)], [(0, 6)], [(0, 2), (4, 6)]),  # neighbours on both sides were merged with it
+        ([(0, 2), (4, 6)], [(0, 8)], [(2, 4), (6, 8)]),
+        ([(0, 4)], [(2, 6), (8, 9)], [(4, 6), (8, 9)]),
+        ([(0, 4)], [(1, 2)], []),
+        ([(5, 6)], [(0, 1)], [(0, 1)]),
+    ],
+)
+def test_only_new_memory_counts_as_added(before: Regions, after: Regions, added: Regions) -> None:
+    assert added_regions(before, after) == added
+
+
+def test_memory_in_huge_pages_keeps_its_contents() -> None:
+    before = private_memory()
+    memory = np.frombuffer(mmap.mmap(-1, 48 << 20, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS), dtype=np.uint8)
+    contents = np.random.default_rng(1).bytes(memory.nbytes)
+    memory[:] = np.frombuffer(contents, dtype=np.uint8)
+    regions = added_regions(before, private_memory())
+    if before:  # systems without /proc tell nothing
+        start, end = memory.ctypes.data, memory.ctypes.data + memory.nbytes
+        assert sum(max(0, min(end, last) - max(start, first)) for first, last in regions) == memory.nbytes
+    use_huge_pages(regions)
+    assert memory.tobytes() == contents
