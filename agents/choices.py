@@ -6,12 +6,10 @@ words left and right of a mention in its clause tell how plainly the choice is a
 mentioned. Of the affirmed choices the last one counts, unless the answer contradicts itself:
 
 - A denied choice never counts: "not A", "A is wrong", "the wrong answer is A", "rule out A".
-- A statement ("the answer is B", "I choose B", "B is the answer") outranks a letter by itself and "B is right"; both of
-  these outrank a letter that opens the text. A choice that is only mentioned ranks last, and counts only if it is the
-  only one.
+- A statement ("the answer is B", "I choose B", "B is the answer") outranks a letter by itself and "B is right"; both
+  outrank a letter that opens the text. A choice that is only mentioned ranks last, and counts only if it stands alone.
 - Two statements that differ are a contradiction, unless a word between them takes the first one back or turns away from
-  it ("wait", "but"), or only the later one is final. An answer that contradicts itself names no choice; nothing is
-  guessed.
+  it ("wait", "but"), or only the later one is final. An answer that contradicts itself names no choice.
 - Languages: English, Chinese, Korean, Japanese, German, French, Spanish, Russian, Portuguese and Italian.
 """
 
