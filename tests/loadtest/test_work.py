@@ -189,7 +189,7 @@ def test_chat_requests_keep_their_times_and_form(tmp_path: Path) -> None:
         ([{"user_prompt": "x"}], "jsonl:1: field 'question_id': is missing"),
         ([{"question_id": 1, "user_prompt": "x", "score": "good"}], "field 'score': expected a number, found 'good'"),
         ([{"question": "x", "answer": ""}, {"question": "x", "reply": "y"}], "jsonl:2: field 'answer'"),
-        ([{"colour": "red"}], "they have: colour"),
+        ([{"colour": "red"}], "(fields: colour)"),
         ([], "contains no record"),
     ],
 )  # fmt: skip
