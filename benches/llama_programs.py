@@ -30,7 +30,7 @@ class Bench:
 
     def __init__(self, model: Path, quick: bool, gpu: bool) -> None:
         self.model, self.quick, self.gpu = model, quick, gpu
-        self.repeats = 1 if quick else 3
+        self.repeats = 1 if quick else 2
         self.lanes = 16 if quick else 32  # few talks would not fill two contexts
         self.threads = len(os.sched_getaffinity(0))
 

@@ -3,7 +3,7 @@
 Peers: ``llama-batched-bench`` and ``llama-server``, built by ``make peers`` from the sources that the Python package
 was built from; ``xllamacpp`` (the server in process); ``llama_cpp.Llama`` in a loop. A peer that is absent is left
 out with a message. The programs of a row take turns of a quarter of a second (``turns``). ``--quick`` takes a model of
-two layers instead of twelve, fewer conversations and fewer repetitions. ``--gpu`` puts all layers of an 8B-shaped
+two layers instead of six, fewer conversations and fewer repetitions. ``--gpu`` puts all layers of an 8B-shaped
 random model on the device and counts the GPU-hours of 200 interviews of five rounds.
 """
 
@@ -33,6 +33,7 @@ REACH: table.Reach = {
 
 VERDICTS = 16  # lanes
 DECODE = 1024  # tokens a lane
+LAYERS = 6  # on a CPU; twelve take about twice as long
 
 
 def decode(bench: Bench) -> dict[str, float]:
@@ -45,7 +46,7 @@ def decode(bench: Bench) -> dict[str, float]:
     for lanes in (1, 16) if bench.quick else (1, 16, 32):
         tokens, pairs = 64 if bench.quick else 128, bench.repeats
         if lanes == 1:
-            tokens, pairs = 4 * tokens, 1 if bench.quick else 11
+            tokens, pairs = 2 * tokens, 1 if bench.quick else 5
         length = ("--tokens", str(tokens))
         ours, theirs = [], []
         for _ in range(pairs):
@@ -84,7 +85,7 @@ def interviews(bench: Bench) -> dict[str, float]:
     if XLLAMACPP.exists() and not (bench.quick or bench.gpu):
         far["xllamacpp"] = bench.http(count, "--python", str(XLLAMACPP))
     if not bench.quick and not bench.gpu:
-        far["llama_cpp.Llama in a loop"] = bench.loop("interviews", 4)
+        far["llama_cpp.Llama in a loop"] = bench.loop("interviews", 2)
     cells, lines, times = [], dict[str, Line](), dict[str, float]()
     for group in [near | far] if bench.quick else [near, {"viva": near["viva"]} | far]:
         last_lines = {name: program.last_line() for name, program in bench.turns(group).items()}
@@ -131,15 +132,14 @@ def floors(bench: Bench, count: int, line: Line) -> dict[str, float]:
 
 
 def many_lanes(bench: Bench) -> dict[str, float]:
-    """(b) 500 conversations in flight: memory within the budget, no growth with their number or as they go on. Beside
-    llama-server, where they are a hundred, with the same memory for what waits.
+    """(b) 200 conversations in flight: memory within the budget, no growth with their number or as they go on. Beside
+    llama-server, where they are fifty, with the same memory for what waits.
 
-    On a model of two layers instead of twelve: what is looked at does not depend on how long a token takes. With
-    twelve the 500 are about an hour's work.
+    On a model of two layers: what is looked at does not depend on how long a token takes.
     """
     budget = 300
     small_bench = Bench(model_file(bench.gpu, layers=2), bench.quick, bench.gpu)
-    counts = (100, 500)
+    counts = (50, 200)
     lines, figures = [], {}
     for count in counts:
         commands = {
@@ -203,7 +203,7 @@ def verdicts(bench: Bench) -> dict[str, float]:
 
 def likelihoods(bench: Bench) -> dict[str, float]:
     """(d) 5-shot log-likelihoods beside llama_cpp.Llama."""
-    count = 8 if bench.quick else 200
+    count = 8 if bench.quick else 80
     cells, figures = [], {}
     for workload, label in (("letters", "four letters"), ("options", "four options of 8 tokens")):
         # The loop's cost per question is constant: a part of them tells its rate, in about the time of all of ours.
@@ -251,7 +251,9 @@ def main() -> None:
     for peer in (SERVER, BATCHED, XLLAMACPP):
         if not peer.exists():
             print(f"{peer.name} is left out: there is no {peer.relative_to(ROOT)}; `make peers` builds it")
-    bench = Bench(model_file(options.gpu, layers=2 if options.quick else 0), options.quick, options.gpu)
+    bench = Bench(
+        model_file(options.gpu, layers=2 if options.quick else 0 if options.gpu else LAYERS), options.quick, options.gpu
+    )
     began = time.perf_counter()
     figures: dict[str, float] = {}
     try:
