@@ -255,7 +255,8 @@ def test_the_dequantised_model_computes_what_llama_cpp_computes() -> None:
     native = NativeModel(path)
     tokenise = ChatFormat(native).plain_tokens
     network = AdaptedNetwork(torch, read_base(path), {}, torch.float32)
-    equal, differences = [], []
+    equal: dict[tuple[int, ...], bool] = {}  # by beginning: many texts have the same one
+    margins, differences = [], []
     for item in ITEMS["fresh"][::6]:
         tokens = tokenise(f"{item.question}\n{item.labelled_choices()}\nAnswer: {item.labelled_answer()}")
         expected = _log_softmax(_logits(native, tokens=tokens))
@@ -263,12 +264,18 @@ def test_the_dequantised_model_computes_what_llama_cpp_computes() -> None:
             x = network.through(network.embed(torch.tensor(tokens[None]).long()), range(network.layers))
             logits = network.logits(x, torch.ones(1, len(tokens), dtype=torch.bool)).numpy()
         found = _log_softmax(logits.astype(np.float64))
-        equal += list(found.argmax(axis=1) == expected.argmax(axis=1))
+        best = found.argmax(axis=1)
+        for place, same in enumerate(best == expected.argmax(axis=1)):
+            equal[tuple(tokens[: place + 1].tolist())] = bool(same)
+            if not same:
+                margins.append(found[place].max() - found[place, expected[place].argmax()])
         places = np.arange(len(tokens) - 1)
         differences += list(np.abs(found[places, tokens[1:]] - expected[places, tokens[1:]]))
     native.close()
-    print(f"argmax equal {np.mean(equal):.4f}, mean difference {np.mean(differences):.4f}, {len(equal)} places")
-    assert np.mean(equal) >= 0.97
+    share = sum(equal.values()) / len(equal)
+    print(f"argmax equal {share:.4f}, mean difference {np.mean(differences):.4f}, {len(equal)} places")
+    assert share >= 0.97
+    assert max(margins) < 0.75  # only where two tokens are nearly as likely: llama.cpp rounds activations to 8 bits
     assert np.mean(differences) <= 0.1
 
 
