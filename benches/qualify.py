@@ -1,4 +1,4 @@
-"""How often qualifications tell simulated evaluators of known quality apart, and how often they reject a sound one.
+"""Rates at which qualifications tell simulated evaluators of known quality apart, and reject sound ones.
 
 Whole qualifications over hundreds of seeds: the real protocol, exchanges, readers and rules, without a journal
 (``tests/models/direct_qualification``). ``--quick`` takes fewer seeds, under a minute.

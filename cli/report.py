@@ -40,7 +40,7 @@ class ReportOutputs:
 def report_study(folders: Sequence[Path], scorer: str | None, outputs: ReportOutputs, *, print_it: bool = True) -> None:
     """Report several runs as one study: print it and write its files."""
     from viva.engine.event_loop import gc_tuned
-    from viva.reports.studies.cache import user_cache
+    from viva.reports.studies.cache import users_report_cache
     from viva.reports.studies.export import check_parquet, write_csv, write_parquet
     from viva.reports.studies.study import Study, study_sentences
     from viva.reports.tables import escape_controls, to_latex, to_markdown
@@ -52,7 +52,7 @@ def report_study(folders: Sequence[Path], scorer: str | None, outputs: ReportOut
     if outputs.parquet is not None:
         check_parquet()
     with gc_tuned():  # a study has many columns and tables without reference cycles
-        study = Study(folders, scorer, None if outputs.fresh else user_cache())
+        study = Study(folders, scorer, None if outputs.fresh else users_report_cache())
         report = study.report()
     if outputs.csv is not None:
         write_csv(report, outputs.csv)

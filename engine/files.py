@@ -21,6 +21,12 @@ from .errors import ConfigurationError
 from .json_data import strip_surrogates
 
 
+def user_cache(*names: str) -> Path:
+    """Return a path below `viva` in the user's cache. Raise RuntimeError if the user has no home directory."""
+    base = os.environ.get("XDG_CACHE_HOME")
+    return (Path(base) if base else Path.home() / ".cache").joinpath("viva", *names)
+
+
 def describe_version_problem(form: str, version: Any, supported: Iterable[int | str]) -> str:
     """Return why a file of another version cannot be used, and what to do.
 

@@ -7,7 +7,6 @@ the model behind a name, so an entry without a file's hash is valid for a week, 
 from __future__ import annotations
 
 import hashlib
-import os
 import time
 from collections.abc import Mapping
 from contextlib import suppress
@@ -16,7 +15,7 @@ from typing import Any
 
 import orjson
 
-from viva.engine.files import write_atomically
+from viva.engine.files import user_cache, write_atomically
 
 _UNHASHED_SECONDS = 7 * 86_400.0
 _FIELDS = ("scenario", "models", "files", "pack", "dataset")  # of the test's manifest
@@ -26,9 +25,8 @@ class FitnessCache:
     """Verdicts by the manifest of the test."""
 
     def __init__(self) -> None:
-        base = os.environ.get("XDG_CACHE_HOME")
         try:
-            self._folder: Path | None = (Path(base) if base else Path.home() / ".cache") / "viva" / "qualifications"
+            self._folder: Path | None = user_cache("qualifications")
         except RuntimeError:  # no home directory
             self._folder = None
 

@@ -22,7 +22,7 @@ from io import BytesIO
 from pathlib import Path
 from typing import Any
 
-from viva.engine.files import write_atomically
+from viva.engine.files import user_cache, write_atomically
 
 _DIGEST = 16
 _SETTLED_SECONDS = 2.0  # age of a file after which a change surely gets a different time stamp
@@ -100,11 +100,10 @@ class _Reader(pickle.Unpickler):
         return self._known[pid]
 
 
-def user_cache() -> ReportCache:
+def users_report_cache() -> ReportCache:
     """Return the cache of the current user."""
-    base = os.environ.get("XDG_CACHE_HOME")
     try:
-        return ReportCache((Path(base) if base else Path.home() / ".cache") / "viva" / "reports")
+        return ReportCache(user_cache("reports"))
     except RuntimeError:  # no home directory
         return ReportCache(Path(os.devnull))
 

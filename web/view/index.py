@@ -26,6 +26,7 @@ from typing import Any
 import orjson
 
 from viva.engine.errors import VivaError
+from viva.engine.files import user_cache
 from viva.engine.journal_reader import JournalAdditions, JournalTail, journal_state
 from viva.engine.run_folder import RunFolder
 from viva.orchestration.completeness import planned_conversations
@@ -149,8 +150,7 @@ def index_file(root: Path, folder: Path | None = None) -> Path:
     """
     name = f"{hashlib.blake2b(os.fsencode(root.resolve()), digest_size=12).hexdigest()}.sqlite"
     if folder is None:
-        cache = os.environ.get("XDG_CACHE_HOME")
-        folder = (Path(cache) if cache else Path.home() / ".cache") / "viva" / "view"
+        folder = user_cache("view")
         try:
             folder.mkdir(parents=True, exist_ok=True, mode=0o700)
             usable = os.access(folder, os.W_OK)

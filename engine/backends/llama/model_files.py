@@ -28,7 +28,7 @@ from typing import Any
 from urllib.parse import quote, unquote_plus
 
 from ...errors import ChecksumMismatch, ConfigurationError
-from ...files import write_atomically
+from ...files import user_cache, write_atomically
 from ...permissions import permissions
 
 STORES = ("hf", "package", "ollama", "lmstudio")
@@ -280,12 +280,6 @@ def _shortened(names: Sequence[str]) -> str:
 # -- checksums ---------------------------------------------------------------------------------------------------------
 
 
-def cache_folder() -> Path:
-    """Return the folder of this user's cache for sums and joined files."""
-    base = os.environ.get("XDG_CACHE_HOME")
-    return (Path(base) if base else Path.home() / ".cache") / "viva" / "models"
-
-
 def ends_hash(path: Path) -> str | None:
     """Return a file's size and a hash of both ends, to distinguish files of the same name; None if it is unreadable."""
     try:
@@ -322,13 +316,13 @@ def file_sum(path: Path) -> str:
         raise ConfigurationError(f"{path}: cannot be read: {error.strerror}") from None
     sums = {name: value for name, value in _read_sums().items() if Path(name).exists()} | {str(real): [*state, digest]}
     with suppress(OSError):  # without a cache the next process computes it again
-        cache_folder().mkdir(parents=True, exist_ok=True)
-        write_atomically(cache_folder() / "sums.json", json.dumps(sums).encode())
+        user_cache("models").mkdir(parents=True, exist_ok=True)
+        write_atomically(user_cache("models", "sums.json"), json.dumps(sums).encode())
     return digest
 
 
 def _read_sums() -> dict[str, Any]:
-    sums = _read_json(cache_folder() / "sums.json")
+    sums = _read_json(user_cache("models", "sums.json"))
     return sums if isinstance(sums, dict) else {}
 
 
@@ -409,7 +403,7 @@ def _join_parts(package: str, folders: Sequence[Path]) -> ModelFiles | None:
     expected = next((digest for folder in folders for digest, name in _listed_sums(folder) if name == file), "")
     if not expected:
         raise ConfigurationError(f"package/{package}: has pieces of {file} but no SHA256SUMS that names it")
-    target = cache_folder() / expected[:16] / file
+    target = user_cache("models", expected[:16], file)
     if not target.is_file():
         logging.getLogger("viva").warning("joining the %d pieces of %s into %s", len(numbered), file, target)
         actual = _concatenate([numbered[number] for number in sorted(numbered)], target, expected)

@@ -30,7 +30,6 @@ MAX_BIAS = 0.3
 BIAS_LEVEL = 0.99  # of the intervals of both biases of an evaluator
 # The largest acceptable shares of verdicts that are unreadable, have the most frequent score, or are copied.
 MAX_UNREAD, MAX_SAME, MAX_COPIED = 0.2, 0.85, 0.5
-MIN_SAME = 8  # with fewer verdicts, equal scores may be chance
 # A usable interactor's or candidate's share of sound turns lies above MIN_SOUND, an unfit model's below GOOD_SOUND.
 MIN_SOUND, GOOD_SOUND = 0.6, 0.8
 _SCALE = 3  # points from the lowest to the highest score
