@@ -28,7 +28,13 @@ _DETECTORS = {
     "min_k_20": "Min-K%",
     "min_k_plus_plus_20": "Min-K%++",
 }
-_NORMAL = 1.959964
+
+
+_TITLES = {
+    "cheats": "Cheaters: what each detector reads, with 95% intervals; * it fires",
+    "clean": "Models that have not seen the test items; * a false alarm",
+    "unknown": "Models of unknown training; * it fires",
+}
 
 
 def real_family(folder: Path = REAL) -> list[ExaminedModel]:
@@ -85,13 +91,10 @@ class RealFindings(Findings):
 
     def tables(self) -> list[FindingsTable]:
         report = self.report()
-        labels = list(report["candidates"])
-        cheaters = [label for label in labels if label.endswith("cheater")]
-        others = [label for label in labels if label not in cheaters]
+        labels = {truth: [c.label for c in self.experiment.candidates if _truth(c) == truth] for truth in _TITLES}
         return [
             self._verdict_table(report),
-            self._reading_table(report, cheaters, "Cheaters: what each detector reads, with 95% intervals; * it fires"),
-            self._reading_table(report, others, "Models that have not seen the test items; * a false alarm"),
+            *(self._reading_table(report, labels[truth], title) for truth, title in _TITLES.items() if labels[truth]),
             self._accuracy_table(report),
             self._aspect_table(report),
         ]
@@ -123,7 +126,7 @@ class RealFindings(Findings):
         return readings
 
     def _verdict_table(self, report: dict[str, Any]) -> FindingsTable:
-        rows = []
+        rows, truths = [], {candidate.label: _truth(candidate) for candidate in self.experiment.candidates}
         for label, candidate in report["candidates"].items():
             fired = [name for name, reading in report["detectors"][label].items() if reading and reading["fires"]]
             accuracy, interview = (candidate[name] for name in ("accuracy", "kieval_official"))
@@ -132,7 +135,7 @@ class RealFindings(Findings):
             rows.append(
                 [
                     label,
-                    "cheats" if label.endswith("cheater") else "clean",
+                    truths[label],
                     _with_error(accuracy),
                     _with_error(interview),
                     "suspect" if suspicion else "–",
@@ -159,6 +162,13 @@ class RealFindings(Findings):
         return ("Accuracy by method", ["candidate", *_METHODS, "first answer"], rows)
 
 
+def _truth(candidate: ExaminedModel) -> str:
+    """Return what is known of a model's training: only the family's own models have a twin, or are the base of one."""
+    if candidate.twin is None:
+        return "clean" if candidate.label == "base" else "unknown"
+    return "cheats" if candidate.label.endswith("cheater") else "clean"
+
+
 def _minus(values: dict[Any, float], *others: dict[Any, float]) -> dict[Any, float]:
     """Return values by item minus those of `others`, on the items that all mappings have."""
     common = set(values).intersection(*others)
@@ -166,15 +176,11 @@ def _minus(values: dict[Any, float], *others: dict[Any, float]) -> dict[Any, flo
 
 
 def _reading(mean: ClusteredMean | None) -> dict[str, Any] | None:
-    if mean is None or mean.mean is None or mean.se is None:
+    estimate = None if mean is None else mean.interval()
+    if estimate is None or estimate.low is None or estimate.high is None:
         return None
-    half = _NORMAL * mean.se
-    return {
-        "value": round(mean.mean, 6),
-        "low": round(mean.mean - half, 6),
-        "high": round(mean.mean + half, 6),
-        "fires": mean.mean - half > 0,
-    }
+    ends = {"value": estimate.value, "low": estimate.low, "high": estimate.high}
+    return {name: round(end, 6) for name, end in ends.items()} | {"fires": estimate.low > 0}
 
 
 def _record(estimate: dict[str, Any], fires: Callable[[float, float], bool]) -> dict[str, Any]:

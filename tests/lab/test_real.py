@@ -308,6 +308,7 @@ def test_a_model_of_random_weights_is_examined_and_accused_of_nothing(tiny: Path
     models = [
         ExaminedModel(f"llama:{tiny}?label=base"),
         ExaminedModel(f"llama:{tiny}?lora={tmp_path / 'nothing.gguf'}&label=same-cheater", twin="base"),
+        ExaminedModel(f"llama:{tiny}?label=my-cheater"),  # a user's model, whatever it is called
     ]
     experiment = RealExperiment(models, tmp_path / "run", items=3, rounds=2, shots=0, probed=6)
     clock = RealClock()
@@ -320,8 +321,12 @@ def test_a_model_of_random_weights_is_examined_and_accused_of_nothing(tiny: Path
         assert (readings[gain]["value"], readings[gain]["fires"]) == (0, False)
     assert not any(reading["fires"] for reading in readings.values())
     tables = findings.tables()
-    assert [row[:2] for row in tables[0][2]] == [["base", "clean"], ["same-cheater", "cheats"]]
-    assert [row[4:] for row in tables[0][2]] == [["–", "0 of 5"]] * 2
+    assert [row[:2] for row in tables[0][2]] == [
+        ["base", "clean"],
+        ["same-cheater", "cheats"],
+        ["my-cheater", "unknown"],
+    ]
+    assert [row[4:] for row in tables[0][2]] == [["–", "0 of 5"]] * 3
 
 
 def test_missing_adapters_are_named(tmp_path: Path) -> None:

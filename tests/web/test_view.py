@@ -203,7 +203,7 @@ def test_a_run_is_watched_while_it_goes_on(browser: Browser, tmp_path: Path) -> 
     with gated_run(tmp_path / "run") as run:
         assert run.stdin is not None
         run.stdin.write("one\ntwo\n")
-        while not (tmp_path / "run" / "journal.sqlite").exists():
+        while not (tmp_path / "run" / "manifest.json").exists():  # written after the journal
             assert run.poll() is None
         with viewer(tmp_path / "run", tmp_path / "index") as site:
             page = browser.open(f"{site}/", 800)
