@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import math
 from collections.abc import Callable
 from pathlib import Path
@@ -256,6 +257,23 @@ def test_weights_that_could_run_code_are_refused(folder: Path, tmp_path: Path) -
     torch.save(transformers.AutoModelForCausalLM.from_pretrained(folder).state_dict(), tmp_path / "pytorch_model.bin")
     with pytest.raises(ConfigurationError, match="safetensors"):
         _answers(f"hf:{tmp_path}", _request("x"))
+
+
+def test_code_in_a_models_folder_does_not_run(folder: Path, tmp_path: Path) -> None:
+    for file in folder.iterdir():
+        (tmp_path / file.name).write_bytes(file.read_bytes())
+    marker = tmp_path / "it ran"
+    (tmp_path / "own.py").write_text(f"open({str(marker)!r}, 'w').close()\nclass Config: pass\nclass Model: pass\n")
+    config = json.loads((tmp_path / "config.json").read_text())
+    own = {"AutoConfig": "own.Config", "AutoModelForCausalLM": "own.Model", "AutoTokenizer": ["own.Model", None]}
+    for changes in ({}, {"model_type": "own-kind"}):  # transformers knows the kind, or only the folder's code does
+        (tmp_path / "config.json").write_text(json.dumps(config | {"auto_map": own} | changes))
+        if changes:
+            with pytest.raises(ConfigurationError, match="cannot be loaded"):
+                _answers(f"hf:{tmp_path}", _request("x"))
+        else:
+            _answers(f"hf:{tmp_path}", _request("x"))
+        assert not marker.exists()
 
 
 def test_names_and_folders(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
