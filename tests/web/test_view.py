@@ -6,6 +6,7 @@ import http.client
 import json
 from collections.abc import Iterator
 from pathlib import Path
+from urllib.error import HTTPError
 from urllib.parse import urlsplit
 from urllib.request import urlopen
 
@@ -24,6 +25,8 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def site(root: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     with viewer(root, tmp_path_factory.mktemp("index")) as address:
+        with pytest.raises(HTTPError, match="404"):
+            urlopen(f"{address}/c/none/1")  # is answered when the index is complete
         yield address
 
 

@@ -438,7 +438,9 @@ class Indexer:
                     self._say(f"{type(error).__name__}: {error}")
                     busy = False
                 if not busy:
-                    self.caught_up.set()
+                    if not self.caught_up.is_set():
+                        self.caught_up.set()
+                        self._report_changes(0, [])  # open pages say that the index is still being built
                     self._stop.wait(_IDLE_SECONDS)
                 elif any(run.running for run in self._followed.values()):
                     self._stop.wait(_REST_FACTOR * (time.monotonic() - began))

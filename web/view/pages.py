@@ -126,8 +126,8 @@ class Pages:
     def overview_part(self, context: PageContext) -> str:
         return self._render("overview_part.html", 0, **self._overview(context))
 
-    def conversations(self, filter: Filter) -> str:  # noqa: A002
-        """Render one page of the list of conversations."""
+    def conversations(self, filter: Filter, busy: bool = False) -> str:  # noqa: A002
+        """Render one page of the list of conversations; `busy`: the index is still being built."""
         latest = self._latest()
         count, listed = self.reader.count(filter), self.reader.listed(filter)
         pattern = excerpt_pattern(filter.q)
@@ -141,6 +141,7 @@ class Pages:
             filter=filter,
             listed=listed,
             count=count,
+            busy=busy,
             first=(filter.page - 1) * PAGE_SIZE,
             pages=max(1, -(-count // PAGE_SIZE)),
             choices=self.reader.choices(),

@@ -222,7 +222,7 @@ class Viewer:
 
     async def _conversations(self, request: web.Request) -> web.StreamResponse:
         chosen = Filter.from_query(request.query)
-        return await self._page(lambda pages: pages.conversations(chosen))
+        return await self._page(lambda pages: pages.conversations(chosen, not self.indexer.caught_up.is_set()))
 
     async def _conversation(self, request: web.Request) -> web.StreamResponse:
         run, number = request.match_info["run"], int(request.match_info["number"])
