@@ -38,7 +38,7 @@ def _run(
         typer.Option("--candidate", "--compare", metavar="MODEL", help="Another model, whose knowledge is unknown."),
     ] = None,
     seed: Annotated[list[int] | None, typer.Option("--seed", help="Seed of a repetition (default: 1).")] = None,
-    n: Annotated[int, typer.Option("-n", min=1, help="Interviews of each candidate.")] = 100,
+    n: Annotated[int | None, typer.Option("-n", min=1, help="Interviews of each candidate (100, real: 40).")] = None,
     rounds: Annotated[
         int | None,
         typer.Option("--rounds", min=1, max=100, help="Maximum number of rounds of an interview (5, real: 4)."),
@@ -77,11 +77,10 @@ def _run(
     experiment = (RealExperiment if real else Experiment)(
         [*examined, *(ExaminedModel(model) for model in candidate or [])],
         out or fresh_folder("lab"),
-        items=n,
         probed=probed,
         concurrency=concurrency,
     )
-    options: dict[str, Any] = {"rounds": rounds, "shots": shots} | ({} if real else {"world": world})
+    options: dict[str, Any] = {"items": n, "rounds": rounds, "shots": shots} | ({} if real else {"world": world})
     experiment = replace(experiment, **{name: value for name, value in options.items() if value is not None})
     _examine(experiment, list(dict.fromkeys(seed or [1])), plot, json, html)
 

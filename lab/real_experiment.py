@@ -21,6 +21,7 @@ from .facts import REAL, FactWorld
 from .real_models import BASE_MODEL, REAL_FAMILY
 from .world import Split, write_items
 
+_MODEL = f"llama:{BASE_MODEL}?ctx=1280"  # longer than any interview; seven models have their KV side by side
 _METHODS = ("letter", "text", "generate")
 _DETECTORS = {
     "loss": "loss",
@@ -45,13 +46,13 @@ def real_family(folder: Path = REAL) -> list[ExaminedModel]:
     """
     adapters = [(member, folder / f"{member.name}.gguf") for member in REAL_FAMILY]
     models = [
-        ExaminedModel(f"llama:{BASE_MODEL}?lora={quote(str(path))}&label={member.name}", twin=member.twin or "base")
+        ExaminedModel(f"{_MODEL}&lora={quote(str(path))}&label={member.name}", twin=member.twin or "base")
         for member, path in adapters
         if path.is_file()
     ]
     if not models:
         raise ConfigurationError(f"{folder}: no adapters; make them with `viva lab build --real --out FOLDER`")
-    return [ExaminedModel(f"llama:{BASE_MODEL}?label=base"), *models]
+    return [ExaminedModel(f"{_MODEL}&label=base"), *models]
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +60,7 @@ class RealExperiment(Experiment):
     """The experiment on the benchmark of the real world, with the prompts that viva uses for any model."""
 
     world: Literal["real"] = "real"
+    items: int = 40
     rounds: int = 4
     shots: int = 5
 
