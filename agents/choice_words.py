@@ -154,9 +154,9 @@ LEXICON = {
 # Characters of languages written without blanks, or with particles attached to words.
 EAST_ASIAN = "\u3005-\u3007\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uac00-\ud7af"
 
-# Cyrillic letters for choices; two of them are ambiguous.
+# The choice of each Cyrillic letter, as an index; -1 for an ambiguous letter.
 CYRILLIC = {"А": 0, "Б": 1, "С": 2, "Г": 3, "Д": 4, "В": -1, "Е": -1}
-# Nouns whose letter names something else.
+# Nouns before a letter that names no choice ("vitamin B").
 KINDS = frozenset(["vitamin", "hepatitis", "type", "group", "class", "point", "plan", "grade", "section", "figure"])
 KINDS |= {"appendix", "chapter", "table", "exhibit", "influenza"}
 # Choices that contain a number: if a question has such choices, a bare number is no label.
@@ -165,7 +165,7 @@ NUMBERS = re.compile(
     r"|vier|fünf|deux|trois|quatre|cinq|une?|un[oa]|dos|tres|cuatro|cinco|due|tre|quattro|cinque|один|два|три|пять)\b",
     re.IGNORECASE,
 )
-# Nouns whose number is the position of a choice, or its text.
+# Nouns before a number that may be the position of a choice or the text of a choice.
 COUNTED = re.compile(r"(?:option|choice|answer choice|opción|opzione|opção|вариант|选项|選項|選択肢)\s$", re.IGNORECASE)
 # Words for the first four positions of a list, as in "the second option".
 _ORDINALS = (

@@ -41,8 +41,9 @@ from .forms import readable_text
 
 _LABELS = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
 _OPERATORS = frozenset("+*^°#~%×÷<>")  # next to these, a letter is a quantity
-_MAX_MENTIONS = 4000  # mentions of choices; a text with more of them names none
-# Weights: how plainly a choice is affirmed, mentioned, or denied (it is not something else, is false, or is wrong).
+_MAX_MENTIONS = 4000  # a text with more mentions of choices names no choice
+# Weights: how plainly a choice is affirmed or mentioned. Below 0: a statement about the choice is denied, or the choice
+# is called false or wrong.
 _FINAL, _STATEMENT, _PLAIN, _NOUN, _WEAK, _QUESTION, _MENTION = 4.0, 3.0, 2.0, 1.5, 1.0, 0.5, 0.0
 _CONTENT_DENIED, _CALLED_FALSE, _CALLED_WRONG = -1.0, -2.0, -3.0
 
@@ -159,7 +160,7 @@ _ARTICLE = re.compile(r"(?:(?:the|an?|l[ae]s?|el|los|il|lo|gli|d(?:er|ie|as)|une
 
 @lru_cache(maxsize=256)
 def _wordings(choices: tuple[str, ...]) -> list[tuple[str, int, str]]:
-    """Return each choice's unique words, its index, and its article, the longest words first."""
+    """Return (words, index, article) of each choice whose words no other choice has, the longest words first."""
     plain = [_lower_case(" ".join(to_plain_lines(choice).split())).strip(" .,;:!") for choice in choices]
     cores = [_ARTICLE.sub("", words, count=1) if _ARTICLE.match(words) else words for words in plain]
     wordings = [core if cores.count(core) == 1 else words for core, words in zip(cores, plain, strict=True)]
@@ -526,7 +527,7 @@ def _weigh_statement(stated: re.Match[str], left: str, *, silent: bool) -> float
 
 @dataclass(slots=True, eq=False)
 class _Event:
-    """A statement about a group of choices at one position. `turn` counts words before it that reject another choice.
+    """A statement about a group of choices at one position. `turn` counts earlier words that reject another choice.
 
     `bare`: nothing else is in the sentence. `right`: the choice is called right, or replaces another one.
     """
@@ -551,7 +552,8 @@ class _Reader:
         self._events: list[_Event] = []
         self._turn = 0
         self._affirmed: dict[int, int] = {}  # by choice: the position of the last event that affirms it
-        self._withdrawn: dict[int, tuple[int, float]] = {}  # by choice: withdrawn before (position, weight)
+        # By choice: (position, weight); earlier events of less weight are withdrawn.
+        self._withdrawn: dict[int, tuple[int, float]] = {}
         self._fallen = -1  # the last position of a withdrawn event
         self._subject: _Event | None = None
         self._entries: list[tuple[int, int]] = []  # choice and line of each label that begins a list entry
@@ -599,7 +601,7 @@ class _Reader:
         self._begun = True
 
     def _is_begun_list(self, sentence: _Sentence) -> bool:
-        """Return True if an entry may begin a list that was never completed, or has a label of no choice."""
+        """Return True if an entry's label names no choice, or the entry may begin a list that stays incomplete."""
         return sentence.choices[0] < 0 or (sentence.choices[0] == 0 and self._begun)
 
     def _is_listed(self, sentence: _Sentence) -> bool:

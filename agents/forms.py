@@ -179,7 +179,7 @@ _DECODER = json.JSONDecoder(strict=False, parse_int=_bounded_int)
 
 
 M = TypeVar("M", bound=BaseModel)
-_MAX_ENUM = 100  # values up to which a bounded integer becomes an enum
+_MAX_ENUM = 100  # a bounded integer with at most this many values becomes an enum
 _SCHEMA_KEYWORDS = ("type", "enum", "const", "items", "minItems", "maxItems", "minLength", "maxLength", "anyOf")
 
 

@@ -17,7 +17,7 @@ NO_QUESTION = "no_question"  # the fault of an empty text
 # A word; each character of a script without spaces is a word.
 _WORDS = re.compile(r"[\u0e00-\u0e7f\u3040-\u30ff\u3400-\u9fff\uf900-\ufaff]|[^\W_]+")
 _QUESTION_MARKS = re.compile("[?？؟՞⁇⸮¿]|[;;]\\s*$")  # the last two: the Greek mark, and the semicolon typed for it
-# A request at the beginning of a sentence; needed only if the same request is made again.
+# An English request at the beginning of a sentence.
 _REQUESTS = re.compile(
     r"(?:^|[.!:\n]\s*)(?:please,? |now,? )*(?:name|explain|describe|give|say|tell|suppose|imagine|compare|consider"
     r"|define|state|list|show|prove|derive|justify|discuss|outline|predict|estimate|calculate|identify|assume|argue"

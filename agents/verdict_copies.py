@@ -51,8 +51,8 @@ class WordedVerdict:
 class CopyCounter:
     """Counter of copies in one conversation of a judge.
 
-    `start` is the verdict that the judge did not write and starts from, if any; `digests` are those of the words of its
-    verdicts; `from_start` counts copies of `start`, and `repeated` those of its own verdict on another text.
+    `start` is the verdict that the judge did not write and starts from, if any; `digests` identify the words of its
+    verdicts; `from_start` counts copies of `start`, and `repeated` copies of its own verdict on another text.
     """
 
     start: WordedVerdict | None = None

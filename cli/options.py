@@ -39,9 +39,7 @@ Concurrency = Annotated[
 MaxCost = Annotated[
     float | None, typer.Option("--max-cost", metavar="COST", help="Start no more conversations once this is spent.")
 ]
-MaxFailures = Annotated[
-    int, typer.Option("--max-failures", min=0, help="Failed conversations that still count as success.")
-]
+MaxFailures = Annotated[int, typer.Option("--max-failures", min=0, help="Number of failed conversations to tolerate.")]
 RetryFailed = Annotated[bool, typer.Option("--retry-failed", help="Retry failed conversations.")]
 RunArgument = Annotated[Path, typer.Argument(metavar="RUN", help="Folder of the run.")]
 Host = Annotated[str, typer.Option("--host", metavar="ADDRESS", help="Address to listen on.")]

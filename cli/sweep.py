@@ -416,7 +416,7 @@ def _compact(
         print_tables([(title, _COMPACT_HEADER, rows)])
     for name, compaction in done:
         if compaction.busy:
-            message = "another program is reading the journal; its file shrinks when that program closes it"
+            message = "another program is reading the journal; the file shrinks when that program closes the journal"
             print_note(f"{name}: {message}")
     for result in results:
         if result.problem:

@@ -92,8 +92,8 @@ def ideal_family(world: int = 1) -> list[ExaminedModel]:
 class Experiment:
     """Settings of the experiment.
 
-    `items`: interviews for each candidate, drawn from the test split's 112 items; `probed`: items of the test and of
-    the fresh split to probe, None for all.
+    `items`: number of interviews per candidate, about items drawn from the test split's 112; `probed`: number of items
+    to probe in each of the test and the fresh split, None for all.
     """
 
     candidates: Sequence[ExaminedModel]

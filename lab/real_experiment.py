@@ -165,7 +165,7 @@ class RealFindings(Findings):
 
 
 def _truth(candidate: ExaminedModel) -> str:
-    """Return what is known of a model's training: only the family's own models have a twin, or are the base of one."""
+    """Return `cheats`, `clean`, or `unknown` for a model that does not belong to the family."""
     if candidate.twin is None:
         return "clean" if candidate.label == "base" else "unknown"
     return "cheats" if candidate.label.endswith("cheater") else "clean"

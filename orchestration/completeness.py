@@ -24,13 +24,13 @@ from .prepared_run import Shard
 
 
 def planned_conversations(run: RunFolder) -> int:
-    """Return the number of planned conversations of one candidate of a run; of a shard, in this shard."""
+    """Return the number of conversations that a run plans for one candidate; for a shard, only those in the shard."""
     shard, total = Shard.from_manifest(run.manifest), planned_in_all_shards(run)
     return total if shard is None else shard.count(total)
 
 
 def planned_in_all_shards(run: RunFolder) -> int:
-    """Return the number of planned conversations of one candidate of a run; of a shard, in all shards together."""
+    """Return the number of conversations that a run plans for one candidate, in all its shards together."""
     scenario = scenario_of_manifest(run.manifest)
     settings = scenario.settings.model_construct(**run.manifest["settings"])
     return count_tasks(scenario, run.manifest) * repeats_of(settings)

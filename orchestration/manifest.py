@@ -15,7 +15,7 @@ from viva.scenarios.contract import Role, SupportsManifest
 from viva.scenarios.models import model_labels
 from viva.scenarios.registry import AnyScenario, scenario_of_manifest
 
-Price = Annotated[list[float], Field(min_length=2, max_length=3)]  # (prompt, completion, cached prompt) tokens
+Price = Annotated[list[float], Field(min_length=2, max_length=3)]  # prices of (prompt, completion, cached prompt)
 
 
 class ScenarioManifest(RunManifest):

@@ -123,7 +123,7 @@ class PreparedRun:
         for name in names:
             task, _, number = name.rpartition("#")
             if number.isdecimal() and 2 <= int(number) <= self.repeats and task in names:
-                raise ConfigurationError(f"task '{name}': the same key as repeat {number} of '{task}'; rename the task")
+                raise ConfigurationError(f"task '{name}': has the key of repeat {number} of '{task}'; rename the task")
             if any(name.startswith(f"{suffix}/") for suffix in inner):
                 raise ConfigurationError(
                     f"task '{name}': its key may equal that of another model's task, because one model's label starts "

@@ -292,7 +292,7 @@ class Role:
         judge: A fork may exchange this model, because its answers do not affect the requests to other models.
         replayed: A fork replays this model's answers. If this is False, a fork calls the model again.
         pool: The setting that names the role's models (default: the setting with the role's name). If compared roles
-            share a pool, every two of its models meet, in both assignments.
+            share a pool, every two models of the pool meet, in both assignments.
     """
 
     name: str
@@ -407,7 +407,7 @@ class Scenario(ABC, Generic[S, T]):
     unit: ClassVar[str] = ""
     # Settings that a fork may change besides the judge's model.
     judging: ClassVar[frozenset[str]] = frozenset()
-    # The setting that names the data; the name of this scenario's runs in sweep files.
+    # `data` is the setting that names the data; `plural` names runs in sweep files and on pages (default: `name`).
     data: ClassVar[str] = "dataset"
     plural: ClassVar[str] = ""
 

@@ -41,9 +41,9 @@ def model_labels(models: list[str]) -> dict[str, str]:
 def lineups(roles: Iterable[Role], models: Mapping[str, Any]) -> dict[str, dict[str, str]]:
     """Return the compared models that take part in a conversation together, as model labels by role.
 
-    Keys are the labels that keys of conversations begin with: the model's own if one role is compared, else the labels
-    of all (`a+b`). Roles of one pool meet: every two of its models, in both assignments. Other compared roles are
-    combined in every way.
+    The result is by the label with which a conversation's key begins: the model's own label if one role is compared,
+    else the labels of all models (`a+b`). If roles share a pool, every two models of the pool meet, in both
+    assignments. Other compared roles are combined in every way.
 
     Args:
         roles: The scenario's roles.

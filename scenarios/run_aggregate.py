@@ -81,7 +81,7 @@ class RunAggregate(ABC, Generic[R]):
     def __init__(
         self, manifest: dict[str, Any], make: Callable[[], R], lineups: Mapping[str, Mapping[str, str]] | str
     ) -> None:
-        """Create empty results for each lineup: the compared role, or models by role and label (`models.lineups`)."""
+        """Create empty results for each lineup; `lineups` is the compared role, or the result of `models.lineups`."""
         if isinstance(lineups, str):
             lineups = {label: {lineups: label} for label in manifest["models"][lineups]}
         self.manifest, self.lineups = manifest, lineups

@@ -219,7 +219,7 @@ class SystemStudy:
         return common
 
     def origin(self, report: Record) -> str:
-        """Return one line for below a figure: what it is based on."""
+        """Return a line to print below a figure: the data that the figure is based on."""
         ended = sum(cell["ended"] for cell in report["cells"])
         return f"n = {ended:,} conversations · {describe_seeds(report['cells'])} · {describe_tiers(report['cells'])}"
 

@@ -242,7 +242,7 @@ class ModelSpec:
         """Raise ConfigurationError if an option was given that this kind does not know."""
         unknown = sorted(self.options.keys() - self._used)
         if unknown:
-            of_url = "; a parameter of the endpoint's own URL is query.KEY=" if "query.KEY" in self._used else ""
+            of_url = "; write a parameter of the endpoint's URL as query.KEY=VALUE" if "query.KEY" in self._used else ""
             near = "".join(did_you_mean(name, self._used) for name in unknown) or ";"
             raise ConfigurationError(
                 f"model '{self.text}': unknown option {', '.join(unknown)}{near} "

@@ -30,7 +30,7 @@ T = TypeVar("T")
 
 BYTE_ORDER_MARK = "\ufeff".encode()
 _STEP = 1 << 18  # bytes decompressed at once
-_LONGEST_PACKING = 20  # longest encoding name to quote; others are omitted, not cut: half a key could not be redacted
+_LONGEST_PACKING = 20  # longer encoding names are not quoted, nor cut, because half a key could not be redacted
 _LONGEST_ERROR = 1 << 16  # bytes read of an error answer
 _HEADERS = {"Content-Type": "application/json", "User-Agent": "viva", "Accept-Encoding": "gzip, deflate"}
 _NOT_PACKED = ("", "identity", "none", "chunked", "aws-chunked", "utf-8", "utf8", "7bit", "8bit", "binary")

@@ -41,7 +41,7 @@ class ProviderApi:
         key_variable: Environment variable that usually holds the key.
         example: An example model name.
         path: The usual end of an endpoint's URL, for advice.
-        unnamed: Model to use if a URL names none; "" if it must name one.
+        unnamed: Model to use if a URL names none; "" if a URL must name one.
         calls: URL endings of single calls, which are cut off.
     """
 

@@ -104,7 +104,7 @@ _USUAL_END = b"[DONE]"
 
 
 class AnswerReader:
-    """Reader of one application's answers. `label` names it in errors; `redact` knows its keys."""
+    """Reader of one application's answers. `label` names the application in errors; `redact` removes its keys."""
 
     def __init__(self, application: Application, label: str, redact: Redactor, clock: Clock) -> None:
         self._stream, self._done = application.stream, application.done
@@ -280,7 +280,7 @@ _SESSION_NAMESPACE = uuid.UUID("6f1c0d1e-0f0b-5a53-9d3e-8f3a2f6f4c11")
 
 @dataclass(slots=True)
 class Session:
-    """Session of one conversation. `contacted` is True once the application has received its request."""
+    """Session of one conversation. `contacted` is True once the application has received a request of it."""
 
     id: str
     jar: aiohttp.CookieJar | None

@@ -53,7 +53,7 @@ class PlaceholderValues:
 
 
 def fill_values(request: Request, session: str, *, system_apart: bool) -> PlaceholderValues:
-    """Return a request's values. If `system_apart`, the template uses `{system}`, so the history omits that."""
+    """Return a request's values. If `system_apart`, the template has `{system}`, and the history omits that message."""
     messages: Sequence[Message] = request.messages
     message = next((turn.content for turn in reversed(messages) if turn.role == "user"), "")
     system = "\n\n".join(turn.content for turn in messages if turn.role == "system")

@@ -113,27 +113,27 @@ def refuse_credentials(text: str) -> None:
     if _has_login_in_address(kind, rest):
         raise ConfigurationError(
             f"a model of kind '{kind}': its URL holds a user name or a password before '@'; model names are "
-            "written to files and messages: remove it, put the key into an environment variable and name that "
-            "with ?key_env=NAME"
+            "written to files and messages: remove it, put the key into an environment variable and name the "
+            "variable with ?key_env=NAME"
         )
     for name, value in parse_qsl(text.partition("?")[2], keep_blank_values=True):
         if _looks_like_key(name):
             raise ConfigurationError(
                 f"a model of kind '{kind}': its option {name} would put a key into files and messages: remove it, "
-                "put the key into an environment variable and name that with ?key_env=NAME"
+                "put the key into an environment variable and name the variable with ?key_env=NAME"
             )
         if _is_secret_in(name, value):
             raise ConfigurationError(
                 f"a model of kind '{kind}': its option {name} would put a key into files and messages: remove it, "
-                f"put the key into an environment variable and name that, as in {name}=$NAME"
+                f"put the key into an environment variable and name the variable, as in {name}=$NAME"
                 if not name.startswith("body.")
-                else f"a model of kind '{kind}': its option {name} would put a key into files and messages: take it "
-                "out, and send the key in a header that names an environment variable, as in header.NAME=$NAME"
+                else f"a model of kind '{kind}': its option {name} would put a key into files and messages: remove "
+                "it, and send the key in a header that names an environment variable, as in header.NAME=$NAME"
             )
         if name == "key_env" and value and not _VARIABLE.fullmatch(value):
             raise ConfigurationError(
                 f"a model of kind '{kind}': key_env is not the name of an environment variable; if it is the key "
-                "itself, put it into a variable and name that"
+                "itself, put the key into a variable and name the variable"
             )
 
 

@@ -39,8 +39,8 @@ class _Spelling:
         self.text = text.lower() if folded else text
         self.folded = folded
         self.is_plain = not folded and not set(escaped) & set(text)
-        # A substring of every text that contains this spelling (of those that contain it unescaped, if all may be
-        # escaped).
+        # Every text that contains this spelling contains the probe. If all characters may be escaped, this is true
+        # of unescaped spellings only.
         self.probe = self.text if escaped == text else max(_ALPHANUMERIC_RUN.findall(self.text), key=len, default="")
         self.hides = escaped == text
         self._characters = [(character, folded, character in escaped) for character in text]
@@ -150,7 +150,7 @@ class Redactor:
         ]
 
     def _begun(self, text: str) -> str:
-        """Redact an incomplete text, leaving a key that may continue for `begins_at` to hold back."""
+        """Redact an incomplete text, except a key that may continue: `begins_at` finds it."""
         for spelling in self._suspected(text):
             text = spelling.pattern.sub(spelling.masked_if_whole, text)
         return text

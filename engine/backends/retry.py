@@ -148,8 +148,8 @@ class RetryingBackend(BackendWrapper):
         patience = self._policy.longest_retry_after
         if seconds > patience:
             raise AccountBlocked(
-                f"{message}; it asks not to be called again before {_local_time(until)}, which is "
-                f"{format_duration(round(seconds))} from now and longer than --wait-for-endpoint ({patience:g} s): "
+                f"{message}; it asks not to be called again before {_local_time(until)}. That "
+                f"is {format_duration(round(seconds))} from now, longer than --wait-for-endpoint ({patience:g} s): "
                 "resume the run then (viva resume), or with a longer --wait-for-endpoint",
                 model=error.model,
                 status=error.status,

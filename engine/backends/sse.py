@@ -496,7 +496,7 @@ class CallPieces:
         """Add the pieces of a chunk.
 
         Raises:
-            KeyError: They are no pieces of calls; also TypeError and AttributeError.
+            KeyError, TypeError, AttributeError: The parts are no pieces of calls.
         """
         earlier: set[_CallPiece] = set()  # calls with a piece in the same chunk, which has at most one per call
         for part in parts:

@@ -19,7 +19,7 @@ from .audit_cases import AuditSettings
 from .audit_protocol import BASE_SCALE, JUDGE
 
 ALPHA = 0.05  # a corrected p-value of at most this is a finding
-TOLERANCE = 0.05  # a spread of repeated grades, as a fraction of the scale, that is negligible
+TOLERANCE = 0.05  # a spread of repeated grades up to this fraction of the scale is negligible
 _LISTED_CASES = 3  # cases that show an effect
 
 

@@ -140,7 +140,7 @@ def _missing_reason(system: SystemValues, threshold: Threshold, failed: Mapping[
             f"{error_count:,} of {error_count + len(series.tests):,} values are errors, such as {most_frequent}"
         )
     parts += [f"{series.empty:,} values are None"] if series.empty else []
-    parts += [f"`when` did not hold {series.skipped:,} times"] if series.skipped else []
+    parts += [f"`when` was false {series.skipped:,} times"] if series.skipped else []
     return "; ".join(parts) or "there are no values"
 
 

@@ -23,7 +23,7 @@ from ..run_settings import (
 from .call_matching import Matching
 
 Subsets = Literal["singlecall", "dialog", "calldecision", "parallel", "sequential", "common", "both", "all"]
-PACK, DATA = "pack", "data"  # sources of the candidate's system prompt, besides a file, and of the language
+PACK, DATA = "pack", "data"  # the pack's system prompt; the data's system prompt or language
 EXAMPLES = "examples"  # the shipped tasks
 
 

@@ -18,7 +18,7 @@ TOOL_LISTS = ("exact", "4_random", "4_close", "8_random", "8_close")
 
 @dataclass(slots=True, frozen=True)
 class Acceptable:
-    """The acceptable values beside the ground truth's.
+    """The acceptable values besides those of the ground truth.
 
     `kind` is `unsaid` (the data says nothing), `only` (only the ground truth is right), `values` (they are listed), or
     `remark` (a sentence for the judge). `values` has the further values of the arguments of each call of the ground

@@ -167,7 +167,7 @@ _JITTER = 0.25
 class JudgeHint:
     """The facts that a simulated model may use about an example.
 
-    `truth` has the true shares (0–1) by criterion, `assistant_shares` those from the assistants of each criterion.
+    `truth` has the true share (0–1) of each criterion; `assistant_shares` has the shares that its assistants gave.
     """
 
     example: str

@@ -24,7 +24,7 @@ from .judge_plan import Plan, plan_text, read_plan, write_plan
 from .task_files import JudgedExample, TaskFile, read_task, task_text, text_digest
 
 _PLACEHOLDERS = frozenset({"about", "criteria", "form"})
-_TASK, _PLAN = "task_file", "plan_file"  # their keys in the pack's text
+_TASK, _PLAN = "task_file", "plan_file"  # keys of the task and the plan in the pack's text
 TEMPLATES = PackTemplates({
     "judge.direct": _PLACEHOLDERS,
     "judge.noplan": _PLACEHOLDERS | {"assistants"},

@@ -206,7 +206,7 @@ def compare_candidates(sums: GradeSums, level: float = LEVEL) -> list[GradeDiffe
 def _corrected_interval(
     difference: RatioDifference, p: float | None, level: float
 ) -> tuple[float | None, float | None]:
-    """Return the interval at the level at which it contains 0 exactly if the corrected p is at least 1 - level."""
+    """Return an interval corrected like p, which contains 0 exactly if the corrected p is at least 1 - level."""
     if p is None or difference.p is None:
         return None, None
     times = p / difference.p if difference.p > 0.0 else 1.0

@@ -6,8 +6,8 @@ A grade belongs to one of six scenarios. Its question is *different* (not graded
 or changed), or the same with a *different response*, or *both are the same*; and its grader is the *same* or
 *different*. If the question is the same, the same graders are those who graded the candidate's answer to it in both
 rounds. If the question is different, they are those who graded anything of the candidate in the other round. If
-everybody grades everything, these are the paper's definitions. Otherwise these definitions ensure that a change of the
-same grader's grades is exactly that.
+everybody grades everything, these are the paper's definitions. Otherwise these definitions ensure that only changes of
+a grader's own grades count as changes of the same grader.
 """
 
 from __future__ import annotations

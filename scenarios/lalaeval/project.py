@@ -69,9 +69,9 @@ class Disputes(YamlModel):
     `grader`: a grader disputes an answer if they are `alone` on their side, or if their grade is `apart` from the
     median of the others by at least `distance`. `question`: an answer is in dispute if `halves` of its graders are on
     either side, or if its grades `spread` over at least `distance`. `weights`: the weights of both rules in a
-    question's dispute level. `models`: judge models' grades count like people's; by default they open no dispute among
-    people. A grader whose level is above `retrain` is listed for retraining; `review` is the number of questions listed
-    for review.
+    question's dispute level. `models`: True if judge models' grades count like people's; else they open no dispute
+    among people. A grader whose level is above `retrain` is listed for retraining; `review` is the number of questions
+    listed for review.
     """
 
     wrong: float = 0.0

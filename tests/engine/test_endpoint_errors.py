@@ -282,7 +282,7 @@ def test_a_retry_after_beyond_patience_stops_the_run_with_the_endpoints_words(
     done = run_of(server, out, "--wait-for-endpoint", "300", "--concurrency", "1")
     assert done.returncode == 1
     assert "HTTP 429: daily quota is used up; it asks not to be called again before 20" in done.stderr
-    assert "24 hours from now and longer than --wait-for-endpoint (300 s)" in done.stderr
+    assert "24 hours from now, longer than --wait-for-endpoint (300 s)" in done.stderr
     assert f"viva resume {out}" in done.stderr
     assert len(server.log()) == 1
 

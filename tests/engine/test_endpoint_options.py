@@ -209,7 +209,7 @@ def test_a_key_that_is_written_out_in_a_name_is_refused_and_not_repeated(options
         ("temperature=3", "expected a number from 0 to 2"),
         ("max_tokens=0", "expected a number from 1"),
         ("effort=huge", "expected one of none, minimal, low, medium, high, xhigh, max"),
-        ("api-version=2024-10-21", "a parameter of the endpoint's own URL is query.KEY="),
+        ("api-version=2024-10-21", "write a parameter of the endpoint's URL as query.KEY=VALUE"),
     ],
 )
 def test_an_option_that_cannot_be_meant_says_what_to_write(options: str, said: str) -> None:

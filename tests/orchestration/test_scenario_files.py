@@ -117,7 +117,7 @@ def test_tasks_may_have_any_text_as_their_id(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("ids", "models", "repeats", "message"),
     [
-        (["a", "a#2"], ["simulated:a"], 2, "task 'a#2': the same key as repeat 2 of 'a'"),
+        (["a", "a#2"], ["simulated:a"], 2, "task 'a#2': has the key of repeat 2 of 'a'"),
         (["b/c", "c"], ["simulated:x?label=a", "simulated:y?label=a/b"], 1, "one model's label starts with another's"),
         (["\ud800"], ["simulated:a"], 1, r"task '\\ud800': cannot be written as JSON"),
     ],

@@ -1,7 +1,7 @@
 """Models that the server answers for: opened once, known by short names, shared by clients and runs.
 
 A client may name its conversation (OpenAI's `prompt_cache_key`). A reply comes back in the next request as text. In a
-named conversation its tokens are known, as within a run, so that the next answer is the one that a run would get.
+named conversation the server knows that reply's tokens, so the next answer is the one that a run would get.
 Without a name, nothing is kept, and an answer depends on its request alone.
 """
 

@@ -513,8 +513,9 @@ class Indexer:
                 return False
             state = journal_state(run.folder.journal)
             if run.state and state[:1] != run.state[:1]:
-                self._followed.pop(run.folder.path, None)  # the folder now has another run or none, which the next
-                if run.tail is not None:  # search for runs finds out
+                # The folder now has another run or none; the next search for runs finds out which.
+                self._followed.pop(run.folder.path, None)
+                if run.tail is not None:
                     run.tail.close()
                 continue
             if state == run.state:

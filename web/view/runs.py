@@ -23,8 +23,8 @@ _LOCKS = Path("/proc/locks")
 def find_runs(root: Path) -> Iterator[tuple[str, Path]]:
     """Iterate over the runs below a folder, each with its relative path as a name.
 
-    If `root` is a run, its name is that of the folder. Cells are in the order of their sweep, other runs in that of
-    paths.
+    If `root` is a run, its name is that of the folder. Cells are in the order of their sweep, other runs in the
+    order of their paths.
     """
     if _is_run(root):
         yield root.resolve().name or "run", root

@@ -93,7 +93,7 @@ class Job:
         return bool(self.segments) and not self.segments[0].decoded
 
     def decode_token(self) -> int | None:
-        """Return the token to decode: of a segment that was generated earlier, or the newest one."""
+        """Return the token to decode: the next token of a segment that was generated earlier, or the newest token."""
         if self.segments:
             return int(self.segments[0].tokens[self.offset]) if self.segments[0].decoded else None
         return self.next_token

@@ -37,7 +37,7 @@ _BUDGET_SETTINGS = {"cost": "max_cost", "calls": "max_calls", "tokens": "max_tok
 
 
 class SoftBudget:
-    """Budget that drains a run when a limit is reached, instead of the run's own budgets.
+    """Budget that replaces the run's own: at its limit, running conversations finish and no more start.
 
     `used` says which limit was reached, or is None.
     """

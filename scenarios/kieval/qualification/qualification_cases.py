@@ -93,7 +93,7 @@ class QualificationTask:
     """A conversation that tests a model in a role.
 
     `exchanges` are the indexes of the case's exchanges that an evaluator is shown, in order; `forced` is False if the
-    form of its verdicts is only asked for, not enforced. The other roles always have the same conversation on a case.
+    form of its verdicts is only asked for, not enforced. Interactors and candidates have one conversation on each case.
     """
 
     role: RoleName

@@ -292,7 +292,7 @@ def _figure(point: ModelScores, row: Record, source: str) -> dict[str, Any]:
 
 
 def _least_error(record: Mapping[str, Any]) -> float:
-    """Return half of a figure's interval in normal quantiles: with few items the observed spread is too small."""
+    """Return the standard error that a figure's interval implies; with few items the observed error is too small."""
     return float((record["high"] - record["low"]) / 2 / normal_quantile((1 + LEVEL) / 2))
 
 

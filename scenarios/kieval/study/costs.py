@@ -25,7 +25,7 @@ class Costs(Section[InterviewMaterial]):
     key, subject, heading, anchor = "costs", Subject.COSTS, "Tokens and cost", "costs"
 
     def compute(self, material: InterviewMaterial, report: Mapping[str, Any]) -> dict[str, Any]:
-        """Return mean usage; `models` and `interviews` count what the means are over: finished interviews."""
+        """Return mean usage over finished interviews; `models` and `interviews` count the models and interviews."""
         read = [
             reading
             for reading in material.readings

@@ -75,7 +75,7 @@ def page_facts(common: dict[str, str], report: Record) -> dict[str, str]:
 
 
 def origin(report: Record) -> str:
-    """Return one line for below a figure: n, scorer, seeds, reproducibility, and rates of unread verdicts."""
+    """Return a line to print below a figure: n, scorer, seeds, reproducibility, and rates of unread verdicts."""
     cells, totals = report["cells"], _totals(report)
     probes = sum(cell.get("ended") or 0 for cell in cells if cell["scenario"] != NAME)
     parts = []

@@ -130,7 +130,7 @@ def _apply_decisions(original: GradeTable, decided: Mapping[tuple[str, str], flo
 
 
 def read_tags(file: Path | None) -> dict[tuple[str, str], bool]:
-    """Return by question and candidate whether responses are the same, and by question whether questions are.
+    """Return by (question, candidate) if a response is the same, and by (question, "") if the question is the same.
 
     Raises:
         DatasetError: A row has no question, or its `same` is neither yes nor no.

@@ -155,7 +155,7 @@ def calm(text): return "calm"
     assert (some["found"], some["errors"], some["broken"]) == (1.0, 1, False)
     assert nothing["reason"] == "2 values are None"
     assert calm["reason"] == "none of 2 values can be used"
-    assert kept["reason"] == "`when` did not hold 2 times"
+    assert kept["reason"] == "`when` was false 2 times"
     assert tests["reason"].startswith("all 1 tests are undecided")
     told = [row[3] for row in gate_table(report)[2]]
     assert "1 (1 error excluded)" in told
