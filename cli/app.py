@@ -29,10 +29,10 @@ MODELS = """\b
 Model names: kind:where#name?option=value, in quotes because of ? and &
   openai:gpt-4o                           OpenAI's API; key: OPENAI_API_KEY
   'openai:http://127.0.0.1:8000/v1#name'  any OpenAI-compatible endpoint
-  anthropic:NAME                          key: ANTHROPIC_API_KEY
-  gemini:NAME                             key: GEMINI_API_KEY
+  anthropic:NAME                          Anthropic's API; key: ANTHROPIC_API_KEY
+  gemini:NAME                             Google's API; key: GEMINI_API_KEY
   llama:model.gguf                        a local file, on this machine
-  'simulated:student?knowledge=0.6'       costs nothing, for trying things out"""
+  'simulated:student?knowledge=0.6'       a simulation, which costs nothing"""
 _LONGEST_SUMMARY = 1000  # characters
 MISSPELLING_CUTOFF = 0.75  # similarity to a known option from which an unknown one counts as misspelt
 # Every argument is passed on, --help included.
@@ -139,7 +139,7 @@ def _usage_text(error: Any, words: Sequence[str]) -> str:
         subject = _UNABLE.sub("", subject)
     if wrong:
         near = did_you_mean(wrong, names, cutoff=MISSPELLING_CUTOFF if name == "NoSuchOption" else 0.6)
-        known_words = "among its options" if name == "NoSuchOption" else "expected one of"
+        known_words = "the command's options include" if name == "NoSuchOption" else "expected one of"
         known = f"; {known_words}: {', '.join(names)}" if names and not near else ""
         subject = f"no {subject} '{wrong}'{near}{known}"
     help_command = f"{error.ctx.command_path} -h" if error.ctx is not None else "viva -h"
@@ -312,7 +312,9 @@ def _viva(
     verbose: Annotated[
         bool,
         typer.Option(
-            "--verbose", "-v", help="Print more to stderr, e.g. how models are loaded. Works anywhere in the command."
+            "--verbose",
+            "-v",
+            help="Print more to stderr, e.g. how models are loaded. The option may stand anywhere in the command.",
         ),
     ] = False,
     python_tools: Annotated[
@@ -320,7 +322,7 @@ def _viva(
         typer.Option(
             PYTHON_TOOLS_OPTION,
             metavar="MODULE|FILE.py",
-            help="Python code that input files may run. Works anywhere in the command.",
+            help="Python code that input files may run. The option may stand anywhere in the command.",
         ),
     ] = None,
 ) -> None:

@@ -79,11 +79,11 @@ def _import(
     ] = None,
     dataset: Annotated[
         str | None,
-        typer.Option("--dataset", help="Benchmark of the items, so that ids and names match other runs."),
+        typer.Option("--dataset", help="Benchmark that contains the items; their ids and names then match other runs."),
     ] = None,
     model: Annotated[
         list[str] | None,
-        typer.Option("--model", metavar="ROLE=NAME", help="Name of a model, by its role."),
+        typer.Option("--model", metavar="ROLE=NAME", help="Name to record for the model in a role."),
     ] = None,
     json: Json = False,
 ) -> None:

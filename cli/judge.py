@@ -134,12 +134,16 @@ add_lazy_command(judge, "audit", _AUDIT_SUMMARY, _audit_command, _audit_example)
 def _certify(
     run: Annotated[
         Path,
-        typer.Argument(metavar="RUN|FILE", help="Folder of a run, or a CSV, TSV or JSONL file of key and score."),
+        typer.Argument(
+            metavar="RUN|FILE", help="Folder of a run, or a CSV, TSV or JSONL file with the fields key and score."
+        ),
     ],
     labels: Annotated[
         Path | None,
         typer.Option(
-            "--labels", help="Human grades: the file from --select, filled in, or CSV, TSV or JSONL with key and grade."
+            "--labels",
+            help="File of human grades: the filled-in file from --select, or a CSV, TSV or JSONL file with the fields "
+            "key and grade.",
         ),
     ] = None,
     select: Annotated[
@@ -158,11 +162,14 @@ def _certify(
     correlate: Annotated[
         list[str] | None,
         typer.Option(
-            "--correlate", metavar="NAME", help="Also correct the correlation between grades and this number."
+            "--correlate",
+            metavar="NAME",
+            help="Also correct the correlation of the grades with this field of the answers.",
         ),
     ] = None,
     calibration: Annotated[
-        Path | None, typer.Option("--calibration", help="Earlier pairs of score and grade, to test for drift.")
+        Path | None,
+        typer.Option("--calibration", help="File with earlier pairs of score and grade, to test for drift."),
     ] = None,
     scale: Annotated[
         str | None,
@@ -231,9 +238,9 @@ def _certify(
             "pass or fail" if answers.passes else f"{answers.low:g} to {answers.high:g}" if is_bounded else "numbers"
         )
         print_note(
-            f"{out}: {len(chosen)} answers to grade, without scores and candidates. Fill in 'grade' ({scale_words}) "
-            f"and pass the file to --labels. {key_file(out).name} says which candidates gave them: keep it beside the "
-            "file, and do not show it to graders"
+            f"{out}: {len(chosen)} answers to grade; scores and candidates are hidden. Fill in the column 'grade' "
+            f"({scale_words}) and pass the file to --labels. {key_file(out).name} names the candidate of each answer: "
+            "keep it in the same folder, and do not show it to graders"
         )
     if labels is None:
         return

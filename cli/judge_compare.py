@@ -86,7 +86,7 @@ def _correlate(file: Path, exclude: Sequence[str], plot: Path | None, html: Path
     below = {name for fit in lines.values() if fit is not None for name in fit.line.below}
     if chosen := [name for name in excluded if name in below]:
         names = ", ".join(chosen)
-        note = f"{names} lies below a line of these figures: p-values are valid only if you chose to exclude {names}"
+        note = f"{names} lies below a line fitted to these figures: p-values are valid only if you chose the exclusion"
         print_note(f"{note} before looking at the figures")
     if not all(row.accuracy_se or row.score_se for row in figures):
         note = (
@@ -157,7 +157,7 @@ def _parse_number(raw: Any, name: str, minimum: float = -_LARGEST) -> float:
         number = math.nan
     if not minimum <= number <= _LARGEST:  # also true for nan
         bounds = f"from {minimum:g} to {_LARGEST:g}"
-        raise FieldError(name, f"expected a number {bounds}, with a decimal point, found {preview(value)}")
+        raise FieldError(name, f"expected a number {bounds} (decimal point, no comma), found {preview(value)}")
     return round(number, _DECIMALS)
 
 
@@ -226,7 +226,7 @@ def _correlation_tables(
     for model in dict.fromkeys(correlation.model for correlation in figures):
         fits = [fit.line if fit and model in fit.line.residuals else None for fit in lines.values()]
         rows.append([model, *("–" if line is None else _list_outliers(line, model) for line in fits)])
-    tables.append(("Score less the line (and in expected spreads)", ["model", *lines], rows))
+    tables.append(("Score minus the line's value (and as a multiple of the expected spread)", ["model", *lines], rows))
     return tables
 
 
@@ -264,7 +264,11 @@ def _add_baselines(
 
     names = metric_names(baselines)
     if (SINGLE in names) != bool(judges):
-        problem = "names no model: add --judge MODEL" if SINGLE in names else "is for the baseline `single`: add it"
+        problem = (
+            "names no model: add --judge MODEL"
+            if SINGLE in names
+            else "is only for the baseline `single`; also give --baselines single"
+        )
         raise ConfigurationError(f"{'--baselines single' if SINGLE in names else '--judge'} {problem}")
     add_metrics(sheet, names, output, reference)
     if SINGLE in names:
@@ -336,13 +340,14 @@ def _compare(
         Path | None, typer.Option("--ratings", help="Human ratings of the same items, systems and turns.")
     ] = None,
     human: Annotated[
-        Names, typer.Option("--human", metavar="FIELD", help="Human ratings: a field, or an object of fields.")
+        Names, typer.Option("--human", metavar="FIELD", help="Field with human ratings, or an object of such fields.")
     ] = None,
     annotator: Annotated[
         Names, typer.Option("--annotator", metavar="FIELD", help="Field with the ratings of one annotator.")
     ] = None,
     score: Annotated[
-        Names, typer.Option("--score", metavar="FIELD", help="Scores of a judge: a field, or an object of fields.")
+        Names,
+        typer.Option("--score", metavar="FIELD", help="Field with a judge's scores, or an object of such fields."),
     ] = None,
     item: Annotated[
         str | None, typer.Option("--item", metavar="FIELD", help="Field that identifies the rated item.")
@@ -371,7 +376,8 @@ def _compare(
         typer.Option(
             "--baselines",
             metavar="NAME,…",
-            help="Also compare baselines: rouge, meteor, bleu, chrf, bertscore=MODEL, single (extra `metrics`).",
+            help="Also compare baselines: rouge, meteor, bleu, chrf (which need the extra `metrics`), "
+            "bertscore=MODEL, single.",
         ),
     ] = None,
     judge: Annotated[
@@ -380,7 +386,7 @@ def _compare(
     ] = None,
     output: Annotated[str | None, typer.Option("--output", metavar="FIELD", help="Field with the rated text.")] = None,
     reference: Annotated[
-        str | None, typer.Option("--reference", metavar="FIELD", help="Field with the reference for that text.")
+        str | None, typer.Option("--reference", metavar="FIELD", help="Field with the reference for the rated text.")
     ] = None,
     out: Annotated[
         Path | None, typer.Option("--out", metavar="FOLDER", help="Folder of the run that `--baselines single` makes.")
@@ -394,7 +400,7 @@ def _compare(
         typer.Option(
             "--permutation",
             metavar="inputs|both",
-            help="Exchange whole groups (inputs) or single rows (both) in permutation tests of two judges.",
+            help="What permutation tests of two judges exchange: whole groups (inputs) or single rows (both).",
         ),
     ] = "inputs",
     resamples: Annotated[
@@ -413,7 +419,7 @@ def _compare(
     """Correlate a judge's scores with human ratings, or with accuracy over models.
 
     For ratings: intervals, tests between judges, kappas and juries. For models: coefficients, fitted lines, and the
-    models that fall off a line.
+    models that lie off a line.
     """
     from viva.reports.studies.judge_comparison import meta_report
     from viva.reports.studies.rating_files import NamedColumns
@@ -435,7 +441,7 @@ def _compare(
         return
     if exclude:
         raise ConfigurationError(
-            f"--exclude: {source} has human ratings; it is for a file with the columns {', '.join(FIGURE_COLUMNS)}"
+            f"--exclude: is for a file with the columns {', '.join(FIGURE_COLUMNS)}; {source} has human ratings"
         )
     choices = _parse_choices(scale, permutation, jury or [], resamples, confidence, seed)
     fields = NamedColumns(item, group, system, turn, judge_field, human or [], annotator or [], score or [])
@@ -521,5 +527,5 @@ def _print_meta(report: dict[str, Any], json: bool, csv: Path | None, plot: Path
     else:
         print_paragraphs([summary_sentences(report)])
         print_tables(meta_tables(report))
-    for note in (*(f"read as {field}" for field in report["fields"]), *report["notes"]):
+    for note in (*(f"how the input was read: {field}" for field in report["fields"]), *report["notes"]):
         print_note(note)

@@ -43,7 +43,7 @@ def _judge(
         str | None,
         typer.Argument(
             metavar="RUN|FILE",
-            help="Run or file with the requests to send; SYSTEM:FILE names the scenario of a task file.",
+            help="Run or file with the requests to send; for a file of tasks, SYSTEM:FILE names the scenario.",
         ),
     ] = None,
     synthetic: Annotated[
@@ -55,17 +55,21 @@ def _judge(
     ] = None,
     rates: Annotated[
         str | None,
-        typer.Option("--rates", metavar="R,R,…", help="Open loop: requests per second, after two unloaded passes."),
+        typer.Option("--rates", metavar="R,R,…", help="Requests per second of each step (open loop)."),
     ] = None,
     rate_search: Annotated[
         str | None,
         typer.Option("--rate-search", metavar="LOW:HIGH", help="Search for the highest rate that meets --slo."),
     ] = None,
     concurrency: Annotated[
-        str | None, typer.Option("--concurrency", metavar="N,N,…", help="Closed loop: requests in flight.")
+        str | None,
+        typer.Option("--concurrency", metavar="N,N,…", help="Requests in flight of each step (closed loop)."),
     ] = None,
     arrivals: Annotated[
-        str, typer.Option("--arrivals", metavar="poisson|constant|bursty|replay", help="Arrivals of an open loop.")
+        str,
+        typer.Option(
+            "--arrivals", metavar="poisson|constant|bursty|replay", help="When requests of an open loop arrive."
+        ),
     ] = "poisson",
     burst: Annotated[
         float,
@@ -74,15 +78,21 @@ def _judge(
     requests: Annotated[int | None, typer.Option("--requests", min=1, help="Requests per step and judge.")] = None,
     duration: Annotated[
         float | None,
-        typer.Option("--duration", metavar="SECONDS", help="Length of a step (default: 60, or --requests)."),
+        typer.Option(
+            "--duration", metavar="SECONDS", help="Length of a step (default: 60, or no limit with --requests)."
+        ),
     ] = None,
     warm_up: Annotated[
         float | None,
-        typer.Option("--warm-up", metavar="SECONDS", help="Start of a step to leave out (default: detected)."),
+        typer.Option(
+            "--warm-up", metavar="SECONDS", help="Seconds to ignore at the start of a step (default: detected)."
+        ),
     ] = None,
     cool_down: Annotated[
         float | None,
-        typer.Option("--cool-down", metavar="SECONDS", help="End of a step to leave out (default: detected)."),
+        typer.Option(
+            "--cool-down", metavar="SECONDS", help="Seconds to ignore at the end of a step (default: detected)."
+        ),
     ] = None,
     pause: Annotated[float, typer.Option("--pause", metavar="SECONDS", help="Pause between steps.")] = 0.0,
     drain: Annotated[
@@ -103,7 +113,8 @@ def _judge(
     retries: Annotated[int, typer.Option("--retries", min=0, help="Retries after a transient failure.")] = 0,
     stop: Annotated[bool, typer.Option("--stop/--no-stop", help="End a step if its queue keeps growing.")] = True,
     role: Annotated[
-        str | None, typer.Option("--role", help="Role in the run whose requests are sent (default: the judge).")
+        str | None,
+        typer.Option("--role", help="Send the requests that this role of the run received (default: the judge)."),
     ] = None,
     reader: Annotated[
         str | None, typer.Option("--reader", metavar="NAME", help="Parser of the answers (default: detected).")
@@ -112,7 +123,7 @@ def _judge(
         int | None, typer.Option("--limit", min=1, help="Maximum number of distinct requests, sampled with the seed.")
     ] = None,
     prompts: Annotated[
-        Path | None, typer.Option("--prompts", help="File with the system prompts for a file of judgments.")
+        Path | None, typer.Option("--prompts", help="File with system prompts, if FILE has judgments.")
     ] = None,
     max_tokens: Annotated[
         int | None, typer.Option("--max-tokens", min=1, help="Token limit of answers, instead of the requests' own.")

@@ -31,22 +31,29 @@ def _run(
     models: Annotated[
         Path | None, typer.Option("--models", metavar="FOLDER", help="Folder of models made by `viva lab build`.")
     ] = None,
-    ideal: Annotated[bool, typer.Option("--ideal", help="Use simulated models with exact knowledge instead.")] = False,
+    ideal: Annotated[
+        bool, typer.Option("--ideal", help="Use simulated models, whose knowledge is exact, instead of trained ones.")
+    ] = False,
     real: Annotated[bool, typer.Option("--real", help="Use SmolLM2 with adapters, on real facts.")] = False,
     candidate: Annotated[
         list[str] | None,
         typer.Option("--candidate", "--compare", metavar="MODEL", help="Another model, whose knowledge is unknown."),
     ] = None,
     seed: Annotated[list[int] | None, typer.Option("--seed", help="Seed of a repetition (default: 1).")] = None,
-    n: Annotated[int | None, typer.Option("-n", min=1, help="Interviews of each candidate (100, real: 40).")] = None,
+    n: Annotated[
+        int | None, typer.Option("-n", min=1, help="Interviews per candidate (default: 100; with --real: 40).")
+    ] = None,
     rounds: Annotated[
         int | None,
-        typer.Option("--rounds", min=1, max=100, help="Maximum number of rounds of an interview (5, real: 4)."),
+        typer.Option("--rounds", min=1, max=100, help="Maximum rounds of an interview (default: 5; with --real: 4)."),
     ] = None,
     shots: Annotated[
-        int | None, typer.Option("--shots", min=0, help="Examples before each probed question (0, real: 5).")
+        int | None,
+        typer.Option("--shots", min=0, help="Examples before each probed question (default: 0; with --real: 5)."),
     ] = None,
-    probed: Annotated[int | None, typer.Option("--probed", min=2, help="Items probed (default: all).")] = None,
+    probed: Annotated[
+        int | None, typer.Option("--probed", min=2, help="Number of items to probe (default: all).")
+    ] = None,
     world: World = 1,
     concurrency: Annotated[
         int, typer.Option("--concurrency", min=1, help="Maximum number of conversations in flight.")
@@ -158,9 +165,11 @@ def _build(
     out: Annotated[Path, typer.Option("--out", metavar="FOLDER", help="Folder to write the models and their card to.")],
     seed: Annotated[int, typer.Option("--seed", help="Seed of weights and texts.")] = 1,
     world: World = 1,
-    jobs: Annotated[int, typer.Option("--jobs", min=1, help="Models trained at the same time, one core each.")] = 2,
+    jobs: Annotated[int, typer.Option("--jobs", min=1, help="Models to train at the same time, each on one core.")] = 2,
     only: Annotated[list[str] | None, typer.Option("--only", metavar="NAME", help="Train only this model.")] = None,
-    real: Annotated[bool, typer.Option("--real", help="Train the adapters of SmolLM2 instead.")] = False,
+    real: Annotated[
+        bool, typer.Option("--real", help="Train adapters of SmolLM2 instead of the lab's models.")
+    ] = False,
 ) -> None:
     """Train the lab's models from a seed (needs PyTorch: the extra `lab`). Takes minutes for each model."""
     if real:

@@ -29,7 +29,7 @@ DatasetArgument = Annotated[
 
 @command("check", "viva data check items.jsonl", group=command_group("data", "Check benchmark files."))
 def _check_data(source: DatasetArgument, json: Json = False, html: Html = None) -> None:
-    """Read a whole dataset: counts, answers, lengths, repeats. Exit code 1 if it has bad lines."""
+    """Read a whole dataset, and print its counts, answers, lengths and repeats. Exit code 1 if it has bad lines."""
     from viva.data.statistics import DatasetStatistics
 
     from .output import print_report
@@ -56,7 +56,7 @@ _HINTS = {
     "detectors": "--detectors NAME",
     "contamination": "method loss (always computed)",
     "assistants": "--assistant NAME",
-    "models": "KIND:…; viva list KIND has the options of a kind",
+    "models": "KIND:…; `viva list KIND` lists the options of a kind",
     "gguf": "models on this machine (hub cache, packages, Ollama, LM Studio)",
 }
 

@@ -27,7 +27,7 @@ Json = Annotated[bool, typer.Option("--json", help="Print JSON instead of tables
 Csv = Annotated[Path | None, typer.Option("--csv", help="Also write every figure to this CSV file.")]
 Html = Annotated[Path | None, typer.Option("--html", help="Also write one self-contained HTML page.")]
 Plot = Annotated[
-    Path | None, typer.Option("--plot", help="Also draw a plot to this file, .svg or .png (extra `plots`).")
+    Path | None, typer.Option("--plot", help="Also draw a plot to this file, .svg or .png (needs the extra `plots`).")
 ]
 Out = Annotated[
     Path | None, typer.Option("--out", metavar="FOLDER", help="Run folder to create (default: runs/NAME-TIME).")
@@ -37,7 +37,8 @@ Concurrency = Annotated[
     int | None, typer.Option("--concurrency", min=1, help="Maximum number of conversations in flight.")
 ]
 MaxCost = Annotated[
-    float | None, typer.Option("--max-cost", metavar="COST", help="Start no more conversations once this is spent.")
+    float | None,
+    typer.Option("--max-cost", metavar="COST", help="Start no more conversations after spending this much."),
 ]
 MaxFailures = Annotated[int, typer.Option("--max-failures", min=0, help="Number of failed conversations to tolerate.")]
 RetryFailed = Annotated[bool, typer.Option("--retry-failed", help="Retry failed conversations.")]

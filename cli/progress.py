@@ -397,7 +397,7 @@ def _running_row(live: LiveStep, judge: LiveJudge) -> LoadRow:
         _seconds(judge.e2e.quantile(0.5)),
         _seconds(judge.e2e.quantile(0.95)),
         f"{failed:,}" if failed else "",
-        "last ones" if waits else "running",
+        "ending" if waits else "running",
     )
 
 

@@ -105,7 +105,8 @@ def _report(
     latex: Annotated[bool, typer.Option("--latex", help="Print LaTeX (booktabs) instead of tables.")] = False,
     csv: Csv = None,
     parquet: Annotated[
-        Path | None, typer.Option("--parquet", help="Also write every figure to this Parquet file (extra `parquet`).")
+        Path | None,
+        typer.Option("--parquet", help="Also write every figure to this Parquet file (needs the extra `parquet`)."),
     ] = None,
     html: Html = None,
     scorer: Annotated[

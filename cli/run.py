@@ -56,7 +56,7 @@ def add_scenarios() -> None:
     from viva.engine.imports import load_entry_points
 
     runs = typer.Typer(
-        help="Run a scenario: one of those below, or a Python FILE.py. Or fork an earlier run.",
+        help="Run a scenario from the list below or from a Python FILE.py, or fork an earlier run.",
         subcommand_metavar="SCENARIO [OPTIONS]",
         invoke_without_command=True,
         epilog=example_epilog("viva run --fork runs/sweep --judge openai:gpt-4o --out runs/fork", models=True),
@@ -184,7 +184,9 @@ def _fork(
 ) -> None:
     if context.invoked_subcommand is not None:
         if fork is not None:
-            raise typer.BadParameter("--fork takes no scenario: the fork has that of its run", param_hint="--fork")
+            raise typer.BadParameter(
+                "--fork takes no scenario: the fork has the scenario of its run", param_hint="--fork"
+            )
         return
     if fork is None or judge is None:
         typer.echo(context.get_help() if fork is None else "viva: error: --fork needs --judge MODEL", err=True)

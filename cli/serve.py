@@ -27,14 +27,17 @@ def _serve(
     port: Annotated[int, typer.Option("--port", min=0, max=65535, help="Port to listen on (0: any free one).")] = 8000,
     token_file: Annotated[
         Path | None,
-        typer.Option("--token-file", help="File with the hashes of accepted tokens (also: VIVA_TOKENS)."),
+        typer.Option(
+            "--token-file",
+            help="File with the hashes of accepted tokens. The variable VIVA_TOKENS may hold more.",
+        ),
     ] = None,
     new_token: Annotated[
         str | None,
         typer.Option(
             "--new-token",
             metavar="NAME",
-            help="Make a token of this name, add its hash to --token-file, print it, exit.",
+            help="Make a token of this name, add its hash to --token-file, print the token and exit.",
         ),
     ] = None,
     allow_host: Annotated[
@@ -53,7 +56,7 @@ def _serve(
             "--allow-endpoint",
             metavar="URL",
             help="Endpoint that clients may name in runs: https://HOST[:PORT][/PATH], an address, or a network such as "
-            "10.0.0.0/8. viva sends it no key.",
+            "10.0.0.0/8. viva sends no key there.",
         ),
     ] = None,
     max_tokens: Annotated[

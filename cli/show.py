@@ -26,12 +26,18 @@ def _show(
     run: Annotated[Path, typer.Argument(metavar="RUN|SWEEP", help="Folder of the run, or of a sweep.")],
     conversation: Annotated[
         str | None,
-        typer.Option("--conversation", metavar="KEY", help="Number, key, or a unique end of a key."),
+        typer.Option(
+            "--conversation",
+            metavar="KEY",
+            help="Conversation to print: its number, its key, or a unique end of its key.",
+        ),
     ] = None,
     thoughts: Annotated[bool, typer.Option("--thoughts", help="Show the reasoning before each answer.")] = False,
     prompts: Annotated[
         bool,
-        typer.Option("--prompts", help="Show the new part of the prompt before each answer (with --json: all of it)."),
+        typer.Option(
+            "--prompts", help="Show the new part of the prompt before each answer (with --json: the whole prompt)."
+        ),
     ] = False,
     whole_prompts: Annotated[
         bool, typer.Option("--whole-prompts", help="Show the whole prompt before each answer.")
@@ -173,13 +179,13 @@ def _show_sweep(sweep: Path, conversation: str | None, json: bool) -> None:
     begun = [cell for cell in cells if cell.folder is not None]
     example = f"viva show {shlex.quote(str(sweep / (begun or cells)[0].name))}"
     if conversation is not None:
-        raise ConfigurationError(f"{sweep}: a sweep; its conversations are those of its cells, for example: {example}")
+        raise ConfigurationError(f"{sweep}: a sweep; name one of its cells instead, for example: {example}")
     if json:
         print_json([{"cell": cell.name, "planned": cell.planned, "begun": cell.folder is not None} for cell in cells])
         return
     rows = [[cell.name, "–" if cell.planned is None else str(cell.planned)] for cell in cells]
     print_tables([(f"{len(rows)} cells", ["cell", "conversations planned"], rows)])
-    print(f"conversations of one: {example}", file=sys.stderr)
+    print(f"conversations of a cell: {example}", file=sys.stderr)
 
 
 def _state_of(reason: str | None) -> str:

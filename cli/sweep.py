@@ -21,7 +21,9 @@ if TYPE_CHECKING:
 CellName = Annotated[
     str | None,
     typer.Option(
-        "--cell", metavar="ID", help="Run only this cell: its folder, or its number (from 1) in the file's order."
+        "--cell",
+        metavar="ID",
+        help="Only this cell, named by its folder or by its number in the file's order (from 1).",
     ),
 ]
 _MERGE_HEADER = ["cell", "state", "shards", "done"]
@@ -50,7 +52,7 @@ class _SweepGroup(CommandGroup):
 
 
 sweep_group = typer.Typer(cls=_SweepGroup, no_args_is_help=True, context_settings=HELP, rich_markup_mode=None)
-_SUMMARY = "Examine many candidates on many datasets; run it again to resume."
+_SUMMARY = "Examine many candidates on many datasets; repeat the command to resume."
 sweep_group.callback(help=_SUMMARY)(lambda: None)
 app.add_typer(sweep_group, name="sweep", help=_SUMMARY)
 
@@ -93,7 +95,7 @@ def _sweep(
         ),
     ] = None,
     ray_shards: Annotated[
-        int | None, typer.Option("--ray-shards", min=1, help="Tasks for each cell (default: 1).")
+        int | None, typer.Option("--ray-shards", min=1, help="Number of Ray tasks for each cell (default: 1).")
     ] = None,
     ray_workers: Annotated[
         int | None,
@@ -109,7 +111,7 @@ def _sweep(
     html: Html = None,
     max_failures: MaxFailures = 0,
 ) -> None:
-    """Examine many candidates on many datasets; run it again to resume."""
+    """Examine many candidates on many datasets; repeat the command to resume."""
     from viva.orchestration.prepared_run import Shard
     from viva.sweeps.shards import SweepSlice
     from viva.sweeps.sweep import open_sweep
@@ -119,7 +121,7 @@ def _sweep(
     check_output_files({"--html": html}, [file])
     if html is not None and (shard is not None or dry_run):
         option = "--dry-run" if dry_run else "--shard"
-        raise ConfigurationError(f"--html: with {option} there is no report yet; leave out one of them")
+        raise ConfigurationError(f"--html: with {option} there is no report yet; leave out {option} or --html")
     shard_slice = None if shard is None else Shard.parse(shard)
     sweep: Sweep
     options = {"shards": ray_shards, "workers": ray_workers, "timeout_seconds": ray_timeout}
@@ -213,7 +215,7 @@ def _run_sweep(sweep: Sweep, *, json: bool, html: Path | None, max_failures: int
         print(f"resume with: {resume_command}", file=sys.stderr)
         sys.exit(INTERRUPTED)
     if sweep.selection.shard is not None:
-        print(f"when all shards have finished: viva sweep merge {sweep.out}", file=sys.stderr)
+        print(f"when all shards have finished, run: viva sweep merge {sweep.out}", file=sys.stderr)
     sys.exit(FAILURES if failed or sweep.failures > max_failures else DONE)
 
 
@@ -287,7 +289,7 @@ def _plan(
     ] = None,
     budget: Annotated[
         float | None,
-        typer.Option("--budget", metavar="COST", min=0.0, help="Maximum cost; exit code 1 if it may cost more."),
+        typer.Option("--budget", metavar="COST", min=0.0, help="Maximum cost; exit code 1 if the sweep may cost more."),
     ] = None,
     concurrency: Concurrency = None,
     simulations: Annotated[
@@ -298,7 +300,7 @@ def _plan(
 ) -> None:
     """Estimate what a sweep will need: time, tokens, money, and the bottleneck.
 
-    Needs API keys only for --pilot. Exit code 1: it may cost more than the budget. 3: a cell cannot run.
+    Only --pilot needs API keys. Exit code 1: the sweep may cost more than the budget. Exit code 3: a cell cannot run.
     """
     from viva.sweeps.plan import Plan
     from viva.sweeps.plan_report import PlanReport
@@ -334,14 +336,14 @@ def _plan(
 
 
 def _run_pilot(file: Path, out: Path | None, fraction: float, concurrency: int | None, budget: float | None) -> None:
-    """Run a pilot; cells that fail in it are reported, and planned without its results."""
+    """Run a pilot; cells that fail in the pilot are reported, and planned without its results."""
     from viva.sweeps.pilot import open_pilot
     from viva.sweeps.prices import require_prices
 
     sweep = open_pilot(file, out, fraction, concurrency=concurrency)
     require_prices(budget, [model for run in sweep.runs for model in run.cell.models])
     progress = _run_cells(sweep)
-    print(f"pilot in {sweep.out}, where `viva sweep {file}` resumes: {progress}", file=sys.stderr)
+    print(f"pilot in {sweep.out} (`viva sweep {file}` resumes there): {progress}", file=sys.stderr)
     _print_failed_cells(sweep)
     if sweep.interrupted:
         sys.exit(INTERRUPTED)
@@ -392,7 +394,7 @@ def _compact(
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Write nothing; estimate the savings.")] = False,
     json: Json = False,
 ) -> NoReturn:
-    """Compress the journals of a run or sweep. Nothing is removed, and every command still reads them."""
+    """Compress the journals of a run or sweep. Nothing is removed, and every command can still read the journals."""
     from viva.sweeps.compaction import compact
 
     from .output import print_json, print_tables

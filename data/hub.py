@@ -109,7 +109,7 @@ def _datasets_package(text: str) -> Any:
 
 
 def _is_offline() -> bool:
-    """Return True if the user wants only the cache, by the same variables that the package reads."""
+    """Return True if one of the variables that the package reads tells it to use only its cache."""
     names = ("HF_HUB_OFFLINE", "HF_DATASETS_OFFLINE")
     return any(os.environ.get(name, "").upper() in ("1", "ON", "YES", "TRUE") for name in names)
 

@@ -67,7 +67,7 @@ class StepVerdicts:
     texts: dict[str, Verdict] = field(default_factory=dict)
 
     def failure_share(self, *failures: str) -> float | None:
-        """Return the share of answers that failed in one of these ways; if no way is named, of all that failed."""
+        """Return the share of answers that failed in one of these ways, or in any way if none is named."""
         if not self.answers:
             return None
         failed = sum(

@@ -322,7 +322,7 @@ def _run_strips(title: str, tracks: Sequence[CandidateRuns]) -> Any:
             axes.plot(run.n, height(run.mean), color=colour, linewidth=1)
         axes.axhline(row, color=plot_style.light_colour("grid"), linewidth=0.6)
     _frame_runs(axes, tracks)
-    label = f"interviews so far (a strip: last mean ± {span:.1f} points)"
+    label = f"interviews so far (height of a strip: last mean ± {span:.1f} points)"
     figure.text(0.5, 0.06 / figure.get_figheight(), label, ha="center", fontsize=plot_style.NORMAL)
     return figure
 

@@ -37,7 +37,7 @@ def choose_normalized(option_sums: Floats, lengths: Sequence[int]) -> int:
     sums = _option_array(option_sums)
     sizes = np.asarray(lengths, dtype=np.float64)
     if sizes.shape != sums.shape:
-        raise ValueError(f"lengths: {sizes.size} for {sums.size} options")
+        raise ValueError(f"lengths: {sizes.size} for {sums.size} options; each option needs one")
     if not (sizes >= 1).all():
         raise ValueError(f"lengths: {list(lengths)}; an option has at least one character")
     return int((sums / sizes).argmax())
@@ -46,7 +46,7 @@ def choose_normalized(option_sums: Floats, lengths: Sequence[int]) -> int:
 def _option_array(values: Floats) -> NDArray[np.float64]:
     array = np.asarray(values, dtype=np.float64)
     if array.ndim != 1 or not array.size:
-        raise ValueError(f"options: of shape {array.shape}; a flat list of at least one is needed")
+        raise ValueError(f"options: shape {array.shape}; expected a flat list of at least one number")
     if np.isnan(array).any() or array.max() > POSITIVE_LOGPROB_SLACK:
         raise ValueError(f"options: {array.tolist()}; log-probabilities are at most 0")
     if np.isneginf(array).all():

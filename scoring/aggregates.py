@@ -163,7 +163,7 @@ def pass_hat_k(trials: Iterable[tuple[int, int]], k: int) -> Mean:
     Source: Yao et al. 2024, section 3.
     """
     if k < 1:
-        raise ValueError(f"k is {k}; it counts tries, from 1")
+        raise ValueError(f"k is {k}; expected a number of tries, at least 1")
     mean = Mean()
     for tried, succeeded in trials:
         if not 0 <= succeeded <= tried:

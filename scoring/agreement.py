@@ -82,7 +82,7 @@ def cohen_kappa(
     Source: Cohen 1960.
     """
     if len(first) != len(second):
-        raise ValueError(f"{len(first)} ratings against {len(second)}")
+        raise ValueError(f"{len(first)} ratings against {len(second)}; each item needs one of each rater")
     both = [(left, right) for left, right in zip(first, second, strict=True) if left is not None and right is not None]
     positions = {rating: position for position, rating in enumerate(scale)}
     for rating in (rating for pair in both for rating in pair):
@@ -179,7 +179,7 @@ def _sum_squared_distances(ratings: Sequence[Rating]) -> float:
 def _numbers(units: Sequence[Sequence[Rating]]) -> list[list[Rating]]:
     for rating in (rating for unit in units for rating in unit):
         if isinstance(rating, str) or not math.isfinite(rating):
-            raise ValueError(f"rating {rating!r}; ordinal and interval scales need numbers")
+            raise ValueError(f"rating {rating!r} is not a finite number; ordinal and interval scales need numbers")
     return [list(unit) for unit in units]
 
 

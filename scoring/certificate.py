@@ -403,9 +403,9 @@ def draw_answers(
     """
     ungraded = np.flatnonzero(~graded)
     if not 1 <= count <= ungraded.size:
-        raise ValueError(f"{count} answers to draw; {ungraded.size} have no grade")
+        raise ValueError(f"cannot draw {count} answers; expected 1 to {ungraded.size}, the number without a grade")
     if not 0.0 < floor <= 1.0:
-        raise ValueError(f"floor is {floor}; it is a share above 0 and at most 1")
+        raise ValueError(f"floor is {floor}; it must be a share above 0 and at most 1")
     targets = (1.0 - floor) * spreads / spreads.mean() + floor
     factor = _scale_to_count(targets[ungraded], count)
     probabilities = np.minimum(1.0, factor * targets)
@@ -483,7 +483,7 @@ def measure_drift(
     if not (reference.size and new.size):
         return None
     if not ((reference >= low) & (reference <= high)).all() or not ((new >= low) & (new <= high)).all():
-        raise ValueError(f"gaps lie in {low:g}–{high:g}")
+        raise ValueError(f"gaps must lie in {low:g}–{high:g}")
     ranks = _conformal_ranks(reference, new)
     # One half of the stake bets on larger or smaller gaps, the other half on more or less spread.
     course = 0.5 * _jumper_capital(ranks) + 0.5 * _jumper_capital(np.abs(2.0 * ranks - 1.0))

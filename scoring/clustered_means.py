@@ -81,7 +81,7 @@ class ClusteredMean:
         """
         check_level(level)
         if not low <= self.mean <= high or low == high:
-            raise ValueError(f"a mean of {self.mean} with bounds {low} and {high}")
+            raise ValueError(f"mean {self.mean}; it must lie between two different bounds, found {low} and {high}")
         unit_mean, tail = (self.mean - low) / (high - low), (1.0 + level) / 2
         dispersion = stretch = 1.0
         if self.se is not None and 0.0 < unit_mean < 1.0:
@@ -170,6 +170,6 @@ def _values_by_cluster(values: Values, labels: Sequence[str]) -> dict[str, list[
     groups: dict[str, list[float]] = {}
     for value, label in zip(values, labels, strict=True):
         if not math.isfinite(value):
-            raise ValueError(f"values: {value} in cluster {label!r} is not finite; leave out what is unscored")
+            raise ValueError(f"values: {value} in cluster {label!r} is not finite; leave out unscored values")
         groups.setdefault(label, []).append(float(value))
     return groups

@@ -213,7 +213,7 @@ def measure_shortfall(first: Scores, second: Scores, margin: float = 0.0) -> Sho
     n = len(shared)
     differences = np.array([first_means[item] - second_means[item] + margin for item in shared])
     if not np.isfinite(differences).all():
-        raise ValueError("scores are not finite; leave out what is unscored")
+        raise ValueError("scores are not finite; leave out unscored items")
     total = math.fsum(differences)
     p = 1.0
     if n > 1:
@@ -268,7 +268,7 @@ def adjust_p_values(ps: Sequence[float | None], correction: Correction = "holm")
     defined = [p for p in ps if p is not None]
     for p in defined:
         if not 0.0 <= p <= 1.0:
-            raise ValueError(f"p is {p}; p-values lie between 0 and 1")
+            raise ValueError(f"p is {p}; p-values must lie between 0 and 1")
     if correction == "holm":
         adjusted = _holm(defined)
     elif correction == "benjamini-hochberg":
@@ -276,7 +276,7 @@ def adjust_p_values(ps: Sequence[float | None], correction: Correction = "holm")
 
         adjusted = [float(p) for p in false_discovery_control(defined, method="bh")] if defined else []
     else:
-        raise ValueError(f"correction {correction!r}; allowed are holm and benjamini-hochberg")
+        raise ValueError(f"correction {correction!r}; expected holm or benjamini-hochberg")
     following = iter(adjusted)
     return [None if p is None else next(following) for p in ps]
 

@@ -84,16 +84,16 @@ class ConfidenceSequences:
         """
         values = np.asarray(scores, dtype=np.float64)
         if values.shape != self.counts.shape:
-            raise ValueError(f"scores of shape {values.shape} for {self.counts.size} rows")
+            raise ValueError(f"scores: shape {values.shape}; expected one score for each of {self.counts.size} rows")
         unit = (values - self.low) / (self.high - self.low)
         valid = (unit >= 0.0) & (unit <= 1.0)
         if not valid.all():
             if not np.isnan(values[~valid]).all():
-                raise ValueError(f"scores {values[~valid].tolist()}; they lie in {self.low:g}–{self.high:g}")
+                raise ValueError(f"scores {values[~valid].tolist()}; they must lie in {self.low:g}–{self.high:g}")
             unit = np.where(valid, unit, 0.0)
         unit_weights = np.ones_like(unit) if weights is None else np.asarray(weights, dtype=np.float64)
         if unit_weights.shape != unit.shape or not ((unit_weights >= 0.0) & (unit_weights <= 1.0)).all():
-            raise ValueError(f"weights {unit_weights.tolist()}; they lie in 0–1, one for each row")
+            raise ValueError(f"weights {unit_weights.tolist()}; expected one weight from 0 to 1 for each row")
         valid &= unit_weights > 0.0
         unit_weights = np.where(valid, unit_weights, 0.0)
         self._bet(unit, unit_weights)

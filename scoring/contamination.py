@@ -74,7 +74,7 @@ def moments(row: Floats) -> tuple[float, float]:
     """
     array = np.asarray(row, dtype=np.float64)
     if array.ndim != 1 or not array.size:
-        raise ValueError(f"row: of shape {array.shape}; one log-probability for each token of the vocabulary is needed")
+        raise ValueError(f"row: shape {array.shape}; expected a log-probability for each token of the vocabulary")
     peak = float(array.max())
     if not peak <= POSITIVE_LOGPROB_SLACK:  # nan too
         raise ValueError(f"row: its largest value is {peak:.6g}; log-probabilities are at most 0 (are these logits?)")
@@ -198,7 +198,7 @@ def _variance_of_auc(
     observed = _delong(inside, outside)
     if clusters is not None and len(set(clusters)) < len(clusters):
         if len(clusters) != len(member):
-            raise ValueError(f"clusters: {len(clusters)} for {len(member)} scores")
+            raise ValueError(f"clusters: {len(clusters)} for {len(member)} scores; each score needs one")
         labels = np.asarray(member) == 1
         names = np.unique(clusters, return_inverse=True)[1]
         observed = max(observed, _obuchowski(np.asarray(scores, dtype=np.float64), labels, names))
@@ -251,7 +251,7 @@ def tpr_at_fpr(scores: Floats, member: Sequence[bool], fpr: float = 0.05) -> flo
     Reported as TPR@5%FPR by Shi et al. 2024 and Zhang et al. 2024. No interpolation between thresholds.
     """
     if not 0.0 <= fpr <= 1.0:
-        raise ValueError(f"fpr is {fpr}; it is a share between 0 and 1")
+        raise ValueError(f"fpr is {fpr}; it must be a share between 0 and 1")
     inside, outside = _dense_ranks(scores, member)
     thresholds = np.arange(max(inside[-1], outside[-1]) + 2)  # the last one finds nothing
     true, false = ((len(ranks) - np.searchsorted(ranks, thresholds)) / len(ranks) for ranks in (inside, outside))
@@ -269,7 +269,7 @@ def loss_gap(train: Mean, test: Mean, level: float = 0.95) -> Estimate:
 def _check_logprobs(logprobs: Floats) -> NDArray[np.float64]:
     array = np.asarray(logprobs, dtype=np.float64)
     if array.ndim != 1 or not array.size:
-        raise ValueError(f"logprobs: of shape {array.shape}; a flat list of at least one is needed")
+        raise ValueError(f"logprobs: shape {array.shape}; expected a flat list of at least one number")
     _reject(
         "logprobs",
         array,
@@ -293,7 +293,7 @@ def _mean(array: NDArray[np.float64]) -> float:
 def _mean_of_lowest(ordered: NDArray[np.float64], k: float) -> float:
     """Return the mean of the lowest k% of ascending values."""
     if not 0 < k <= 100:
-        raise ValueError(f"k is {k}; it is a percentage above 0 and at most 100")
+        raise ValueError(f"k is {k}; it must be a percentage above 0 and at most 100")
     return _mean(ordered[: max(1, int(len(ordered) * k / 100))])
 
 
@@ -301,15 +301,15 @@ def _standardize(array: NDArray[np.float64], means: Floats, deviations: Floats) 
     mu, sigma = np.asarray(means, dtype=np.float64), np.asarray(deviations, dtype=np.float64)
     for name, values in (("means", mu), ("deviations", sigma)):
         if values.shape != array.shape:
-            raise ValueError(f"{name}: {values.size} for {array.size} logprobs")
-    _reject("means", mu, ~np.isfinite(mu), "a mean is finite")
-    _reject("deviations", sigma, ~(np.isfinite(sigma) & (sigma >= 0)), "a deviation is finite, at least 0")
+            raise ValueError(f"{name}: {values.size} for {array.size} logprobs; each logprob needs one")
+    _reject("means", mu, ~np.isfinite(mu), "means must be finite")
+    _reject("deviations", sigma, ~(np.isfinite(sigma) & (sigma >= 0)), "deviations must be finite and at least 0")
     offsets, even = array - mu, sigma == 0
     _reject(
         "logprobs",
         array,
         even & (np.abs(offsets) > POSITIVE_LOGPROB_SLACK),
-        "its deviation is 0, so it must be the mean",
+        "its deviation is 0, so it must equal its mean",
     )
     return np.divide(offsets, sigma, out=np.zeros_like(offsets), where=~even)
 
@@ -318,10 +318,10 @@ def _dense_ranks(scores: Floats, member: Sequence[bool]) -> tuple[NDArray[np.int
     """Return dense ranks of the scores, ascending: of members, and of non-members."""
     values, labels = np.asarray(scores, dtype=np.float64), np.asarray(member)
     if values.ndim != 1 or values.shape != labels.shape:
-        raise ValueError(f"member: {labels.size} labels for {values.size} scores")
-    _reject("scores", values, np.isnan(values), "it has no rank")
+        raise ValueError(f"member: {labels.size} labels for {values.size} scores; each score needs one")
+    _reject("scores", values, np.isnan(values), "it cannot be ranked")
     inside = labels == 1
-    _reject("member", labels, ~(inside | (labels == 0)), "a label is true or false")
+    _reject("member", labels, ~(inside | (labels == 0)), "labels must be true or false")
     if inside.all() or not inside.any():
         raise ValueError(f"member: {int(inside.sum())} members of {inside.size}; both classes are needed")
     ranks = np.unique(values, return_inverse=True)[1].astype(np.int64)

@@ -95,9 +95,9 @@ def robust_line(points: Sequence[Point], threshold: float = 3.0) -> Regression:
     if len(points) < 3:
         raise ValueError(f"found {len(points)} points; a line that outliers do not attract needs at least three points")
     if len({point.name for point in points}) < len(points):
-        raise ValueError("points: two have the same name")
+        raise ValueError("points: two points have the same name")
     if len({point.x for point in points}) < 2:
-        raise ValueError(f"x: all points lie at {points[0].x:g}; no line has a slope there")
+        raise ValueError(f"x: all points have the value {points[0].x:g}; a slope needs two different values")
     coverage = _trimmed_count(len(points))
     line = _least_trimmed(points, coverage)
     furthest = sorted(abs(line.residual(point)) for point in points)[coverage - 1]
@@ -287,7 +287,7 @@ def _least_trimmed(points: Sequence[Point], coverage: int) -> _Line:
                 break
             line, total = _least_squares(nearest), current
     if best is None:
-        raise ValueError("x: all points are equal")
+        raise ValueError("x: all values are equal")
     return best[1]
 
 
@@ -486,7 +486,7 @@ def _correlate_group(group: Sequence[ModelScores]) -> Correlation:
 
 def _have_spread(xs: Sequence[float], ys: Sequence[float]) -> bool:
     if len(xs) != len(ys):
-        raise ValueError(f"{len(xs)} values against {len(ys)}")
+        raise ValueError(f"{len(xs)} values against {len(ys)}; the numbers must be equal")
     return len(xs) > 2 and len(set(xs)) > 1 and len(set(ys)) > 1
 
 

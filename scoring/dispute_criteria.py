@@ -58,8 +58,8 @@ class DisputeCriteria:
         grader, answer = settings.get("grader", default.grader), settings.get("question", default.answer)
         if grader not in ("alone", "apart") or answer not in ("halves", "spread"):
             raise ConfigurationError(
-                f"dispute rules: found grader '{grader}' and question '{answer}', expected alone or apart, and halves "
-                "or spread"
+                f"dispute rules: found grader '{grader}' (expected alone or apart) and question '{answer}' (expected "
+                "halves or spread)"
             )
         try:
             first, second = map(float, settings.get("weights", default.weights))

@@ -54,7 +54,7 @@ class StoppingRule:
         """
         if (self.half_width is not None) == self.decided:
             problem = "both half_width and decided" if self.decided else "neither half_width nor decided"
-            raise ValueError(f"until: {problem}; allowed is exactly one: {_ALLOWED}")
+            raise ValueError(f"until: found {problem}; allowed is exactly one: {_ALLOWED}")
         if self.half_width is not None and not (math.isfinite(self.half_width) and self.half_width > 0.0):
             raise ValueError(f"until.half_width: {self.half_width}; allowed is a number of points above 0")
         try:
@@ -131,11 +131,13 @@ class StoppingWatch:
         if not candidates or len(set(candidates)) < len(candidates):
             raise ValueError(f"candidates: {list(candidates)}; at least one is needed, each name once")
         if until.decided and len(candidates) < 2:
-            raise ValueError(f"until: decided, with the one candidate {candidates[0]!r}; a decision needs two")
+            raise ValueError(f"until: 'decided' needs at least two candidates, found only {candidates[0]!r}")
         if planned < 0:
-            raise ValueError(f"planned: {planned} items")
+            raise ValueError(f"planned: {planned} items; the number cannot be below 0")
         if clusters is not None and (sum(clusters.sizes) != planned or min(clusters.sizes, default=1) < 1):
-            raise ValueError(f"clusters of {sum(clusters.sizes)} items; planned are {planned}")
+            raise ValueError(
+                f"clusters have {sum(clusters.sizes)} items; expected at least one in each, and {planned} in all"
+            )
         self.until, self.candidates, self.planned = until, tuple(candidates), planned
         self.low, self.high = low, high
         self.stopped_at: int | None = None
@@ -166,12 +168,12 @@ class StoppingWatch:
             score: None for a failed conversation, or one without a readable verdict.
         """
         if candidate not in self.candidates:
-            raise ValueError(f"candidate {candidate!r}; watched are {list(self.candidates)}")
+            raise ValueError(f"unknown candidate {candidate!r}; expected one of {list(self.candidates)}")
         if not 0 <= position < self.planned:
-            raise ValueError(f"position {position}; planned are {self.planned} items, counted from 0")
+            raise ValueError(f"position {position} of {self.planned} planned items; positions count from 0")
         if score is not None and not self.low <= score <= self.high:  # nan too
             raise ValueError(
-                f"{candidate!r} at position {position}: score {score}; scores lie in {self.low:g}–{self.high:g}"
+                f"{candidate!r} at position {position}: score {score}; scores must lie in {self.low:g}–{self.high:g}"
             )
         row = self._ahead.setdefault(position, {})
         if position < self._next or candidate in row:

@@ -35,7 +35,7 @@ def extend_to_zero(estimate: Estimate, p: float | None, level: float = 0.95) -> 
 def check_level(level: float) -> None:
     """Raise ValueError unless a confidence level is between 0 and 1."""
     if not 0.0 < level < 1.0:
-        raise ValueError(f"level is {level}; it is a share between 0 and 1")
+        raise ValueError(f"level is {level}; it must be a share between 0 and 1")
 
 
 def student_quantile(probability: float, freedom: Any) -> Any:

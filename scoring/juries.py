@@ -145,12 +145,12 @@ _MIN_ROWS = 3  # pairs below which there is no correlation
 def average_columns(columns: Sequence[ScoreColumn], weights: Sequence[float] | None = None) -> list[float | None]:
     """Return the weighted mean of each row's scores; None if no weighted column has a score."""
     if len({len(column) for column in columns}) > 1:
-        raise ValueError(f"columns of {sorted({len(column) for column in columns})} scores")
+        raise ValueError(f"columns have different lengths: {sorted({len(column) for column in columns})}")
     column_weights = [1.0] * len(columns) if weights is None else list(weights)
     if len(column_weights) != len(columns):
         raise ValueError(f"{len(column_weights)} weights for {len(columns)} columns")
     if min(column_weights, default=0.0) < 0.0:
-        raise ValueError(f"a weight of {min(column_weights)}")
+        raise ValueError(f"a weight of {min(column_weights)}; weights must be at least 0")
     means: list[float | None] = []
     for row in zip(*columns, strict=True):
         pairs = [

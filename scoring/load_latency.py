@@ -43,7 +43,7 @@ class LatencyHistogram:
     def record(self, seconds: float) -> None:
         """Count one latency."""
         if not seconds >= 0.0:
-            raise ValueError(f"a latency of {seconds} s")
+            raise ValueError(f"a latency of {seconds} s; latencies must be at least 0")
         self._counts.record_value(min(_MAX_MICROSECONDS, round(seconds / _UNIT)))
         self.total += seconds
         if seconds > self.longest:

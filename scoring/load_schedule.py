@@ -233,9 +233,9 @@ def _parse_term(part: str) -> ObjectiveTerm:
         )
     if timed != (unit in ("s", "ms", "us", "µs")) or (unit == "%" and figure in ("throughput", "goodput", "cost")):
         expectation = (
-            "a unit of time: s, ms or us"
+            "a time in s, ms or us"
             if timed
-            else "no unit of time" + (", or %" if figure in SHARE_FIGURES else "")
+            else "a number without a unit" + (", or in %" if figure in SHARE_FIGURES else "")
         )
         raise ConfigurationError(f"objective '{part.strip()}': {figure} takes {expectation}")
     try:

@@ -170,9 +170,9 @@ class RatedRows:
         """Build from names of groups and systems."""
         for name, labels in (("groups", groups), ("systems", systems)):
             if labels is not None and len(labels) != len(human):
-                raise ValueError(f"{len(human)} ratings with {len(labels)} {name}")
+                raise ValueError(f"{len(human)} ratings, but {len(labels)} {name}; each rating needs one entry")
         if not np.isfinite(human).all():
-            raise ValueError("ratings: one is not finite; leave such rows out")
+            raise ValueError("ratings: some are not finite; leave out their rows")
         return cls(np.asarray(human, dtype=np.float64), _codes(groups), _codes(systems))
 
     @property
@@ -473,9 +473,9 @@ def _codes(labels: Sequence[str] | None) -> NDArray[np.int64] | None:
 def _check_scores(rows: RatedRows, scores: Sequence[float]) -> Floats:
     values = np.asarray(scores, dtype=np.float64)
     if values.shape != rows.human.shape:
-        raise ValueError(f"{len(values)} scores for {len(rows.human)} ratings")
+        raise ValueError(f"{len(values)} scores for {len(rows.human)} ratings; each rating needs one")
     if not np.isfinite(values).all():
-        raise ValueError("scores: one is not finite; leave such rows out")
+        raise ValueError("scores: some are not finite; leave out their rows")
     return values
 
 
@@ -518,7 +518,7 @@ def label_confusion(
         level: Confidence level.
     """
     if len(first) != len(second) or (groups is not None and len(groups) != len(first)):
-        raise ValueError(f"{len(first)} labels against {len(second)}")
+        raise ValueError(f"{len(first)} labels against {len(second)}; labels and groups need equal numbers")
     both = [at for at in range(len(first)) if first[at] is not None and second[at] is not None]
     first_labels, second_labels = [first[at] for at in both], [second[at] for at in both]
     labels = sort_labels({label for label in (*first_labels, *second_labels) if label is not None})

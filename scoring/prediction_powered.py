@@ -70,9 +70,9 @@ class GradedSample:
             raise ValueError("scores, grades, clusters and probabilities need one entry for each answer")
         graded = ~np.isnan(grade)
         if not np.isfinite(score).all() or np.isinf(grade).any():
-            raise ValueError("scores and grades are finite numbers; leave out answers that the judge did not score")
+            raise ValueError("scores and grades must be finite numbers; leave out answers that the judge did not score")
         if not ((chosen[graded] > 0.0) & (chosen[graded] <= 1.0)).all():
-            raise ValueError("the probability of a graded answer is above 0 and at most 1")
+            raise ValueError("the probability of a graded answer must be above 0 and at most 1")
         weights = np.zeros(score.size)
         weights[graded] = 1.0 / chosen[graded]
         return cls(score, grade, weights, number)

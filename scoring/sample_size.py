@@ -38,7 +38,7 @@ def items_for_bounded(half_width: float, mean: float, dispersion: float, level: 
     if not half_width > 0.0:
         raise ValueError(f"half_width is {half_width}; it must be above 0")
     if not (0.0 <= mean <= 1.0 and 0.0 <= dispersion <= 1.0):
-        raise ValueError(f"share {mean} and dispersion {dispersion}; they lie in 0–1")
+        raise ValueError(f"share {mean} and dispersion {dispersion}; they must lie in 0–1")
 
     def enough(n: int) -> bool:
         stretch = float(student_quantile(tail, n - 1)) / normal_quantile(tail)
@@ -59,7 +59,7 @@ def items_for_difference(difference: float, variance: float, power: float = 0.8,
     """
     _check_arguments("difference", abs(difference), variance, level)
     if not 1.0 - level <= power < 1.0:
-        raise ValueError(f"power is {power}; it is a share from {1.0 - level:.6g} (chance) to below 1")
+        raise ValueError(f"power is {power}; it must be at least {1.0 - level:.6g} (chance) and below 1")
     if variance == 0.0:
         return 2
     effect = abs(difference) / math.sqrt(variance)

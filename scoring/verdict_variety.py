@@ -72,7 +72,7 @@ class VerdictVariety:
     def warnings(self, judge: str) -> list[str]:
         """Return what readers must know about the verdicts of `judge`, the name of the role."""
         worded, count = sum(self.words.counts.values()), sum(self.scores.counts.values())
-        copies = f"{self.from_start:,} of {worded:,} verdicts copy the one that the {judge} starts from"
+        copies = f"{self.from_start:,} of {worded:,} verdicts copy the {judge}'s prefilled verdict"
         if self.unusable:
             return [f"{judge} not usable: {copies}"]
         if self.from_start >= max(LEAST_COPIES, WARNED_SHARE * worded):
@@ -80,5 +80,7 @@ class VerdictVariety:
         if count >= LEAST_EQUAL and len(self.scores.counts) == 1:
             same_words = worded == count and len(self.words.counts) == 1
             equal = "equal, word for word" if same_words else "equal in their scores"
-            return [f"all {count:,} verdicts are {equal}: not shown whether the {judge} tells good from bad"]
+            return [
+                f"all {count:,} verdicts are {equal}, so the run does not show whether the {judge} tells good from bad"
+            ]
         return []

@@ -1,7 +1,7 @@
 """Harness of verifiers (v1 API) for a scenario; needs the package verifiers.
 
-Calls of the compared role go to the endpoint that verifiers intercepts, so its trace has the trained model's prompts
-and answers. Calls of other roles are only in the run folder.
+Calls of the compared role go to an endpoint that the package intercepts, so the package's trace has the trained model's
+prompts and answers. Calls of other roles are only in the run folder.
 """
 
 from __future__ import annotations

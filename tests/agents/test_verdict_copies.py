@@ -77,7 +77,7 @@ def test_the_sentence_claims_what_the_share_of_copies_allows(copies: int, of: in
 def test_one_verdict_for_everything_is_stated_and_nobody_accused() -> None:
     variety = variety_of(*[counted((ALL_TWO, OWN, "r")) for _ in range(10)], scores=ALL_TWO)
     assert variety.warnings("judge") == [
-        "all 10 verdicts are equal, word for word: not shown whether the judge tells good from bad"
+        "all 10 verdicts are equal, word for word, so the run does not show whether the judge tells good from bad"
     ]
     assert not variety.unusable
     assert variety_of(*[counted((ALL_TWO, OWN, "r")) for _ in range(9)], scores=ALL_TWO).warnings("judge") == []

@@ -44,7 +44,7 @@ def sweep(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_line_14_show_lists_the_cells_of_a_sweep_and_how_to_see_one(sweep: Path) -> None:
     code, printed, said = _viva("show", sweep)
     assert code == 0
-    [command] = [line.split(": ")[1] for line in said.splitlines() if line.startswith("conversations of one: ")]
+    [command] = [line.split(": ")[1] for line in said.splitlines() if line.startswith("conversations of a cell: ")]
     assert command.split()[-1].removeprefix(f"{sweep}/") in printed
     code, printed, _ = _viva(*command.split()[1:])
     assert (code, "1 conversations" in printed) == (0, True)

@@ -53,7 +53,7 @@ def one_number() -> Mean:
 @case_table(
     ("call", "said"),
     [
-        (lambda: choose_letter([]), r"options: of shape \(0,\)"),
+        (lambda: choose_letter([]), r"options: shape \(0,\)"),
         (lambda: choose_letter([-1.0, math.nan]), "options: .*nan"),
         (lambda: choose_raw([3.5, -1.0]), "options: .*3.5"),
         (lambda: choose_raw([-math.inf, -math.inf]), "options: all are -inf"),

@@ -172,7 +172,7 @@ def test_what_cannot_be_compared_is_refused() -> None:
         krippendorff_alpha([(1, 2), (1, 2, 3)])
     with pytest.raises(ValueError, match="1 rater; agreement needs at least two"):
         fleiss_kappa([(1,), (2,)])
-    with pytest.raises(ValueError, match="rating 'a'; ordinal and interval scales need numbers"):
+    with pytest.raises(ValueError, match="rating 'a' is not a finite number; ordinal and interval scales need numbers"):
         krippendorff_alpha([("a", "b"), ("b", "b")], "ordinal")
     with pytest.raises(ValueError, match="rating nan"):
         krippendorff_alpha([(1.0, float("nan")), (2.0, 3.0)], "interval")

@@ -122,7 +122,7 @@ def test_scores_that_fit_no_mean_leave_a_point() -> None:
 def test_what_is_no_score_is_refused() -> None:
     sequence = ConfidenceSequences(2, low=-10, high=10)
     for wrong in ([0.0, 10.5], [-11.0, math.nan], [0.0, math.inf]):
-        with pytest.raises(ValueError, match="they lie in -10–10"):
+        with pytest.raises(ValueError, match="they must lie in -10–10"):
             sequence.add(wrong)
     with pytest.raises(ValueError, match="for 2 rows"):
         sequence.add([1.0])

@@ -191,8 +191,8 @@ both = [True, False]
 @case_table(
     ("call", "said"),
     [
-        (lambda: loss([]), r"logprobs: of shape \(0,\)"),
-        (lambda: loss(np.zeros((2, 2))), r"logprobs: of shape \(2, 2\)"),
+        (lambda: loss([]), r"logprobs: shape \(0,\)"),
+        (lambda: loss(np.zeros((2, 2))), r"logprobs: shape \(2, 2\)"),
         (lambda: loss([-1.0, nan]), r"logprobs\[1\] is nan"),
         (lambda: loss([-inf]), r"logprobs\[0\] is -inf"),
         (lambda: loss([2.5, -1.0]), r"logprobs\[0\] is 2.5"),
@@ -213,7 +213,7 @@ both = [True, False]
         (lambda: min_k_plus_plus(ok, ok, [inf, 1.0], 20), r"deviations\[0\] is inf"),
         (lambda: min_k_plus_plus(ok, [-1.0, -3.0], [0.0, 0.0], 20), r"logprobs\[1\] is -2.0; its deviation is 0"),
         (lambda: min_k_plus_plus(ok, ok, [1.0, 1.0], 101), "k is 101"),
-        (lambda: moments([]), r"row: of shape \(0,\)"),
+        (lambda: moments([]), r"row: shape \(0,\)"),
         (lambda: moments([nan, -1.0]), "row: its largest value is nan"),
         (lambda: moments([12.5, 3.0]), r"row: .* 12.5.*logits"),
         (lambda: moments([-0.5, -3.0]), "row: its probabilities sum to 0.65"),

@@ -87,7 +87,7 @@ def test_what_cannot_be_planned_is_refused() -> None:
             items_for_half_width(2.0, variance)
     with pytest.raises(ValueError, match=r"difference is 0\.0"):
         items_for_difference(0.0, 100.0)
-    with pytest.raises(ValueError, match=r"power is 1\.0; it is a share from 0\.05"):
+    with pytest.raises(ValueError, match=r"power is 1\.0; it must be at least 0\.05"):
         items_for_difference(5.0, 100.0, power=1.0)
     with pytest.raises(ValueError, match=r"power is 0\.01"):
         items_for_difference(5.0, 100.0, power=0.01)

@@ -180,10 +180,10 @@ def test_what_does_not_belong_is_refused() -> None:
     watch.add("one", 0, 50.0)
     watch.add("one", 5, None)
     for wrong, problem in [
-        (("two", 0, 50.0), "candidate 'two'; watched are"),
-        (("one", 10, 50.0), "position 10; planned are 10 items"),
+        (("two", 0, 50.0), "unknown candidate 'two'; expected one of"),
+        (("one", 10, 50.0), "position 10 of 10 planned items"),
         (("one", -1, 50.0), "position -1"),
-        (("one", 1, 100.5), "'one' at position 1: score 100.5; scores lie in 0–100"),
+        (("one", 1, 100.5), "'one' at position 1: score 100.5; scores must lie in 0–100"),
         (("one", 1, math.nan), "score nan"),
         (("one", 0, 50.0), "'one' at position 0: reported twice"),
         (("one", 5, 50.0), "reported twice"),
@@ -319,7 +319,7 @@ def test_line_6b_a_rule_over_clusters_decides_where_one_ends_in_any_order(seed: 
 
 
 def test_clusters_have_to_be_those_of_the_items() -> None:
-    with pytest.raises(ValueError, match="clusters of 9 items; planned are 10"):
+    with pytest.raises(ValueError, match="clusters have 9 items; expected at least one in each, and 10 in all"):
         StoppingWatch(StoppingRule(half_width=2.0), ["one"], 10, clusters=ItemClusters("subject", (4, 5)))
     with pytest.raises(ValueError, match="weights"):
         ConfidenceSequences(2).add([50.0, 50.0], [1.0, 1.5])

@@ -71,7 +71,7 @@ def test_uneven_draws_stay_unbiased_and_make_the_interval_narrower() -> None:
 
 
 def test_draws_that_cannot_be_are_refused() -> None:
-    with pytest.raises(ValueError, match="3 answers to draw; 2 have no grade"):
+    with pytest.raises(ValueError, match="cannot draw 3 answers; expected 1 to 2"):
         draw_answers(np.ones(3), np.array([True, False, False]), 3, seed=0)
     with pytest.raises(ValueError, match="floor"):
         draw_answers(np.ones(3), np.zeros(3, dtype=bool), 1, seed=0, floor=0.0)
@@ -105,7 +105,7 @@ def test_a_judge_that_errs_more_to_both_sides_has_drifted_too() -> None:
 def test_drift_of_nothing_is_none_and_gaps_out_of_bounds_are_refused() -> None:
     assert measure_drift([], [1.0], low=-1, high=1) is None
     assert measure_drift([1.0], [], low=-1, high=1) is None
-    with pytest.raises(ValueError, match="gaps lie in"):
+    with pytest.raises(ValueError, match="gaps must lie in"):
         measure_drift([2.0], [0.0], low=-1, high=1)
 
 

@@ -194,7 +194,7 @@ function keepRequest() {
     const own = state.now === "withdrawn"
       ? "This question was withdrawn: an answer is no longer needed."
       : "The time for this question is over, and the run continued without an answer.";
-    tell(`${own} If it is asked again, your text is still here.`);
+    tell(`${own} If the question is asked again, your text will still be here.`);
     form.hidden = true;
   }
 
