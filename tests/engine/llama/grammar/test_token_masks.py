@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import islice
 from typing import Any
 
 import numpy as np
@@ -12,6 +13,8 @@ from hypothesis import strategies as st
 from random_schemas import Schema, schemas, walk
 
 from viva.engine.backends.llama.grammar import Grammar, GrammarState, ScoreOptions, TokenMasks
+from viva.engine.backends.llama.native import NativeModel
+from viva.scenarios.kieval.verdicts import verdict_schema
 
 fixed = settings(deadline=None, derandomize=True, max_examples=60)
 BYTES = [bytes([byte]) for byte in range(256)]
@@ -39,6 +42,15 @@ def test_masks_equal_brute_force(schema: Schema, seed: int) -> None:
         expected = [piece != b"" and grammar.advance(state, piece) is not None for piece in PIECES]
         expected[-3:] = [False, state.may_end, state.may_end]
         assert np.flatnonzero(MASKS.allowed(grammar, state) != expected).tolist() == []
+
+
+def test_masks_over_a_real_vocabulary_equal_brute_force(real: NativeModel) -> None:
+    masks = TokenMasks(real.pieces, real.ends, real.controls)
+    grammar = Grammar(verdict_schema(400))
+    for state, said in [*islice(walk(grammar, 1, patience=400), 0, None, 25), *walk(grammar, 2, patience=9)][-20:]:
+        pieces = [piece != b"" and grammar.advance(state, piece) is not None for piece in real.pieces]
+        expected = np.where(real.ends, state.may_end, pieces)
+        assert np.flatnonzero(masks.allowed(grammar, state) != expected).tolist() == [], said
 
 
 @pytest.mark.parametrize("limits", [{"maxLength": 50}, {"minLength": 50}, {"minLength": 20, "maxLength": 60}], ids=str)

@@ -22,9 +22,9 @@ fixed = settings(deadline=None, derandomize=True, max_examples=100)
 
 @settings(fixed, max_examples=200)
 @given(texts.map("".join), st.none() | st.text("abehpst \n", min_size=1, max_size=4), randoms)
-def test_all_that_is_safe_is_streamed(make: Make, text: str, stop: str | None, rng: random.Random) -> None:
+def test_all_that_is_safe_is_streamed(make_any: Make, text: str, stop: str | None, rng: random.Random) -> None:
     told: list[bytes] = []
-    generation = make(stops=() if stop is None else (stop.encode(),), on_bytes=told.append)
+    generation = make_any(stops=() if stop is None else (stop.encode(),), on_bytes=told.append)
     for token in tokens_of(generation, text, rng):
         generation.add_token(SampledToken(token))
         if generation.finish is not None:
@@ -52,9 +52,10 @@ def test_broken_characters_are_streamed_as_they_end_up_in_the_text(make: Make, d
 
 @settings(fixed, max_examples=60)
 @given(st.integers(0, 10**6), st.integers(1, 250) | st.just(10**6), st.booleans())
-def test_a_verdict_of_random_picks_is_read_unless_cut_off(make: Make, seed: int, limit: int, forcing: bool) -> None:
+def test_a_verdict_of_random_picks_is_read_unless_cut_off(make_any: Make, seed: int, limit: int, forcing: bool) -> None:
     told: list[bytes] = []
-    generation = any_sampled(make(verdict_schema(400), max_tokens=limit, forcing=forcing, on_bytes=told.append), seed)
+    made = make_any(verdict_schema(400), max_tokens=limit, forcing=forcing, on_bytes=told.append)
+    generation = any_sampled(made, seed)
     if generation.finish == "stop":
         read_verdict(generation.text())
     else:
@@ -104,8 +105,10 @@ def test_forced_tokens_are_one_run_with_the_token_before_them_and_the_end_comes_
 
 
 @pytest.mark.parametrize("seed", range(5))
-def test_without_forcing_the_same_tokens_are_computed_one_by_one(make: Make, seed: int) -> None:
-    one_by_one, at_once = (any_sampled(make(verdict_schema(400), forcing=forcing), seed) for forcing in (False, True))
+def test_without_forcing_the_same_tokens_are_computed_one_by_one(make_any: Make, seed: int) -> None:
+    one_by_one, at_once = (
+        any_sampled(make_any(verdict_schema(400), forcing=forcing), seed) for forcing in (False, True)
+    )
     assert one_by_one.tokens == at_once.tokens
     assert one_by_one.text() == at_once.text()
     assert {decoded for decoded, _ in one_by_one.pieces} == {True} < {decoded for decoded, _ in at_once.pieces}
