@@ -42,8 +42,7 @@ from .forms import readable_text
 _LABELS = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
 _OPERATORS = frozenset("+*^°#~%×÷<>")  # next to these, a letter is a quantity
 _MAX_MENTIONS = 4000  # a text with more mentions of choices names no choice
-# Weights: how plainly a choice is affirmed or mentioned. Below 0: a statement about the choice is denied, or the choice
-# is called false or wrong.
+# Weights: how plainly a choice is affirmed or mentioned; below 0: a statement on it is denied, or it is called wrong.
 _FINAL, _STATEMENT, _PLAIN, _NOUN, _WEAK, _QUESTION, _MENTION = 4.0, 3.0, 2.0, 1.5, 1.0, 0.5, 0.0
 _CONTENT_DENIED, _CALLED_FALSE, _CALLED_WRONG = -1.0, -2.0, -3.0
 
@@ -552,8 +551,7 @@ class _Reader:
         self._events: list[_Event] = []
         self._turn = 0
         self._affirmed: dict[int, int] = {}  # by choice: the position of the last event that affirms it
-        # By choice: (position, weight); earlier events of less weight are withdrawn.
-        self._withdrawn: dict[int, tuple[int, float]] = {}
+        self._withdrawn: dict[int, tuple[int, float]] = {}  # by choice: what withdraws earlier, lesser events
         self._fallen = -1  # the last position of a withdrawn event
         self._subject: _Event | None = None
         self._entries: list[tuple[int, int]] = []  # choice and line of each label that begins a list entry
