@@ -362,7 +362,7 @@ def _best_powers(directs: Floats, graded: Floats, spreads: Floats, clusters: flo
 
 @lru_cache(maxsize=4)
 def _bootstrap_weights(count: int, times: float, draws: int) -> tuple[Floats, Floats]:
-    """Return random weights of `count` clusters in groups, a row for each draw, and the rows' sums."""
+    """Return random weights for groups of clusters (one row per draw), and each row's sum."""
     sizes = np.array([part.size for part in np.array_split(np.empty(count), min(count, _WEIGHT_GROUPS))])
     weights = np.random.default_rng([_SEED, count]).standard_gamma(sizes * times, (draws, sizes.size))
     return weights, weights.sum(axis=1)

@@ -41,7 +41,7 @@ class WhatIf:
 
 
 def compare_changes(plan: Plan) -> list[WhatIf]:
-    """Return plausible changes; the effect of each is simulated with the plan's random draws and scales its figures."""
+    """Return plausible changes; their effects, simulated with the plan's random draws, scale the plan's figures."""
     if not plan.cells:
         return []
     simulations = min(_SIMULATIONS, plan.simulations)
