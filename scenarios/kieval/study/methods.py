@@ -182,7 +182,7 @@ def _stopped_by_rule(cells: Sequence[Record]) -> str:
     counting, planned = (
         sum(n) for n in zip(*((c["until"]["stopped_at"], c["planned"] or 0) for c in stopped), strict=True)
     )
-    return f"{count_of(len(stopped), 'cell')}, after {counting:,} of {planned:,} interviews planned"
+    return f"{count_of(len(stopped), 'cell')}, together after {counting:,} of their {planned:,} planned interviews"
 
 
 def _outliers(lines: Sequence[tuple[str, Record]], side: str) -> str:
