@@ -123,7 +123,7 @@ class Forecast:
             self.models[model] = self.models.get(model, UsageForecast()) + usages[role] * remaining
 
     def _reads_one(self, model: str) -> bool:
-        """Return True if a model needs one request per text that it rates; note a problem if its name is invalid."""
+        """Return True if a model needs a request for each likelihood; note a problem if its name is invalid."""
         if model not in self._one_by_one:
             try:
                 backend = build(model, self._sweep.clock)

@@ -73,7 +73,7 @@ _ERRORS = {
     "raw_json": "A result was passed to the user as JSON instead of in words.",
 }
 _HINTS = {
-    "different_value": "A value differs from the ground truth and from all listed values.",
+    "different_value": "A value differs from the ground truth and from all alternatives that the item lists.",
     "different_spacing": "A text differs from a right one only in white space.",
     "different_case": "A text differs from a right one only in letter case.",
     "partial_value": "A text is part of a right one.",

@@ -121,9 +121,9 @@ def _read(raw: Raw, item: Item, texts: Sequence[str], answers: Sequence[Any]) ->
         normalised = choose_normalized(sums, [len(text.strip()) for text in texts])
         result |= {"normalised": normalised, "normalised_right": normalised == item.answer}
         if "acc_norm" in raw and bool(raw["acc_norm"]) != result["normalised_right"]:
-            raise FieldError(
-                "acc_norm", f"says {preview(raw['acc_norm'])}, but by length {choice_letter(normalised)} is likeliest"
-            )
+            likeliest = f"the likeliest text per character is {choice_letter(normalised)}"
+            problem = f"{likeliest}, the right one {choice_letter(item.answer)}"
+            raise FieldError("acc_norm", f"says {preview(raw['acc_norm'])}, but {problem}")
     return _AnsweredItem(item, method, result, Completion("", likelihoods=likely))
 
 

@@ -2,8 +2,8 @@
 
 `items/exchanges.jsonl` has one item a line. An exchange is a question with a reply of a known kind (`right`, `wrong`,
 `partial`, `evasive`, `empty`, `off_topic`, `repeated`), length (`short` or `long`) and grade (1 to 4, the overall score
-that it deserves). Right and wrong replies are balanced over lengths, places and first answers, so that a judge gains
-nothing from length, place or the verdict that it starts from.
+that it deserves). Right and wrong replies are equally often short and long, in each round, and after right and wrong
+first answers, so that a judge gains nothing from length, round, or the verdict that it starts from.
 """
 
 from __future__ import annotations
@@ -132,7 +132,7 @@ def qualification_tasks(
     """Return the conversations that test a model in these roles.
 
     An evaluator judges each exchange as the first of a conversation. The first exchange's conversation shows two
-    more, so that these are judged in two places; a few exchanges are judged without an enforced schema, too.
+    more, so that these are judged in two rounds; a few exchanges are judged without an enforced schema, too.
     """
     cases = cases[:_BRIEF_ITEMS] if brief else cases
     tasks: list[QualificationTask] = []
