@@ -1,12 +1,12 @@
 """Dataset forms: how raw records of general files and of published benchmarks become items.
 
 `generic`    `question`, `choices` (list of texts; in a table columns `A`, `B`, `C`, …), `answer` (letter, or 0-based
-             index), optional `id`, `subject` and `passage` (its name; a hash replaces a long text). Id: its own, else
-             the hash without an own id.
+             index), optional `id`, `subject` and `passage` (its name; a hash replaces a long text). Id: the field
+             `id`, else the hash without `id`.
 `qa`         Questions without choices: `question`, `answer` (the reference's text, or a number), optional `id`,
-             `subject` and `passage`. Id: its own, else the hash with the answer for a single choice.
+             `subject` and `passage`. Id: the field `id`, else the hash with the answer as the only choice.
 `arc`        AI2 ARC in both of its schemas: the Hugging Face one (`choices.text[]`, `choices.label[]`) and AI2's own
-             (`question.stem`, `question.choices[].text/label`); labels A–E or 1–5. Id: the hash with its own.
+             (`question.stem`, `question.choices[].text/label`); labels A–E or 1–5. Id: the hash with `id`.
 
 Every other benchmark's form is made from its data file (see `data/benchmarks`). "The hash" means `content_id`, as in
 the validated lists of Yu et al. 2024. A second item with the id of an earlier item is an error, unless the form drops

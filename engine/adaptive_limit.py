@@ -16,7 +16,7 @@ _STEP = 0.03  # later growth of the window, as a share of it; at least one call
 _FLOOD, _FLOOD_SHARE = (
     8.0,
     0.2,
-)  # after more consecutive refusals than both (count, share of the refused level), the window is not the cause
+)  # if consecutive refusals exceed both the count and this share of the refused level, the window is not the cause
 # (failures, answers): so many failures among so many consecutive answers are evidence.
 _BURST = 3, 60
 _EXPECTED_BURST = 2, 30  # near the pace that was refused last

@@ -163,8 +163,8 @@ async def gather(calls: Sequence[Callable[[], Awaitable[T]]], *, abandon: bool =
     """Await all calls, started in order. A single call is awaited here, without a new task.
 
     If a call raises, the other calls still finish, so that the requests they make do not depend on timing; then the
-    error that takes precedence (`deciding_error`, in the order given) is raised. With `abandon` the other calls are
-    cancelled instead.
+    error that takes precedence (`deciding_error`, in the order of `calls`) is raised. With `abandon` the other calls
+    are cancelled instead.
     """
     if len(calls) == 1:
         return [await calls[0]()]

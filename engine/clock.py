@@ -47,7 +47,7 @@ class Clock(Protocol):
 class RealClock:
     """The system clock. Its timestamps stay monotonic even if somebody sets the machine's clock.
 
-    They count from the object's creation, including time in suspend.
+    They are the time of the object's creation plus the seconds since then, including time in suspend.
     """
 
     def __init__(self) -> None:

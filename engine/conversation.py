@@ -200,7 +200,7 @@ class Conversation:
             own_state = self._get_state(continuing)
             if own_state.after == _MOVING:
                 raise self._refuse(f"branch({name!r}, continuing={continuing!r}): the parent branch continues this "
-                                   "role itself; open both from the part where it began")  # fmt: skip
+                                   "role from its own parent; open this branch from there, too")  # fmt: skip
             if self._traffic.under_way:
                 raise self._refuse(f"branch({name!r}, continuing={continuing!r}): calls are in flight, so which of "
                                    "two parts comes next would depend on latency; open all branches that continue "

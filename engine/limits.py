@@ -5,7 +5,8 @@ unfairness grow with the number of its waiters. Requests are paced evenly instea
 for uneven delivery, so that the *server* never sees more than the limit in any window.
 
 The circuit breaker (Nygard, Release It!, 2007) is closed while calls reach the endpoint, open after several consecutive
-failures, and half open while a probe is in flight. Calls to an unreachable endpoint wait instead of failing.
+failures, and half open while one call, the probe, tests the endpoint. Calls to an unreachable endpoint wait instead of
+failing.
 """
 
 from __future__ import annotations

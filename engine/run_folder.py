@@ -1,7 +1,8 @@
 """A run's folder: `manifest.json` beside `journal.sqlite`, and the lock that keeps other writers out.
 
-The manifest records what was run, in enough detail to run it again: versions, seed, tier, models, hashes of prompt pack
-and dataset, and the protocol's own options. It never contains a key or password. Results are in the journal.
+The manifest records what was run, in enough detail to run it again: versions, seed, models, hashes of prompt pack and
+dataset, what is reproducible (`tier`), and the protocol's own options. It never contains a key or password. Results are
+in the journal.
 """
 
 from __future__ import annotations

@@ -128,7 +128,7 @@ def grader_progress(store: GradeStore, grader: Grader) -> Progress:
 def overall_progress(store: GradeStore) -> Progress:
     """Return the progress of all assignments: finished, begun, and open; without gold questions.
 
-    A question without an overlap, as in a trial round, has one assignment for every active person who grades, and keeps
+    A question without an overlap, as in a trial round, has one assignment for every active person who grades, besides
     those that other graders have claimed.
     """
     [(finished, begun)] = store.connection.execute(

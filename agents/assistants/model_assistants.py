@@ -68,7 +68,7 @@ def short_label(model: str) -> str:
     return label.rpartition("/")[2] or label
 
 
-GRADE_TOKENS = 512  # maximum tokens of its answer
+GRADE_TOKENS = 512  # maximum tokens of the judge's answer
 
 
 class Grade(BaseModel):

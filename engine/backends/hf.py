@@ -252,7 +252,7 @@ def tokenise_continuations(model: LoadedModel, reading: Reading, label: str) -> 
         if len(tokens) <= skipped:
             raise Rejected("nothing to score: a text is empty, or has one token and no context", model=label)
         if model.context and len(tokens) > model.context:
-            raise ContextTooLong(f"a text has {len(tokens)} tokens, its context {model.context}", model=label)
+            raise ContextTooLong(f"a text has {len(tokens)} tokens, the model's context {model.context}", model=label)
         tokenised.append((tokens, skipped))
     return tokenised
 

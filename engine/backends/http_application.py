@@ -154,7 +154,7 @@ class AnswerReader:
             text = self.text(self.answer.find(value))
         except MissingInAnswer as missing:
             if not calls:
-                raise self._rejected(f"{missing}; fix answer in the mapping") from None
+                raise self._rejected(f"{missing}; fix 'answer' in the mapping") from None
             text = ""
         usage = parse_usage(self.optional(self.tokens, value), self._redact)
         try:
@@ -180,7 +180,7 @@ class AnswerReader:
             return read_text(value)
         except TypeError:
             assert self.answer is not None
-            problem = f"the value at '{self.answer.text}' {describe_json(value)}, not text; fix answer in the mapping"
+            problem = f"the value at '{self.answer.text}' {describe_json(value)}, not text; fix 'answer' in the mapping"
             raise self._rejected(problem) from None
 
     def json(self, data: bytes, subject: str = "the answer", halves: SurrogateJoiner | None = None) -> Any:
@@ -201,7 +201,7 @@ class AnswerReader:
 
     def _no_answer_error(self, events: SseStream, missing: MissingInAnswer | None) -> BackendError:
         if missing is not None:
-            return self._rejected(f"no event of the stream contains the answer: {missing}; fix answer in the mapping")
+            return self._rejected(f"no event of the stream contains the answer: {missing}; fix 'answer' in the mapping")
         self._refuse_html(events.non_event, "a stream")
         quoted = self._redact.quote(events.non_event, _LONGEST_QUOTE)
         return Unavailable(f"the stream contains no event{f': {quoted}' if quoted else ''}", model=self._label)
@@ -389,7 +389,7 @@ class _ResolvedMapping:
 
 
 class ApplicationBackend(Backend):
-    """An HTTP application. `shown` names the mapping in errors; `longest` limits the bytes of an answer."""
+    """An HTTP application. `name` names the mapping in errors; `longest` limits the bytes of an answer."""
 
     fallible = True
 

@@ -176,7 +176,7 @@ class Application(RequestTemplate):
             if is_secret_header(name, value):
                 raise ValueError(f"the header {name} holds a key; {USE_VARIABLE_ADVICE}")
             if not (name + value).isascii() or not (name + value).isprintable() or not name or set(name) & set(" :"):
-                raise ValueError(f"the header {name!r}: names and values are printable ASCII")
+                raise ValueError(f"the header {name!r}: names and values must be printable ASCII")
         return headers
 
     @model_validator(mode="after")

@@ -62,7 +62,7 @@ class ReplayBackend(Backend):
         if matching[-1].digest != request.digest:
             raise Rejected(
                 f"{request.role} #{request.ordinal} of {request.conversation} was asked differently when it was "
-                "recorded (another seed, prompt pack, sampling or item); replay needs the same",
+                "recorded (another seed, prompt pack, sampling or item); use the recorded ones",
                 model=self.label,
             )
         self._answered += 1

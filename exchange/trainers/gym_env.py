@@ -163,9 +163,9 @@ class InterviewEnv(gymnasium.Env[str, str]):
     """Environment in which an episode is a conversation.
 
     An observation is the last message to the role; an action is the role's answer. The last step returns the reward.
-    `info` has `key` and `messages` (the full prompt), and at the end `value`, `rewards` (per turn of the role),
-    `unscored` and `error`. `reset(seed=…)` starts a new run. A `reset` without a seed cancels the current conversation
-    and takes the next one, or the first of a new run.
+    `info` has `key` and `messages` (the full prompt), and at the end `value` (what the scenario returned), `rewards`
+    (per turn of the role), `unscored` and `error`. `reset(seed=…)` starts a new run. A `reset` without a seed cancels
+    the current conversation and takes the next one, or the first of a new run.
 
     Args:
         models: Models of the other roles.

@@ -30,7 +30,7 @@ class ScenarioGenerator:
     one, and failed or unscored conversations, whose reward is 0.
 
     Args:
-        scenario: As for `viva.rollouts`, like `reward` and `settings`.
+        scenario: As for `viva.rollouts`, as are `reward` and `settings`.
         models: Models by role. The policy must return token ids (a local model, or `openai:…?token_ids=on`).
         tokenize: Returns the token ids of a prompt, given as messages in OpenAI's format.
         task: Returns the scenario's task for a row's prompt and extra columns.

@@ -32,7 +32,7 @@ class ScenarioHarness(Harness[HarnessConfig]):  # type: ignore[misc]
     `scenario`, `settings` and `reward_of` (there `reward`) are as for `viva.rollouts`. `models` are the models of the
     roles that are not compared. Run folders are created in `out`, named after their trace. The trace has the reward as
     `reward_name`, unless the conversation is unscored. `trace.info["viva"]` has the run folder, the conversation's key
-    and its value.
+    and what the scenario returned for the conversation (`value`).
     """
 
     APPENDS_SYSTEM_PROMPT = True

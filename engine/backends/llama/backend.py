@@ -180,9 +180,9 @@ def _release_weights(model: NativeModel, *, free: bool) -> None:
 T = TypeVar("T")
 
 _MAX_GRAMMARS = 32
-# Characters written and tokenised in one iteration of the event loop; the rest is prepared in a thread. A call counts
-# as `_CALL` characters. The square of the number of messages counts, because templates render a conversation once for
-# each of its answers.
+# Characters written and tokenised in one iteration of the event loop; the rest is prepared in a thread. A tool call
+# counts as `_CALL` characters. The square of the number of messages counts, because templates render a conversation
+# once for each of its answers.
 _LONG, _CALL, _MESSAGES_SQUARED = 30_000, 200, 8
 _LONG_SCHEMA = 2_000  # bytes; longer schemas are compiled in a thread
 _MAX_THREADS = 512  # ggml's limit
@@ -309,7 +309,7 @@ class LlamaBackend(Backend):
             opened = engine.tools.opened_marker(request.messages, request.tools)
             if opened and request.tools is not None and request.tools.required:
                 raise ConfigurationError(
-                    f"{self.label}: its chat template begins answers with thoughts, so no call can be required"
+                    f"{self.label}: its chat template begins answers with thoughts, so no tool call can be required"
                 )
         else:
             write = partial(engine.chat.segments, constrained=sampling.schema is not None)

@@ -363,7 +363,7 @@ class _Compiler:
         if unknown:
             raise ConfigurationError(f"JSON schema: required property '{min(unknown)}' is not described")
         if len(properties) - len(needed) > MOST_BRANCHES:
-            raise ConfigurationError(f"JSON schema: at most {MOST_BRANCHES} properties of an object may be left out")
+            raise ConfigurationError(f"JSON schema: an object may have at most {MOST_BRANCHES} optional properties")
         if len(needed) < len(properties):
             left = [
                 (canonical_json(name), self.node(child, depth + 1), name in needed)

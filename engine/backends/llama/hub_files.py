@@ -274,7 +274,7 @@ class _Hub:
         token = "with a token that may read it: hf auth login, or HF_TOKEN"
         if kind == "GatedRepoError":
             page = f"{self.endpoint}/{self.repository}"
-            reason = f"its owner asks you to accept terms first: open {page}, then come back {token}"
+            reason = f"its owner asks you to accept terms first: open {page}, then repeat the command {token}"
         elif kind == "RevisionNotFoundError":
             reason = "there is no such revision"
         elif kind == "RepositoryNotFoundError" or status in (401, 403, 404):

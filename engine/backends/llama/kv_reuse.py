@@ -278,7 +278,7 @@ def split_prompt(write: PromptWriter, messages: Sequence[Message]) -> PromptSpli
     segments = write(messages)
     tokens = _concatenated(segments)
     without_tokens = _stable_length(write, messages, tokens, None)
-    if without_tokens == len(tokens):  # this then holds for the earlier turns, too
+    if without_tokens == len(tokens):  # then the earlier prompts are prefixes, too
         return PromptSplit(segments)
     with_tokens = _stable_length(write, messages, tokens, [(True, [0])])
     parts = [
