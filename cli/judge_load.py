@@ -43,7 +43,7 @@ def _judge(
         str | None,
         typer.Argument(
             metavar="RUN|FILE",
-            help="Run or file with the requests to send; for a file of tasks, SYSTEM:FILE names the scenario.",
+            help="Run or file with the requests to send; for a file of tasks, SCENARIO:FILE names the scenario.",
         ),
     ] = None,
     synthetic: Annotated[

@@ -29,7 +29,7 @@ JudgementStatus = Literal["unknown", "changed", "failed", "few", "same"]
 
 
 def judgement_status(step: Record) -> JudgementStatus:
-    """Return if a judge's verdicts changed at one load or stayed the same; if neither is known, the reason."""
+    """Return `changed` or `same` for a judge's verdicts at one load; if neither is known, the reason."""
     if step["p"] is None:
         return "unknown"
     if step["flagged"]:

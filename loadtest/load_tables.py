@@ -1,4 +1,4 @@
-"""Tables of a load test's report, verdicts first: they fit into 80 columns without a line break in a number."""
+"""Tables of a load test's report, verdicts first; all fit into 80 columns without a line break in a number."""
 
 from __future__ import annotations
 

@@ -40,7 +40,7 @@ UNPARSED_SCORE = -1
 
 
 def load_prompts() -> dict[str, str]:
-    """Return the prompts of the pack without placeholders, by name."""
+    """Return those prompts of the pack that have no placeholders, by name."""
     pack = load_pack(str(LOAD_PACK), LOAD_TEMPLATES)
     return {name: pack.render(name) for name in LOAD_TEMPLATES if not LOAD_TEMPLATES[name]}
 

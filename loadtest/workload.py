@@ -134,7 +134,7 @@ def _read_source(source: str, options: WorkloadOptions) -> Workload:
         return Workload(source, "tasks", *task_requests(scenario, Path(match["file"]), options.settings, options.role))
     if not path.is_file() or is_scenario_file(source):
         raise ConfigurationError(
-            f"{source}: no such run folder or file; give a folder, a file, SYSTEM:FILE, or {SYNTHETIC_PREFIX}…"
+            f"{source}: no such run folder or file; give a folder, a file, SCENARIO:FILE, or {SYNTHETIC_PREFIX}…"
         )
     first = _first_record(path)
     if "messages" in first or "body" in first:

@@ -68,7 +68,7 @@ def score_intervals(means: Floats, errors: Floats, n: Codes) -> tuple[Floats, Fl
 
 
 def clustered_score(values: Floats, labels: Sequence[str], bounds: tuple[float, float] = SCORES) -> dict[str, Any]:
-    """Return `mean`, `se`, `low`, `high`, `n` and `items` of values clustered by item; nan is no value."""
+    """Return `mean`, `se`, `low`, `high`, `n` and `items` of values clustered by item, without NaN values."""
     return clustered_record(_clustered_mean(values, labels), bounds)
 
 

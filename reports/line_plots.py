@@ -147,7 +147,7 @@ def find_overlaps(candidates: Sequence[_SupportsLine]) -> list[list[str]]:
 
 
 def _group_lines(candidates: Sequence[_SupportsLine]) -> tuple[list[list[int]], list[str]]:
-    """Return the positions of candidates that share a line, and each line's name; without figures each has its own."""
+    """Return the positions of candidates that share a line, and line names; a candidate without values has its own."""
     groups = plot_style.group_equal([candidate.line or index for index, candidate in enumerate(candidates)])
     shorts = list(plot_style.shorten_names(candidate.name for candidate in candidates).values())
     return groups, [plot_style.group_name([shorts[at] for at in group]) for group in groups]
@@ -350,7 +350,7 @@ def _thin_run(run: RunningMean) -> RunningMean:
 MAX_NAMES = 12  # with more models only those off the line are named
 _ACROSS, _WIDE, _HIGH = 3, 4.2, 3.6  # panels in a row; inches of a panel
 _AWAY = 5.0  # points from a mark to its name
-# Positions of a name relative to its mark, best first: (across, up, number of lines further off).
+# Positions of a name relative to its mark, best first: (across, up, lines of text further off).
 _NEAR_PLACES = ((1, 1, 0), (-1, 1, 0), (1, -1, 0), (-1, -1, 0), (0, 1, 0), (0, -1, 0), (1, 0, 0), (-1, 0, 0))
 _NAME_PLACES = _NEAR_PLACES + tuple((across, up, off) for off in (1, 2) for up in (1, -1) for across in (1, -1, 0))
 

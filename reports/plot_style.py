@@ -59,7 +59,7 @@ def load_matplotlib() -> Any:
 
 
 def light_colour(name: str) -> str:
-    """Return the colour called `name` on white."""
+    """Return the colour `name` as drawn on a white background."""
     return COLOURS[name][0]
 
 

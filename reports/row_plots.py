@@ -41,7 +41,7 @@ def bar_plot(title: str, rows: Mapping[str, Bar], label: str) -> Any:
         _write_value(axes, bar.value, bar.value if bar.high is None else max(bar.value, bar.high), index + 0.5)
     axes.margins(x=0.14)
     if not any(bar.value or bar.high for bar in rows.values()):
-        axes.set_xlim(0, 1)  # for only zeros, matplotlib's axis around 0 would show impossible values
+        axes.set_xlim(0, 1)  # if all figures are 0, matplotlib's axis would include negative values
     axes.set_xlabel(plot_style.escape_label(label))
     return figure
 

@@ -1,4 +1,4 @@
-"""Tables of reports: cells with figures or texts by others, rows in long form, LaTeX, and Markdown.
+"""Tables of reports: formatted figures, escaped texts, rows in long form, LaTeX, and Markdown.
 
 Control characters in texts of models, endpoints and datasets are made visible. LaTeX and Markdown in names is escaped.
 """

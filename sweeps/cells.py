@@ -153,7 +153,8 @@ def _cell_settings(
     if file.until is not None and part.scored:
         if not isinstance(part.scenario, SupportsRandomOrder):
             raise ConfigurationError(
-                f"{part.scenario.name}: its tasks have no random order, which the rule under `until` needs"
+                f"{part.scenario.name}: its tasks have no random order, which the rule under `until` needs; remove "
+                "`until`"
             )
         own |= part.scenario.in_random_order(None)
         values |= part.scenario.in_random_order(file.until.cluster)

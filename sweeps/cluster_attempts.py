@@ -254,7 +254,9 @@ def commit_attempt(out: Path, task_id: str, number: int, scratch: Path) -> None:
 
 
 def settle_attempts(out: Path, scratch: Path) -> None:
-    """Commit what attempts of a terminated driver have published: for each task, the latest attempt that fits.
+    """Commit what attempts of a terminated driver have published: for each task, the latest attempt.
+
+    If a cell has changed since that attempt copied it, the attempt's results are discarded.
 
     This fences attempts that are still running.
 

@@ -60,7 +60,7 @@ class SweepTask:
 
 
 def divide_sweep(recorded: RecordedSweep, cells: list[Cell], out: Path, shards: int) -> list[SweepTask]:
-    """Return the tasks of the cells: as many `shards` of each cell that can be sharded; else the whole cell.
+    """Return the tasks of the cells: `shards` of them for each cell that can be sharded, else one for the whole cell.
 
     A cell that has begun keeps its division, whole or in shards.
     """
@@ -269,7 +269,7 @@ class ClusterSweep(Sweep):
         for task in divide_sweep(self.recorded, [run.cell for run in self.runs], self.out, self.options.shards):
             cells = [by_name[cell.name] for cell in task.cells]
             if task.shard is None:
-                self._unit(cells)  # as in a single process, early stops count
+                self._unit(cells)  # marks cells that a rule has stopped, as in a single process
             else:
                 cells = [open_shard_run(cells[0], task, self.out, retry_failed=self.retry_failed)]
             tasks.append(TaskProgress(task, total_demand(task.models, self.needs), cells))
@@ -392,7 +392,7 @@ def _shard_runs(run: CellRun, tasks: Sequence[TaskProgress]) -> list[CellRun]:
 def _error_from_record(record: dict[str, Any]) -> VivaError:
     """Rebuild an error reported by a worker."""
     kinds = {kind.__name__: kind for kind in (ConfigurationError, JournalError, ClusterError)}
-    return kinds.get(record["type"], VivaError)(record["message"])  # other classes are not made from a message
+    return kinds.get(record["type"], VivaError)(record["message"])  # other classes need more than a message
 
 
 def open_cluster_sweep(

@@ -134,7 +134,7 @@ MergeStatus = Literal["merged", "whole", "waiting", "part", "refused"]
 
 @dataclass(slots=True)
 class MergedCell:
-    """Outcome of merging a cell. `planned` and `ended` count conversations; `planned` is None if none has begun."""
+    """Outcome of merging a cell. `planned` and `ended` count conversations; `planned` is None if no shard has begun."""
 
     cell: Cell
     state: MergeStatus = "waiting"

@@ -41,7 +41,7 @@ class WhatIf:
 
 
 def compare_changes(plan: Plan) -> list[WhatIf]:
-    """Return plausible changes; their effects, simulated with the plan's random draws, scale the plan's figures."""
+    """Return plausible changes; each scales the plan's figures by its effect, simulated with the plan's own draws."""
     if not plan.cells:
         return []
     simulations = min(_SIMULATIONS, plan.simulations)
@@ -221,8 +221,8 @@ class PlanReport:
             counts = [source.conversations for source in plan.sources.values() if source.words == words]
             prefix = f"{count_of(cells, 'cell')}: "
             if words == GUESSED:
-                notes.append(f"{prefix}{GUESS_NOTE}. The range holds only if these do; a pilot (--pilot 0.05) or an "
-                             "earlier run (--from) gives measurements")  # fmt: skip
+                notes.append(f"{prefix}{GUESS_NOTE}. The range holds only if these assumptions do; a pilot "
+                             "(--pilot 0.05) or an earlier run (--from) gives measurements")  # fmt: skip
             else:
                 notes.append(f"{prefix}from {number_range(counts)} conversations of {words}")
         for model, price in plan.prices.items():

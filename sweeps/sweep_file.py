@@ -47,7 +47,7 @@ class SweepPart:
 
     @property
     def grid_fields(self) -> dict[str, str]:
-        """File's fields by the setting that the grid determines."""
+        """Fields of the sweep file that determine a setting of every section, by this setting."""
         fields = {self.scenario.data: "datasets", self.candidate: "candidates"}
         return fields | {"seed": "seeds", "concurrency": "concurrency", "patience": "patience", "chaos": "chaos"}
 

@@ -206,7 +206,7 @@ async def serving(options: ServerOptions) -> AsyncIterator[str]:
 
         @web.middleware
         async def with_permissions(request: web.Request, handler: Handler) -> web.StreamResponse:
-            with bound_permissions(granted):  # from here on, a request grants nothing by naming it
+            with bound_permissions(granted):  # naming a file or code in a request grants no permission
                 return await handler(request)
 
         async def refuse(request: web.Request, error: Exception) -> web.Response:

@@ -1,10 +1,10 @@
 """Report cache: what earlier reports have read and computed, in the user's cache folder.
 
 An entry's name is a hash of all its inputs: the files of the run's folder (names, sizes, times), how results are
-scored, the items seen before, and this program's own code. So a changed cell, option or program misses the cache, and
-damaged entries are recomputed. Runs with damaged records are not cached; nor are runs with files written in the last
-seconds, because their times might not show the next change. Entries are pickles, so the folder must be writable by the
-user alone.
+scored, the items already numbered, and this program's own code. So a changed cell, option or program misses the
+cache, and damaged entries are recomputed. Runs with damaged records are not cached; nor are runs with files written in
+the last seconds, because their times might not show the next change. Entries are pickles, so the folder must be
+writable by the user alone.
 """
 
 from __future__ import annotations

@@ -40,7 +40,7 @@ def write_csv(report: Mapping[str, Any], file: Path) -> None:
 
 
 def write_rows(rows: Iterable[Row], columns: Sequence[str], texts: Sequence[str], file: Path) -> None:
-    """Write rows to a CSV file; cells of the text columns `texts` are made harmless."""
+    """Write rows to a CSV file; in the text columns `texts`, no cell can act as a formula."""
     cells = ([row.get(name) for name in columns] for row in (_escape_row(row, texts) for row in rows))
     write_table(file, columns, cells, advice="; name another file")
 

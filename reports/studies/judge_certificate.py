@@ -275,7 +275,8 @@ def certificate_notes(record: Record) -> list[str]:
         notes.append("intervals of correlations do not allow for rare grades that no label shows")
     if not record["probabilities"]:
         notes.append(
-            "labels are assumed to be a uniform random sample of each candidate's answers; if not, add 'probability'"
+            "labels are assumed to be a uniform random sample of each candidate's answers; if not, add a field "
+            "'probability'"
         )
     return notes
 

@@ -304,7 +304,7 @@ def _level_figures(record: Record) -> Iterator[tuple[dict[str, str], Record]]:
 
 
 def _drop_constant_columns(header: list[str], rows: list[list[str]]) -> tuple[list[str], list[list[str]]]:
-    """Drop columns of names that are the same in every row, because the sentence before names them."""
+    """Drop columns of names that are the same in every row, because the sentences above the table name them."""
     names = ("criterion", "judge", "system", "first", "second")
     indices = [at for at, name in enumerate(header)
             if name not in names or len({row[at] for row in rows}) > 1 or (at == 0 and len(rows) < 2)]  # fmt: skip

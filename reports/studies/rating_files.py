@@ -284,7 +284,7 @@ def find_columns(
     def is_judged(name: str) -> bool:
         if name in spelled:
             return _MACHINE_RATER.match(spelled[name]) is not None
-        parts = name.split(".")[1:2]  # a criterion; a list holds the names of a judge and its prompt
+        parts = name.split(".")[1:2]  # a criterion; an index belongs to a list [judge, prompt]
         of_judge = (
             _first_part(name) in _KEY_COLUMNS["judge"] and name in numeric and parts != [] and not parts[0].isdecimal()
         )

@@ -206,7 +206,7 @@ def _named_raters(records: Sequence[tuple[int, FlatRecord]], columns: Columns) -
 
 
 def _row_criterion(record: FlatRecord, columns: Columns, name: str) -> str:
-    """Return the criterion of a rating: the field's criterion within the row's."""
+    """Return the criterion of a rating: the row's criterion, then the field's, joined by a dot."""
     about = _to_text(record.get(columns.criterion)) if columns.criterion is not None else None
     return ".".join(part for part in (about, name) if part)
 

@@ -55,11 +55,11 @@ class SystemGroup:
     readers: dict[str, SystemStudy]
 
     def own(self, cells: Iterable[StudyCell]) -> list[StudyCell]:
-        """Return the cells that are studied here."""
+        """Return the cells that this group's study combines."""
         return [cell for cell in cells if cell.scenario in self.readers]
 
     def part_of(self, report: Mapping[str, Any]) -> Record:
-        """Return the report with only the cells that are studied here."""
+        """Return the report with only the cells that this group's study combines."""
         return {**report, "cells": [cell for cell in report["cells"] if cell["scenario"] in self.readers]}
 
 
@@ -201,7 +201,7 @@ def describe_differences(cells: Sequence[StudyCell], groups: Sequence[SystemGrou
 
 
 def disambiguate_datasets(cells: Sequence[StudyCell], groups: Sequence[SystemGroup]) -> None:
-    """Rename files of one name but different content, if figures are pooled and compared by item."""
+    """Tell datasets of one name but different content apart in names, if figures are pooled and compared by item."""
     begun = [cell for cell in cells if cell.manifest]
     versions = _dataset_versions(begun)
     for cell in begun:
@@ -361,7 +361,7 @@ def _read_cached(
     """Fill the readings of one run from the cache, or read and cache them."""
     cell = group[0].cell
     before = run_key(cell, scoring)
-    # Columns hold item numbers, which depend on the items seen before.
+    # Columns hold item numbers, which depend on the items already numbered.
     key = (
         None if before is None else cache_key("run", before, [member.cell.candidate for member in group], numbers.names)
     )
@@ -586,7 +586,7 @@ def study_findings(report: Mapping[str, Any]) -> list[Findings]:
 
 
 def study_sentences(report: Mapping[str, Any]) -> list[tuple[str, list[str]]]:
-    """Return the sentences of `study_findings` in groups, with headings if there are several; rules come last."""
+    """Return the sentences of `study_findings` in groups, with headings if there are several; their rules come last."""
     findings = [finding for finding in study_findings(report) if finding.sentences]
     groups = [(finding.about if len(findings) > 1 else "", finding.sentences) for finding in findings]
     rules = list(dict.fromkeys(finding.rule for finding in findings if finding.rule))

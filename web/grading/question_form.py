@@ -243,7 +243,7 @@ def record_submission(store: GradeStore, sessions: Sessions, grader: Grader, sub
 def record_submissions(
     store: GradeStore, sessions: Sessions, grader: Grader, submissions: list[Submission]
 ) -> dict[str, dict[str, str]]:
-    """Record submissions independently of each other; return by name either {} or the error as fields."""
+    """Record submissions independently of each other; return by submission name {} or the error's fields."""
     outcomes: dict[str, dict[str, str]] = {}
     for submission in submissions:
         try:

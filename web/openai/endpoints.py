@@ -218,7 +218,7 @@ class _Stream:
                         await response.prepare(request)
                     await response.write(data)
                 elif answers.done() and not response.prepared:
-                    answers.result()  # this raises: without an error, there would at least be an end to send
+                    answers.result()  # raises the error: an answer without one would have sent its first chunk
             await response.write(self._ending(answers))
             await response.write_eof()
         finally:
