@@ -195,7 +195,7 @@ def test_a_paused_grader_loses_nothing(browser: Browser, site: GradingSite, fold
     with GradeStore.open(folder) as store:
         store.set_state(1, "paused", "test")
     page.press("2")
-    page.until("document.querySelector('#saved').textContent === 'Not sent: 1'")
+    page.until("document.querySelector('#saved').textContent === 'Unsent grades: 1'")
     assert "You are paused" in _text(page, "#told")
     with GradeStore.open(folder) as store:
         store.set_state(1, "active", "test")

@@ -19,7 +19,7 @@ from viva.grading.store import GradeStore
 
 Pressed = dict[tuple[str, int, int], int]  # grader, question, position
 _SAVED = "document.querySelector('#saved').dataset.state === 'saved'"
-_AWAY = "document.querySelector('#saved').textContent.startsWith('Waiting for connection')"
+_AWAY = "document.querySelector('#saved').textContent.startsWith('Offline')"
 
 
 class _Server:
@@ -104,7 +104,7 @@ def _grade_without_a_connection(page: Page, server: _Server, draw: random.Random
             continue
         _press_all(page, "Ben", draw, pressed)
         if place == 6:
-            page.until("document.querySelector('#saved').textContent === 'Waiting for connection: 7'")
+            page.until("document.querySelector('#saved').textContent === 'Offline, unsent grades: 7'")
             before = _number(page)
             page.press("ArrowRight")
             page.until("document.querySelector('#told').textContent.startsWith('No connection.')")

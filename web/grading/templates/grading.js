@@ -88,8 +88,8 @@
     saved.textContent = {
       saved: "Saved",
       saving: "Saving…",
-      away: `Waiting for connection: ${waiting}`,
-      refused: waiting ? `Not sent: ${waiting}` : "Saved",
+      away: `Offline, unsent grades: ${waiting}`,
+      refused: waiting ? `Unsent grades: ${waiting}` : "Saved",
     }[state];
     if (text) tell(`${text}${waiting ? ` ${waiting} of your grades are kept in this browser.` : ""}`);
     if (state === "saved") {

@@ -250,13 +250,13 @@ function keepRequest() {
       if (data.state === "waiting") { form.hidden = false; after.hidden = true; release(); }
       else if (data.state === "answered") {
         $("#send").disabled = true;
-        tell(`${data.who || "Somebody"} has answered this question. Your text stays above if you want to copy it.`);
+        tell(`${data.who || "Somebody"} has answered this question. Your text stays below if you want to copy it.`);
       } else ended();
     }
     if (data.state !== "answered") return;
     if (data.next && state.sent) location.replace(`${page.base}/q/${data.next}`);
     else if (data.next) { link.href = `${page.base}/q/${data.next}`; link.textContent = "Next question in this conversation"; }
-    else if (state.sent && !data.attended) tell("Your answer was received. No run is asking questions at the moment; it is used when the run is resumed.");
+    else if (state.sent && !data.attended) tell("Your answer was received. No run is asking questions at the moment; your answer is used when the run is resumed.");
   }
 
   if (form) {
