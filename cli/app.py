@@ -71,7 +71,7 @@ def _option_words(param: Any, typer_text: str) -> str:
 def _help_text(param: Any, typer_text: str) -> str:
     """Return an option's help with its default in parentheses; bounds are left to error messages."""
     text = param.help or ""
-    extra = typer_text.removeprefix(text).strip().lstrip("\\[").removesuffix("]")  # early versions of typer escape it
+    extra = typer_text.removeprefix(text).strip().lstrip("\\[").removesuffix("]")  # early typer escapes the bracket
     required = "required" if param.param_type_name == "option" else None  # the usage line shows it for arguments
     parts = [
         _TRAILING_ZERO.sub("", part) for part in extra.split("; ") if part.startswith("default: ") or part == required

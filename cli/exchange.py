@@ -79,7 +79,9 @@ def _import(
     ] = None,
     dataset: Annotated[
         str | None,
-        typer.Option("--dataset", help="Benchmark that contains the items; their ids and names then match other runs."),
+        typer.Option(
+            "--dataset", help="Benchmark that contains the items; item ids and dataset name then match other runs."
+        ),
     ] = None,
     model: Annotated[
         list[str] | None,

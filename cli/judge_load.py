@@ -123,7 +123,8 @@ def _judge(
         int | None, typer.Option("--limit", min=1, help="Maximum number of distinct requests, sampled with the seed.")
     ] = None,
     prompts: Annotated[
-        Path | None, typer.Option("--prompts", help="File with system prompts, if FILE has judgments.")
+        Path | None,
+        typer.Option("--prompts", help="File with the judge's system prompts, if FILE has MT-Bench judgments."),
     ] = None,
     max_tokens: Annotated[
         int | None, typer.Option("--max-tokens", min=1, help="Token limit of answers, instead of the requests' own.")

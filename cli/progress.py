@@ -150,7 +150,7 @@ class Progress(Display):
         parts += [f"cost {tally.cost:.2f}"] if tally.cost else []
         parts += [f"{tally.failed} failed"] if tally.failed else []
         parts += self._trouble(tally.calls, tally.in_flight)
-        # When a run has ended, its report follows at once.
+        # When a run has ended, its report follows at once, so the line needs no scores.
         headline = "" if is_over else self._aggregate.headline()
         return [*parts, f"scores so far: {headline}"] if headline else parts
 

@@ -293,7 +293,7 @@ def _plan(
     ] = None,
     concurrency: Concurrency = None,
     simulations: Annotated[
-        int, typer.Option("--simulations", min=2, max=1000, help="Number of simulated sweeps.")
+        int, typer.Option("--simulations", min=2, max=1000, help="Number of simulations of the sweep.")
     ] = 20,
     json: Json = False,
     html: Html = None,

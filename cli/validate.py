@@ -42,7 +42,9 @@ def _validate_command() -> Any:
     def command(
         options: dict[str, Any],
         model: Annotated[list[str], typer.Option("--model", metavar="MODEL", help="Model that answers the items.")],
-        out: Annotated[Path, typer.Option("--out", help="File to write the ids to, one per line, for --ids.")],
+        out: Annotated[
+            Path, typer.Option("--out", help="File to write the ids to, one per line, for `viva run kieval --ids`.")
+        ],
         run: Annotated[
             Path | None,
             typer.Option("--run", metavar="FOLDER", help="Run folder to create or resume (default: runs/NAME-TIME)."),

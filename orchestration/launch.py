@@ -47,7 +47,7 @@ _TEST_SHARE = 0.25  # share of a run's budget that one fitness test may use
 
 @dataclass(frozen=True, slots=True)
 class SharedResources:
-    """Resources shared by runs in one event loop: open models, slots, the loop's fairness, and the step executor.
+    """Resources shared by runs in one event loop: open models, slots, fair turns on the loop, and the step executor.
 
     The creator closes the step executor.
     """

@@ -29,11 +29,11 @@ Reward: TypeAlias = "float | Sequence[float | None] | None"
 class Turn:
     """An answer of a role.
 
-    `prompt` is None if the model rated a text. `token_ids` are the answer's tokens including end-of-text, if the
-    backend returns them (local models; endpoints with `token_ids=on`). `chosen` is False for tokens that a grammar
-    forced. `logprobs` has one value in nats per token of the text, if requested (`Sampling(logprobs=0)`). `reward` is
-    this turn's reward; only turns of the compared role have one. `versions` are the versions of the weights, oldest
-    first, if the backend returns them.
+    `prompt` is None if the model only computed a text's likelihood. `token_ids` are the answer's tokens including
+    end-of-text, if the backend returns them (local models; endpoints with `token_ids=on`). `chosen` is False for tokens
+    that a grammar forced. `logprobs` has one value in nats per token of the text, if requested
+    (`Sampling(logprobs=0)`). `reward` is this turn's reward; only turns of the compared role have one. `versions` are
+    the versions of the weights, oldest first, if the backend returns them.
     """
 
     role: str
@@ -112,7 +112,7 @@ class Rollouts(AsyncIterator[Rollout]):
         return [key for _, key in self._prepared.numbered_keys()]
 
     async def cancel(self, group: str, reason: str = "the group was cancelled") -> list[str]:
-        """Cancel a group by `Rollout.group` or any key; return the keys of its running conversations."""
+        """Cancel a group by `Rollout.group` or any of its keys; return the keys of its running conversations."""
         first = group_of(group, self._repeats)
         repeats = (f"{first}#{number}" for number in range(2, self._repeats + 1))
         return await self._live.cancel(first, *repeats, reason=reason)

@@ -422,7 +422,7 @@ class Scenario(ABC, Generic[S, T]):
         """
 
     def adopt(self, records: dict[str, Any], manifest: Mapping[str, Any]) -> None:
-        """Copy equivalent values of a recorded manifest into `records`, before both are compared."""
+        """Replace values of `records` by those of a recorded manifest that mean the same, before both are compared."""
 
     @abstractmethod
     def protocol(self, settings: S, pack: PromptPack | None, records: Mapping[str, Any]) -> Converse[T]:

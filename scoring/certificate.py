@@ -370,8 +370,8 @@ class LabelDraw:
 def expected_spread(sample: GradedSample) -> Floats:
     """Return the expected distance (root mean square) of each answer's grade from its prediction, power · score.
 
-    Its square is a kernel mean, by the judge's score, of the labels' squared residuals, shrunk to the overall mean. It
-    is constant if there are too few labels.
+    The power is that of `corrected_mean`. The square of the distance is a kernel mean, by the judge's score, of the
+    labels' squared residuals, shrunk to the overall mean. It is constant if there are too few labels.
     """
     try:
         power = corrected_mean(sample).powers[0]

@@ -123,7 +123,7 @@ class Departure:
 
     `value` is y minus the line, `se` its expected spread under the null hypothesis, with `freedom` degrees of freedom;
     `models` is the part of `se` that more items would not reduce. p is multiplied by `tries`, because the line was
-    searched for; None if so many points are off the line already that no further point could be tested.
+    searched for; `tries` is None (p = 1) if so many points are off the line already that no other could be tested.
     """
 
     value: float
@@ -193,7 +193,7 @@ def departures(
 
     The inliers were searched for, so p is corrected (Bonferroni) for all sets of points that the search could have left
     out, all members of a set, and `tests` kinds of test. So the chance of finding any point of a clean table below its
-    line is at most 0.05 / `tests`, if models scatter normally about a line by at most that much.
+    line is at most 0.05 / `tests`, if models scatter normally about a line by at most `scatter`.
     """
     max_outliers = len(points) - _trimmed_count(len(points))
     sets = sum(outliers * math.comb(len(points), outliers) for outliers in range(1, max_outliers + 1))

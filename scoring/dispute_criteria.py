@@ -68,7 +68,9 @@ class DisputeCriteria:
                 float(settings.get("distance", default.distance)),
             )
         except (TypeError, ValueError) as error:
-            raise ConfigurationError(f"dispute rules: {error}; expected numbers, and two weights") from None
+            raise ConfigurationError(
+                f"dispute rules: {error}; expected numbers for wrong and distance, and two weights"
+            ) from None
         return cls(wrong, grader, answer, distance, (first, second), settings.get("models") is True)
 
     def with_file(self, file: Path) -> DisputeCriteria:

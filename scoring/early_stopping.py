@@ -238,7 +238,7 @@ class StoppingWatch:
 
     @property
     def intervals(self) -> dict[str, tuple[float, float]]:
-        """Each candidate's interval at the stop, or now, at the level by itself."""
+        """Each candidate's interval at the stop, or now; each by itself has the level."""
         ends = zip(self._own.lows.tolist(), self._own.highs.tolist(), strict=True)
         return dict(zip(self.candidates, ends, strict=True))
 

@@ -54,7 +54,9 @@ class FlexEvalSettings(RunSettings):
     """Suites: custom evaluation of deployed systems and of finished dialogs (Christie et al. 2024)."""
 
     suite: str = Field(description="Suite file, or FILE#NAME if it has several.")
-    candidate: ModelNames = Field(default=[], description="System under test instead of the suite's; may be repeated.")
+    candidate: ModelNames = Field(
+        default=[], description="System under test instead of the suite's; several are compared."
+    )
     grader: ModelName | None = Field(default=None, description="Model that grades rubrics, instead of the suite's.")
     graders: ModelNames = Field(default=[], description="Several graders; each grades every rubric.")
     interactor: ModelName | None = Field(default=None, description="Model that plays the user, instead of the suite's.")
@@ -151,7 +153,7 @@ def with_label(model: str, label: str) -> str:
     return f"{model}{'&' if ModelSpec.parse(model).options else '?'}label={label}"
 
 
-_MIN_ANSWER = 40  # characters of a value shown on a mark
+_MIN_ANSWER = 40  # maximum characters of a value on a mark
 
 
 def render_conversation(recorded: RecordedConversation, sides: Mapping[str, Side]) -> RenderedConversation:
@@ -332,7 +334,7 @@ class FlexEval(Scenario[FlexEvalSettings, DialogTask], SupportsPlugins, Supports
         if settings.baseline is not None:
             check_baseline(Path(settings.baseline))
         if suite.complete != "dialog" and settings.interactor is not None:
-            raise ConfigurationError("interactor: only used with `complete: dialog`; set it in the suite")
+            raise ConfigurationError("interactor: only used with `complete: dialog`; set `complete` in the suite")
         tasks: DialogTasks | WatchedTasks
         if settings.watched is not None:
             tasks = WatchedTasks(Path(settings.watched))

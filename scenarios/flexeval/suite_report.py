@@ -125,7 +125,7 @@ class SuiteAggregate(RunAggregate[SystemResults]):
         manifest = self.manifest
         ended = sum(len(results.values.tests) + results.failures.total for results in self.candidates.values())
         planned = manifest["dataset"]["chosen"] * len(self.candidates) * manifest["settings"]["repeats"]
-        if manifest["settings"].get("watched") is not None:  # a watched log has no planned number
+        if manifest["settings"].get("watched") is not None:  # a watched log has no plan
             planned = ended
         return {
             "scenario": manifest["scenario"],

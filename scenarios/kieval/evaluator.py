@@ -101,7 +101,7 @@ class Evaluator(PackAgent):
         # The repair is a side branch: later verdicts see only the repaired verdict.
         branch = repair_view(self.view, completion, self.pack.render("evaluator.repair", problem=first.problem))
         repaired = await self.conversation.generate(self.role, branch, self.sampling, hint=hint)
-        # Its tokens were computed after the repair; in the main view a local model prefills them as text.
+        # Without tokens: they were computed after the repair request, so a local model prefills the text here again.
         self.view.append("assistant", repaired.text)
         second = self._read(repaired, reply)
         second.failures += 1

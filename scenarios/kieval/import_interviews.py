@@ -117,7 +117,9 @@ def _named_models(path: Path) -> dict[str, str]:
     try:
         roles = orjson.loads(beside.read_bytes()).get("roles", {})
     except (orjson.JSONDecodeError, AttributeError):
-        raise DatasetError("expected the results of that program, with roles", path=str(beside)) from None
+        raise DatasetError(
+            "expected the results of the authors' program, with the field 'roles'", path=str(beside)
+        ) from None
     models = {}
     for role, model in roles.items():
         kind, _, name = str(model).partition(": ")

@@ -54,7 +54,7 @@ class Candidate(PackAgent):
         )
 
     def recall(self, answer: str, pieces: Pieces | None = None) -> None:
-        """Set the answer to the benchmark question that the candidate remembers."""
+        """Set the answer that the candidate remembers as its own to the benchmark question."""
         self.view.append("assistant", answer, pieces)
 
 

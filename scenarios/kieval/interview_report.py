@@ -288,7 +288,7 @@ class KievalAggregate(RunAggregate[InterviewAggregate]):
         if silent:
             title += f"; more than {100 * MAX_UNANSWERED:.0f}% of first answers name no choice: {', '.join(silent)}"
         if any(record["score"]["se"] == 0 for record in report["candidates"].values()):
-            title += "; no SE where all scores are equal: too few to tell"
+            title += "; no SE where all scores are equal: too few interviews to tell"
         return (title, header if has_accuracy else _without_static(header, header), rows)
 
     def _reasons(self, report: dict[str, Any]) -> Table:

@@ -267,8 +267,8 @@ def _split_change(
 
     The average of an empty cell never counts. If a cell is empty in the later round, its average is that of the earlier
     round; if a kind of question has disappeared, its shares of graders are also those of the earlier round. The loss
-    then appears in the terms of the changed shares, not as a change of grades. The paper weighs every grader of (1) and
-    (2) with W_p1; the sum of the parts needs W_pj, which is used here.
+    then appears in the terms of the changed shares, not as a change of grades. In the first two parts the paper weighs
+    all graders with W_p1; the sum of the parts needs W_pj, which is used here.
     """
     new_graders = np.where(np.isnan(new_graders), graders, new_graders)
     new = np.where(np.isnan(new), averages, new)

@@ -24,11 +24,17 @@ class ThresholdBroken(Exception):
 def pytest_addoption(parser: pytest.Parser) -> None:
     """Add `--viva` and its options."""
     group = parser.getgroup("viva", "suites of conversations, metrics and thresholds")
-    group.addoption("--viva", action="append", default=[], metavar="SUITE", help="run a suite; may be repeated")
+    group.addoption("--viva", action="append", default=[], metavar="SUITE", help="run this suite (repeatable)")
     group.addoption("--viva-candidate", default=None, metavar="MODEL", help="system under test instead of the suite's")
-    group.addoption("--viva-baseline", default=None, metavar="RUN", help="baseline run folder for fall and rise")
     group.addoption(
-        "--viva-python-tools", action="append", default=[], metavar="MODULE|FILE.py", help="Python that suites may name"
+        "--viva-baseline", default=None, metavar="RUN", help="baseline run folder for thresholds with fall or rise"
+    )
+    group.addoption(
+        "--viva-python-tools",
+        action="append",
+        default=[],
+        metavar="MODULE|FILE.py",
+        help="Python code that suites may name",
     )
     group.addoption("--viva-out", default=None, metavar="FOLDER", help="where run folders go (default: runs)")
 

@@ -31,7 +31,8 @@ Examples:
 _MAX_SHOWN = 10
 SuiteFile = Annotated[str, typer.Argument(metavar="SUITE", help="Suite file, or FILE#NAME if it has several.")]
 Baseline = Annotated[
-    Path | None, typer.Option("--baseline", metavar="RUN", help="Baseline run folder for `fall` and `rise`.")
+    Path | None,
+    typer.Option("--baseline", metavar="RUN", help="Baseline run folder for thresholds with `fall` or `rise`."),
 ]
 JUnit = Annotated[Path | None, typer.Option("--junit", help="Also write the gate as JUnit XML, for CI systems.")]
 Json = Annotated[bool, typer.Option("--json", help="Print the report as JSON instead of tables.")]

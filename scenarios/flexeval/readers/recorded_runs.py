@@ -111,7 +111,7 @@ def _conversation_dialogs(
     for position, entry in enumerate(replay.lines):
         if not isinstance(entry, Exchange) or entry.role != role or entry.completion is None:
             continue
-        if entry.completion.likelihoods is not None:  # a rated text is no dialog
+        if entry.completion.likelihoods is not None:  # a text with its likelihood is no dialog
             continue
         if entry.messages is None:
             unknown = True

@@ -185,7 +185,7 @@ def queue(
     rounds: Annotated[bool, typer.Option("--rounds", help="Grade rounds instead of whole conversations.")] = False,
     verdicts: Annotated[bool, typer.Option("--verdicts", help="Grade the judge's verdict on each round.")] = False,
     select: Annotated[
-        Path | None, typer.Option("--select", help="Answers selected by `viva judge certify --select`.")
+        Path | None, typer.Option("--select", help="File of answers written by `viva judge certify --select`.")
     ] = None,
     n: Annotated[
         int | None, typer.Option("-n", min=1, help="Number of answers, drawn at random (default: all).")
@@ -296,7 +296,9 @@ def invalidate(
     folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="Grading folder, such as a round's.")],
     question: Annotated[str, typer.Argument(metavar="QUESTION", help="Question id.")],
     author: Annotated[str, typer.Option("--by", metavar="NAME", help="Your name.")],
-    reason: Annotated[str, typer.Option("--reason", metavar="TEXT", help="Reason; empty to include it again.")],
+    reason: Annotated[
+        str, typer.Option("--reason", metavar="TEXT", help="Reason; an empty one includes the grades again.")
+    ],
     grader: Annotated[
         str | None, typer.Option("--grader", metavar="NAME", help="Only the grades of this grader.")
     ] = None,

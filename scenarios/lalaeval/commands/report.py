@@ -27,7 +27,7 @@ def report(
     ] = None,
     tags: Annotated[
         Path | None,
-        typer.Option("--tags", help="File that marks equal responses in both rounds: question, candidate, same."),
+        typer.Option("--tags", help="Table of responses equal in both rounds; columns: question, candidate, same."),
     ] = None,
     grader: Annotated[
         str, typer.Option("--grader", metavar="people|models|all", help="Graders whose grades count.")
