@@ -678,8 +678,10 @@ def compared_role(roles: Iterable[Role]) -> Role:
     """
     compared = [role for role in roles if role.many]
     if len(compared) != 1:
-        names = " and ".join(role.name for role in compared) or "no role's"
-        raise ConfigurationError(f"this needs a scenario that compares the models of one role; compared here: {names}")
+        names = " and ".join(role.name for role in compared) or "no role"
+        raise ConfigurationError(
+            f"expected a scenario that compares one role's models; this one compares those of {names}"
+        )
     return compared[0]
 
 

@@ -124,7 +124,7 @@ def label_of_key(key: str, labels: list[str]) -> str:
     """Return the candidate that a conversation's key (LABEL/ITEM) begins with; labels may contain slashes."""
     matches = [label for label in labels if key.startswith(f"{label}/")]
     if not matches:
-        raise JournalError(f"the journal has a conversation '{key}', but manifest.json has no such candidate: {labels}")
+        raise JournalError(f"the journal has a conversation '{key}', but the candidates in manifest.json are {labels}")
     return max(matches, key=len)
 
 

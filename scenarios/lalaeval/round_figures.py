@@ -222,7 +222,9 @@ def make_report(
     selected, source = select_rows(graded.table, choices.source)
     table, undecided = graded.table.select(selected), graded.undecided()[selected]
     if not (~np.isnan(table.values)).any():
-        raise ConfigurationError("there are no grades to report yet")
+        raise ConfigurationError(
+            "there are no grades to report yet; `viva grade serve` collects people's, `viva grade judge` models'"
+        )
     weights = graded.weights or None
     sums, fit = GradeSums(table, weights, graded.criteria.wrong), fit_severity(graded.original, LEVEL)
     disputing = graded.original
