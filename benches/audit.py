@@ -1,8 +1,9 @@
 """How reliably audits find biases planted in simulated judges, and how often they find one where there is none.
 
 Whole audits over hundreds of seeds, each with cases of its own: the real protocol, readers and statistics, without a
-journal (``tests/models/direct_audits``). The stated power is that of 40 cases; Holm's correction is over all tests of
-an audit, so the stated rate is that of any false finding at all. ``--quick`` takes fewer seeds, under a minute.
+journal (``tests/models/direct_audits``). The power bound in ``REACH`` is for 40 cases; Holm's correction is over all
+tests of an audit, so the bound on false findings is the share of audits with one or more. ``--quick`` takes fewer
+seeds, under a minute.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ REACH: table.Reach = {"least_found_high_pct": (">=", 80), "most_false_low_pct": 
 
 @dataclass(frozen=True)
 class Planted:
-    """A judge: what is planted, and the audit that has to find it (empty: none may find anything, but ``true``)."""
+    """A judge: the planted bias, and the audit that has to find it (empty: no audit but ``true`` may find one)."""
 
     name: str
     audit: str

@@ -1,10 +1,10 @@
 """Coverage of corrected figures: simulated studies of judges that are biased, noisy, skewed, blind.
 
 A study is two candidates' answers on the same items with a judge's scores on all, and people's grades on some drawn
-evenly from each. Figures are those of ``scoring.certified``: means, differences, Pearson's and Spearman's correlation
-with something known, pass rates and their differences, Rogan and Gladen's rates, and means after a second, uneven draw.
-The truth of a kind of study is its mean over 800,000 answers. One kind is the lab's: interviews of its oracles, whose
-verdicts are right by construction, as judged by a distorted copy.
+evenly from each. Figures are those of a certificate: means, differences, Pearson's and Spearman's correlation with a
+number known for each answer, pass rates and their differences, Rogan and Gladen's rates, and means after a second,
+uneven draw. The truth of a kind of study is its mean over 800,000 answers. One kind is the lab's: the grades are its
+oracles' verdicts, which are right by construction, the judge's scores a distorted copy of them.
 
 Four kinds of studies:
 
@@ -16,7 +16,7 @@ Four kinds of studies:
 
 95% intervals should cover the truth in at least 93.5% of the studies of a kind, figure and number of labels. They are
 wider than Student's where few labels leave room for grades at the ends of the scale that none of them shows; how wide
-corrected intervals are beside those of the labels alone is measured too.
+corrected intervals are relative to those of the labels alone is measured too.
 ``--quick`` makes 50 studies of each kind instead of 2,000.
 """
 
@@ -82,7 +82,7 @@ DASH = "–"
 
 @dataclass(frozen=True)
 class World:
-    """Answers of one candidate: people's grades, the judge's scores, clusters, and something known of each."""
+    """Answers of one candidate: people's grades, the judge's scores, clusters, and a known number for each answer."""
 
     grades: Floats
     scores: Floats
@@ -148,7 +148,7 @@ def far_world(judge: str, source: Draw, items: int) -> tuple[World, World]:
 
 
 def failures_world(seen: float, rate: float, whole: bool, source: Draw, items: int) -> tuple[World, World]:
-    """Answers of which few have the grade 0; the judge gives a share of these what it sees, the others a usual score.
+    """Answers of which few have the grade 0; the judge scores the share ``seen`` of these near 0, the others as usual.
 
     ``whole``: an item's answers fail together.
     """
@@ -196,7 +196,7 @@ def lab_rounds(folder: Path) -> dict[str, Floats]:
 
 
 def lab_world(rounds: dict[str, Floats], source: Draw, items: int) -> tuple[World, World]:
-    """Items of the lab drawn anew; the judge is lenient by a grade on four of ten answers that deserve less."""
+    """Items of the lab drawn anew; the judge adds a grade, up to the highest, to four of ten answers."""
     worlds = []
     count = min(len(rows) for rows in rounds.values())
     chosen = source.integers(0, count, items)
@@ -223,7 +223,7 @@ def whole_items(world: World, labels: int, source: Draw) -> GradedSample:
 
 
 def second_draw(world: World, labels: int, source: Draw) -> GradedSample:
-    """Half of the labels drawn evenly, the others where gaps are expected."""
+    """Half of the labels drawn evenly, the others where judge and people are expected to differ."""
     first = sampled(world, labels // 2, source)
     sample = draw_answers(expected_spread(first), first.graded, labels - labels // 2, seed=int(source.integers(2**31)))
     grades = np.where(first.graded | sample.chosen, world.grades, np.nan)
@@ -303,7 +303,7 @@ WORLDS = {"scores": scores_world, "spearman": scores_world, "passes": passes_wor
 
 
 def maker(task: Task) -> Callable[[Draw, int], tuple[World, World]]:
-    """What makes the worlds of a task."""
+    """The function that makes the worlds of a task."""
     if task.rounds is not None:
         rounds = task.rounds
         return lambda source, items: lab_world(rounds, source, items)
@@ -317,8 +317,8 @@ def maker(task: Task) -> Callable[[Draw, int], tuple[World, World]]:
 
 @dataclass(frozen=True)
 class CoverageFigure:
-    """A figure of a task: percent of intervals that cover the truth (those of judge and labels alone beside), mean
-    width, and the median of widths over those of the labels alone.
+    """A figure of a task: percent of intervals that cover the truth (``plain``, ``alone``: those of judge and labels
+    alone), mean width, and the median ratio of widths to those of the labels alone.
     """
 
     covered: float

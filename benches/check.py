@@ -1,8 +1,8 @@
 """Say which results are older than the code that they measure (``make bench-check``); the exit code is 1 if any is.
 
 A result names the commit that it was measured at. It is older if a later commit changed a file of the bench or of the
-folders that ``MEASURED`` lists for it. Results of before commits were recorded count as measured where they were
-committed.
+folders that ``MEASURED`` lists for it. A result without a commit counts as measured at the commit that last changed its
+file.
 """
 
 from __future__ import annotations

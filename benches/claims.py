@@ -2,22 +2,22 @@
 
 By report, what is untrue:
 
-``interviews``  of interviews and probes: an honest model is accused of contamination (``accused``), or a model leads
-                that is no better than the next (``lead``). Models are graded, equal, equal but for few items that they
-                lose, on items that come in clusters, or on three datasets.
-``tasks``       of function scenarios: the interval of the mean does not hold it (``missed``), or cannot be.
-``grades``      of people's grades: a candidate leads that is no better.
+``interviews``  of interviews and probes: an honest model is accused of contamination (``accused``), or a model that
+                is no better than the next is said to lead (``lead``). Models differ in steps, are equal, or equal but
+                for few items that they fail; equal ones also on items in clusters, or on three datasets.
+``tasks``       of function scenarios: the interval does not hold the true mean (``missed``), or is impossible.
+``grades``      of people's grades: a candidate that is no better is said to lead.
 ``plan``        without a pilot: the sweep takes more tokens than the range says, or fewer.
-``load``        a judge is said to have changed under load that did not, or to be the same where it is another, or where
-                half of its requests failed.
+``load``        a judge that did not change under load is said to have changed, or one that did, or that lost half
+                of its requests, to be the same.
 ``certified``   of figures corrected by people's grades: one of them does not hold the truth, or equal candidates are
                 told apart.
 
 The table has by report, claim and kind the share of studies of each size that make it. Over all kinds of a report, each
-claim should be made by at most 5% of the studies of any size. Beside them, without a reach: how often a model that
+claim should be made by at most 5% of the studies of any size. Also printed, without a bound: how often a model that
 cheats is accused, and how often it is said to show no sign (``cleared``), for few items can tell neither.
 
-``--quick`` makes 8 studies of each kind and size instead of 200 (of plans and certified figures 100).
+``--quick`` makes 8 studies of each kind and size instead of 200 (100 for plans and certified figures).
 """
 
 from __future__ import annotations

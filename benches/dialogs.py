@@ -1,7 +1,7 @@
-"""What tool-use dialogs cost beside the engine's own figures: per call, and per dialog of ten thousand in flight.
+"""What tool-use dialogs cost compared with interviews: CPU per call, and memory per dialog of ten thousand in flight.
 
-Whole talks with a played user and tools; single turns of FunctionChat-Bench, each a conversation of a single call that
-is graded, where its files are at hand (``VIVA_DATA``); and interviews of KIEval on the same engine, for comparison.
+Whole dialogs with a simulated user and tools; if FunctionChat-Bench's files are at hand (``VIVA_DATA``), its single
+turns, each a conversation of a single call that is graded; and interviews of KIEval on the same engine, for comparison.
 Each program runs as its own process and reports its own CPU time. ``--quick`` measures everything once.
 """
 

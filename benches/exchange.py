@@ -2,7 +2,7 @@
 
 Seconds, records a second and peak memory. The same is done with a tenth of the conversations, so that the memory which
 each further conversation takes is told apart from what a package takes when it is imported. Logs of Inspect take many
-times as long: they are made of a fifth. ``--quick`` exports 4,000.
+times as long, so only a fifth of the conversations is exported to them. ``--quick`` exports 4,000.
 """
 
 from __future__ import annotations
@@ -49,8 +49,8 @@ async def lesson(conversation: viva.Conversation, task: str) -> dict[str, Any]:
 
 
 def make_run(out: Path, conversations: int) -> None:
-    """Hold the conversations."""
-    note(f"{conversations:,} conversations are held")
+    """Run the conversations and record them in a folder."""
+    note(f"running {conversations:,} conversations")
     models: Any = {"pupil": [Says("pupil")], "examiner": Says("examiner")}
     tasks = [f"towers, part {number}" for number in range(conversations)]
     viva.run_sync(lesson, models=models, tasks=tasks, out=out, concurrency=200)

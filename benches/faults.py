@@ -1,10 +1,10 @@
 """What faults cost a run, counted at the server: calls lost, calls recorded twice, and calls asked for again.
 
-One process serves interviews (``tests/servers/chaos.py``) and logs what it answered in full. The same interviews are
-held undisturbed, then once under each fault: killed with SIGKILL again and again; on disks that fill up and are made
-larger; with the machine's clock set to and fro; stopped for longer than the calls' timeout; with answers whose bytes
-trickle in, are no UTF-8, break off, or come to 10 MB. Each run's journal is compared row by row with the undisturbed
-one's, its report byte by byte.
+One process serves interviews (``tests/servers/chaos.py``) and logs what it answered in full. The same interviews run
+undisturbed, then once under each fault: killed with SIGKILL again and again; on disks that fill up and are made larger;
+with the machine's clock set to and fro; stopped for longer than the calls' timeout; with answers whose bytes trickle
+in, are no UTF-8, break off, or come to 10 MB. Each run's journal is compared row by row with the undisturbed one's, its
+report byte by byte.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ _LONG = {"by_model": {"candidate": {"drawn": [{"do": "long", "share": 0.01, "meg
 
 
 def command(folder: Path, name: str) -> list[str]:
-    """Begin the run of ``folder`` under a name, or go on with it."""
+    """The command that begins the run called ``name`` in ``folder``, or resumes it if it has begun."""
     run = folder / name
     words = ["resume", str(run)] if (run / "manifest.json").exists() else ["run", "kieval", "--config", "run.yaml",
                                                                             "--out", str(run)]  # fmt: skip
@@ -54,7 +54,7 @@ def command(folder: Path, name: str) -> list[str]:
 
 
 def killed(folder: Path, server: process.Server, times: int, calls: int) -> int:
-    """Killed as often as that, at even distances; how many requests may have been in flight then."""
+    """A run killed ``times`` times, at even distances; return how many calls may have to be repeated."""
     for number in range(times):
         going = subprocess.Popen(command(folder, "killed"), cwd=folder, **_SILENT)
         server.log(requests=(number + 1) * calls // (times + 1))
@@ -121,7 +121,7 @@ def main() -> None:
         calls, size = recorded(whole).total(), (whole / "journal.sqlite").stat().st_size
 
         def measured(name: str, plan: dict[str, Any], hold: Callable[[], int], like: Path = whole) -> None:
-            """``hold`` holds the run NAME and says how many calls may have to be asked for again."""
+            """``hold`` runs the run NAME and returns how many calls may have to be asked for again."""
             note(f"{name}: {count:,} interviews")
             server.replan(plan)
             began = time.perf_counter()

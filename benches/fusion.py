@@ -44,7 +44,7 @@ make_model(Path(sys.argv[2]), seed=5)
 
 
 def arguments(folder: Path, mode: str, rows: int) -> list[str]:
-    """The run of a mode, but for its folder."""
+    """The command that runs a mode, without the run's folder."""
     model = f"lm=logprob:llama:{folder / 'tiny.gguf'}?lanes=4&threads=2&ctx=8192"
     command = [
         sys.executable,

@@ -1,11 +1,11 @@
 """How often judges are flagged under load: sound ones, which should be at the stated rate, and changed ones.
 
-A simulated judge grades the same requests in two unloaded passes and at one, four or eight loads. It is sound where its
-answers are draws of the same kind in all of them, whatever its noise; each kind of sound judge is made 1,000 times, and
-5% of them should be flagged at any load. Kinds differ in noise, in unreadable answers, in how many requests were
-answered at which load, and in whether requests share items. Changed judges lose a third of their answers, give nearly
-the same score to everything, answer as another model does, or are a little harsher, at the highest load alone: what
-counts there is how often that load is found, and how often one at which nothing has changed is flagged beside it.
+A simulated judge grades the same requests in two unloaded passes and at one, four or eight loads. It is sound if its
+answers come from one distribution in all passes and loads, whatever its noise; each kind of sound judge is made 1,000
+times, and 5% of them should be flagged at any load. Kinds differ in noise, in unreadable answers, in how many requests
+were answered at which load, and in whether requests share items. Changed judges lose a third of their answers, give
+nearly the same score to everything, answer as another model does, or are a little harsher, at the highest load alone:
+measured are how often that load is flagged, and how often a lower one, at which nothing has changed.
 
 ``--quick`` makes 60 judges of each kind.
 """
@@ -96,8 +96,8 @@ def _simulated_pass(kind: Kind, truth: Floats, generator: Draw, change: str) -> 
 
 
 def counts(task: tuple[Kind, int]) -> tuple[int, int]:
-    """Of so many judges of a kind: how many are flagged at any load (of changed ones, at one that did not change), and
-    how many at the highest.
+    """Of so many judges of a kind: how many are flagged at any load (of changed judges: at any load but the highest),
+    and how many at the highest.
     """
     kind, judges = task
     results = [judged(kind, seed) for seed in range(judges)]
@@ -106,7 +106,7 @@ def counts(task: tuple[Kind, int]) -> tuple[int, int]:
 
 
 def reach(sound: int, changed: int) -> table.Reach:
-    """What 99 of 100 benches of so many judges reach, if each is flagged at the stated rate."""
+    """Bounds that 99 of 100 benches of so many judges keep, if each judge is flagged at the stated rate."""
     low, high = (100 * float(end) / sound for end in binom.ppf([0.005, 0.995], sound, ALPHA))
     return {
         "sound_flagged_least_pct": (">=", round(low, 2)),  # of all sound judges together

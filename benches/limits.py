@@ -1,8 +1,8 @@
-"""How well limits find themselves: calls over HTTP to endpoints that take only so much, without a word of their limits.
+"""How well a client finds an endpoint's limits that nobody has told it: calls over HTTP to endpoints with limits.
 
-Each endpoint has a client of its own that always has more calls than it takes. Measured at the server: the share of
-what it permits that was asked of it after half a minute, and the share of calls that it refused. Simulated time is in
-`tests/engine/test_adaptive.py`.
+Each endpoint has a client of its own that always has more calls than the endpoint accepts. Measured at the server: the
+share of the permitted calls that was used after half a minute, and the share of calls that it refused. Simulated time
+is in `tests/engine/test_adaptive.py`.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ REACH: table.Reach = {"least_share_pct": (">=", 95), "most_refused_pct": ("<=", 
 
 
 async def drive(port: int, seconds: float) -> dict[str, dict[str, float]]:
-    """All clients for so many seconds; what each limit had found at the end."""
+    """All clients for so many seconds; the statistics of each client's limits at the end."""
     clock = RealClock()
     results: dict[str, dict[str, float]] = {}
 
@@ -98,7 +98,7 @@ def main() -> None:
         shares.append(100 * share)
         refusals.append(100 * whole)
     header = ["endpoint", "permitted /s", "used after 30 s, %", "refused, %", "refused later, %", "found"]
-    table.show("Limits that find themselves", header, rows)
+    table.show("Limits found by the client", header, rows)
     figures = {"least_share_pct": min(shares), "most_refused_pct": max(refusals), "seconds": seconds}
     table.conclude("limits", figures, REACH)
 

@@ -73,7 +73,7 @@ class Bench:
 
 
 def rates(program: ProgramOutput) -> tuple[float, float]:
-    """llama-batched-bench's prompt and decode rates, tokens of its own time over all lanes; medians of its rows."""
+    """llama-batched-bench's prompt and decode rates, in tokens per second of its own time; medians of its rows."""
     prompts, replies = [], []
     for ended, line in program.lines:
         if line.startswith("{"):

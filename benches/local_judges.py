@@ -1,12 +1,12 @@
 """One GGUF file as a judge in three places under load: llama.cpp in process, llama-server, llama-cpp-python's server.
 
 ``viva judge load`` drives all three with the same requests, a shared system prompt and grades under a schema, at
-growing numbers of requests in flight, and prints one table. The judge in process is of tier C: with the same seeds its
-answers have to be the same at every load, byte for byte. llama-server computes requests together, and what they are
-computed with changes the last bits of what comes out; how many verdicts that changes is measured beside it. Weights are
-random, so many tokens are nearly as likely as the next one, which makes every such change visible. llama-cpp-python's
-server is asked twice: as it comes it ends an answer under way when another request arrives (``interrupt_requests``),
-which has to be found.
+growing numbers of requests in flight, and prints one table. The judge in process promises reproducible transcripts:
+with the same seeds its answers have to be the same at every load, byte for byte. llama-server computes requests
+together, and what they are computed with changes the last bits of what comes out; how many verdicts that changes is
+measured beside it. Weights are random, so many tokens are nearly as likely as the next one, which makes every such
+change visible. llama-cpp-python's server is asked twice: as it comes it ends an answer under way when another request
+arrives (``interrupt_requests``), which the load test has to find.
 
 llama-server is left out with a message where ``make peers`` has not built it. ``--quick`` takes a smaller model and
 fewer requests.

@@ -2,8 +2,8 @@
 
 Each program of ``peers/`` runs as its own process, one at a time, and reports its own CPU time, so neither imports nor
 this program are counted. ``--quick`` repeats nothing but the start and the small size of growth, grows to 10,000
-conversations only, and takes inspect_ai on 200 conversations with 50 in flight alone, its faster setting; the memory
-run goes on beside that, for memory does not depend on what runs beside it.
+conversations only, and runs inspect_ai only on 200 conversations with 50 in flight, its faster setting; the memory run
+goes on at the same time, for memory does not depend on what else runs.
 """
 
 from __future__ import annotations
@@ -159,7 +159,7 @@ def endpoint() -> Iterator[str]:
 
 
 def over_http(pairs: int) -> dict[str, float]:
-    """Our client against aiohttp alone, turn about, on one endpoint whose waits follow the calls' seeds."""
+    """Our client against aiohttp alone, alternating, on one endpoint whose waits follow the calls' seeds."""
     lines: dict[str, list[Line]] = {"engine_run.py": [], "bare_http.py": []}
     with endpoint() as url:
         for _ in range(pairs):

@@ -1,4 +1,4 @@
-"""How well a plan foretells a sweep: 5% of it are held as a pilot, the rest is planned, then held and timed.
+"""How well a plan foretells a sweep: 5% of it is run as a pilot, the rest is planned, then run and timed.
 
 Sweeps against an endpoint that is served over HTTP by a process of its own, with answers after log-normal waits: where
 a model takes few calls at once, where it takes few calls a second, and where the sweep's own slots are what is scarce.
@@ -9,7 +9,7 @@ to the next. A sweep's time is that of its event loop, from the first model open
 ``halves`` says by how much the second half of a sweep's calls took longer than the first: what changed within the sweep
 itself, and no pilot can know.
 
-``--quick`` holds four of the five sweeps, once, with fewer items; of the llama model's a larger share is the pilot.
+``--quick`` runs four of the five sweeps, once, with fewer items; the llama sweep's pilot is then a larger share of it.
 """
 
 from __future__ import annotations

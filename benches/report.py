@@ -38,7 +38,7 @@ _BATCH = 2_000
 
 
 def interview(candidate: str, item: str, ability: float, draw: random.Random) -> Interview:
-    """A talk that might have been held: better candidates score higher and are stopped less often."""
+    """An invented interview: better candidates score higher and are stopped less often."""
     knows = draw.random() < ability
     conversation = Interview(candidate, item, ROUNDS, choice=draw.randrange(4), right=knows)
     for _ in range(ROUNDS):

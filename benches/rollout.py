@@ -1,10 +1,10 @@
-"""The llama.cpp loop beside llama.cpp's own programs, on one model file with the same threads, turn about.
+"""The llama.cpp loop beside llama.cpp's own programs, on one model file with the same threads, alternating.
 
 Peers: ``llama-batched-bench`` and ``llama-server``, built by ``make peers`` from the sources that the Python package
-was built from; ``xllamacpp`` (the server in process); ``llama_cpp.Llama`` in a loop. A peer that is absent is left
-out with a message. The programs of a row take turns of a quarter of a second (``turns``). ``--quick`` takes a model of
-two layers instead of six, fewer conversations and fewer repetitions. ``--gpu`` puts all layers of an 8B-shaped
-random model on the device and counts the GPU-hours of 200 interviews of five rounds.
+was built from; ``xllamacpp`` (the server in process); ``llama_cpp.Llama`` in a loop. A peer that is absent is left out
+with a message. The programs of a row take turns of a quarter of a second (``turns``). ``--quick`` takes a model of two
+layers instead of six, fewer conversations and fewer repetitions. ``--gpu`` puts all layers of an 8B-shaped random model
+on the device and counts the GPU-hours of 200 interviews of five rounds.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ def decode(bench: Bench) -> dict[str, float]:
 def interviews(bench: Bench) -> dict[str, float]:
     """(b) KIEval-shaped interviews beside servers, the package in a loop, and the floor.
 
-    In two groups, the nearest first, for all of them at once would want about the memory of a machine of 24 GB.
+    In two groups, each with viva: all programs at once would need about the memory of a machine of 24 GB.
     """
     count = 3 if bench.quick else 32
     near = {
@@ -111,7 +111,8 @@ def interviews(bench: Bench) -> dict[str, float]:
 def floors(bench: Bench, count: int, line: Line) -> dict[str, float]:
     """(b) The interviews beside the floor: the fewest prompt tokens, and the replies, at llama-batched-bench's rates.
 
-    What attention costs goes by the context: its prompts and tokens are as deep in it as the work's are on the average.
+    Attention costs more the longer the context is, so llama-batched-bench's prompts and tokens are as deep in their
+    context as those of the interviews on average.
     """
     first, second = round(2 * line["prompt_depth"]), round(line["reply_depth"]) - 32
     lanes = min(count, bench.lanes)
@@ -132,10 +133,10 @@ def floors(bench: Bench, count: int, line: Line) -> dict[str, float]:
 
 
 def many_lanes(bench: Bench) -> dict[str, float]:
-    """(b) 200 conversations in flight: memory within the budget, no growth with their number or as they go on. Beside
-    llama-server, where they are fifty, with the same memory for what waits.
+    """(b) 200 conversations in flight: memory within the budget, no growth with their number or as they go on. With
+    fifty, llama-server runs the same interviews with the same memory for idle conversations.
 
-    On a model of two layers: what is looked at does not depend on how long a token takes.
+    On a model of two layers, because these figures do not depend on how long a token takes.
     """
     budget = 300
     small_bench = Bench(model_file(bench.gpu, layers=2), bench.quick, bench.gpu)
@@ -174,8 +175,8 @@ def many_lanes(bench: Bench) -> dict[str, float]:
 
 
 def verdicts(bench: Bench) -> dict[str, float]:
-    """(c) Evaluator turns with the verdict's schema, forced tokens as prompt or one by one; again with the attention
-    that lanes of this length do not have by default.
+    """(c) Evaluator turns with the verdict's schema, forced tokens as prompt or one by one; again with the kind of
+    attention (flash or not) that lanes of this length do not have by default.
     """
     count = 4 if bench.quick else VERDICTS
     attentions = ("auto",) if bench.quick else ("auto", "on")

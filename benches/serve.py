@@ -1,4 +1,4 @@
-"""``viva serve`` beside llama-server: sixteen chat clients on one model file, the same threads and lanes, turn about.
+"""``viva serve`` beside llama-server: sixteen chat clients on one model file, the same threads and lanes, alternating.
 
 What our own HTTP layer costs is measured with a model that answers at once. Then inspect_ai runs a small task against
 both servers, where it can be installed (into ``.inspect``, as ``make peers`` does). The programs of a row take turns of

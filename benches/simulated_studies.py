@@ -146,7 +146,7 @@ def conversation_columns(
     scorer: Scorer,
     items: ItemNumbers,
 ) -> InterviewColumns:
-    """A model's interviews: of each item the first answer, and rounds that are good as often as it knows."""
+    """A model's interviews: the first answer and each round are right with the chance that it knows the item."""
     columns = InterviewColumns(InterviewAggregate(scorer), items, recorded_with_early_stop=False)
     own = draw.normal(0, 0.2 if world.cluster > 1 else 0.0, len(ease))[clusters]
     chance = np.clip(level + ease + own, 0.02, 0.98)
@@ -164,7 +164,7 @@ def conversation_columns(
 
 
 def probes(dataset: str, name: str, clusters: NDArray[np.int64], draw: Draw) -> RunReading:
-    """A model's probes, to which the dataset's texts are no more familiar than as many others.
+    """Probes of a model to which the dataset's texts are no more familiar than as many other texts.
 
     Texts of a cluster are half alike.
     """
@@ -231,7 +231,7 @@ TASKS = {
 
 
 def tasks_claims(world: Returned, size: int, draw: Draw) -> set[str]:
-    """The untrue claims of a function scenario's report: its interval is not where the mean is, or cannot be."""
+    """The untrue claims of a function scenario's report: its interval misses the mean, or is impossible."""
     ranges = {SCORE: (world.low, world.high)} if math.isfinite(world.low) else None
     measures = CandidateMeasures(ranges)
     for index, value in enumerate(world.values(size, draw)):
@@ -256,7 +256,7 @@ GRADES = {"one grader": Graded(1, (1.0,)), "three graders": Graded(3, (3.0, 3.0,
 
 
 def grades_claims(world: Graded, size: int, draw: Draw) -> set[str]:
-    """The untrue claims of graded answers: a candidate leads that is no better, or the interval is elsewhere."""
+    """The untrue claims of graded answers: a candidate that is no better leads, or the interval misses the truth."""
     rows = []
     for item in range(size):
         dimension = item % len(world.tops)
@@ -277,7 +277,7 @@ def grades_claims(world: Graded, size: int, draw: Draw) -> set[str]:
 
 @dataclass(frozen=True)
 class Planned:
-    """A sweep that is planned without a pilot, with as many candidates."""
+    """A sweep of so many candidates that is planned without a pilot."""
 
     candidates: int
 
@@ -350,7 +350,7 @@ LOAD_STEPS = (4.0, 8.0)
 
 
 def load_claims(world: Loaded, size: int, draw: Draw) -> set[str]:
-    """The untrue claims of a load test: a judge changed that did not, or is the same while it is not, or not known."""
+    """The untrue claims of a load test: an unchanged judge changed, or one that changed or is unknown is the same."""
     passes = JudgePasses()
     hard = draw.random(size)
     steps = [LoadStep(at, ("judge",), "closed", concurrency=1, requests=1) for at in (BASELINE, SECOND_BASELINE)]
@@ -403,7 +403,7 @@ CERTIFIED = {"scores": Certified(), "passes": Certified(passes=True), "rare fail
 
 
 def certified_claims(world: Certified, size: int, draw: Draw) -> set[str]:
-    """The untrue claims of corrected figures: the interval is elsewhere, or equal candidates are told apart."""
+    """The untrue claims of corrected figures: the interval misses the truth, or equal candidates are told apart."""
     samples = {}
     items = np.repeat(np.arange(size), 2)
     for name in MODELS:

@@ -1,10 +1,10 @@
 """Does a large run last? 100,000 conversations, 20,000 of them in flight, over real HTTP to an endpoint with faults.
 
 The endpoint (``peers/mock_endpoint.py``) answers after a lognormal wait of seconds; the client meets refusals, broken
-streams, slow answers and five seconds of nobody (``--chaos``). Half-way the process is killed with SIGKILL and the run
-resumed. Measured in both halves: how memory grows once those that were first in flight have made room for others
-(until then it does, for a conversation holds what has been said in it). Further how late the event loop is, that none
-is lost or doubled and no call sent twice but what was in flight when it was killed; and, without HTTP, calls
+streams, slow answers and five seconds without a server (``--chaos``). Half-way the process is killed with SIGKILL and
+the run resumed. Measured in both halves: how memory grows once the conversations that were first in flight have ended
+(until then it must grow, for a conversation holds what has been said in it). Also how late the event loop is, that no
+conversation is lost or doubled and no call sent twice except those in flight at the kill; and, without HTTP, calls
 journalled a second.
 """
 
@@ -59,7 +59,7 @@ def run(folder: Path, url: str, count: int, width: int, kill_at: int | None = No
 
 
 def settled_memory(lines: list[Line], width: int) -> tuple[float, float]:
-    """MB when those that were first in flight have made room for others, and the most from then on."""
+    """MB when the conversations that were first in flight have ended, and the most from then on."""
     samples = [line for line in lines if "mb" in line]
     full = next(line["finished"] for line in samples if line["in_flight"] >= 0.99 * width)
     after = [line["mb"] for line in samples if line["finished"] >= full + width]

@@ -51,7 +51,7 @@ def reported(runs: list[Path], cache: Path, *options: str) -> tuple[float, bytes
 
 
 def settle(run: Path) -> None:
-    """As if the files had been written some time ago: what was written just now is not kept."""
+    """As if the files had been written some time ago: runs with files written just now are not cached."""
     for file in run.iterdir():
         os.utime(file, (1_600_000_000, 1_600_000_000))
 

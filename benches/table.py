@@ -1,6 +1,7 @@
 """What every bench ends with: tables on the terminal, its figures against their reach, and one JSON file of them.
-A missed reach is printed, never raised: a
-bench measures, and whoever reads it judges.
+
+The reach of a figure is the bound that it should keep. A missed reach is printed, never raised: a bench measures, and
+whoever reads it judges.
 """
 
 from __future__ import annotations

@@ -2,8 +2,8 @@
 
 Other guests of a host make it faster and slower within seconds, and by more than the programs differ; in turns all of
 them meet the same machine. What each took is its own time alone: programs of ``peers/`` are given a clock that stands
-still while they are stopped (``peers/stopwatch.py``), for others ``ProgramOutput.own`` leaves it out. Who outlasts them
-has the machine alone, and meets what they did not: compare works of about one length where a few percent count.
+still while they are stopped (``peers/stopwatch.py``), for others ``ProgramOutput.own`` leaves it out. A program that
+outlasts the others then has the machine alone: if a few percent count, compare programs of about equal duration.
 """
 
 from __future__ import annotations

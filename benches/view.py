@@ -1,7 +1,7 @@
-"""What looking at runs costs: pages over 100,000 conversations, and what 500 readers of news cost a run that goes on.
+"""What looking at runs costs: pages over 100,000 conversations, and what 500 readers of news cost a run in progress.
 
 A run of ten candidates with 10,000 interviews each is written straight into a journal by the engine's own journal, with
-three calls an interview. ``viva view`` in a process of its own takes it up; then each page is asked for twice, and the
+three calls an interview. ``viva view`` in a process of its own indexes it; then each page is asked for twice, and the
 second answer is timed. After that a simulated run, which waits for nothing and so takes a whole core, is timed alone
 and with a viewer that 500 connections listen to. ``--quick`` takes a tenth of both.
 """
@@ -139,7 +139,7 @@ def pages(run: Path, index: Path, conversations: int) -> tuple[dict[str, tuple[f
         while (match := until.search(fetched(f"{site}/")[1])) is None or match[1] != f"{conversations:,}":
             time.sleep(0.2)
         took = time.perf_counter() - began
-        note(f"taken up in {took:.0f} s")
+        note(f"indexed in {took:.0f} s")
         while "reading" in fetched(f"{site}/")[1]:
             time.sleep(0.5)
         requests = {
