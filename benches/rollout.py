@@ -175,8 +175,8 @@ def many_lanes(bench: Bench) -> dict[str, float]:
 
 
 def verdicts(bench: Bench) -> dict[str, float]:
-    """(c) Evaluator turns with the verdict's schema, forced tokens as prompt or one by one; again with the kind of
-    attention (flash or not) that lanes of this length do not have by default.
+    """(c) Evaluator turns with the verdict's schema, forced tokens as prompt or one by one; again with flash
+    attention, which lanes of this length do not have by default.
     """
     count = 4 if bench.quick else VERDICTS
     attentions = ("auto",) if bench.quick else ("auto", "on")

@@ -147,7 +147,8 @@ def _read_source(source: str, options: WorkloadOptions) -> Workload:
         fields = ", ".join(list(first)[:12])
         raise DatasetError(
             "unknown kind of record: requests have the field 'messages', judgments 'user_prompt', and no installed "
-            f"scenario takes these as tasks (fields: {fields}); if they are tasks, name it: SCENARIO:{source}",
+            f"scenario takes these as tasks (fields: {fields}); if they are tasks, name their scenario: "
+            f"SCENARIO:{source}",
             path=source,
             line=1,
         )

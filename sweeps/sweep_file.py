@@ -229,12 +229,12 @@ class SweepFile(BaseModel):
         for name, values in self.parts.items():
             for setting, field in known_parts[name].grid_fields.items():
                 if setting in values:
-                    raise ValueError(f"{name}.{setting}: is set by the sweep's own `{field}`")
+                    raise ValueError(f"{name}.{setting}: is set by the sweep's own `{field}`; remove it here")
         self._check_judges(context_folder(info))
         if self.until is not None:
             if not any(known_parts[name].scored for name in self.parts):
                 could = " and ".join(name for name, part in known_parts.items() if part.scored)
-                raise ValueError(f"until: applies only to {could}, and the sweep has none")
+                raise ValueError(f"until: applies only to {could}, and the sweep has none; remove it")
             if self.until.decided and len(self.candidates) < 2:
                 raise ValueError("until: decided needs at least two candidates")
         for index, entry in enumerate(self.datasets):
@@ -245,7 +245,7 @@ class SweepFile(BaseModel):
         judged = {name: judge for name, values in self.parts.items() if (judge := parts()[name].judge(values))}
         if self.evaluators is not None and not judged:
             could = " and ".join(name for name, part in parts().items() if part.judge({}))
-            raise ValueError(f"evaluators: applies only to {could}, and the sweep has none")
+            raise ValueError(f"evaluators: applies only to {could}, and the sweep has none; remove it")
         for name, judge in judged.items():
             own = self.parts[name].get(judge)
             if own is not None and self.evaluators is not None:

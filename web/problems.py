@@ -126,7 +126,7 @@ def problem_of(error: Exception) -> Problem:
         case ContextTooLong():
             return Problem(400, str(error), field="messages", code="context_length_exceeded")
         case Unauthorized():
-            return Problem(502, f"{error} (this server's own key for the model)")
+            return Problem(502, f"{error} (the key is this server's own, not the client's)")
         case NotPermitted():
             return Problem(403, str(error))
         case Rejected() | ConfigurationError():

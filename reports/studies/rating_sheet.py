@@ -180,7 +180,10 @@ def _join_error(rating: SheetRow, matches: Sequence[SheetRow], scores: Sheet, ra
     description = _describe_row(rating)
     if matches:
         example = _describe_row(matches[0])
-        message = f"{description} matches {len(matches)} rows of {scores.source}, such as {example}; add system, turn"
+        message = (
+            f"{description} matches {len(matches)} rows of {scores.source}, such as {example}; add the rating's system "
+            "or turn"
+        )
     else:
         same_item = [row for row in scores.rows if row.item == rating.item]
         examples = (

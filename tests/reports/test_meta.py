@@ -179,7 +179,7 @@ def test_ratings_join_by_item_and_system(tmp_path: Path) -> None:
             {"item": "i1", "system": "r"},
             "s:2: item 'i1', system 'r' is not in .* has item 'i1', system 'p'",
         ),
-        ({"item": "i1"}, "s:2: item 'i1' matches 2 rows of .*add system, turn"),
+        ({"item": "i1"}, "s:2: item 'i1' matches 2 rows of .*add the rating's system or turn"),
         (
             {"item": "i0", "system": "p"},
             r"s:2: rates item 'i0', system 'p' again \(first in line 1",
