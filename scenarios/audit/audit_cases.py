@@ -40,7 +40,8 @@ class AuditSettings(RunSettings):
     judge: ModelNames = Field(min_length=1, description="Judge to audit.")
     cases: Annotated[str, file_or(EXAMPLES)] = Field(
         default=EXAMPLES,
-        description="JSONL with question, answers, and optionally id, families, preferred; or 'examples' (shipped).",
+        description="JSONL with question, answers, and optionally id, families (of the models that wrote the answers), "
+        "preferred; or 'examples' (shipped).",
     )
     audit: list[AuditName] = Field(
         default=[], description="position, verbosity, format, self, labels, retest (default: all)."

@@ -403,7 +403,7 @@ class RunHost:
     def _reserved(self, id_: str) -> Iterator[None]:
         """Reserve an id, so that no concurrent request takes it while its run is prepared."""
         if id_ in self._making:
-            raise Problem(409, f"a run '{id_}' is about to start; try again", field="id")
+            raise Problem(409, f"another request is preparing the run '{id_}' now; use another id", field="id")
         ready = self._making[id_] = asyncio.Event()
         try:
             yield
