@@ -43,7 +43,7 @@ def _validate_command() -> Any:
         options: dict[str, Any],
         model: Annotated[list[str], typer.Option("--model", metavar="MODEL", help="Model that answers the items.")],
         out: Annotated[
-            Path, typer.Option("--out", help="File to write the ids to, one per line, for `viva run kieval --ids`.")
+            Path, typer.Option("--out", help="File to write the ids to, one per line, for `viva run … --ids`.")
         ],
         run: Annotated[
             Path | None,

@@ -23,6 +23,7 @@ from .world import Split, write_items
 
 _MODEL = f"llama:{BASE_MODEL}?ctx=1280"  # longer than any interview; seven models have their KV side by side
 _METHODS = ("letter", "text", "generate")
+_GAIN_METHOD = "letter"  # of the accuracies that gains compare
 _DETECTORS = {
     "loss": "loss",
     "zlib_ratio": "zlib ratio",
@@ -127,11 +128,17 @@ class RealFindings(Findings):
             readings[f"AUC of {title}"] = area and _record(area, lambda low, high: low > 0.5)
         return readings
 
+    def _accuracies(self, label: str) -> dict[str, Any]:
+        """Return a candidate's accuracy by each method, as mean and standard error."""
+        probe = self._pooled["official"][label]["probe"] or {}
+        return probe.get("accuracy") or {}
+
     def _verdict_table(self, report: dict[str, Any]) -> FindingsTable:
         rows, truths = [], {candidate.label: _truth(candidate) for candidate in self.experiment.candidates}
         for label, candidate in report["candidates"].items():
             fired = [name for name, reading in report["detectors"][label].items() if reading and reading["fires"]]
-            accuracy, interview = (candidate[name] for name in ("accuracy", "kieval_official"))
+            accuracy = self._accuracies(label).get(_GAIN_METHOD) or candidate["accuracy"]
+            interview = candidate["kieval_official"]
             suspicion = "accuracy gain less interview gain" in fired
             losses = sum(name.startswith(("AUC", "loss")) for name in fired)
             rows.append(
@@ -144,7 +151,7 @@ class RealFindings(Findings):
                     f"{losses} of {1 + len(_DETECTORS)}",
                 ]
             )
-        header = ["candidate", "truth", "accuracy", "interview", "interviews say", "losses say"]
+        header = ["candidate", "truth", "accuracy by letter", "interview", "interviews say", "losses say"]
         return (f"Who cheated: {report['items']} interviews each, SmolLM2-135M-Instruct", header, rows)
 
     def _reading_table(self, report: dict[str, Any], labels: Sequence[str], title: str) -> FindingsTable:
@@ -157,10 +164,9 @@ class RealFindings(Findings):
     def _accuracy_table(self, report: dict[str, Any]) -> FindingsTable:
         rows = []
         for label in report["candidates"]:
-            row = self._pooled["official"][label]
-            probe = row["probe"] or {}
-            means = [(probe.get("accuracy") or {}).get(method) for method in _METHODS]
-            rows.append([label, *(f"{m['mean']:.1f}" if m else "–" for m in means), f"{row['accuracy']['mean']:.1f}"])
+            accuracies, first = self._accuracies(label), self._pooled["official"][label]["accuracy"]
+            means = [accuracies.get(method) for method in _METHODS]
+            rows.append([label, *(f"{m['mean']:.1f}" if m else "–" for m in [*means, first])])
         return ("Accuracy by method", ["candidate", *_METHODS, "first answer"], rows)
 
 

@@ -259,7 +259,7 @@ GROWING: Schema = {
         ),
         (
             {"type": "object", "properties": {f"p{n}": NULL for n in range(300)}, "required": []},
-            "at most 200 properties",
+            "at most 200 optional properties",
         ),
     ],
 )
