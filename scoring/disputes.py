@@ -123,7 +123,7 @@ class GraderLevels:
 def grader_levels(table: GradeTable, flags: DisputeFlags, weights: Mapping[str, float] | None = None) -> GraderLevels:
     """Compute C(i,j), the fraction of the answers of dimension j graded by i that i disputes; C(i) = sum of w_j C(i,j).
 
-    If everybody grades everything, the denominator is K_j Q, as in LalaEval's paper; otherwise it is what i graded,
+    If everybody grades everything, the denominator is K_j Q, as in Sun et al. 2024; otherwise it is what i graded,
     because i cannot dispute an answer that i never saw. Weights are normalised over the dimensions that i graded;
     default: equal.
     """

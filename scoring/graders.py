@@ -38,7 +38,7 @@ class GradeRow(NamedTuple):
 
 @dataclass(slots=True)
 class GradeTable:
-    """Grades by dimension, question, candidate and grader, one row a grade (LalaEval's Table 2 in long form).
+    """Grades by dimension, question, candidate and grader, one row a grade (Table 2 of Sun et al. 2024 in long form).
 
     Names are listed once, in given order or order of first appearance; each column holds positions in these lists. A
     missing grade is a row with the value nan. `models`: the graders that are models. `clusters`: the cluster of each
