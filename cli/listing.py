@@ -56,6 +56,7 @@ _HINTS = {
     "detectors": "--detectors NAME",
     "contamination": "method loss (always computed)",
     "assistants": "--assistant NAME",
+    "devices": "llama:…?device=NAME",
     "models": "KIND:…; `viva list KIND` lists the options of a kind",
     "gguf": "models on this machine (hub cache, packages, Ollama, LM Studio)",
 }
@@ -64,7 +65,7 @@ _HINTS = {
 @command("list", "viva list", "viva list datasets", "viva list datasets --json", "viva list llama")
 def _list_command(
     kind: Annotated[
-        str | None, typer.Argument(help="scenarios, datasets, packs, …, or a kind of model (default: all).")
+        str | None, typer.Argument(help="scenarios, datasets, packs, devices, …, or a kind of model (default: all).")
     ] = None,
     json: Json = False,
 ) -> None:
@@ -76,18 +77,22 @@ def _list_command(
 
     if kind in described_kinds():
         names = {kind: _options(kind)}
+    elif kind == "devices":
+        names = {kind: _devices()}
     elif kind == "models":
         names = {kind: _models(), "gguf": _installed_models()}
     else:
         names = list_names()
         if kind is not None and kind not in names:
-            near = did_you_mean(kind, [*names, *described_kinds()], "expected one of")
+            near = did_you_mean(kind, [*names, "devices", *described_kinds()], "expected one of")
             raise ConfigurationError(f"'{kind}' cannot be listed{near}")
         names = names if kind is None else {kind: names[kind]}
     if json:
         print_json(names)
     else:
         print_tables(_table(name, records) for name, records in names.items())
+        if kind == "devices" and all(record["kind"] == "CPU" for record in names[kind]):
+            print(f"No GPU: {_missing_gpu_reason()}.")
         if names.get("gguf") == []:
             print("GGUF models on this machine: none found (hub cache, packages, Ollama, LM Studio)")
 
@@ -168,6 +173,28 @@ def _installed_models() -> list[Record]:
     ]
 
 
+def _devices() -> list[Record]:
+    from viva.engine.backends.llama.library import all_devices
+
+    return [
+        {
+            "name": device.name,
+            "summary": device.description,
+            "kind": device.kind,
+            "backend": device.backend,
+            "free": device.free,
+            "total": device.total,
+        }
+        for device in all_devices()
+    ]
+
+
+def _missing_gpu_reason() -> str:
+    from viva.engine.backends.llama.library import missing_gpu_reason
+
+    return missing_gpu_reason()
+
+
 def _options(kind: str) -> list[Record]:
     from viva.engine.backends.registry import describe_options
 
@@ -190,6 +217,18 @@ def _first_sentence(text: str) -> str:
 
 def _table(kind: str, records: list[Record]) -> tuple[str, list[str], list[list[str]]]:
     title = (kind.upper() if kind == "gguf" else kind.capitalize()) + (f": {_HINTS[kind]}" if kind in _HINTS else "")
+    if kind == "devices":
+        rows = [
+            [
+                record["name"],
+                record["summary"],
+                record["kind"],
+                record["backend"],
+                *(f"{record[key] / 1e9:.1f} GB" for key in ("free", "total")),
+            ]
+            for record in records
+        ]
+        return title, ["name", "description", "kind", "backend", "free", "total"], rows
     if kind == "gguf":
         return title, ["name", "size"], [[record["name"], record["summary"]] for record in records]
     if any("default" in record for record in records):

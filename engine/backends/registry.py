@@ -249,10 +249,10 @@ def variation_reason(text: str) -> str | None:
         return _facts(spec.kind).varies or None
     if spec.take("strict") == "off":
         return "strict=off computes prompts of several conversations together"
-    if spec.take("gpu_layers", "0") != "0":
-        return "on a GPU a row's result may depend on the other rows of its batch"
     permissions().check_model(text)
     native = import_module("viva.engine.backends.llama.native")
+    if import_module("viva.engine.backends.llama.placement").parse_placement(spec).chosen_devices():
+        return "on a GPU a row's result may depend on the other rows of its batch"
     try:
         files = model_files.locate(spec.where, spec.take("revision") or "")
     except ConfigurationError:

@@ -3,11 +3,11 @@
 A model is named by its file or by its store (`model_files`); a model of the hub is downloaded when it is first entered.
 
 Options: `ctx` (tokens of a lane), `lanes` (requests computed at once), `threads`, `contexts` (computed side by side,
-each with its share of lanes and threads), `gpu_layers` (-1: all), `kv_type` (f16, q8_0, f32), `flash_attn` (auto, on,
-off), `template` (plain, chatml or a file), `kv_cache` (MB of host memory for idle KV), `strict` (on, off: identical
-output at any concurrency; default: on), `forced` (off: decode forced tokens one by one, for comparison); `top_k`,
-`top_p`, `min_p` and `repeat_penalty` for requests that do not set them; `revision` (of a model of the hub); `lora`
-(adapters, FILE or FILE,SCALE, comma-separated).
+each with its share of lanes and threads), `gpu_layers` and others (`placement`), `kv_type` (f16, q8_0, f32),
+`flash_attn` (auto, on, off), `template` (plain, chatml or a file), `kv_cache` (MB of host memory for idle KV), `strict`
+(on, off: identical output at any concurrency; default: on), `forced` (off: decode forced tokens one by one, for
+comparison); `top_k`, `top_p`, `min_p` and `repeat_penalty` for requests that do not set them; `revision` (of a model of
+the hub); `lora` (adapters, FILE or FILE,SCALE, comma-separated).
 
 A file's weights are loaded once per process, whatever the adapters; backends with identical options also share lanes
 and KV.
@@ -20,6 +20,7 @@ import logging
 import os
 from collections import Counter
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
@@ -41,18 +42,19 @@ from .generation import ContinuationReading, Generation
 from .grammar import Grammar, TokenMasks
 from .kv_reuse import Affinity, PromptSplit, PromptWriter, continues_from_answer, split_prompt
 from .lanes import InferenceLoop, Lanes, PendingRequest, ThreadAnswer
-from .model_files import check_name, locate, parse_adapters
+from .model_files import all_parts, check_name, locate, parse_adapters
 from .native import NativeContext, NativeModel, Segment
+from .placement import CPU, OutOfDeviceMemory, PlacementOptions, parse_placement
 from .sampler import SamplerSettings
 from .scheduler import Scheduler
-from .sizing import EngineConfig, choose_config
+from .sizing import EngineConfig, choose_config, default_context
 from .tokenizer import prepend_marker
 from .tool_prompts import TextOutsideCalls, ToolSupport
 
 EngineKey = tuple[Path, EngineConfig, str | None]  # file, requested options, template
 
 _ENGINES: dict[EngineKey, LlamaEngine] = {}
-_WEIGHTS: dict[tuple[Path, int], tuple[NativeModel, int]] = {}
+_WEIGHTS: dict[tuple[Path, PlacementOptions], tuple[NativeModel, int]] = {}
 
 
 _NO_TEMPLATE = (
@@ -66,7 +68,8 @@ def acquire_engine(key: EngineKey) -> LlamaEngine:
     engine = _ENGINES.get(key)
     if engine is None:
         engine = _ENGINES[key] = LlamaEngine(*key)
-        logging.getLogger("viva").info("%s: %s", engine.model.path.name, engine.config.describe(engine.model))
+        level = logging.WARNING if engine.model.placement.devices else logging.INFO  # a GPU is always named
+        logging.getLogger("viva").log(level, "%s: %s", engine.model.path.name, engine.config.describe(engine.model))
     engine.users += 1
     return engine
 
@@ -90,6 +93,7 @@ class ContextWorker:
             lanes=config.lanes,
             context=config.context,
             batch=config.batch,
+            ubatch=config.ubatch,
             threads=config.threads,
             kv_type=config.kv_type,
             flash_attention=config.flash_attention,
@@ -128,7 +132,7 @@ class LlamaEngine:
 
     def __init__(self, path: Path, requested: EngineConfig, template: str | None) -> None:
         """Load the model, or raise ConfigurationError if that fails or memory is insufficient."""
-        self.model = _acquire_weights(path, requested.gpu_layers)
+        self.model = _acquire_weights(path, requested)
         self.workers: list[ContextWorker] = []
         try:
             for adapter in requested.adapters:
@@ -136,8 +140,7 @@ class LlamaEngine:
             self.config = choose_config(self.model, requested)
             self.chat = ChatFormat(self.model, template)
             self.masks = TokenMasks(self.model.pieces, self.model.ends, self.model.controls)
-            for _ in range(self.config.contexts):
-                self.workers.append(ContextWorker(self.model, self.config.per_context))
+            self._start_workers(fewer_lanes=not requested.lanes)
         except BaseException:
             self.close()
             raise
@@ -146,6 +149,21 @@ class LlamaEngine:
         self.has_warned = False  # True once the user was warned of a missing template
         self.assigned_conversations = [0] * self.config.contexts
         self._tools: ToolSupport | None = None
+
+    def _start_workers(self, *, fewer_lanes: bool) -> None:
+        """Create the contexts; if a device's memory is too small for them, `fewer_lanes` are tried."""
+        while not self.workers:
+            try:
+                for _ in range(self.config.contexts):
+                    self.workers.append(ContextWorker(self.model, self.config.per_context))
+            except OutOfDeviceMemory:
+                lanes = self.config.lanes // 2
+                if not fewer_lanes or lanes < self.config.contexts:
+                    raise
+                for worker in self.workers:
+                    worker.close()
+                self.workers.clear()
+                self.config = replace(self.config, lanes=lanes)
 
     @property
     def tools(self) -> ToolSupport:
@@ -160,11 +178,26 @@ class LlamaEngine:
         _release_weights(self.model, free=all(stopped))
 
 
-def _acquire_weights(path: Path, gpu_layers: int) -> NativeModel:
-    key = (path.resolve(), gpu_layers)  # a store may know the same file under several names
-    model, users = _WEIGHTS.get(key) or (NativeModel(path, gpu_layers=gpu_layers), 0)
+def _acquire_weights(path: Path, requested: EngineConfig) -> NativeModel:
+    key = (path.resolve(), requested.placement)  # a store may know the same file under several names
+    if key not in _WEIGHTS:
+        _WEIGHTS[key] = (_load_weights(path, requested), 0)
+    model, users = _WEIGHTS[key]
     _WEIGHTS[key] = (model, users + 1)
     return model
+
+
+def _load_weights(path: Path, requested: EngineConfig) -> NativeModel:
+    """Load a model with as many layers on devices as requested, or as many as fit."""
+    placement = requested.placement.choose(all_parts(path), requested.context or default_context(0))
+    while True:
+        try:
+            return NativeModel(path, placement=placement)
+        except OutOfDeviceMemory:
+            if requested.placement.layers is not None:
+                raise
+            layers = placement.layers * 3 // 4  # the estimate was too high
+            placement = replace(placement, layers=layers) if layers else CPU
 
 
 def _release_weights(model: NativeModel, *, free: bool) -> None:
@@ -537,7 +570,8 @@ def build(spec: ModelSpec, clock: Clock) -> Backend:
         context=spec.whole("ctx") or 0,
         contexts=spec.whole("contexts") or 0,
         threads=spec.whole("threads", high=_MAX_THREADS) or (os.cpu_count() or 1),
-        gpu_layers=int(spec.number("gpu_layers", 0, -1)),
+        placement=parse_placement(spec),
+        ubatch=spec.whole("ubatch") or 0,
         kv_type=chosen["kv_type"],
         flash_attention=chosen["flash_attn"],
         kv_cache=-1 if cache is None else cache * 1_000_000,

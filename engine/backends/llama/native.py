@@ -1,4 +1,4 @@
-"""The only module that computes with llama.cpp: GGUF headers, models, vocabularies and contexts.
+"""The only module that computes with llama.cpp: models, vocabularies and contexts.
 
 Callers work with token ids, numpy arrays and bytes. A context holds one KV stream per lane; lanes are sequence ids 0 …
 n−1. A batch must name them in ascending order, because otherwise llama.cpp splits the batch. Apart from tokenising,
@@ -10,9 +10,7 @@ from __future__ import annotations
 
 import ctypes
 import os
-import struct
 import time
-from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
@@ -23,63 +21,9 @@ import numpy as np
 import numpy.typing as npt
 
 from ...errors import ConfigurationError, Unavailable
+from .library import LOG_ERRORS, check_header, explain_load_failure, lib, libggml, start_library, weight_types
 from .model_files import Adapter
-
-try:
-    import llama_cpp.llama_cpp as lib
-    from llama_cpp._ggml import libggml
-except ModuleNotFoundError:
-    raise ConfigurationError(
-        "llama:… needs the package llama-cpp-python; install it with: pip install 'viva-exam[local]', which compiles "
-        "llama.cpp: it needs a C++ compiler and takes several minutes, once"
-    ) from None
-
-
-def check_header(path: Path) -> None:
-    """Refuse a file that is not GGUF, by its first bytes.
-
-    Raises:
-        ConfigurationError: The file is not GGUF, has an unknown version, or cannot be read.
-    """
-    try:
-        with path.open("rb") as file:
-            head = file.read(24)
-    except OSError as error:
-        raise ConfigurationError(f"{path}: cannot be read: {error.strerror}") from None
-    if len(head) < 24 or head[:4] != b"GGUF":
-        raise ConfigurationError(f"{path}: not a GGUF file (it begins with {head[:4]!r})")
-    (version,) = struct.unpack("<I", head[4:8])
-    if version not in (2, 3):
-        raise ConfigurationError(f"{path}: GGUF version {version}; this build reads 2 and 3")
-
-
-def explain_load_failure(path: Path) -> str:
-    """Return why llama.cpp could not load a GGUF file. Reads the file's tables: slow for large vocabularies."""
-    from gguf import GGUFReader
-
-    try:
-        reader = GGUFReader(path)
-        end = max((int(tensor.data_offset) + int(tensor.n_bytes) for tensor in reader.tensors), default=0)
-        field = reader.fields["general.architecture"]
-        architecture = bytes(field.parts[field.data[0]]).decode()
-    except (ValueError, IndexError, KeyError, OverflowError):
-        return f"it is truncated or damaged ({path.stat().st_size:,} bytes); copy it again"
-    if path.stat().st_size < end:
-        return f"it is truncated: {path.stat().st_size:,} bytes of {end:,}; copy it again"
-    return f"this build does not know its architecture '{architecture}', or its tensors do not fit that architecture"
-
-
-_LOG_ERROR = 4  # ggml's level
-_log_errors: deque[str] = deque(maxlen=10)  # latest error messages of llama.cpp, to explain a failure
-
-
-def _on_log(level: int, text: bytes | None, _: Any) -> None:
-    if level == _LOG_ERROR and text:
-        _log_errors.append(text.decode("utf-8", "replace").strip())
-
-
-_QUIET = lib.llama_log_callback(_on_log)
-_SILENT = False
+from .placement import CPU, LayerPlacement, OutOfDeviceMemory
 
 
 def nondeterminism_reason(path: Path) -> str | None:
@@ -108,44 +52,6 @@ def _nondeterminism_reason(path: Path, size: int, changed: int) -> str | None:
         return None
     finally:
         lib.llama_model_free(handle)
-
-
-def start_library() -> None:
-    """Initialise llama.cpp and silence its log. Only the first call has an effect."""
-    global _SILENT
-    if not _SILENT:
-        lib.llama_log_set(_QUIET, ctypes.c_void_p(0))
-        lib.llama_backend_init()
-        _SILENT = True
-
-
-class _GgufOptions(ctypes.Structure):
-    _fields_ = (("no_alloc", ctypes.c_bool), ("context", ctypes.c_void_p))
-
-
-def _declare_gguf(library: Any) -> Any:
-    """Declare the ggml functions used here; the package `llama_cpp` binds llama.cpp's own functions only."""
-    for name, result, *arguments in (
-        ("gguf_init_from_file", ctypes.c_void_p, ctypes.c_char_p, _GgufOptions),
-        ("gguf_get_n_tensors", ctypes.c_int64, ctypes.c_void_p),
-        ("gguf_get_tensor_type", ctypes.c_int, ctypes.c_void_p, ctypes.c_int64),
-        ("ggml_type_name", ctypes.c_char_p, ctypes.c_int),
-        ("gguf_free", None, ctypes.c_void_p),
-    ):
-        function = getattr(library, name)
-        function.restype, function.argtypes = result, arguments
-    return library
-
-
-def weight_types(path: Path) -> frozenset[str]:
-    """Return the types of a file's tensors, as upper-case GGUF names. llama.cpp must have loaded the file before."""
-    gguf = _declare_gguf(libggml)
-    handle = gguf.gguf_init_from_file(os.fsencode(path), _GgufOptions(True, None))
-    if not handle:
-        return frozenset({"UNKNOWN"})
-    kinds = {gguf.gguf_get_tensor_type(handle, index) for index in range(gguf.gguf_get_n_tensors(handle))}
-    gguf.gguf_free(handle)
-    return frozenset(gguf.ggml_type_name(kind).decode().upper() for kind in kinds)
 
 
 StateBytes = npt.NDArray[np.uint8]
@@ -298,8 +204,8 @@ _PARTIAL = lib.LLAMA_STATE_SEQ_FLAGS_PARTIAL_ONLY  # only recurrent parts and sl
 class NativeModel:
     """Weights and vocabulary. `pieces` holds each token's bytes, so that decoding text needs no call per token."""
 
-    def __init__(self, path: Path, *, gpu_layers: int = 0) -> None:
-        """Load a model.
+    def __init__(self, path: Path, *, placement: LayerPlacement = CPU) -> None:
+        """Load a model, with its layers as `placement` says.
 
         Raises:
             ConfigurationError: The file is not GGUF, truncated, of an unknown architecture, or not a text generation
@@ -308,14 +214,17 @@ class NativeModel:
         start_library()
         check_header(path)
         params = lib.llama_model_default_params()
-        params.n_gpu_layers = gpu_layers
+        kept = placement.configure(params)  # arrays that `params` points to
         # llama.cpp's AMX kernels, as compiled by GCC, crash the process (ggml-org/llama.cpp, issue 20824). If the build
         # has them, weights stay in plain buffers, which these kernels do not read.
         params.use_extra_bufts = not libggml.ggml_cpu_has_amx_int8()
         handle = lib.llama_model_load_from_file(os.fsencode(path), params)
+        del kept
+        if not handle and placement.layers:
+            raise OutOfDeviceMemory(f"{path}: llama.cpp cannot put {placement} of this model")
         if not handle:
             raise ConfigurationError(f"{path}: llama.cpp cannot load this model: {explain_load_failure(path)}")
-        self.path = path
+        self.path, self.placement = path, placement
         self._handle = handle
         self._adapters: dict[Path, Any] = {}
         if problem := self._unsupported_reason():
@@ -381,10 +290,10 @@ class NativeModel:
         """
         if path not in self._adapters:
             check_header(path)
-            _log_errors.clear()
+            LOG_ERRORS.clear()
             handle = lib.llama_adapter_lora_init(self._handle, os.fsencode(path))
             if not handle:
-                reason = _log_errors[-1].rpartition("lora adapter: ")[2] if _log_errors else "unknown"
+                reason = LOG_ERRORS[-1].rpartition("lora adapter: ")[2] if LOG_ERRORS else "unknown"
                 raise ConfigurationError(
                     f"{path}: llama.cpp cannot use this LoRA adapter with {self.path.name}: {reason}; name an adapter "
                     "that was trained on this model and converted to GGUF"
@@ -461,6 +370,7 @@ class NativeContext:
         context: int,
         batch: int,
         threads: int,
+        ubatch: int = 0,
         kv_type: str = "f16",
         flash_attention: str = "auto",
         canonical: bool = True,
@@ -474,17 +384,19 @@ class NativeContext:
         handles = [model.adapter(adapter.path) for adapter in adapters]  # before the context, which plans for them
         params = lib.llama_context_default_params()
         params.n_ctx = context * lanes
-        params.n_batch = params.n_ubatch = batch
+        params.n_batch, params.n_ubatch = batch, ubatch or batch
         params.n_seq_max = lanes
         params.n_threads = params.n_threads_batch = threads
         params.kv_unified = False
+        params.offload_kqv = model.placement.kv_offload
         params.no_perf = True
         params.type_k = params.type_v = _KV_TYPES[kv_type]
         params.flash_attn_type = {"auto": -1, "off": 0, "on": 1}[flash_attention]
         before = private_memory() if flash_attention == "off" else None
         self._handle = lib.llama_init_from_model(model._handle, params)
         if not self._handle:
-            raise ConfigurationError(
+            kind = OutOfDeviceMemory if model.placement.kv_share else ConfigurationError
+            raise kind(
                 f"{model.path}: no context of {lanes} lanes x {context} tokens could be created, usually for lack "
                 "of memory; try fewer ?lanes=, a smaller ?ctx= or ?kv_type=q8_0"
             )

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
-from pathlib import Path
+from dataclasses import dataclass, field, replace
 
 from ...errors import ConfigurationError
+from .library import lib, memory_available, weight_types
 from .model_files import Adapter
-from .native import NativeModel, weight_types
+from .native import NativeModel
+from .placement import DEVICE_MARGIN, PlacementOptions
 from .scheduler import UNCONSTRAINED, BatchShape, shape_for_weights
 
 _DEFAULT_LANES = 16
@@ -32,7 +33,8 @@ class EngineConfig:
     context: int = 0
     contexts: int = 0
     threads: int = 1
-    gpu_layers: int = 0
+    placement: PlacementOptions = field(default_factory=PlacementOptions)
+    ubatch: int = 0
     kv_type: str = "f16"
     flash_attention: str = "auto"
     kv_cache: int = -1
@@ -63,9 +65,9 @@ class EngineConfig:
         beyond = f"; ctx exceeds the {model.train_context:,} tokens of its training" * self._beyond(model)
         adapted = f" with {len(self.adapters)} LoRA adapter{'s' * (len(self.adapters) > 1)}" if self.adapters else ""
         return (
-            f"{model.size / 1e6:,.0f} MB{adapted}, {self.lanes} lanes x {self.context:,} tokens{beside} "
-            f"({kv / 1e6:,.0f} MB of KV), {self.kv_cache / 1e6:,.0f} MB of host cache, {self.threads} threads, "
-            f"{same}{beyond}"
+            f"{model.placement}: {model.size / 1e6:,.0f} MB{adapted}, {self.lanes} lanes x {self.context:,} tokens"
+            f"{beside} ({kv / 1e6:,.0f} MB of KV), {self.kv_cache / 1e6:,.0f} MB of host cache, "
+            f"{self.threads} threads, {same}{beyond}"
         )
 
     def _beyond(self, model: NativeModel) -> bool:
@@ -81,10 +83,11 @@ def choose_config(model: NativeModel, requested: EngineConfig) -> EngineConfig:
     if model.recurrent:  # recurrent states cannot drop dummy tokens
         requested = replace(requested, strict=False)
     free = memory_available()
-    context = requested.context or min(_DEFAULT_CONTEXT, model.train_context or _DEFAULT_CONTEXT)
+    context = requested.context or default_context(model.train_context)
+    on_device = model.placement.layers > 0
     per_lane = max(1, model.kv_bytes(requested.kv_type, int(context), 1))
     kinds = model.weight_types.union(*(weight_types(adapter.path) for adapter in requested.adapters))
-    shape = shape_for_weights(kinds) if requested.strict and not requested.gpu_layers else UNCONSTRAINED
+    shape = shape_for_weights(kinds) if requested.strict and not on_device else UNCONSTRAINED
     if requested.lanes and not shape.fits(requested.lanes):
         raise ConfigurationError(
             f"{model.path}: lanes={requested.lanes}: with weights of {', '.join(sorted(kinds))} output is identical "
@@ -93,14 +96,14 @@ def choose_config(model: NativeModel, requested: EngineConfig) -> EngineConfig:
         )
     # Half of the free memory for the lanes, a quarter for the host cache; the rest is for other processes.
     room = free // 2
-    if requested.gpu_layers:
-        lanes = requested.lanes or _DEFAULT_LANES * 4
+    if on_device:
+        lanes = requested.lanes or _device_lanes(model, per_lane, room)
     else:
         limit = _DEFAULT_LANES * (1 if requested.threads % 2 else 2)
         usual = max(_MIN_LANES, min(limit, room // per_lane))
         usual -= usual % _DEFAULT_LANES if usual > _DEFAULT_LANES else usual % shape.multiple
         lanes = requested.lanes or max(shape.minimum, usual)
-    if not requested.gpu_layers and per_lane * lanes > free:
+    if not on_device and per_lane * lanes > free:
         per_token = max(1, model.kv_bytes(requested.kv_type, 1, 0))
         fits = max(0, (free - model.kv_bytes(requested.kv_type, 0, int(lanes))) // int(per_token * lanes))
         advice = f"?ctx={fits // 256 * 256}" if fits >= _MIN_CONTEXT else "fewer ?lanes= or ?kv_type=q8_0"
@@ -108,7 +111,7 @@ def choose_config(model: NativeModel, requested: EngineConfig) -> EngineConfig:
             f"{model.path}: {lanes} lanes x {context:,} tokens need {per_lane * lanes / 1e9:.1f} GB of KV, "
             f"{free / 1e9:.1f} GB are free; {advice} would fit"
         )
-    contexts = requested.contexts or _contexts(int(lanes), requested, shape)
+    contexts = requested.contexts or (1 if on_device else _contexts(int(lanes), requested, shape))
     if lanes % contexts or requested.threads % contexts or not shape.fits(lanes // contexts):
         raise ConfigurationError(
             f"{model.path}: contexts={contexts}: {lanes} lanes and {requested.threads} threads cannot be split into "
@@ -127,6 +130,23 @@ def choose_config(model: NativeModel, requested: EngineConfig) -> EngineConfig:
     )
 
 
+def default_context(train_context: int) -> int:
+    """Return the tokens of a lane if the user does not say; a `train_context` of 0 is unknown."""
+    return min(_DEFAULT_CONTEXT, train_context or _DEFAULT_CONTEXT)
+
+
+def _device_lanes(model: NativeModel, per_lane: int, room: int) -> int:
+    """Return the lanes whose KV fits on the devices and in `room` bytes of the host, as far as each holds it."""
+    placement = model.placement
+    limits = [int(lib.llama_max_parallel_sequences())]
+    if share := placement.kv_share:
+        limits.append(int(placement.free_memory() * (1 - DEVICE_MARGIN) / (per_lane * share)))
+    if share < 1:
+        limits.append(int(room / (per_lane * (1 - share))))
+    lanes = min(limits)
+    return max(_MIN_LANES, lanes - lanes % _MIN_LANES)
+
+
 def _contexts(lanes: int, requested: EngineConfig, shape: BatchShape) -> int:
     """Return the number of contexts, chosen if it was left open.
 
@@ -134,8 +154,6 @@ def _contexts(lanes: int, requested: EngineConfig, shape: BatchShape) -> int:
     wait for each other, and one computes while another's answers are processed. On a GPU one context uses the whole
     device.
     """
-    if requested.gpu_layers:
-        return 1
     return max(
         count
         for count in range(1, requested.threads + 1)
@@ -155,18 +173,7 @@ def _flash_attention(model: NativeModel, requested: EngineConfig, context: int) 
     length of the lanes decides. Available memory must not decide, because equal options must give equal bytes in the
     next run. Without flash attention all scores of a batch are held at once, and V must not be quantised.
     """
-    choosing = requested.flash_attention == "auto" and not requested.gpu_layers and requested.kv_type != "q8_0"
+    choosing = requested.flash_attention == "auto" and not model.placement.layers and requested.kv_type != "q8_0"
     if not choosing or context <= _SHORT_CONTEXT or 4 * model.n_heads * requested.batch * context > _MAX_SCORE_BYTES:
         return requested.flash_attention
     return "off"
-
-
-def memory_available() -> int:
-    """Return how many bytes can be allocated now without swapping."""
-    try:
-        for line in Path("/proc/meminfo").read_text().splitlines():
-            if line.startswith("MemAvailable:"):
-                return int(line.split()[1]) * 1024
-    except OSError:
-        pass
-    return 8 << 30

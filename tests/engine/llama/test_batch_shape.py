@@ -14,6 +14,7 @@ from tiny_gguf import KINDS, make_adapter, make_model, requantised
 
 from viva.engine.backends.llama.model_files import Adapter
 from viva.engine.backends.llama.native import NativeContext, NativeModel
+from viva.engine.backends.llama.placement import CPU, LayerPlacement
 from viva.engine.backends.llama.scheduler import AT_LEAST_TWO, MULTIPLES_OF_FOUR, BatchShape
 from viva.engine.backends.llama.sizing import EngineConfig, choose_config
 
@@ -169,7 +170,10 @@ def test_flash_attention_goes_by_the_length_of_lanes(source: Path) -> None:
         assert chosen(1280) == chosen(4096) == "off"
         # Not where it is said, wanted for such KV, or another processor's; nor where the scores are too many.
         assert chosen(131_072, lanes=1) == "auto"
-        assert chosen(4096, kv_type="q8_0") == chosen(4096, gpu_layers=-1) == "auto"
+        assert chosen(4096, kv_type="q8_0") == "auto"
+        model.placement = LayerPlacement(layers=2, total=2)
+        assert chosen(4096) == "auto"
+        model.placement = CPU
         assert chosen(4096, flash_attention="on") == "on"
         assert chosen(512, flash_attention="off") == "off"
     finally:
