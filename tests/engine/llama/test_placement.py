@@ -45,7 +45,10 @@ def model(tmp_path: Path) -> Path:
         ("gpu_layers=7&device=CUDA0,CUDA1", PlacementOptions(layers=7, devices=("CUDA0", "CUDA1"))),
         ("tensor_split=3,1&split_mode=row", PlacementOptions(tensor_split=(3.0, 1.0), split_mode="row")),
         ("override_tensor=exps=CPU,attn=CUDA1", PlacementOptions(overrides=(("exps", "CPU"), ("attn", "CUDA1")))),
-        ("main_gpu=1&split_mode=none&kv_offload=off", PlacementOptions(main_gpu=1, split_mode="none", kv_offload=False)),
+        (
+            "main_gpu=1&split_mode=none&kv_offload=off",
+            PlacementOptions(main_gpu=1, split_mode="none", kv_offload=False),
+        ),
     ],
 )
 def test_options_are_those_of_llama_cpp(options: str, expected: PlacementOptions) -> None:
@@ -73,7 +76,7 @@ def test_wrong_values_are_refused_with_what_is_accepted(option: str, problem: st
 def test_without_a_gpu_the_default_is_the_cpu_and_requested_layers_are_refused(
     model: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(placement, "gpus", lambda: [])
+    monkeypatch.setattr(placement, "gpus", list)
     assert PlacementOptions().choose([model], 512) == CPU
     assert PlacementOptions(layers=0).choose([model], 512) == CPU
     for options in (PlacementOptions(layers=3), PlacementOptions(layers=ALL_LAYERS), PlacementOptions(devices=("X",))):
