@@ -14,13 +14,15 @@ from typing import Any, Literal
 from ...errors import ConfigurationError
 
 try:
-    import llama_cpp.llama_cpp as lib
-    from llama_cpp._ggml import libggml
+    import llama_cpp.llama_cpp as _llama
+    from llama_cpp._ggml import libggml as _ggml
 except ModuleNotFoundError:
     raise ConfigurationError(
         "llama:… needs the package llama-cpp-python; install it with: pip install 'viva-exam[local]', which compiles "
         "llama.cpp: it needs a C++ compiler and takes several minutes, once"
     ) from None
+
+lib, libggml = _llama, _ggml
 
 
 def check_header(path: Path) -> None:

@@ -70,10 +70,11 @@ class LayerPlacement:
             kept.append(split)
         if self.overrides:
             by_name = {device.name: device for device in all_devices()}
-            patterns = [(expression.encode(), by_name[name].buffer_type()) for expression, name in self.overrides]
-            overrides = (_TensorOverride * (len(patterns) + 1))(*patterns, (None, None))
+            overrides = (_TensorOverride * (len(self.overrides) + 1))()  # the last one is empty
+            for override, (expression, name) in zip(overrides, self.overrides, strict=False):
+                override.pattern, override.buffer_type = expression.encode(), by_name[name].buffer_type()
             params.tensor_buft_overrides = ctypes.addressof(overrides)
-            kept += [overrides, patterns]
+            kept.append(overrides)
         return kept
 
 
