@@ -54,7 +54,7 @@ class ConfigurationError(VivaError):
 
 
 class SettingRefused(ConfigurationError):
-    """An endpoint refuses an option of a model's name or of the run; a resumed run would be refused too."""
+    """An endpoint refuses a model's name or option, or an option of the run; a resumed run would be refused too."""
 
 
 class ChecksumMismatch(ConfigurationError):

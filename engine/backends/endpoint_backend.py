@@ -291,6 +291,10 @@ SAMPLING_ADVICE = (
 )
 _OWN_FIELDS = ("messages", "contents", "model", "stream", "n")  # the engine relies on them to parse answers
 _PYTHONS = {"True": "true", "False": "false", "None": "null"}
+# Wording of endpoints that refuse an unknown model with another status than 404.
+_REFUSES_MODEL = re.compile(
+    r"model[^.]{0,100} (does not exist|not found|is unknown)|(no such|unknown|invalid|not a valid) model", re.IGNORECASE
+)
 # Wording that refuses a setting, and how the setting's name appears in it.
 _REFUSES_SETTING = re.compile(
     r"unsupported|n[o']t (be )?(support|accept|allow|permit|available|compatible)"
@@ -340,6 +344,7 @@ class EndpointBackend(Backend):
         self._clock = clock
         self._trust = KeyTrust()
         self._context: int | None = None  # tokens, if the endpoint lists them
+        self._unlisted = ""  # says that the endpoint does not list the model
         self._forms, self._returned = FormFallback(form, self.next_form), ProviderState()
 
     def _base_url(self, url: str) -> str:
@@ -384,7 +389,10 @@ class EndpointBackend(Backend):
         await self._endpoint.close()
 
     async def check(self) -> None:
-        """Check as in `Backend.check`; also warn (logger `viva`) if the endpoint does not list the model."""
+        """Check as in `Backend.check`; also warn (logger `viva`) if the endpoint does not list the model.
+
+        Some servers accept any name, others list only some, so an unlisted model is an error only once it is refused.
+        """
 
         async def receive(body: AnswerBody) -> bytes:
             return await body.head(_LONGEST_LIST) if body.status == 200 else b""
@@ -393,9 +401,9 @@ class EndpointBackend(Backend):
         url = self.base_url + self.models_path
         data = await self._endpoint.ask(self.label, url, None, receive, accept=self._is_there)
         self._context = listed_context(data, self._listed_name)
-        warning = describe_unlisted_model(data, self._listed_name, self._redact)
-        if warning:
-            logging.getLogger("viva").warning("%s: %s (%s)", self.label, warning, url.partition("?")[0])
+        self._unlisted = describe_unlisted_model(data, self._listed_name, self._redact)
+        if self._unlisted:
+            logging.getLogger("viva").warning("%s: %s (%s)", self.label, self._unlisted, url.partition("?")[0])
 
     def prompt_size(self, messages: Sequence[Message]) -> PromptSize | None:
         if self._context is None:
@@ -470,10 +478,10 @@ class EndpointBackend(Backend):
             async with self._trust.call():
                 completion = await self._endpoint.ask(self.label, url, data, receive)
         except Rejected as error:
-            if type(error) is not Rejected or (advice := self._refused_setting(str(error))) is None:
+            if type(error) is not Rejected or (advice := self._advice_on(error)) is None:
                 raise
             message = f"{str(error).removeprefix(f'{error.model}: ').rstrip('.')}; {advice}"
-            if self._trust.proven:  # other requests succeed with the same settings
+            if self._trust.proven:  # other requests succeed with the same name and settings
                 raise Rejected(message, model=error.model, status=error.status) from None
             raise SettingRefused(
                 f"{self.label}: {message}; a resumed run keeps its model names, so start a new run"
@@ -498,8 +506,11 @@ class EndpointBackend(Backend):
     def statistics(self) -> dict[str, Any]:
         return {"json_mode": self._forms.chosen, "connections": self._endpoint.connections}
 
-    def _refused_setting(self, text: str) -> str | None:
-        """Return advice if the endpoint's message says that it refuses one of our settings."""
+    def _advice_on(self, error: Rejected) -> str | None:
+        """Return advice if the endpoint refuses the model's name, which it does not list, or one of our settings."""
+        text = str(error)
+        if self._unlisted and not self._trust.proven and (error.status == 404 or _REFUSES_MODEL.search(text)):
+            return self._unlisted
         if not _REFUSES_SETTING.search(text):
             return None
         for name, advice in self._advice.items():

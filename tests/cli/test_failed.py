@@ -33,8 +33,8 @@ def _viva(*arguments: str | Path) -> tuple[int, bytes, str]:
 
 @pytest.fixture(scope="module")
 def model() -> Iterator[str]:
-    """The name of a model that the endpoint does not know."""
-    with process.running({"default": "404"}) as server:
+    """The name of a model that the endpoint lists and does not know."""
+    with process.running({"default": "404", "models": ["modl-a"]}) as server:
         yield server.model("modl-a")
 
 

@@ -102,19 +102,36 @@ def test_line_8_a_model_that_is_not_listed_is_named_with_the_nearest(listed: Any
         assert f"the endpoint does not list the model '{model}'" in warning
 
 
-def test_line_8_the_warning_comes_first_and_the_run_goes_on(chaos: StartChaos, tmp_path: Path) -> None:
-    gone = {"do": "404", "say": "The model `modl-a` does not exist"}
-    server = chaos({"models": ["model-a", "interactor", "evaluator"], "by_model": {"modl-a": {"default": gone}}})
+_UNLISTED = "; the endpoint does not list the model 'modl-a'; it lists model-a, evaluator, interactor; a resumed run "
+
+
+@case_table(
+    ("answers", "code", "said"),
+    [
+        ({"default": {"do": "404", "say": "The model `modl-a` does not exist"}}, 2,
+         "viva: error: modl-a: HTTP 404: The model `modl-a` does not exist" + _UNLISTED),
+        ({"default": {"do": "400", "say": "modl-a is not a valid model ID"}}, 2,
+         "viva: error: modl-a: HTTP 400: modl-a is not a valid model ID" + _UNLISTED),
+        ({"default": "400"}, 3, "2 × Rejected: modl-a: HTTP 400: this request makes no sense\n"),
+        ({"schedule": {"0": "ok"}, "default": "404"}, 3, "2 × Rejected: modl-a: HTTP 404: there is no such model\n"),
+        ({"default": "ok"}, 0, "2/2"),
+    ],
+)  # fmt: skip
+def test_an_unlisted_model_stops_the_run_only_if_the_endpoint_refuses_it(
+    chaos: StartChaos, tmp_path: Path, answers: dict[str, Any], code: int, said: str
+) -> None:
+    server = chaos({"models": ["model-a", "interactor", "evaluator"], "by_model": {"modl-a": answers}})
     dataset = files("viva.scenarios.kieval") / "items" / "science.jsonl"
     arguments = ["run", "kieval", "--dataset", str(dataset), "-n", "2", "--rounds", "1", "--out", str(tmp_path / "r")]
     for role, model in (("candidate", "modl-a"), ("interactor", "interactor"), ("evaluator", "evaluator")):
         arguments += [f"--{role}", server.model(model)]
-    code, _, said = ended(started(*arguments))
-    assert code == 3, said
-    first = said.splitlines()[0]
+    ended_with, _, stderr = ended(started(*arguments, "--concurrency", "1"))
+    assert ended_with == code, stderr
+    first = stderr.splitlines()[0]
     assert first.startswith("viva: warning: modl-a: the endpoint does not list the model 'modl-a'; it lists model-a,")
-    assert said.count("viva: warning") == 1
-    assert "2 × Rejected: modl-a: HTTP 404: The model `modl-a` does not exist" in said
+    assert stderr.count("viva: warning") == 1
+    assert said in stderr, stderr
+    assert ("viva resume" in stderr) == (code == 3)
 
 
 @case_table(
