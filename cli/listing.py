@@ -159,10 +159,8 @@ def _models() -> list[Record]:
     from viva.engine.backends.registry import ENTRY_POINT_GROUP, KINDS
     from viva.engine.imports import load_entry_points
 
-    modules = KINDS | {
-        name: point.value.partition(":")[0] for name, point in load_entry_points(ENTRY_POINT_GROUP).items()
-    }
-    return _name_records({kind: _read_docstring(module) for kind, module in modules.items()})
+    builders = KINDS | {name: point.value for name, point in load_entry_points(ENTRY_POINT_GROUP).items()}
+    return _name_records({kind: _read_docstring(*builder.split(":")) for kind, builder in builders.items()})
 
 
 def _installed_models() -> list[Record]:
@@ -202,12 +200,20 @@ def _options(kind: str) -> list[Record]:
     return [{"name": name, "summary": meaning, "default": default} for name, (default, meaning) in options]
 
 
-def _read_docstring(module: str) -> str:
-    """Return a module's docstring without importing the module: some are slow, others need missing packages."""
+def _read_docstring(module: str, builder: str = "") -> str:
+    """Return what a module's function says that it builds, or the module's docstring.
+
+    The module is not imported: some are slow, others need missing packages.
+    """
     spec = find_spec(module)
     if spec is None or spec.origin is None:
         return ""
-    return ast.get_docstring(ast.parse(Path(spec.origin).read_text(encoding="utf-8"))) or ""
+    tree = ast.parse(Path(spec.origin).read_text(encoding="utf-8"))
+    functions = [part for part in tree.body if isinstance(part, ast.FunctionDef) and part.name == builder]
+    for text in filter(None, map(ast.get_docstring, functions)):
+        if text.startswith("Build a"):
+            return "A" + text.removeprefix("Build a")
+    return ast.get_docstring(tree) or ""
 
 
 def _first_sentence(text: str) -> str:

@@ -16,7 +16,7 @@ import anyio
 
 from viva.engine.events import CallFinished, Event, LimitHit, Retried, RunStarted
 from viva.orchestration.run_progress import RemainingTime, RunProgress, WaitStatus
-from viva.reports.tables import escape_controls, one_line
+from viva.reports.tables import escape_controls, money, one_line
 from viva.scenarios.contract import Aggregate
 
 from .exit_codes import terminal_width
@@ -147,7 +147,7 @@ class Progress(Display):
         if not is_over and (seconds := self._estimate.seconds(elapsed)) is not None:
             parts.append(f"{_duration(seconds)} left")
         parts += [f"{tally.calls:,} calls", f"{tally.tokens:,} tokens"]
-        parts += [f"cost {tally.cost:.2f}"] if tally.cost else []
+        parts += [f"cost {money(tally.cost)}"] if tally.cost else []
         parts += [f"{tally.failed} failed"] if tally.failed else []
         parts += self._trouble(tally.calls, tally.in_flight)
         # When a run has ended, its report follows at once, so the line needs no scores.
@@ -225,7 +225,7 @@ class SweepProgress(Display):
         calls, tokens = sum(run.calls for run in runs), sum(run.tokens for run in runs)
         parts.append(f"{calls:,} calls ({calls / self._elapsed():.0f}/s) · {tokens:,} tokens")
         cost = sum(run.cost for run in runs)
-        parts += [f"cost {cost:.2f}"] if cost else []
+        parts += [f"cost {money(cost)}"] if cost else []
         failed = sum(run.failed for run in runs)
         parts += [f"{failed} conversations failed"] if failed else []
         return parts + self._trouble(calls, in_flight)

@@ -292,7 +292,9 @@ class _JsonScanner:
 JSON_SUFFIXES = (".jsonl", ".json", ".ndjson")
 TABLE_SUFFIXES = (".csv", ".tsv")
 _INDENTED_KEY = re.compile(r"\s+\"[^\"]*\"\s*:")
-_NON_JSON_NUMBER = re.compile(r"-?(?:NaN|Infinity)")  # written by Python
+_PYTHON_VALUE = re.compile(r"(-?(?:NaN|Infinity)|None\b)|True\b|False\b")  # written by Python
+_BEGINNING = re.compile("invalid literal|expected a (JSON value|string key)")  # errors where a value or key begins
+_UNQUOTED_TEXT = re.compile(r"'?([^\W\d_][^\"',:{}\[\]\r\n]{0,39})")
 DATA_SUFFIXES = (*JSON_SUFFIXES, *TABLE_SUFFIXES, ".parquet")
 
 
@@ -342,16 +344,22 @@ def json_record(path: Path, number: int, line: str) -> Raw | DatasetError:
     except DuplicateKeyError as error:
         return DatasetError(str(error), path=str(path), line=number)
     except orjson.JSONDecodeError as error:
-        hint = ""
-        if match := _NON_JSON_NUMBER.match(line, error.pos):
-            hint = f" ({match[0]} is no JSON; write null)"
-        if not line.endswith("\n"):
-            hint = "; the file ends in the middle of this line" if error.pos >= len(line) - 1 else ""
-        message = f"not valid JSON at position {error.pos + 1}: {error.msg}{hint}"
-        return DatasetError(message, path=str(path), line=number)
+        return DatasetError(json_fault(line, error), path=str(path), line=number)
     if isinstance(raw, dict):
         return raw
     return DatasetError(f"expected a JSON object, found {type(raw).__name__}", path=str(path), line=number)
+
+
+def json_fault(line: str, error: orjson.JSONDecodeError) -> str:
+    """Return where a line is not JSON, why, and what to write instead if that is clear."""
+    reason = error.msg
+    if error.pos >= len(line) - 1 and not line.endswith("\n"):
+        reason += "; the file ends in the middle of this line"
+    elif match := _PYTHON_VALUE.match(line, error.pos):
+        reason += f" ({match[0]} is no JSON; write {'null' if match[1] else match[0].lower()})"
+    elif _BEGINNING.search(error.msg) and (match := _UNQUOTED_TEXT.match(line, error.pos)):
+        reason = f'put text in double quotes: "{match[1].rstrip()}"'
+    return f"not valid JSON at position {error.pos + 1}: {reason}"
 
 
 def sound_records(records: Iterable[Record]) -> Iterator[tuple[int, Raw]]:

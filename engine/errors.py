@@ -184,8 +184,13 @@ class LimitReached(VivaError):
     """A budget is used up. `limit` names it: tokens, calls, cost or seconds."""
 
     def __init__(self, limit: str, allowed: float, scope: str) -> None:
-        super().__init__(f"the {scope}'s budget of {allowed:g} {limit} is used up")
+        super().__init__(f"the {scope}'s {budget_text(limit, allowed)} is used up")
         self.limit, self.allowed, self.scope = limit, allowed, scope
+
+
+def budget_text(limit: str, allowed: float) -> str:
+    """Return a budget in words: `budget of 50 calls`, or `cost budget of 0.5`."""
+    return f"cost budget of {allowed:g}" if limit == "cost" else f"budget of {allowed:g} {limit}"
 
 
 class ClusterError(VivaError):

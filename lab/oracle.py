@@ -183,7 +183,7 @@ class OracleBackend(Backend):
 
 
 def build(spec: ModelSpec, clock: Clock) -> Backend:
-    """Build an oracle from `oracle:NAME?option=…`.
+    """Build a model that knows the lab's world, asks about it, and judges replies exactly: `oracle:NAME?option=…`.
 
     Options are `world` (1, or `real`) and `seed` (1). Candidates, which exist only for an invented world, also have
     `knows` (1), the known fraction of the world's facts, and `saw`, what they have seen of the benchmark's test split:

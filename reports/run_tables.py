@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from .tables import Table, number
+from .tables import Table, money
 
 FAILURES_TITLE = "Failed conversations by reason"
 _MAX_SHOWN_REASONS = 3
@@ -67,7 +67,7 @@ def irregular_table(candidates: Iterable[tuple[str, Irregular, Mapping[str, int]
         for label, role, kinds, calls in entries
     ]
     kinds = [_IRREGULAR_HEADERS.get(kind, kind) for kind in all_kinds]
-    return ("Answers truncated, empty, or with reasoning", ["candidate", "role", "answers", *kinds], rows)
+    return (f"Irregular answers: {', '.join(kinds)}", ["candidate", "role", "answers", *kinds], rows)
 
 
 def irregular_answers(report: dict[str, Any]) -> Table:
@@ -125,7 +125,7 @@ def usage_table(report: dict[str, Any]) -> Table:
     if any("cached_tokens" in usage for *_, usage in entries):
         names.insert(2, "cached_tokens")
     rows = [
-        [label, role, *(f"{usage.get(name, 0):,}" for name in names), number(usage["cost"], 2)]
+        [label, role, *(f"{usage.get(name, 0):,}" for name in names), money(usage["cost"])]
         for label, role, usage in entries
     ]
     header = ["candidate", "role", *(name.replace("_", " ") for name in names), "cost"]

@@ -5,6 +5,7 @@ Control characters in texts of models, endpoints and datasets are made visible. 
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, TypeAlias
@@ -42,6 +43,12 @@ DASH = "–"
 def number(value: float | None, digits: int = 1) -> str:
     """Format a number; a dash for None."""
     return DASH if value is None else f"{value:z,.{digits}f}"
+
+
+def money(value: float | None) -> str:
+    """Format a cost: two decimals, or more if a smaller cost would become 0; a dash for None."""
+    digits = 2 if not value or value >= 0.1 else 1 - math.floor(math.log10(value))
+    return number(value, digits)
 
 
 def signed(value: float | None, digits: int = 1) -> str:

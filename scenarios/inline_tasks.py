@@ -12,7 +12,14 @@ from typing import Any, Generic
 import orjson
 from pydantic import TypeAdapter, ValidationError
 
-from viva.data.record_files import BadLine, DuplicateKeyError, misspelt_field_hint, parse_json_line, read_lines
+from viva.data.record_files import (
+    BadLine,
+    DuplicateKeyError,
+    json_fault,
+    misspelt_field_hint,
+    parse_json_line,
+    read_lines,
+)
 from viva.engine import seeds
 from viva.engine.errors import ConfigurationError, DatasetError, TaskError, VivaError, user_frame
 
@@ -112,7 +119,7 @@ def read_tasks(path: Path, kind: TypeAdapter[Any]) -> InlineTasks:
             except DuplicateKeyError as error:
                 raise DatasetError(str(error), path=str(path), line=number) from None
             except orjson.JSONDecodeError as error:
-                raise DatasetError(f"not JSON: {error}", path=str(path), line=number) from None
+                raise DatasetError(json_fault(line, error), path=str(path), line=number) from None
             except ValidationError as error:
                 raise DatasetError(_error_text(error), path=str(path), line=number) from None
             yield _task(payload, kind, number)

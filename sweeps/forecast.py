@@ -14,7 +14,7 @@ from viva.engine.backends.registry import build
 from viva.engine.errors import VivaError
 from viva.orchestration.prepared_run import PreparedRun
 from viva.reports.run_tables import token_cost
-from viva.reports.tables import DASH, Table
+from viva.reports.tables import DASH, Table, money
 from viva.scenarios.contract import CHARACTERS_PER_TOKEN, SupportsForecast, UsageForecast
 from viva.scenarios.models import known_price
 from viva.scenarios.registry import get_scenario
@@ -94,7 +94,7 @@ class Forecast:
             [
                 model,
                 *(f"{record[name]:,}" for name in ("calls", "prompt_tokens", "completion_tokens")),
-                DASH if record["cost"] is None else f"{record['cost']:.2f}",
+                money(record["cost"]),
             ]
             for model, record in report["models"].items()
         ]

@@ -160,5 +160,5 @@ def test_thoughts_outside_of_completion_tokens_are_paid_for(case: Callable[[str]
     model = f"openai:{case('usage-thoughts-apart')}?price_in=1&price_out=1000"
     done = _run("--max-cost", "1", candidate=model)
     assert done.returncode != 0
-    assert "the run's budget of 1 cost is used up" in done.stderr
+    assert "the run's cost budget of 1 is used up" in done.stderr
     assert _report()["interviews"] == 0

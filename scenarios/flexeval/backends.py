@@ -23,7 +23,7 @@ class FixedBackend(Backend):
 
 
 def build_fixed(spec: ModelSpec, clock: Clock) -> Backend:
-    """Build a fixed model; its option `text` is the answer."""
+    """Build a model that always gives the same answer: `fixed:NAME?text=ANSWER`."""
     text = spec.take("text")
     if text is None:
         raise ConfigurationError(f"model '{spec.text}': no answer; give one with ?text=")
@@ -38,5 +38,5 @@ class RecordedBackend(Backend):
 
 
 def build_recorded(spec: ModelSpec, clock: Clock) -> Backend:
-    """Build the model `recorded:conversations`."""
+    """Build a placeholder for the system under test of recorded conversations."""
     return RecordedBackend()

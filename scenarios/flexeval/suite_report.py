@@ -273,7 +273,7 @@ def gate_table(report: Mapping[str, Any]) -> Table:
         p = "" if check["p"] is None else f"{check['p']:.3g}"
         status = "BROKEN" if check["broken"] else "ok"
         rows.append([status, check["system"], check["name"], value, baseline, distance, p])
-    header = ["", "candidate", "threshold", "value", "baseline", "exceeds by", "p"]
+    header = ["", "candidate", "threshold", "value", "baseline", "missed by", "p"]
     empty = [column for column in range(4, 7) if not any(row[column] for row in rows)]
     header, rows = _drop_columns(header, empty), [[cell or DASH for cell in _drop_columns(row, empty)] for row in rows]
     broken = sum(check["broken"] for check in report["gate"])

@@ -48,6 +48,8 @@ def test_every_name_has_one_line(found: dict[str, list[dict[str, Any]]]) -> None
             assert 3 < len(one["summary"]) < 250, (kind, one["name"])
             assert "\n" not in one["summary"]
             assert ":raises" not in one["summary"]
+        summaries = {(one["summary"], one.get("scenario")) for one in records}
+        assert len(summaries) == len(records), f"{kind}: two names have one description"
 
 
 def test_what_is_listed_is_accepted(found: dict[str, list[dict[str, Any]]], tmp_path: Path) -> None:

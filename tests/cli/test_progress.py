@@ -18,6 +18,7 @@ from tiny_gguf import make_model
 from viva.cli.progress import Progress, fit_line, speed
 from viva.engine.events import CallFinished, ConversationFinished, Retried, RunStarted
 from viva.orchestration.run_progress import RemainingTime, WaitStatus
+from viva.reports.tables import money
 from viva.scenarios.contract import Role
 from viva.scenarios.default_aggregate import Measures
 
@@ -103,6 +104,11 @@ def test_slow_work_is_told_by_the_time_of_each_and_never_as_nothing_a_second(end
     each = {"s": 1.0, "min": 60.0}.get(said.split()[1], 0.0) * figure if said.endswith("each") else 1.0 / figure
     assert figure > 0.0
     assert each == pytest.approx(seconds / ended, rel=0.3)
+
+
+@given(st.floats(1e-6, 1e6))
+def test_a_cost_is_never_shown_as_nothing(cost: float) -> None:
+    assert float(money(cost).replace(",", "")) == pytest.approx(cost, rel=0.06)
 
 
 @given(st.integers(40, 200), st.lists(st.from_regex(r"[a-z]{1,8} [0-9]{1,9}\.[0-9]", fullmatch=True), min_size=1))

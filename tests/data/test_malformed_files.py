@@ -85,6 +85,8 @@ TABLE: dict[str, Malformed] = {
         1,
         passable=False,
     ),
+    "text without quotes": generic('{"id": tides, "x": 1}', None, 'at position 8: put text in double quotes: "tides"'),
+    "Python's words": generic('{"id": None}', None, "(None is no JSON; write null)"),
     "no object": generic('["id"]', None, "expected a JSON object, found list"),
     "key given twice": generic('{"answer": "A", "id": "b", "answer": "B"}', None, 'the key "answer" is given twice'),
     "key twice within": generic('{"id": "b", "choices": {"text": 1, "text": 2}}', None, 'key "text" is given twice'),

@@ -254,7 +254,7 @@ def test_a_budget_of_money_sees_thoughts_outside_of_the_answer(replanned: StartC
                 "--interactor", "simulated:i", "--evaluator", "simulated:e", "--out", out,
                 "--max-cost", "1", "--concurrency", "1")  # fmt: skip
     assert done.returncode == 1, done.stderr
-    assert "budget of 1 cost is used up" in done.stderr
+    assert "cost budget of 1 is used up" in done.stderr
     assert len([one for one in server.log() if one["model"] == "c"]) == 1
 
 

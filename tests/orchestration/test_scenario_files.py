@@ -188,6 +188,27 @@ MISUSES: dict[str, tuple[dict[str, Any], str]] = {
 }
 
 
+@case_table(
+    ("line", "message"),
+    [
+        ("tides", 'not valid JSON at position 1: put text in double quotes: "tides"'),
+        ("why rust", 'not valid JSON at position 1: put text in double quotes: "why rust"'),
+        ("'tides'", 'not valid JSON at position 1: put text in double quotes: "tides"'),
+        ('{topic: "tides"}', 'not valid JSON at position 2: put text in double quotes: "topic"'),
+        (
+            '{"topic": True}',
+            "not valid JSON at position 11: unexpected character, expected a JSON value (True is no JSON; write true)",
+        ),
+        ('{"topic": ]', "not valid JSON at position 11: unexpected character, expected a JSON value"),
+    ],
+)
+def test_a_line_of_tasks_that_is_no_json_is_told_with_what_to_write(tmp_path: Path, line: str, message: str) -> None:
+    (tmp_path / "tasks.jsonl").write_text(f'{{"id": "a"}}\n{line}\n')
+    with pytest.raises(viva.ConfigurationError) as caught:
+        viva.run_sync(named, tasks=tmp_path / "tasks.jsonl", models={"pupil": "simulated:a"}, out=tmp_path / "run")
+    assert str(caught.value) == f"{tmp_path / 'tasks.jsonl'}:2: {message}"
+
+
 @case_table("what", MISUSES)
 def test_misuse_is_told_with_what_to_write(tmp_path: Path, what: str) -> None:
     changes, message = MISUSES[what]

@@ -89,7 +89,7 @@ def test_line_3_cut_turns_are_counted_in_the_record_and_the_tables(tmp_path: Pat
     titles = {
         title: (header, rows) for title, header, rows in recorded_results(RunFolder.open(tmp_path / "run")).tables()
     }
-    header, rows = titles["Answers truncated, empty, or with reasoning"]
+    header, rows = titles["Irregular answers: truncated, empty"]
     assert header == ["candidate", "role", "answers", "truncated", "empty"]
     assert rows == [["m", "candidate", "3", "1", "1"], ["m", "interactor", "2", "1", "0"]]
 

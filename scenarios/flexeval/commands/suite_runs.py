@@ -18,7 +18,7 @@ from viva.cli.exit_codes import print_note
 from viva.engine.backends.registry import BackendPool
 from viva.engine.clock import Clock
 from viva.engine.computation import StepExecutor
-from viva.engine.errors import JournalError
+from viva.engine.errors import JournalError, budget_text
 from viva.engine.event_loop import LoopYield
 from viva.engine.events import CallFinished, Event, RunStarted
 from viva.engine.run_folder import RunFolder
@@ -65,7 +65,7 @@ class SoftBudget:
     def _look(self) -> None:
         for name, limit in self._limits.items():
             if limit is not None and self._spent[name] >= limit and self._launch.runner is not None:
-                self.used = f"the budget of {limit:g} {name} is used up"
+                self.used = f"the {budget_text(name, limit)} is used up"
                 print_note(f"{self.used}: finishing running conversations, starting no more")
                 self._launch.runner.drain()
                 return

@@ -7,7 +7,7 @@ from typing import Any
 
 from viva.reports.figures import round_figure
 from viva.reports.page import Record
-from viva.reports.tables import DASH, Row, Table, number, record_rows
+from viva.reports.tables import DASH, Row, Table, money, number, record_rows
 
 from ...study_cells import RunReading
 from ...study_sections import Section, Subject, static_readings
@@ -59,7 +59,7 @@ class Costs(Section[InterviewMaterial]):
         for dataset, roles in used.items():
             for role in _in_order(roles):
                 counts = [number(roles[role][name], 0) for name in _COUNTS]
-                rows.append([dataset, role, *counts, number(roles[role]["cost"], 2)])
+                rows.append([dataset, role, *counts, money(roles[role]["cost"])])
         header = ["dataset", "role", "calls", "prompt tokens", "completion tokens", "cost"]
         seeds = ", ".join(map(str, costs["seeds"]))
         over = f"mean of {costs['models']} model{'s' * (costs['models'] != 1)}, {costs['interviews']:,} interviews in "
@@ -70,9 +70,9 @@ class Costs(Section[InterviewMaterial]):
         for record in costs["projected"]:
             roles = record["roles"]
             total = {name: _sum(roles, name) for name in ("prompt_tokens", "completion_tokens", "cost")}
-            role_costs = [number(roles[role]["cost"], 2) if role in roles else DASH for role in _ROLES]
+            role_costs = [money(roles[role]["cost"]) if role in roles else DASH for role in _ROLES]
             counts = [number(total[name], 0) for name in ("prompt_tokens", "completion_tokens")]
-            rows.append([str(record["models"]), *counts, *role_costs, number(total["cost"], 2)])
+            rows.append([str(record["models"]), *counts, *role_costs, money(total["cost"])])
         header = ["models", "prompt tokens", "completion tokens", *(f"cost {role}" for role in _ROLES), "cost"]
         tables.append(
             (f"Projection for more models, proportional to their number{unpriced}", header, rows if used else [])

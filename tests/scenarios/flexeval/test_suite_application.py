@@ -38,8 +38,11 @@ def test_from_init_to_a_red_and_a_green_gate_in_under_ten_changed_lines(place: s
     mine = mine.replace("statistic: p98, at_most: 120", "statistic: p98, at_most: 3")
     suite.write_text(mine)
     assert sum(old != new for old, new in zip(written.splitlines(), mine.splitlines(), strict=True)) < 10
-    code, _, said_aloud = ended(started("suite", "run", suite, "--junit", "gate.xml", "--out", "red", cwd=tmp_path))
+    code, printed, said_aloud = ended(
+        started("suite", "run", suite, "--junit", "gate.xml", "--out", "red", cwd=tmp_path)
+    )
     assert code == 1, said_aloud
+    assert b"  missed by" in printed  # above a maximum or below a minimum
     assert "viva: BROKEN: p98(words) <= 3: application: " in said_aloud
     assert "above the maximum of 3 (n = " in said_aloud
     cases = list(ElementTree.parse(tmp_path / "gate.xml").iter("testcase"))

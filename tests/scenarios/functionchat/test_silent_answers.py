@@ -26,7 +26,7 @@ def held(path: Path, script: Script, **settings: Any) -> tuple[dict[str, Any], l
     results = recorded_results(launch.folder)
     with History(launch.folder.journal) as history:
         found = [ended.result for ended in history.ended()]
-    [table] = [rows for title, _, rows in results.tables() if title.startswith("Answers truncated")]
+    [table] = [rows for title, _, rows in results.tables() if title.startswith("Irregular answers: ")]
     return results.report()["candidates"]["m"], found, table
 
 
