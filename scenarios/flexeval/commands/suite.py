@@ -177,6 +177,8 @@ def gate(
 
 def check(suite: SuiteFile) -> None:
     """Check a suite and print what it would test, without calling a model."""
+    from textwrap import fill
+
     from viva.orchestration.prepared_run import PreparedRun
 
     from ..scenario import SCENARIO
@@ -195,7 +197,8 @@ def check(suite: SuiteFile) -> None:
         condition_text = (
             f", depending on {', '.join(condition['metric'] for condition in spec['when'])}" if spec.get("when") else ""
         )
-        typer.echo(f"  {metric['name']}: {source}, each {metric['level']}{role}{condition_text}")
+        line = f"{metric['name']}: {source}, each {metric['level']}{role}{condition_text}"
+        typer.echo(fill(line, 80, initial_indent="  ", subsequent_indent="    "))
 
 
 def schema(
@@ -220,7 +223,9 @@ def init(
     import shlex
 
     from viva.engine.errors import ConfigurationError
+    from viva.reports.tables import one_line
 
+    metrics_path = shlex.quote(one_line(str(folder / "metrics.py")))
     existing = [name for name in _TEMPLATE_FILES if (folder / name).exists()]
     if existing:
         raise ConfigurationError(f"{folder} already contains {', '.join(existing)}; choose another folder")
@@ -228,7 +233,8 @@ def init(
         folder.mkdir(parents=True, exist_ok=True)
         for name in _TEMPLATE_FILES:
             template = (_TEMPLATES / name).with_suffix(".txt" if name.endswith(".py") else Path(name).suffix)
-            (folder / name).write_text(template.read_text(encoding="utf-8"), encoding="utf-8")
+            text = template.read_text(encoding="utf-8").replace("FOLDER/metrics.py", metrics_path)
+            (folder / name).write_text(text, encoding="utf-8")
     except OSError as error:
         raise ConfigurationError(f"{folder}: cannot be created: {error.strerror}") from None
     for name, description in zip(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import shlex
 from pathlib import Path
 from typing import Any
 
@@ -123,6 +124,20 @@ def __getattr__(name):
     if name == "raises": raise RuntimeError("here")
     raise AttributeError(name)
 """
+
+
+def test_a_new_suites_own_metrics_are_permitted_as_its_comments_say(tmp_path: Path) -> None:
+    assert viva("suite", "init", "my bots/gate", cwd=tmp_path).returncode == 0
+    file = tmp_path / "my bots" / "gate" / "suite.yaml"
+    text = file.read_text()
+    [option] = re.findall(r"--python-tools .*", text)
+    for commented in ("# functions:", "# - function:", "#   role:", "#   passes:"):
+        assert text.count(commented) == 1
+        text = text.replace(commented, commented[2:])
+    file.write_text(text)
+    assert viva("suite", "check", file, cwd=tmp_path).returncode == 2
+    checked = viva("suite", "check", file, *shlex.split(option), cwd=tmp_path)
+    assert (checked.returncode, "promises_money: function " in checked.stdout) == (0, True)
 
 
 def test_a_builtin_function_is_a_metric_like_any_other(tmp_path: Path) -> None:
