@@ -1,4 +1,4 @@
-"""The error tree of the project, one type per boundary, never matched by text; the user's frame of an error.
+"""The tree of error types, and the line of user code that raised an error. Code decides by type, never by text.
 
 VivaError
 ├── ConfigurationError        an option, pack, manifest or model name is wrong: the run cannot start

@@ -164,7 +164,7 @@ class ToolSimulator:
             return _result_text({"error": str(error)})
 
     def missing(self) -> list[int]:
-        """Return the indices of expected calls that were not made, in any order; a call serves one expectation."""
+        """Return the indices of expected calls that were not made. The order of calls does not matter."""
         # Kuhn's augmenting paths: a call that fits two expectations serves the one that needs it.
         served: dict[int, int] = {}
 
