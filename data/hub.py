@@ -46,7 +46,7 @@ class HubDataset:
         """
         match = _NAME.fullmatch(name)
         if match is None:
-            raise ConfigurationError(f"hf:{name}: expected hf:owner/name, hf:owner/name/config, and :split after it")
+            raise ConfigurationError(f"hf:{name}: expected hf:owner/name[/config][:split]")
         self.text = f"hf:{name}" + (f":{split}" if split else "")
         self.config = match[2] or ""
         self._called, self._revision = called, revision

@@ -79,7 +79,7 @@ class StepVerdicts:
 
 
 class JudgePasses:
-    """Judgements of one judge in all steps, added in any order."""
+    """Judgements of one judge in all steps. They are added in any order; the report is the same."""
 
     def __init__(self) -> None:
         self._judgements: dict[int, list[Judgement]] = {}

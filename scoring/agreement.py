@@ -112,7 +112,7 @@ def fleiss_kappa(rows: Sequence[Row]) -> Agreement:
     Units with a missing rating are left out; `krippendorff_alpha` uses such units, too.
 
     Raises:
-        ValueError: if rows differ in length or have fewer than two entries.
+        ValueError: if rows (one a unit, one entry a rater) differ in length or have fewer than two entries.
 
     Source: Fleiss 1971.
     """
@@ -142,8 +142,8 @@ def krippendorff_alpha(rows: Sequence[Row], scale: Scale = "ordinal") -> Agreeme
     `interval`   their squared difference.
 
     Raises:
-        ValueError: if rows differ in length or have fewer than two entries, or ratings are not finite numbers on a
-            scale that needs numbers.
+        ValueError: if rows (one a unit, one entry a rater) differ in length or have fewer than two entries, or ratings
+            are not finite numbers on a scale that needs numbers.
 
     Source: Krippendorff 2018, "Content analysis", 4th ed., section 12.3.
     """

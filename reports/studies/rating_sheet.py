@@ -189,7 +189,7 @@ def _join_error(rating: SheetRow, matches: Sequence[SheetRow], scores: Sheet, ra
         examples = (
             _describe_row(same_item[0]) if same_item else ", ".join(dict.fromkeys(row.item for row in scores.rows[:3]))
         )
-        message = f"{description} is not in {scores.source}, which has {examples}"
+        message = f"{description} is not in {scores.source}, which has, for example, {examples}"
     return DatasetError(message, path=ratings.source, line=rating.line)
 
 

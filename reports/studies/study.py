@@ -88,7 +88,7 @@ def systems_of_report(report: Mapping[str, Any]) -> list[SystemGroup]:
 
 
 def sections_of(groups: Iterable[SystemGroup]) -> Iterator[tuple[SystemGroup, Section[Any]]]:
-    """Return all sections with their systems."""
+    """Return all sections, each with the group of runs of the system (scenario) that it reports on."""
     return ((systems, section) for systems in groups for section in systems.study.sections)
 
 

@@ -191,7 +191,7 @@ _TITLES = {
 
 
 class JudgeAudit(ModelResults):
-    """The results of one judge's conversations, in any order."""
+    """The results of one judge's conversations. They are added in any order; the report is the same."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -26,7 +26,7 @@ R = TypeVar("R", bound=ModelResults)
 
 
 class CandidateDialogs(ModelResults):
-    """The dialogs of one candidate, in any order."""
+    """The dialogs of one candidate. They are added in any order; the report is the same."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -363,7 +363,7 @@ def _rounded_share(part: int, total: int) -> float | None:
 
 
 class CandidateTurns(ModelResults):
-    """The turns of one candidate, in any order."""
+    """The turns of one candidate. They are added in any order; the report is the same."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -147,7 +147,7 @@ def agreement_by_criterion(
 
 
 class JudgeScores(ModelResults):
-    """The examples of one judge, in any order."""
+    """The examples of one judge. They are added in any order; the report is the same."""
 
     def __init__(self) -> None:
         super().__init__()

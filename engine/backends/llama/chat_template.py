@@ -118,7 +118,7 @@ class SegmentWriter:
             self._end_segment()
 
     def _joined(self, texts: list[str]) -> list[str]:
-        """Return the texts between boundaries, joined if they tokenise differently separately than together."""
+        """Return the texts; a text is joined to the one before if the two have other tokens apart than together."""
         if len(texts) < 2:
             return texts
         joined = texts[:1]

@@ -17,7 +17,7 @@ from .qualification_protocol import MODEL
 
 
 class QualifiedModel(ModelResults):
-    """The turns of one model by role, in any order."""
+    """The turns of one model by role. They are added in any order; the report is the same."""
 
     def __init__(self) -> None:
         super().__init__()
