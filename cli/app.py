@@ -141,6 +141,9 @@ def _usage_text(error: Any, words: Sequence[str]) -> str:
         near = did_you_mean(wrong, names, cutoff=MISSPELLING_CUTOFF if name == "NoSuchOption" else 0.6)
         known_words = "the command's options include" if name == "NoSuchOption" else "expected one of"
         known = f"; {known_words}: {', '.join(names)}" if names and not near else ""
+        if name == "NoSuchOption" and not near and ".py" in error.ctx.command_path:
+            role = wrong.lstrip("-")
+            known += f'; for a role of the scenario, add one="{role}" or judge="{role}" to its decorator'
         subject = f"no {subject} '{wrong}'{near}{known}"
     help_command = f"{error.ctx.command_path} -h" if error.ctx is not None else "viva -h"
     end = "" if subject.endswith("?") else ";"

@@ -122,8 +122,13 @@ def print_tables(tables: Iterable[Table]) -> None:
         if rows:
             texts = [[escape_controls(text) for text in line] for line in (header, *rows)]
             for part, table in enumerate(lay_out(texts[0], texts[1:], width)):
-                part_title = f"{re.split('[,:;] ', title)[0]} (continued)" if part else title
+                part_title = f"{_subject(title)} (continued)" if part else title
                 print_rich(Text(escape_controls(part_title), style="bold"), table)
+
+
+def _subject(title: str) -> str:
+    """Return the beginning of a title: up to its first colon or semicolon, or else its first comma."""
+    return (re.split("[:;] ", title) if re.search("[:;] ", title) else title.split(", "))[0]
 
 
 def print_rich(*parts: RenderableType, width: int | None = None) -> None:

@@ -6,7 +6,7 @@ import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -15,6 +15,9 @@ from viva.engine.errors import ConfigurationError
 from .app import ALL_ARGUMENTS, app, command, run_lazy_command
 from .exit_codes import handle_errors, print_note
 from .options import Csv, Html, Json, RunArgument
+
+if TYPE_CHECKING:
+    from viva.reports.studies.study import Study
 
 
 @dataclass(slots=True, frozen=True)
@@ -37,12 +40,37 @@ class ReportOutputs:
         return not (self.csv is None and self.parquet is None and self.html is None)
 
 
-def report_study(folders: Sequence[Path], scorer: str | None, outputs: ReportOutputs, *, print_it: bool = True) -> None:
-    """Report several runs as one study: print it and write its files."""
+def _read_study(folders: Sequence[Path], scorer: str | None, *, fresh: bool) -> Study:
+    """Return the study of several runs, with its report computed."""
     from viva.engine.event_loop import gc_tuned
     from viva.reports.studies.cache import users_report_cache
+    from viva.reports.studies.study import Study
+
+    with gc_tuned():  # a study has many columns and tables without reference cycles
+        study = Study(folders, scorer, None if fresh else users_report_cache())
+        study.report()
+    return study
+
+
+def _print_verdicts(study: Study) -> None:
+    """Print the sentences of a study; in a terminal, lines break between words."""
+    from rich.text import Text
+
+    from viva.reports.studies.study import study_sentences
+    from viva.reports.tables import escape_controls
+
+    from .output import print_rich
+
+    groups = study_sentences(study.report())
+    lines = [line for about, sentences in groups for line in ([f"{about}:"] if about else []) + sentences]
+    print_rich(*(Text(escape_controls(line)) for line in lines))
+
+
+def report_study(
+    folders: Sequence[Path], scorer: str | None, outputs: ReportOutputs, *, print_it: bool = True
+) -> Study:
+    """Report several runs as one study, which is returned: print it and write its files."""
     from viva.reports.studies.export import check_parquet, write_csv, write_parquet
-    from viva.reports.studies.study import Study, study_sentences
     from viva.reports.tables import escape_controls, to_latex, to_markdown
 
     from .output import print_json, print_tables, print_text
@@ -51,9 +79,8 @@ def report_study(folders: Sequence[Path], scorer: str | None, outputs: ReportOut
     check_output_files({"--csv": outputs.csv, "--parquet": outputs.parquet, "--html": outputs.html})
     if outputs.parquet is not None:
         check_parquet()
-    with gc_tuned():  # a study has many columns and tables without reference cycles
-        study = Study(folders, scorer, None if outputs.fresh else users_report_cache())
-        report = study.report()
+    study = _read_study(folders, scorer, fresh=outputs.fresh)
+    report = study.report()
     if outputs.csv is not None:
         write_csv(report, outputs.csv)
         print_file("table", outputs.csv)
@@ -65,8 +92,8 @@ def report_study(folders: Sequence[Path], scorer: str | None, outputs: ReportOut
 
         write_page_file(study_page(report), outputs.html)
     if not print_it:
-        pass
-    elif outputs.json:
+        return study
+    if outputs.json:
         print_json(report)
     elif outputs.latex:
         print_text(to_latex(study.tables()))
@@ -76,19 +103,13 @@ def report_study(folders: Sequence[Path], scorer: str | None, outputs: ReportOut
         if report.get("warnings"):
             print_text(escape_controls("\n".join(report["warnings"])) + "\n\n")
         print_tables(study.tables())
-        # The sentences come last, because a terminal shows the end of long tables.
-        lines = [
-            line
-            for about, sentences in study_sentences(report)
-            for line in ([f"{about}:"] if about else []) + sentences
-        ]
-        if lines:
-            print_text(escape_controls("\n".join(lines)) + "\n")
+        _print_verdicts(study)  # last, because a terminal shows the end of long tables
     notes = report["notes"]
     if outputs.latex or outputs.markdown:  # these formats contain only tables
         notes = [*report.get("warnings", ()), *notes]
     for note in notes:
         print_note(note)
+    return study
 
 
 _SCORE = "Score a run's recorded verdicts with other rules."
@@ -126,11 +147,12 @@ def _report(
     outputs = ReportOutputs(json=json, markdown=markdown, latex=latex, csv=csv, parquet=parquet, html=html, fresh=fresh)
     # A single run prints its own tables, even if files are written as well. Markup and other scorers need a study.
     alone = len(folders) == 1 and scorer is None and not (markdown or latex or is_sweep(folders[0]))
-    if not alone or outputs.files:
-        report_study(folders, scorer, outputs, print_it=not alone)
+    study = report_study(folders, scorer, outputs, print_it=not alone) if not alone or outputs.files else None
     if alone:
         results, missing, damaged = _results(folders[0], {})
         print_results(results, folders[0], json=json, missing=missing, damaged=damaged)
+        if not json and len(results.report().get("candidates", ())) > 1:
+            _print_verdicts(study or _read_study(folders, None, fresh=fresh))
 
 
 _MAX_LEVELS = 3  # of folders below the given folder that are searched for runs

@@ -1,6 +1,7 @@
 """Titled tables laid out for a terminal's width: numbers are never wrapped, truncated or dropped.
 
-A table that is too wide is split into parts below one another; each part repeats the labels that identify the rows.
+A table that is too wide gets narrower gaps between its columns. If that is not enough, it is split into parts below one
+another; each part repeats the labels that identify the rows.
 Labels may wrap. A column of numbers that is wider than the terminal is printed in full.
 """
 
@@ -22,12 +23,16 @@ _WORD_WIDTH = 40  # shorter words in labels, such as keys, are broken only in a 
 _FIGURE_WIDTH = 36  # longer cells that contain a number are sentences, which may wrap
 _ATTACHED_HEADERS = ("±", "SE", "p")  # columns that stay beside the preceding one
 _FRAME, _GAP = 2, 3  # width of the box: at both edges together, and beside each further column
+_DENSE_GAP = 2
 
 
 def lay_out(header: Sequence[str], rows: Sequence[Sequence[str]], width: int) -> Iterator[Table]:
     """Yield the table as one part, or as several if it is wider than `width` cells."""
     longest = _WORD_WIDTH if width >= _NARROW_WIDTH else _LABEL_WIDTH
     columns = [_Column(name, [row[number] for row in rows], longest) for number, name in enumerate(header)]
+    if _table_width(minimum := [column.min_width for column in columns]) > width >= _dense_width(minimum):
+        yield _rich_table(columns, width, dense=True)
+        return
     for numbers in _parts(columns, width):
         yield _rich_table([columns[number] for number in numbers], width)
 
@@ -122,19 +127,23 @@ def _table_width(widths: Sequence[int]) -> int:
     return sum(widths) + _FRAME + _GAP * (len(widths) - 1) + 2
 
 
-def _rich_table(columns: Sequence[_Column], width: int) -> Table:
+def _dense_width(widths: Sequence[int]) -> int:
+    return sum(widths) + _FRAME + _DENSE_GAP * (len(widths) - 1)
+
+
+def _rich_table(columns: Sequence[_Column], width: int, *, dense: bool = False) -> Table:
     from rich.box import SIMPLE
     from rich.table import Table
     from rich.text import Text
 
     widths = [column.min_width for column in columns]
-    spare = width - _table_width(widths)
+    spare = width - (_dense_width(widths) if dense else _table_width(widths))
     while spare > 0 and any(current < column.full_width for current, column in zip(widths, columns, strict=True)):
         for number, column in enumerate(columns):
             if spare > 0 and widths[number] < column.full_width:
                 widths[number] += 1
                 spare -= 1
-    table = Table(box=SIMPLE)
+    table = Table(box=SIMPLE, padding=(0, 0, 0, _DENSE_GAP - 1), pad_edge=False) if dense else Table(box=SIMPLE)
     for column, current in zip(columns, widths, strict=True):
         table.add_column(
             Text(column.name), justify="right" if column.is_right else "left", overflow="fold", width=current

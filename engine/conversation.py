@@ -656,5 +656,7 @@ class Conversation:
                 raise self.stop("detector", reason)
 
     def _raise_no_backend(self, role: str) -> NoReturn:
-        near = did_you_mean(role, self._backends, "roles with a model")
+        near = did_you_mean(role, self._backends)
+        if not near:
+            near = f"; roles with a model: {', '.join(self._backends) or 'none'}; a scenario has to declare its roles"
         raise ConfigurationError(f"conversation {self.key}: no model for the role '{role}'{near}")

@@ -410,7 +410,8 @@ class Findings:
             first, auc = candidate["first_answer"]["mean"], candidate["auc"]["mean"]
             rows.append([label, _format_number(first, 1), *losses, _format_number(auc, 2)])
         header = ["candidate", "first answer", "fresh loss", "test loss", "difference", "AUC"]
-        return ("First answers, loss on fresh and on test items, and AUC of Min-K%", header, rows)
+        title = "Written first answers (the accuracy above is of the likeliest options), losses, and AUC of Min-K%"
+        return (title, header, rows)
 
     def _aspect_table(self, report: dict[str, Any]) -> FindingsTable:
         aspects = ASPECTS[:-1]

@@ -87,8 +87,8 @@ class Measures(RunAggregate[CandidateMeasures]):
     ) -> None:
         super().__init__(manifest, lambda: CandidateMeasures(ranges), lineups(roles, manifest["models"]))
         self._ranges, self._unit = ranges or {}, unit
-        several = sum(role.many for role in roles) > 1
-        self._header = "pairing" if several else "candidate"
+        compared = [role.name for role in roles if role.many]
+        self._header = compared[0] if len(compared) == 1 else "pairing"
 
     def add(self, key: str, result: Any) -> None:
         self.model_of(key).add(result)
@@ -105,7 +105,7 @@ class Measures(RunAggregate[CandidateMeasures]):
 
     def tables(self) -> list[Table]:
         report = self.report()
-        return [self._main(report), *self._counts(report), self._stops(report), *common_tables(report)]
+        return [self._main(report), *self._counts(report), self._stops(report), *common_tables(report, self._header)]
 
     def notes(self) -> list[str]:
         """Return notes on declared measures that no conversation returned, probably because of another name."""

@@ -129,6 +129,10 @@ def join_headline(parts: Iterable[tuple[str, str]], limit: int = _MAX_HEADLINE) 
     return " · ".join([*texts[:limit], *[f"and {more} more"] * (more > 0)])
 
 
-def common_tables(report: dict[str, Any]) -> list[Table]:
-    """Return the last tables of a run's report: failures, irregular answers, and usage."""
-    return [failure_table(report), irregular_answers(report), usage_table(report)]
+def common_tables(report: dict[str, Any], compared: str = "candidate") -> list[Table]:
+    """Return the last tables of a run's report: failures, irregular answers, and usage.
+
+    `compared` is the header of the first column, which names the compared models.
+    """
+    tables = [failure_table(report), irregular_answers(report), usage_table(report)]
+    return [(title, [compared, *header], rows) for title, (_, *header), rows in tables]

@@ -268,7 +268,7 @@ class KievalAggregate(RunAggregate[InterviewAggregate]):
 
     def _main(self, report: dict[str, Any]) -> Table:
         header = ["candidate", "n", "first answer", "KIEval", "SE", "rounds"]
-        header += ["unanswered", "unscored", "unparsed", "failed"]
+        header += ["no answer", "no score", "not parsed", "failed"]
         free = report["dataset"].get("free", 0)
         has_accuracy = not free or free < report["dataset"]["items"]  # some first answers are right or wrong
         rows = []
@@ -311,7 +311,7 @@ def _aspect_table(report: dict[str, Any]) -> Table:
 
 
 def _without_static(row: list[str], header: list[str]) -> list[str]:
-    return [cell for name, cell in zip(header, row, strict=True) if name not in ("first answer", "unanswered")]
+    return [cell for name, cell in zip(header, row, strict=True) if name not in ("first answer", "no answer")]
 
 
 def _with_discarded(report: dict[str, Any]) -> dict[str, Any]:

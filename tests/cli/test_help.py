@@ -141,6 +141,30 @@ def test_a_misspelt_name_is_answered_with_one_line_that_has_the_nearest_name(
     assert f"; did you mean '{meant}'" in line
 
 
+@case_table(
+    ("more", "said"),
+    [
+        (
+            ("--critic", "simulated:c"),
+            'for a role of the scenario, add one="critic" or judge="critic" to its decorator',
+        ),
+        ((), "no model for the role 'critic'; roles with a model: pupil; a scenario has to declare its roles"),
+    ],
+)
+def test_a_role_that_the_decorator_lacks_is_told_where_to_add_it(
+    tmp_path: Path, more: tuple[str, ...], said: str
+) -> None:
+    (tmp_path / "tasks.jsonl").write_text('{"topic": "tides"}\n')
+    (tmp_path / "talks.py").write_text(
+        "import viva\n@viva.scenario(compare='pupil')\n"
+        "async def talk(conversation, task):\n    await viva.Agent(conversation, 'critic').ask('x')\n"
+    )
+    words = ["run", "talks.py", "--tasks", "tasks.jsonl", "--pupil", "simulated:p", "--out", "run", *more]
+    done = viva(*words, cwd=tmp_path)
+    assert done.returncode == 2
+    assert said in done.stderr
+
+
 def test_a_value_of_the_wrong_type_is_named() -> None:
     for words in (["--rounds", "tow"], ["--rounds=tow"]):
         done = viva("run", "kieval", *words)

@@ -55,6 +55,17 @@ def test_one_run_is_reported_as_ever(runs: list[Path]) -> None:
     assert viva("report", runs[0]).stdout.startswith(title)
 
 
+def test_one_run_ends_with_its_verdicts_only_if_it_compares_candidates(runs: list[Path], tmp_path: Path) -> None:
+    shown = viva("report", runs[0], "--html", tmp_path / "page.html")
+    sentences = viva("report", *runs[:1], "--scorer", "official").stdout.split("\n\n")[-1]
+    assert sentences.startswith("Highest score: good, ")
+    assert "Not tested for contamination: good, mid, weak (" in sentences
+    assert shown.stdout.endswith(f"\n\n{sentences}")
+    assert "comparisons" not in shown.stderr  # a note on tables that are not shown
+    alone = interviewed(tmp_path / "alone", CANDIDATES[0], n=5, seed=1)
+    assert "score:" not in viva("report", alone).stdout
+
+
 def test_line_12_files_beside_change_nothing_on_stdout(runs: list[Path], tmp_path: Path) -> None:
     plain = viva("report", runs[0])
     for name in ("csv", "html"):
@@ -69,6 +80,17 @@ def test_several_runs_make_a_study(runs: list[Path]) -> None:
     assert shown.returncode == 0
     assert shown.stderr.startswith("viva: note: 3 of 3 comparisons have 100 items or fewer")
     assert shown.stderr.count("\n") == 1
+
+
+def test_groups_of_one_dataset_are_rows_because_their_names_are_long(tmp_path: Path) -> None:
+    made = [
+        interviewed(tmp_path / judge, f"simulated:of-{judge}", n=2, evaluator=f"simulated:{judge}")
+        for judge in ("one", "two")
+    ]
+    title, header, rows = Study(made).tables()[0]
+    assert title.startswith("KIEval on science: scorer official")
+    assert header[:3] == ["candidate", "dataset", "accuracy"]
+    assert [row[:2] for row in rows] == [[f"of-{judge}", f"science (evaluator {judge})"] for judge in ("one", "two")]
 
 
 def test_a_sweep_makes_a_study(sweep: Path) -> None:

@@ -155,6 +155,15 @@ def test_line_9_a_report_in_a_narrow_terminal_has_the_numbers_of_a_wide_one(run:
     assert parts[1:] == ["KIEval on science (continued)"] * (len(parts) - 1)
 
 
+def test_the_table_of_scores_fits_80_columns(tmp_path: Path) -> None:
+    labels = ("sft-cheater", "strong", "answer")
+    runs = [interviewed(tmp_path / str(n), *(f"simulated:{label}" for label in labels), n=10, seed=n) for n in (1, 2)]
+    for folders in (runs[:1], runs):
+        lines = _in_terminal(80, "report", *folders).splitlines()
+        assert not any(line.startswith("KIEval on science (continued)") for line in lines)
+        assert max(map(len, lines)) <= 80
+
+
 @pytest.mark.parametrize("width", [80, 100])
 def test_keys_and_ids_are_never_broken_inside_a_word(width: int) -> None:
     keys = ["candidate-of-some-length/0JqPsN2vX1YtRrWbq7cF8w", "candidate-of-some-length/7cF8w0JqPsN2vX1YtRrWbq"]

@@ -63,7 +63,7 @@ def test_numbers_have_means_texts_are_counted_and_lists_are_only_recorded(tmp_pa
     assert [result.task for result in run.results()] == ["tides"] * 2 + ["rust"] * 2 + ["salt"] * 2
     [main, *_] = run.tables()
     assert main[0] == "lesson on tasks, seed 7, reproducible transcripts"
-    assert main[1] == ["candidate", "conversations", "score", "long", "failed"]
+    assert main[1] == ["pupil", "conversations", "score", "long", "failed"]
 
 
 class Topic(BaseModel):

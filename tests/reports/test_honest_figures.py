@@ -58,7 +58,7 @@ def models(path: Path, items: Path, silent: str) -> list[Path]:
 def test_line_4_a_candidate_that_seldom_answers_is_shown_and_left_out_of_lines(tmp_path: Path, items: Path) -> None:
     study = Study(models(tmp_path / "some", items, "c"))
     report = study.report()
-    shown = {row["candidate"]: row["unanswered"] for row in table(study, "KIEval on")}
+    shown = {row["candidate"]: row["no answer"] for row in table(study, "KIEval on")}
     assert shown == {"a": "0.0%", "b": "0.0%", "c": "25.0%", "d": "0.0%", "e": "0.0%"}
     told = report["correlations"]
     assert told["left_out"] == [{"model": "c", "dataset": "quiz", "unanswered_rate": 0.25}]
@@ -84,7 +84,7 @@ def test_line_4_a_runs_own_report_shows_unanswered_first_answers(tmp_path: Path,
         run = models(tmp_path / f"runs-{silent}", items, silent)[2]
         [(title, header, [row])] = [one for one in recorded_results(RunFolder.open(run)).tables() if "KIEval" in one[0]]
         titles[silent] = title
-        assert dict(zip(header, row, strict=True))["unanswered"] == ("25.0%" if silent else "0.0%")
+        assert dict(zip(header, row, strict=True))["no answer"] == ("25.0%" if silent else "0.0%")
     assert titles["c"] == titles[""] + "; more than 10% of first answers name no choice: c"
 
 

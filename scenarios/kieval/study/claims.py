@@ -350,12 +350,16 @@ def _compare_leaders(first: str, comparisons: Sequence[Mapping[str, Any]], pairs
 
 
 _MEASURE = "KIEval score, 0–100"
-_KINDS = {"line": "interviews", "texts": "the texts"}
+_TOO_WEAK = {"line": "interviews tell too little", "texts": "recall of the texts tells too little"}
 _ALL_RECALL = (
     "All probed candidates separate the texts of the dataset from the others: any model does if the two sets differ "
     "in topic, length or form."
 )
-_SEEN_BY = {("line", "texts"): "", ("line",): " by interviews", ("texts",): " by the texts only"}
+_SOURCES = {
+    ("line", "texts"): "No sign",
+    ("line",): "The interviews show no sign",
+    ("texts",): "Recall of the texts shows no sign",
+}
 
 
 def findings(report: Record) -> list[Findings]:
@@ -429,9 +433,10 @@ def _contamination_sentences(judged: Sequence[Record]) -> Iterator[str]:
         if probed and all(test["p_corrected"] < LEVEL for test in probed):
             yield _ALL_RECALL
     for tests, group in _by_tests(by_verdict.get("no_sign", [])):
-        tested, weak = count_of(len(group), "tested candidate"), _weak_tests(group, tests)
-        caveat = f"; too little data to tell by {_KINDS[weak[0]]} ({weak[1]})" if weak[0] else ""
-        yield f"No sign of contamination in {tested}{_SEEN_BY[tests]}: {_join_names(group)}{caveat}."
+        tested, (weak, needed) = count_of(len(group), "tested candidate"), _weak_tests(group, tests)
+        yield f"{_SOURCES[tests]} of contamination in {tested}: {_join_names(group)}."
+        if weak:
+            yield f"{'Its' if len(group) == 1 else 'Their'} {_TOO_WEAK[weak]} ({needed})."
     if unclear := by_verdict.get("too_few"):
         yield f"Too little data to test for contamination: {_join_names(unclear)} ({_weak_tests(unclear, ())[1]})."
     if untested := by_verdict.get("not_tested"):
@@ -461,7 +466,7 @@ def _weak_tests(judged: Sequence[Record], powered: Sequence[str]) -> tuple[str, 
     tests = [test for test in tests if test["test"] == kind]
     effect = f"a fall of {LINE_DROP:g} points below the line" if kind == "line" else f"an AUC of {AREA:g}"
     needed = [test["needed"] for test in tests if test["needed"] is not None]
-    would = "more candidates would be needed, for any number of items,"
+    would = "more candidates, not more items, would be needed"
     if needed:
         would = f"about {_two_digits(max(needed)):,} would be needed"
     elif min(test["n"] for test in tests) < FEWEST_ITEMS:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from viva.reports import row_plots as drawings
@@ -20,7 +20,6 @@ from viva.reports.tables import (
     number,
     percent,
     record_rows,
-    standard_error,
 )
 from viva.scoring.correlation import pearson
 
@@ -81,49 +80,82 @@ def round_rows(prefix: Row, record: Record) -> Iterator[Row]:
 
 
 def _main_table(report: Record) -> Table:
-    """Return accuracy, KIEval score and rounds by dataset and over all of them."""
-    rows, source = of_interviews(report), report["correlations"]["accuracy"]
-    sources = report["correlations"]["accuracies"]
+    """Return accuracy, KIEval score and rounds by dataset and over all of them.
+
+    Datasets are columns. If cells on one dataset are in several groups, these are rows, because their names are long.
+    """
+    rows, correlations = of_interviews(report), report["correlations"]
+    kinds = {**correlations["accuracies"], None: correlations["accuracy"]}
     datasets = list(dict.fromkeys(row["dataset"] for row in rows if row["dataset"] is not None))
+    names = list(dict.fromkeys(cell["dataset"] for cell in report["cells"]))
+    if set(datasets) <= set(names):
+        header, cells, names = *_dataset_columns(rows, datasets, kinds), datasets
+    else:
+        header, cells = _group_rows(rows, datasets, kinds)
+    title = f"KIEval on {', '.join(names)}: {title_facts(report)}"
+    if any(accuracy_of(row, kinds[row["dataset"]])["mean"] is not None for row in rows) or not any(
+        row.get("free") for row in rows
+    ):
+        return (f"{title}; accuracy {accuracy_titles(correlations)}", header, cells)
+    columns = [index for index, name in enumerate(header) if not name.endswith(("accuracy", "no answer"))]
+    title += "; questions without choices have no accuracy"
+    return (title, [header[at] for at in columns], [[line[at] for at in columns] for line in cells])
+
+
+_SCORE_HEADER = ["accuracy", "KIEval", "SE", "rounds"]
+_COUNT_HEADER = ["n", "no answer", "no score", "not parsed", "failed"]
+
+
+def _dataset_columns(
+    rows: Sequence[Record], datasets: Sequence[str], kinds: Mapping[str | None, str]
+) -> tuple[list[str], list[list[str]]]:
+    """Return header and rows of a table with one row per candidate."""
     several = len(datasets) > 1
     header = ["candidate"]
     for name in datasets if several else []:
         header += [f"{name} accuracy", f"{name} KIEval", f"{name} rounds"]
-    before = "overall " if several else ""
-    header += [f"{before}accuracy", f"{before}KIEval", "SE", f"{before}rounds"]
-    header += ["n", "unanswered", "unscored", "unparsed", "failed"]
+    header += [f"overall {name}" if several and name != "SE" else name for name in _SCORE_HEADER] + _COUNT_HEADER
     cells = []
     for candidate in dict.fromkeys(row["candidate"] for row in rows):
         own = {row["dataset"]: row for row in rows if row["candidate"] == candidate}
         line = [candidate]
         for name in datasets if several else []:
-            dataset_row = own.get(name)
-            line += ["–"] * 3 if dataset_row is None else _score_cells(dataset_row, sources[name])
-        # A mean over fewer datasets must not be compared with the others.
+            accuracy, score, _, rounds = _score_cells(own[name], kinds[name]) if name in own else ["–"] * 4
+            line += [accuracy, score, rounds]
         overall = own.get(None if several else datasets[0])
-        complete = overall is not None and all(name in own and own[name]["score"]["n"] for name in datasets)
         summary = overall or next(iter(own.values()))
-        accuracy, score, rounds = (
-            _score_cells(summary, source if several else sources[datasets[0]]) if complete else ["–"] * 3
-        )
-        line += [accuracy, score, standard_error(summary["score"]["se"]) if complete else "–", rounds]
-        line += [str(summary["score"]["n"]), percent(summary["unanswered_rate"]), percent(summary["unscored_rate"])]
-        cells.append([*line, percent(summary["parse_failure_rate"]), str(summary["failed"])])
-    kinds = {**sources, None: source}
-    if any(accuracy_of(row, kinds[row["dataset"]])["mean"] is not None for row in rows) or not any(
-        row.get("free") for row in rows
-    ):
-        kind = accuracy_titles(report["correlations"])
-        title = f"KIEval on {', '.join(datasets)}: {title_facts(report)}; accuracy {kind}"
-        return (title, header, cells)
-    title = f"KIEval on {', '.join(datasets)}: {title_facts(report)}; questions without choices have no accuracy"
-    columns = [index for index, name in enumerate(header) if not name.endswith(("accuracy", "unanswered"))]
-    return (title, [header[at] for at in columns], [[line[at] for at in columns] for line in cells])
+        is_whole = overall is not None and _is_whole(own, datasets)
+        line += _score_cells(summary, kinds[None if several else datasets[0]]) if is_whole else ["–"] * 4
+        cells.append(line + _count_cells(summary))
+    return header, cells
+
+
+def _group_rows(
+    rows: Sequence[Record], groups: Sequence[str], kinds: Mapping[str | None, str]
+) -> tuple[list[str], list[list[str]]]:
+    """Return header and rows of a table with one row per candidate and group."""
+    cells = []
+    for row in rows:
+        own = {other["dataset"]: other for other in rows if other["candidate"] == row["candidate"]}
+        if row["dataset"] is not None or _is_whole(own, groups):
+            scores = _score_cells(row, kinds[row["dataset"]])
+            cells.append([row["candidate"], row["dataset"] or "all", *scores, *_count_cells(row)])
+    return ["candidate", "dataset", *_SCORE_HEADER, *_COUNT_HEADER], cells
+
+
+def _is_whole(own: Mapping[str | None, Record], datasets: Sequence[str]) -> bool:
+    """Return True if a candidate has interviews on all datasets: means over fewer must not be compared with others."""
+    return all(name in own and own[name]["score"]["n"] for name in datasets)
 
 
 def _score_cells(row: Record, source: str) -> list[str]:
-    accuracy = accuracy_of(row, source)
-    return [number(accuracy["mean"]), number(row["score"]["mean"]), number(row["rounds"]["mean"], 2)]
+    score = mean_and_error(row["score"])
+    return [number(accuracy_of(row, source)["mean"]), *score, number(row["rounds"]["mean"], 2)]
+
+
+def _count_cells(row: Record) -> list[str]:
+    rates = (row["unanswered_rate"], row["unscored_rate"], row["parse_failure_rate"])
+    return [str(row["score"]["n"]), *map(percent, rates), str(row["failed"])]
 
 
 def _aspect_table(report: Record) -> Table:

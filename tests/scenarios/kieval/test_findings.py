@@ -112,14 +112,15 @@ def test_texts_that_all_recall_may_be_of_another_kind() -> None:
 def test_few_items_are_no_acquittal_and_say_how_many_it_takes() -> None:
     weak = line(power=0.3, n=20, needed=123)
     found = of(report([weak], [weak], [weak, texts()], [line(power=0.0, needed=None)]))
-    assert found.sentences[:2] == [
-        "No sign of contamination in 1 tested candidate by the texts only: c; too little data to tell by interviews "
-        "(n = 20 items; about 130 would be needed to see a fall of 30 points below the line).",
+    assert found.sentences[:3] == [
+        "Recall of the texts shows no sign of contamination in 1 tested candidate: c.",
+        "Its interviews tell too little (n = 20 items; about 130 would be needed to see a fall of 30 points below the "
+        "line).",
         "Too little data to test for contamination: a, b, d (n = 20–50 items; about 130 would be needed to see a "
         "fall of 30 points below the line).",
     ]
     found = of(report([line(power=0.0, needed=None)], [line(power=0.0, needed=None)]))
-    assert "(n = 50 items; more candidates would be needed, for any number of items, to see" in found.sentences[0]
+    assert "(n = 50 items; more candidates, not more items, would be needed to see a fall" in found.sentences[0]
     found = of(report([line(power=0.0, n=2, needed=None)], [line(power=0.0, n=2, needed=None)]))
     assert "(n = 2 items; at least 10 would be needed to see a fall of 30 points" in found.sentences[0]
     found = of(report([line(power=0.0, n=1)], [line(power=0.0, n=1)]))
@@ -128,7 +129,7 @@ def test_few_items_are_no_acquittal_and_say_how_many_it_takes() -> None:
 
 def test_whoever_was_not_tested_is_named_apart_and_last_where_nobody_was() -> None:
     found = of(report([line()], [line()], [line()], []))
-    assert found.sentences[0] == "No sign of contamination in 3 tested candidates by interviews: a, b, c."
+    assert found.sentences[0] == "The interviews show no sign of contamination in 3 tested candidates: a, b, c."
     assert found.sentences[1].startswith("Not tested for contamination: d (")
     found = of(report([], []))
     assert found.sentences[0].startswith("Best: a")
@@ -142,7 +143,7 @@ def test_probes_alone_say_whose_texts_are_familiar() -> None:
     assert found.sentences == [
         "Contamination suspected: a.",
         "a: recalls the texts (AUC 0.90, p = 0.001).",
-        "No sign of contamination in 1 tested candidate by the texts only: b.",
+        "Recall of the texts shows no sign of contamination in 1 tested candidate: b.",
     ]
     assert (found.measure, found.standings) == ("", [])
 
