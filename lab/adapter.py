@@ -162,7 +162,7 @@ def train_adapter(
 
 
 def initial_factors(base: BaseModel, layers: range, seed: int) -> Factors:
-    """Draw A for all matrices of some layers, and set B to zero: an adapter that changes nothing yet."""
+    """Draw A for all matrices of `layers`, and set B to zero: an adapter that changes nothing yet."""
     random = np.random.default_rng(seed)
     factors = {}
     for layer in layers:

@@ -132,8 +132,8 @@ def build_models(
 ) -> Card:
     """Make the models of `family.FAMILY` in `folder`, with their card, and return the card.
 
-    Takes minutes for each model and core; reports training progress on stderr. The SFT cheater is tuned from its clean
-    twin, which is made if needed.
+    Takes some minutes of one core for each model; reports training progress on stderr. The SFT cheater is tuned from
+    its clean twin, which is made if needed.
 
     Args:
         folder: Where files are written.
@@ -141,7 +141,7 @@ def build_models(
         world: Seed of the world.
         jobs: Number of models trained at once, on a thread each.
         only: Names of models to make; all if empty. Entries of other models in the folder's card are kept if they were
-            made with the same settings.
+            made with the same settings, else dropped.
         pretraining: Recipe of all models.
         tuning: Recipe of the SFT cheater's tuning.
 

@@ -64,7 +64,9 @@ def trained_family(world: int = 1, folder: Path = MODELS) -> list[ExaminedModel]
     """Return the lab's trained models, shipped or from a folder that `viva lab build` has filled."""
     card = read_card(folder)
     if card is not None and card["world"] != world:
-        raise ConfigurationError(f"{folder}: the models know world {card['world']}, not {world}; build models for it")
+        raise ConfigurationError(
+            f"{folder}: the models know world {card['world']}, not {world}; build models for world {world}"
+        )
     return [
         ExaminedModel(
             f"llama:{model_file(member.name, folder)}?label={member.name}",
@@ -192,9 +194,9 @@ def results_by_item(world: ExaminedWorld, probe: RunFolder, interviews: RunFolde
 def paired_difference(
     seeds: Sequence[Mapping[tuple[str, str], float]], baselines: Sequence[Mapping[tuple[str, str], float]]
 ) -> ClusteredMean | None:
-    """Return the mean difference of two candidates on their common items, clustered by mineral.
+    """Return the mean of a candidate's results minus a baseline's on their common items, clustered by mineral.
 
-    Both sides have one mapping for each seed.
+    Both arguments have a mapping for each seed, in the same order: from (mineral, item) to the result.
     """
     pairs = [
         (mineral, mine[mineral, item] - theirs[mineral, item])
@@ -375,7 +377,7 @@ class Findings:
         return known_figures(self._correlations())
 
     def lines(self) -> dict[str, DatasetLine | None]:
-        """Return the line through these figures by dataset; None below three models."""
+        """Return the line through these figures by dataset; None for a dataset with fewer than three models."""
         return {name: known_line(line) for name, line in self._correlations()["lines"].items()}
 
     # -- tables -----------------------------------------------------------------------------------------------------

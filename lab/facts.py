@@ -221,7 +221,7 @@ class FactWorld:
         return items
 
     def paraphrases(self, item: Item) -> list[Item]:
-        """Return the item in other words, with its choices in another order."""
+        """Return versions of the item in other words, each with the choices in another order."""
         question = self.question_in(item.question)
         if question is None:
             raise ValueError(f"item {item.id} is not of this benchmark")

@@ -124,7 +124,7 @@ class Examinee:
 
 
 class OracleBackend(Backend):
-    """Backend of the oracle. `generate` raises `Rejected` for other roles, and for another world's questions."""
+    """Oracle backend. `generate` raises `Rejected` for roles it cannot play and for questions on other worlds."""
 
     def __init__(self, clock: Clock, world: ExaminedWorld, examinee: Examinee | None, seed: int = 1) -> None:
         self._clock, self._world, self._examinee, self._seed = clock, world, examinee, seed
@@ -159,7 +159,7 @@ class OracleBackend(Backend):
             case "candidate" if self._examinee is not None:
                 return self._examinee.answer(request.messages)
             case role:
-                raise Rejected(f"an oracle can ask, judge or be examined, but not be the {role}", model=self.label)
+                raise Rejected(f"this oracle cannot play the role {role}", model=self.label)
 
     def _ask(self, request: Request) -> str:
         item = question_in(self._world, opening_message(request.messages))

@@ -40,10 +40,10 @@ _TITLES = {
 
 
 def real_family(folder: Path = REAL) -> list[ExaminedModel]:
-    """Return the base model and those of its adapters that are there, shipped or built by `viva lab build --real`.
+    """Return the base model and its adapters in `folder`, shipped or built by `viva lab build --real`.
 
     Raises:
-        ConfigurationError: if there are none.
+        ConfigurationError: if the folder has no adapters.
     """
     adapters = [(member, folder / f"{member.name}.gguf") for member in REAL_FAMILY]
     models = [

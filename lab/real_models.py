@@ -103,7 +103,7 @@ def build_adapters(
         seed: Seed of initial factors and of the order of texts.
         jobs: Number of adapters trained at once, on a thread each.
         only: Names of adapters to make; all if empty. Entries of others in the folder's card are kept if they were made
-            with the same settings.
+            with the same settings, else dropped.
         recipes: Steps and learning rate by form.
 
     Raises:

@@ -159,7 +159,7 @@ def train_network(
         rows: Tokens to learn.
         recipe: Steps and learning rate.
         seed: Seed of the order of rows.
-        report: Called with the loss every 100 steps.
+        report: Called every 100 steps with a line about step, loss and CPU time.
 
     Raises:
         ConfigurationError: if PyTorch is not installed.

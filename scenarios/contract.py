@@ -342,7 +342,7 @@ class Scoring(BaseModel):
 
 
 class Aggregate(Protocol):
-    """The base of a report: it takes results one by one, in any order."""
+    """The base of a report: it takes results one by one; their order must not affect the report."""
 
     def add(self, key: str, result: Any) -> None:
         """Add a conversation's recorded result."""

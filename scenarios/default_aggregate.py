@@ -21,7 +21,7 @@ TRUTH_RANGE = (0.0, 1.0)
 
 
 class CandidateMeasures(ModelResults):
-    """The values returned by the conversations of one compared model. They are added in any order."""
+    """The values returned by the conversations of one compared model. The order of adding them means nothing."""
 
     def __init__(self, ranges: Ranges | None = None) -> None:
         super().__init__()

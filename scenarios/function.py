@@ -77,9 +77,9 @@ _TASKS = "JSON Lines file of tasks, in the type of the scenario function's secon
 class FunctionScenario(Scenario[RunSettings, InlineTask]):
     """A scenario around a coroutine function `function(conversation, task)` or `(conversation, task, settings)`.
 
-    The decorator `scenario` makes it. Calling it calls the function. `own_settings` is the decorator's class, `file`
-    the Python file of the function (None in an interactive session), and `ranges` are the ranges that the decorator
-    declares.
+    The decorator `scenario` makes it. Calling it calls the function. `own_settings` is the decorator's `settings`,
+    `file` the Python file of the function (None in an interactive session), and `ranges` are the ranges that the
+    decorator declares.
     """
 
     function: ClassVar[ScenarioFunction]

@@ -121,7 +121,7 @@ def check_prices(settings: RunSettings, models: Iterable[str]) -> None:
 
 
 def label_of_key(key: str, labels: list[str]) -> str:
-    """Return the candidate that a conversation's key (LABEL/ITEM) begins with; labels may contain slashes."""
+    """Return the label that a conversation's key (LABEL/ITEM) begins with; labels may contain slashes."""
     matches = [label for label in labels if key.startswith(f"{label}/")]
     if not matches:
         raise JournalError(f"the journal has a conversation '{key}', but the candidates in manifest.json are {labels}")

@@ -121,7 +121,7 @@ def case_lines(cases: Iterable[AuditCase]) -> bytes:
 
 
 def open_cases(source: str, limit: int | None, seed: int) -> list[AuditCase]:
-    """Return the cases of a file or the shipped cases: all of them, or `limit` cases sampled by the seed.
+    """Return the cases of a file, or for `examples` the shipped ones: all, or `limit` of them sampled by the seed.
 
     A line with more than two answers becomes one case per pair of answers.
 
@@ -143,7 +143,7 @@ def open_cases(source: str, limit: int | None, seed: int) -> list[AuditCase]:
 
 
 def sample_cases(cases: list[AuditCase], limit: int | None, seed: int) -> list[AuditCase]:
-    """Return `limit` of the cases, sampled by the seed, in their original order."""
+    """Return `limit` of the cases (None: all), sampled by the seed, in their original order."""
     if limit is None or limit >= len(cases):
         return cases
     chosen = sorted(cases, key=lambda case: seeds.uniform(seed, case.id, "case"))[:limit]
@@ -211,6 +211,6 @@ def _parse_cases(raw: Mapping[str, Any], line: int) -> Iterator[AuditCase]:
 
 
 def check_has_pairs(cases: Iterable[AuditCase], audits: Iterable[str]) -> None:
-    """Raise `ConfigurationError` if no case fits any of the audits."""
+    """Raise `ConfigurationError` if all audits need cases with two answers, and there are none."""
     if not any(case.paired for case in cases) and set(audits) <= {"position", "self"}:
         raise ConfigurationError("cases: no case has two answers; the audits position and self need two")

@@ -184,7 +184,7 @@ def latency(unit: Turn | Message | Dialog) -> float | None:
 
 
 def tokens(unit: Turn | Message | Dialog) -> dict[str, int] | None:
-    """Sum the recorded tokens of prompts and answers; None if none were recorded."""
+    """Sum the recorded tokens as `prompt` and `completion`; None if none were recorded."""
     counts = [message.tokens for message in _messages_of(unit) if message.tokens]
     if not counts:
         return None
@@ -261,7 +261,7 @@ def moderation(
     """Return the scores per category, and `flagged`, of a moderation endpoint in OpenAI's format.
 
     `key` names the environment variable with the API key, "" for none; the default for the public endpoint is
-    OPENAI_API_KEY. Clients of a server may not use this metric.
+    OPENAI_API_KEY. Clients of `viva serve` may not use this metric.
 
     Raises:
         RuntimeError: The endpoint is unreachable or returns an invalid answer.

@@ -130,7 +130,7 @@ def _wrong_and_undecided(
 def decided_tests(
     system: SystemValues, checks: Mapping[str, Bounds], chosen: NDArray[np.bool_] | None
 ) -> tuple[NDArray[np.int64], list[float]]:
-    """Return the decided tests, and for each 1 if it passed, else 0."""
+    """Return the numbers of the decided tests, and for each test 1 if it passed, else 0."""
     bad, undecided = _wrong_and_undecided(system, checks)
     decided = np.flatnonzero(~undecided if chosen is None else ~undecided & chosen)
     return decided, (~bad[decided]).astype(float).tolist()
@@ -172,7 +172,7 @@ def test_figures(
 
 
 def class_figures(pairs: Sequence[tuple[str, str]]) -> dict[str, Any]:
-    """Return precision, recall and F1 of each class; every label and every answer is a class."""
+    """Return precision, recall and F1 of each class that occurs in `pairs`, which are (label, answer)."""
     counts = Counter(pairs)
     figures = {}
     for name in sorted({category for pair in pairs for category in pair}):

@@ -1,4 +1,4 @@
-"""Recorded metric values as columns, collected in any order: the input of all figures."""
+"""Recorded metric values as columns, added in the order in which conversations end: the input of all figures."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class MetricSeries:
         self.skipped = self.empty = 0
 
     def add(self, test: int, unit: int, role: str, number: float | None, choice: str | None, label: str | None) -> None:
-        """Add a value."""
+        """Add a value: a `number`, a category as `choice`, or a rubric's score and choice."""
         if label is not None:
             self.labels[len(self.tests)] = label
         self.numbers.append(float("nan") if number is None else number)
@@ -67,7 +67,7 @@ class MetricSeries:
 
 @dataclass(frozen=True)
 class SeriesValues:
-    """Selected rows of a series."""
+    """Selected values of a series; a row is one value."""
 
     series: MetricSeries
     rows: NDArray[np.intp]

@@ -133,7 +133,7 @@ def result_rows(path: Path) -> Iterator[tuple[str, _Row]]:
 
 
 def missing_tests(path: Path) -> list[tuple[str, _Row]]:
-    """Return the keys and rows of tests that did not run, in run order; none if the run's files are missing."""
+    """Return (key, `conversations` row) of tests that have not run, in order; empty if the run's files are missing."""
     folder = RunFolder.open(path)
     manifest = folder.manifest
     labels, repeats = list(manifest["models"]["candidate"]), manifest["settings"]["repeats"]

@@ -1,4 +1,4 @@
-"""Comparison of an output's calls with the ground truth, argument by argument; several calls in any order.
+"""Comparison of an output's calls with the ground truth, argument by argument; the order of calls means nothing.
 
 This includes the comparison of argument values, and the search for values in the messages of the dialog.
 """
@@ -84,7 +84,7 @@ def _is_of_type(value: Any, kind: str) -> bool:
 
 
 def type_tags(value: Any, schema: Any) -> list[str]:
-    """Return the tags of a value that does not fit its schema."""
+    """Return the error tags for a value that does not have its schema's type."""
     kinds, tags = _types_within(schema), ["wrong_type"]
     if isinstance(value, float) and "integer" in kinds:
         tags.append("integer_as_float")

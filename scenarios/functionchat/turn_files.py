@@ -548,11 +548,11 @@ def open_turns(data: str, subset: Subsets, *, limit: int | None, seed: int, skip
             subsets = [name for name in subsets if name in _PAPER_SUBSETS or (path / FILES[name]).is_file()]
             unread = sorted({file.name for file in path.glob("FunctionChat-*.jsonl")} - set(FILES.values()))
         if not subsets:
-            raise DatasetError(f"this folder has no file of the subset {subset}; name the file", path=data)
+            raise DatasetError(f"this folder has no file of the subset {subset}; name the file with --data", path=data)
         files = [(name, path / FILES[name]) for name in subsets]
         missing = [file.name for _, file in files if not file.is_file()]
         if missing:
-            raise DatasetError(f"has no {' and no '.join(missing)}; name one file, or a --subset", path=data)
+            raise DatasetError(f"has no {' and no '.join(missing)}; name a file with --data, or a --subset", path=data)
     else:
         form = _detect_form(path)
         files = [(form, path)]

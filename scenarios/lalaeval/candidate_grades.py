@@ -114,7 +114,7 @@ class GradeSums:
 
     def ratio(self, candidate: int, measure: Measure, dimensions: Sequence[str], questions: Codes | None = None) -> \
             WeightedRatio | None:  # fmt: skip
-        """Return a candidate's ratio over dimensions, of all questions or of these (indices in the table's list)."""
+        """Return a candidate's ratio over dimensions, of all or of these questions (by index); None without grades."""
         rows = self._rows_of(candidate, dimensions)
         rows = rows[self._present[rows]]
         if questions is not None:
@@ -141,7 +141,7 @@ class GradeSums:
         return GradeFigure(100 * ends.value, 100 * ends.low, 100 * ends.high, *counts)
 
     def questions(self, candidate: int, dimensions: Sequence[str]) -> Codes:
-        """Return the questions of these dimensions for which a candidate has grades."""
+        """Return the indices of these dimensions' questions for which a candidate has grades."""
         rows = self._rows_of(candidate, dimensions)
         return np.unique(self.table.question[rows[self._present[rows]]])
 
@@ -229,9 +229,9 @@ def corrected_grades(
 ) -> list[dict[str, GradeFigure]]:
     """Return the severity-corrected grade of each dimension and group in per cent, by candidate.
 
-    `fit` is of a table with the same graders and clusters; `rows` are the rows to correct (default: all); grades that
-    an adjudicator decided belong to no grader. Intervals include the error of the fitted severities; a figure beyond 0
-    or 100 is clipped.
+    `fit` is of a table with the same graders and clusters; `rows` is a mask of the grades to correct (default: all);
+    leave out those that an adjudicator decided, which belong to no grader. Intervals include the error of the fitted
+    severities; a figure beyond 0 or 100 is clipped.
 
     Raises:
         ConfigurationError: A dimension has no weight.

@@ -77,10 +77,10 @@ def decompose_changes(
     measure: Measure = "grade",
     level: float = LEVEL,
 ) -> list[Fluctuation]:
-    """Return the changes of every candidate in both rounds, by dimension, group and overall.
+    """Return the changes of every candidate that both rounds have, by dimension, group and overall.
 
-    Both rounds use these weights, divided by their sum over the round's dimensions. A dimension that one round
-    lacks counts as new or removed questions.
+    `tables` and `versions` are (earlier, later). Both rounds use `weights` (None: all equal), divided by their sum over
+    the round's dimensions. A dimension that one round lacks counts as new or removed questions.
 
     Raises:
         ConfigurationError: A dimension has no weight.

@@ -65,7 +65,7 @@ class GoldGrade:
 class RoundCounts:
     """Counts of a round.
 
-    `missing`: grades that people still owe by the overlap; `taken_back`: rows without a grade; `invalid`: excluded
+    `missing`: grades that people still owe by the overlap; `taken_back`: grades without a value; `invalid`: excluded
     grades; `decided`: answers that an adjudicator decided.
     """
 
@@ -123,8 +123,8 @@ MIN_COMPARED = 5  # with fewer compared answers the gate has no result
 class GraderConsistency:
     """Consistency of a grader with the references, 0–1, and the number of answers by kind of reference.
 
-    `near` is the share of grades that are at most one grade off. `gate` is the result of comparing with the threshold;
-    `sure` is True if the interval excludes the threshold.
+    `near` is the share of grades that are at most one grade off. `gate` is the result of comparing `consistency` with
+    the threshold; `sure` is True if the interval excludes the threshold.
     """
 
     grader: str

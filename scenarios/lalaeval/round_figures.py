@@ -254,7 +254,7 @@ def make_report(
 
 
 def select_rows(table: GradeTable, source: GradeSource) -> tuple[np.ndarray[Any, np.dtype[np.bool_]], GradeSource]:
-    """Return the rows of a table that candidates' figures are based on, and the source of their grades."""
+    """Return a mask of the grades that candidates' figures are based on, and the source of these grades."""
     model = np.array([name in table.models for name in table.graders], dtype=np.bool_)
     rows = model[table.grader] if len(table) else np.zeros(0, dtype=np.bool_)
     if source == "people" and rows.all():

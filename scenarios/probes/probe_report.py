@@ -19,7 +19,7 @@ ACCURACIES = {"letter": "letter", "text": "text", "text_normalised": "text, by l
 
 
 class CandidateProbes(ModelResults):
-    """The results of one candidate, added in any order. `signals` are kept by item, because ranks need all of them."""
+    """The results of one candidate, in whatever order. `signals` are kept by item, because ranks need all of them."""
 
     def __init__(self) -> None:
         super().__init__()

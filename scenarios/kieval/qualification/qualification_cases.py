@@ -131,8 +131,9 @@ def qualification_tasks(
 ) -> list[QualificationTask]:
     """Return the conversations that test a model in these roles.
 
-    An evaluator judges each exchange as the first of a conversation. The first exchange's conversation shows two
-    more, so that these are judged in two rounds; a few exchanges are judged without an enforced schema, too.
+    An evaluator judges each exchange as the first of a conversation. The conversation of a case's first exchange shows
+    two more, which are thus judged twice, in different rounds; a few exchanges are judged without an enforced schema,
+    too. If `brief`, the roles have only the first cases, and an evaluator one right and one wrong exchange of each.
     """
     cases = cases[:_BRIEF_ITEMS] if brief else cases
     tasks: list[QualificationTask] = []

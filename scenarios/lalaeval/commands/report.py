@@ -27,7 +27,7 @@ def report(
     ] = None,
     tags: Annotated[
         Path | None,
-        typer.Option("--tags", help="Table of responses equal in both rounds; columns: question, candidate, same."),
+        typer.Option("--tags", help="Table of responses equal in both rounds: question, candidate, same (yes or no)."),
     ] = None,
     grader: Annotated[
         str, typer.Option("--grader", metavar="people|models|all", help="Graders whose grades count.")
@@ -41,7 +41,9 @@ def report(
             "--retrain", metavar="SHARE", min=0, max=1, help="Dispute level above which graders are to be retrained."
         ),
     ] = None,
-    review: Annotated[int | None, typer.Option("--review", min=0, help="Number of questions to review.")] = None,
+    review: Annotated[
+        int | None, typer.Option("--review", min=0, help="Number of questions to list for review.")
+    ] = None,
     threshold: Annotated[
         float | None,
         typer.Option("--threshold", metavar="SHARE", min=0, max=1, help="Required consistency of graders."),

@@ -284,7 +284,7 @@ def test_line_15_a_run_from_before_goes_on_in_the_language_it_began_in(data: Pat
 
 
 def test_line_7_a_folder_without_the_subsets_file_says_so(data: Path) -> None:
-    with pytest.raises(DatasetError, match=r"has no FunctionChat-Parallel\.jsonl; name one file, or a --subset"):
+    with pytest.raises(DatasetError, match=r"has no FunctionChat-Parallel\.jsonl; name a file with --data, or a --sub"):
         SCENARIO.prepare(_settings(data, subset="parallel"))
-    with pytest.raises(DatasetError, match="has no file of the subset common; name the file"):
+    with pytest.raises(DatasetError, match="has no file of the subset common; name the file with --data"):
         SCENARIO.prepare(_settings(data, subset="common"))
