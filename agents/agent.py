@@ -54,6 +54,8 @@ class Agent:
     async def ask(self, content: str, watch: Sequence[Callable[[], Detector]] = ()) -> Completion:
         """Append `content` to the view, have the model answer, and append its answer.
 
+        `watch` is as for `Conversation.generate`.
+
         Raises:
             ConversationStopped, BackendError, LimitReached: As for `Conversation.generate`.
         """
@@ -91,7 +93,7 @@ class Agent:
 
 
 def repair_view(view: View, answer: Completion, request: str) -> View:
-    """Return a branch of a view in which an unreadable answer is requested once more."""
+    """Return a branch of `view` that ends with the unreadable `answer` and the `request` to repeat it."""
     branch = view.branch()
     branch.append("assistant", answer.text, answer.pieces)
     branch.append("user", request)

@@ -39,7 +39,7 @@ class WordedVerdict:
         return cls(tuple(scores), {name: normalize_words(text) for name, text in comments.items()})
 
     def copies(self, other: WordedVerdict) -> bool:
-        """Return True if the scores are equal, and so is at least half of the comments, two or more."""
+        """Return True if all scores are equal, and of this verdict's comments at least half and at least two."""
         if self.scores != other.scores:
             return False
         worded = {name: text for name, text in self.comments.items() if text}

@@ -51,7 +51,10 @@ def split_of_folder(path: Path) -> str:
 
 
 def files_by_split(folder: Path, endings: tuple[str, ...]) -> dict[str, list[Path]]:
-    """Return a folder's files by split, sorted by name; files that name no split are under ""."""
+    """Return a folder's files by split, sorted by path.
+
+    Files that name no split are under ""; they are left out if any other file names one.
+    """
     files: dict[str, list[Path]] = {}
     for path in _visible_entries(folder):
         if path.suffix in endings and path.is_file():
@@ -179,11 +182,13 @@ class Benchmark(_BenchmarkPart):
     source names none, and `examples` the split with few-shot examples. `form` is `choices`, `free` (questions without
     choices) or `arc`. `choices` is the number of choices of every item. `answers` tells if the right answer is given by
     its letter, its 0-based index, or either. `columns` names the columns of tables without a header. `subject_in_name`:
-    a file's name is its subject. `subjects` are in the order of publication, with the records of each split if known.
+    a file's name is its subject. `subjects` are in the order of publication, each with its number of records by split,
+    empty if unknown.
 
     `id`: what the hash in published lists covers besides question, choices and answer (`content`: nothing; `empty`: an
-    empty object; `row`: the row number); or `own:FIELD`, if items have the record's own id. `listed`: how many items of
-    a split Yu et al. (2024) list as valid, and how many as invalid.
+    empty object; `row`: the row in the concatenation of all subjects); or `own:FIELD`, if items have the record's own
+    id. `drops_repeats`: an item with the id of an earlier one is dropped instead of refused. `listed`: how many items
+    of a split Yu et al. (2024) list as valid, and how many as invalid.
 
     `without_answer` is the message for records without an answer, `remove` a pattern of text to remove from a free
     answer, and `copies` the fields that identify copies of the dataset under other names.

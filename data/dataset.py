@@ -321,8 +321,8 @@ class Dataset:
     `total` counts its items, `repeats` the exact repeats that the form drops, `skipped` the lines that are not items;
     `bad` has the errors of the first such lines. `notes`: what a person should know about the dataset before a run, one
     sentence each. `ids` is the list that items were chosen by, and `matched` the number of items on it. `clusters` are
-    the sizes of the chosen items' clusters, in order; None if items are not clustered. `free` counts the items without
-    choices.
+    the sizes of the chosen items' clusters, in the order in which the iteration yields the clusters; None if items are
+    not clustered. `free` counts the items without choices.
     """
 
     name: str
@@ -347,7 +347,10 @@ class Dataset:
         return self.total if self.chosen is None else len(self.chosen)
 
     def __iter__(self) -> Iterator[Item]:
-        """Yield the chosen items: streamed in the source's order or, with all of them in memory, in the seed's order.
+        """Yield the chosen items, streamed in the source's order.
+
+        If the dataset was opened with `shuffled` or `cluster`, all chosen items are held in memory and follow the
+        seed's order.
 
         Raises:
             DatasetError: The source has changed since it was checked.

@@ -49,7 +49,7 @@ _FOUR_LETTERS = ("A", "B", "C", "D")
 
 @dataclass(slots=True)
 class RecordLocation:
-    """Location of a record: 0-based `position` in its file, and 0-based `row` within its source, subject and split."""
+    """Location of a record: 0-based `position` in its file and `row` in its whole source, and its subject and split."""
 
     position: int = 0
     row: int = 0
@@ -110,7 +110,7 @@ def lettered_choices(raw: Raw) -> list[str]:
 
 
 def _passage_name(raw: Raw) -> str:
-    """Return the passage's name; a long text is hashed, because journals would store it with each item."""
+    """Return the passage's name or, for a long text, its hash, because journals would store the text with each item."""
     text = optional_text(raw, "passage")
     return text if len(text) <= _MAX_PASSAGE_NAME else hashlib.blake2b(text.encode(), digest_size=8).hexdigest()
 
@@ -288,7 +288,7 @@ class _MappedReader:
         return content_id(question, choices, answer, extra)
 
     def _row(self, raw: Raw, location: RecordLocation) -> int:
-        """Return the row number in the concatenated set."""
+        """Return the record's 0-based row in the concatenation of all subjects."""
         if not self._benchmark.subjects:
             return location.row
         # A record's own row number stays correct if earlier rows were removed.

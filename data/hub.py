@@ -42,7 +42,8 @@ class HubDataset:
             check_hub: Check first that the hub answers at all.
 
         Raises:
-            ConfigurationError: The extra is missing, or the hub is unreachable or has no such dataset or split.
+            ConfigurationError: The extra is missing, the hub is unreachable or has no such dataset or split, or the
+                dataset has several splits and `split` is "".
         """
         match = _NAME.fullmatch(name)
         if match is None:

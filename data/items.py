@@ -44,7 +44,7 @@ class Item:
         return self.choices[self.answer] if self.choices else self.reference
 
     def cluster(self, field: str | None = None) -> str:
-        """Return the value that dependent items share: that of `field`, else the passage."""
+        """Return the value that dependent items share: that of `field`, or the passage if it is empty or None."""
         return str(getattr(self, field) if field else "") or self.passage
 
     def labelled_choices(self) -> str:
@@ -209,7 +209,8 @@ def answer_index(answer: Any, labels: Sequence[str], field: str) -> int:
 def numeric_answer(answer: Any, count: int, field: str, choices: Sequence[str] = ()) -> int | None:
     """Return the 0-based index that an answer gives as a whole number or as digits; None for other answers.
 
-    `choices`: the choices' texts, in forms that also allow a letter as the answer.
+    `choices`: the choices' texts, given only if the form also allows letters as answers; without them, digits are
+    always an index.
 
     Raises:
         FieldError: There is no choice at that index, or the digits are the text of a choice at another one.
@@ -225,7 +226,7 @@ def numeric_answer(answer: Any, count: int, field: str, choices: Sequence[str] =
 
 
 def duplicate_choices(choices: Sequence[str]) -> list[list[int]]:
-    """Return the indices of choices with the same text, ignoring surrounding white space; usually none."""
+    """Return a list of indices for each text that several choices have, ignoring surrounding white space."""
     if len(set(map(str.strip, choices))) == len(choices):
         return []
     indices: dict[str, list[int]] = {}

@@ -404,9 +404,10 @@ class _LineFeed(Iterator[str]):
 
 
 def table_rows(path: Path) -> Iterator[tuple[int, list[str] | DatasetError]]:
-    """Yield the rows of a CSV or TSV file with their first lines; empty lines are skipped.
+    """Yield the rows of a CSV or TSV file, its header included, each with the 1-based number of its first line.
 
-    A broken row with an even number of quotes ends with its line, and the next row can be read.
+    Empty lines are skipped. For a broken row with an even number of quotes its error is yielded; the row ends with its
+    line, and the next row can be read.
 
     Raises:
         DatasetError: The file cannot be read, or a broken row has an odd number of quotes.

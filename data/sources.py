@@ -3,7 +3,7 @@
 `FILE` · `form:FILE` · `form:FOLDER` · `form:FOLDER:split` · `benchmark[/subject][:split]` · `benchmark[/subject]:FILE`
 · `benchmark[/subject]:FOLDER[:split]` · `hf:owner/name[/config][:split]`
 
-A source is a form and the parts it is read from, one per file.
+A source is a form and the parts it is read from: files, or configurations of a dataset of the hub.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ _SPLIT = re.compile(r"\w[\w-]*")
 
 @dataclass(frozen=True, slots=True)
 class SourcePart:
-    """A file of a source: its path for errors, how to read its records, and the subject and split in its name."""
+    """A file or hub configuration: its path for errors, its reader, and the subject and split that its name says."""
 
     path: str
     read: Callable[[], Iterator[Record]]
@@ -67,7 +67,7 @@ class Source:
     revision: str = ""
 
     def accepts(self, item: Item) -> bool:
-        """Return True if the item belongs to the selected subject."""
+        """Return True if the item belongs to the selected subject, or if no subject is selected."""
         return not self.subject or _plain(item.subject) == _plain(self.subject)
 
 
@@ -89,7 +89,8 @@ def open_source(text: str) -> Source:
 
     Raises:
         ConfigurationError: The form is unknown, or an optional package is missing.
-        DatasetError: There is no such file, folder or split, or the form's first record cannot be read.
+        DatasetError: There is no such file, folder or split, a folder is named without its form, a split is named for
+            a file, or the form is not read from files with this ending.
     """
     parsed = _parse_source(text)
     if parsed.form == HUB:

@@ -36,7 +36,7 @@ _MEMORY_SECONDS = 60.0  # seconds for which an accepted level counts
 
 @dataclass(slots=True, frozen=True)
 class InFlightCall:
-    """A call in flight: when it departed, how many were in flight with it, and whether the pace delayed it."""
+    """A call in flight: its departure, the calls then in flight including it, and whether the pace delayed it."""
 
     departed_at: float
     level: int
@@ -69,7 +69,7 @@ class AdaptiveLimit:
         self._next_departure = now  # when the pace allows the next call
 
     def wait(self, now: float, in_flight: int) -> float:
-        """Return the seconds until a call may depart; infinity if another call must return first."""
+        """Return the seconds until one more call may depart; infinity if one of the `in_flight` must return first."""
         if in_flight >= self.window and in_flight:
             return math.inf
         return max(0.0, self._next_departure - now)

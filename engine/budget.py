@@ -103,7 +103,7 @@ class Meter:
         self.cost += cost
 
     def charge(self, other: Meter) -> None:
-        """Add what another meter has counted, and the time since it started."""
+        """Add what another meter has counted; time then counts from the earlier start of the two."""
         self.calls, self.tokens, self.cost = (
             self.calls + other.calls,
             self.tokens + other.tokens,

@@ -160,7 +160,9 @@ T = TypeVar("T")
 
 
 async def gather(calls: Sequence[Callable[[], Awaitable[T]]], *, abandon: bool = False) -> list[T]:
-    """Await all calls, started in order. A single call is awaited here, without a new task.
+    """Await all calls, started in order; return their results in the same order.
+
+    A single call is awaited here, without a new task.
 
     If a call raises, the other calls still finish, so that the requests they make do not depend on timing; then the
     error that takes precedence (`deciding_error`, in the order of `calls`) is raised. With `abandon` the other calls

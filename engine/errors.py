@@ -223,7 +223,7 @@ def error_text(error: BaseException) -> str:
 
 
 def did_you_mean(name: str, candidates: Iterable[str], known: str = "", *, cutoff: float = 0.6) -> str:
-    """Return `; did you mean 'rounds'?` for a misspelt name, or "" if no candidate is close.
+    """Return `; did you mean 'rounds'?` for a misspelt name; "" if no candidate is close and `known` is empty.
 
     Args:
         name: The name that was found.
@@ -260,7 +260,7 @@ def _library_folders() -> tuple[str, ...]:
 def user_frame(error: BaseException) -> str:
     """Return `FILE:LINE in FUNCTION` of the innermost frame of the user's own code.
 
-    Frames of viva come next, then frames of packages and the standard library.
+    If it has no frame, the innermost frame of viva is returned, else that of a package or the standard library.
     """
     while isinstance(error, BaseExceptionGroup):  # raised together in a task group: the first counts
         error = error.exceptions[0]

@@ -176,7 +176,10 @@ class Packers:
                     self._packers[_decode_text(kind)] = Packer(number, dictionary)
 
     def get_or_create(self, kind: str, samples: Iterable[bytes], total: int) -> Packer:
-        """Return the packer of a kind, or create one with a dictionary of samples of its texts (`total` bytes)."""
+        """Return the packer of a kind, or create one whose dictionary has samples of the kind's texts.
+
+        `total` is the number of bytes of all texts of the kind; it bounds the dictionary's size.
+        """
         if kind not in self._packers:
             self._packers[kind] = self._create(kind, build_dictionary(samples, total))
         return self._packers[kind]
@@ -191,7 +194,7 @@ class Packers:
 
 
 def build_dictionary(samples: Iterable[bytes], total: int) -> bytes:
-    """Return a dictionary of distinct samples, for texts of `total` bytes, up to the maximum size."""
+    """Return a dictionary of distinct samples; its size is bounded by a share of the `total` bytes of all texts."""
     size = min(_LONGEST_DICTIONARY, total // _DICTIONARY_SHARE)
     return b"".join(dict.fromkeys(sample[:_LONGEST_SAMPLE] for sample in samples))[:size]
 

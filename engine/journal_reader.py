@@ -254,7 +254,7 @@ class History:
             yield number
 
     def ended_numbers(self, *, failed: bool = True) -> set[int]:
-        """Return the numbers of the ended conversations, including failed conversations only if requested."""
+        """Return the numbers of the ended conversations; with `failed` False, without the failed ones."""
         numbers = set()
         for row in self._iter_table("ended", f"number, status, result, {self._sum}"):
             texts = self._verify("end", *row)
@@ -284,7 +284,7 @@ class History:
         return keys
 
     def number_of(self, key: str) -> int | None:
-        """Return the number of the conversation called `key`, or of the only conversation whose key ends with `key`."""
+        """Return the number of the conversation called `key`, else of the only one whose key ends so, else None."""
         keys = self.keys()
         if key in keys:
             return keys[key]

@@ -271,7 +271,7 @@ class Limits:
         self._granted = 0
 
     def permit(self, tokens: int = 0) -> Permit:
-        """Return a permit for one call; `async with` waits for it, first in, first out."""
+        """Return a permit for a call of about `tokens` tokens; `async with` waits for it, first in, first out."""
         return Permit(self, tokens)
 
     async def _wait_for_turn(self, permit: Permit) -> None:

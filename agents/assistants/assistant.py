@@ -177,7 +177,7 @@ def number_from_step(computed: Computed) -> float:
 async def score_all(
     conversation: Conversation, assistants: Sequence[Assistant], example: Example
 ) -> list[AssistantResult]:
-    """Ask all assistants about an example concurrently and return their results in order."""
+    """Ask all assistants about an example concurrently; return one result per assistant, in their order."""
     return await gather([partial(assistant.get_result, conversation, example) for assistant in assistants])
 
 
@@ -196,12 +196,12 @@ _TEMPLATES = PackTemplates({
 
 @cache
 def load_assistant_pack() -> PromptPack:
-    """Return the shipped pack."""
+    """Return the shipped pack `assistants`."""
     return _TEMPLATES.open("assistants")
 
 
 def describe_assistants(assistants: Iterable[Assistant]) -> str:
-    """Return the assistants for a prompt, one per line."""
+    """Return the assistants' descriptions for a prompt, one per line."""
     return "\n".join(f"- {assistant.line()}" for assistant in assistants)
 
 
@@ -211,7 +211,7 @@ def format_results(results: Iterable[AssistantResult]) -> str:
 
 
 def format_result(result: AssistantResult) -> str:
-    """Return a number with four digits, or why there is none."""
+    """Return a number with four significant digits, or why there is none."""
     return f"no number ({result.problem})" if result.value is None else f"{result.value:.4g}"
 
 

@@ -41,7 +41,7 @@ class LikelihoodAssistant(Assistant):
 
     @classmethod
     def from_name(cls, spec: str, model: str) -> LikelihoodAssistant:
-        """Return the assistant that has `model` read."""
+        """Return the assistant that has `model` read the responses."""
         return cls(
             name=f"logprob:{short_label(model)}",
             spec=spec,
@@ -119,8 +119,8 @@ _MODEL_LOCK = threading.Lock()  # models are not thread-safe
 def entailment(folder: str, premise: str, hypothesis: str) -> float:
     """Return the probability that `premise` entails `hypothesis` (0–1), by a sequence classifier.
 
-    It is the softmax probability of the class `entailment`. Texts beyond the model's length are truncated, the premise
-    first.
+    It is the softmax probability of the class `entailment`. If both texts together exceed the model's length, the
+    end of the premise is cut off; the hypothesis is never cut.
     """
     import torch
 

@@ -39,7 +39,11 @@ def describe_names() -> dict[str, str]:
 
 
 def absolute_name(text: str, folder: Path = Path()) -> str:
-    """Return an assistant's name with absolute paths; relative ones begin at `folder`. Refuse one with a credential."""
+    """Return an assistant's name with absolute paths; relative paths begin at `folder`.
+
+    Raises:
+        ConfigurationError: The name contains a credential.
+    """
     label, text = _split_label(text)
     return f"{label}={_make_absolute(text, folder)}" if label else _make_absolute(text, folder)
 
@@ -58,7 +62,7 @@ def _make_absolute(text: str, folder: Path) -> str:
 def open_assistant(text: str, default: str | None = None) -> Assistant:
     """Return the assistant of a name; a ConfigurationError lists the names if there is no such assistant.
 
-    `default` is the text to compare with if the name has none; None means the example's.
+    `default` names the text to compare with if the assistant's name has no `@TEXT`; None: the example's `against`.
     """
     label, name = _split_label(text)
     assistant = _open_unlabelled(name, default)
@@ -84,7 +88,7 @@ def _open_unlabelled(text: str, default: str | None) -> Assistant:
 def open_assistants(names: Sequence[str], default: str | None = None) -> tuple[Assistant, ...]:
     """Return the assistants of some names; `default` is as in `open_assistant`.
 
-    Assistants that call a model get the roles `assistant-1`, `assistant-2`, … by position.
+    An assistant that calls a model gets the role `assistant-N`; N is its position among all `names`, from 1.
 
     Raises:
         ConfigurationError: An assistant is unknown, or two have the same name.

@@ -4,9 +4,9 @@ Options: `key_env` (default: ANTHROPIC_API_KEY for a model without a URL, none f
 `json` (`schema` or `prompt`) as for `openai`, `thinking` (`on`, `off`, `adaptive` or a budget in tokens), `effort`,
 `cache=on`.
 
-The API refuses schemas with bounds on numbers and texts, and open objects. We therefore close objects and write bounds
-into the description. Errors have the form `{"type": "error", "error": {"type", "message"}}`, as an answer or as a
-stream event. A truncated stream is an error.
+The API refuses schemas with bounds on numbers and texts, and objects that allow further properties. We therefore forbid
+further properties and write bounds into the description. Errors have the form `{"type": "error", "error": {"type",
+"message"}}`, as an answer or as a stream event. A truncated stream is an error.
 """
 
 from __future__ import annotations

@@ -171,7 +171,7 @@ class ModelSpec:
 
     @classmethod
     def parse(cls, text: str) -> ModelSpec:
-        """Parse `kind:where[#fragment][?option=value&…]`. Names must not contain credentials."""
+        """Parse `kind:where[#fragment][?option=value&…]`. A name with a credential is refused."""
         refuse_credentials(text)
         inline = find_inline_mapping(text)
         if inline is not None:

@@ -259,8 +259,8 @@ class AnswerQueue:
     def ask(self, question: PendingQuestion, asker: str, timeout: float | None = None) -> QuestionState:
         """Ask a question.
 
-        A waiting question keeps its first start time; one that was withdrawn or has expired starts anew. `asker` is who
-        may withdraw it; `timeout` is in seconds.
+        If it is answered already, return its answer. A waiting question keeps its first start time; one that was
+        withdrawn or has expired starts anew. `asker` is who may withdraw it; `timeout` is in seconds, None for none.
         """
         now = self._clock()
         with self._change() as connection:
@@ -289,7 +289,7 @@ class AnswerQueue:
         self._move(names, asker, "waiting", "withdrawn")
 
     def reopen(self, names: Iterable[str], asker: str) -> None:
-        """Make withdrawn requests wait again, as if they had never been withdrawn."""
+        """Make requests that this asker has withdrawn wait again, as if they had never been withdrawn."""
         self._move(names, asker, "withdrawn", "waiting")
 
     def _move(self, names: Iterable[str], asker: str, before: State, after: State) -> None:
@@ -346,7 +346,7 @@ class AnswerQueue:
         return False
 
     def standings(self, state: State, *, limit: int = -1) -> list[QueueStatus]:
-        """Return the requests in a state: waiting requests oldest first, all others latest first."""
+        """Return the requests in a state: waiting ones oldest first, all others latest first; `limit` -1: all."""
         order = "asked, number" if state == "waiting" else "number desc"
         query = f"select {_STATUS_COLUMNS} from requests where state = ? order by {order} limit ?"
         return [QueueStatus(*row) for row in self._rows(query, state, limit)]
@@ -379,7 +379,7 @@ class AnswerQueue:
     def answer(
         self, name: str, submission: str, text: str, calls: Sequence[tuple[str, str]] = (), person: str = ""
     ) -> Receipt:
-        """Store a submission. Repeating it changes nothing and returns the same receipt.
+        """Store a submission; a second one of the same name `submission` changes nothing and gets the same receipt.
 
         The receipt is `late` if another answer came first and counts; this answer is kept as well. It is `withdrawn` or
         `expired` if nobody waits for the answer, which is then not kept.

@@ -115,11 +115,11 @@ class Redactor:
         return self(text) if self._spoken else text
 
     def quote(self, data: bytes, longest: int) -> str:
-        """Return the beginning of an endpoint's data, for an error message."""
+        """Return the first `longest` characters of an endpoint's data without the key, for an error message."""
         return self.cut(data[: _LONGEST_QUOTED + 1].decode("utf-8", "replace"), longest)
 
     def cut(self, text: str, longest: int) -> str:
-        """Return the beginning of a text without the key; redacts first, because half a key would not be recognised."""
+        """Return a text's first `longest` characters, redacted before the cut: half a key would not be recognised."""
         redacted = self(text[:_LONGEST_QUOTED])
         return (redacted if len(text) <= _LONGEST_QUOTED else redacted[: self.begins_at(redacted)])[:longest]
 

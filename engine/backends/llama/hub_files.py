@@ -177,7 +177,7 @@ class _Hub:
         if self._offline:
             raise ConfigurationError(
                 f"{self._text}: {file} (part {position}) is not in the cache {self.cache.folder}, and HF_HUB_OFFLINE "
-                "is set"
+                "is set; unset it to download the file"
             )
         package = _package(self.repository)
         url = package.hf_hub_url(self.repository, file, revision=commit, endpoint=self.endpoint)

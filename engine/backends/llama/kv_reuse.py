@@ -181,7 +181,7 @@ class PrefixStore:
             self._evictions += 1
 
     def drop(self, segments: Sequence[Segment], owner: str = "") -> None:
-        """Drop the state of exactly these segments if this owner stored it (a longer one replaces it)."""
+        """Drop the state of exactly these segments if this owner stored it (its longer state replaces it)."""
         node = self._node_of(segments)
         if node is not None and node is not self._root and node.owner == owner:
             self._drop_state(node)

@@ -483,7 +483,7 @@ class NativeContext:
         return size
 
     def save(self, lane: int, memory: SavedState) -> None:
-        """Write a lane's whole KV into host memory that is large enough."""
+        """Write a lane's whole KV into host memory of at least `saved_size` bytes."""
         self._save(lane, memory, self.saved_size(lane), 0)
 
     def restore(self, lane: int, state: SavedState) -> None:

@@ -168,7 +168,7 @@ class Scheduler:
         (self._ongoing if job.ongoing else self._new).append(job)
 
     def admit(self) -> list[Job]:
-        """Assign free lanes to waiting jobs. The caller fills the lanes with KV and sets position and segments."""
+        """Assign free lanes to waiting jobs; return these jobs, for which the caller sets KV, position and segments."""
         while self._reserved and self._reserved[0] < self._steps:
             self._reserved.popleft()
             self._wasted_reservations += bool(self._new)

@@ -25,8 +25,8 @@ _SHORT_CONTEXT = 1024  # tokens; up to this lane length flash attention is faste
 class EngineConfig:
     """Configuration of a model.
 
-    A value of 0 for lanes, context or contexts, or a negative cache, means "choose"; `shape` is always chosen. Lanes,
-    threads and cache are totals over all contexts.
+    A value of 0 for lanes, context or contexts, or a negative `kv_cache` (in bytes), means "choose"; `shape` is always
+    chosen. Lanes, threads and cache are totals over all contexts.
     """
 
     lanes: int = 0
