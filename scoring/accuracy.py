@@ -19,17 +19,17 @@ from .contamination import POSITIVE_LOGPROB_SLACK, Floats
 
 
 def choose_letter(logprobs: Floats) -> int:
-    """Return the option with the likeliest letter; ties go to the first. -inf is a letter that cannot be produced."""
+    """Return the index of the option with the likeliest letter. -inf is a letter that cannot be produced."""
     return int(_option_array(logprobs).argmax())
 
 
 def choose_raw(option_sums: Floats) -> int:
-    """Return the option whose text has the highest summed log-probability (`acc` of lm-evaluation-harness)."""
+    """Return the index of the option whose text has the highest summed log-probability (the harness's `acc`)."""
     return int(_option_array(option_sums).argmax())
 
 
 def choose_normalized(option_sums: Floats, lengths: Sequence[int]) -> int:
-    """Return the option with the highest log-probability per unit of length (`acc_norm` of lm-evaluation-harness).
+    """Return the index of the option with the highest log-probability per unit of length (the harness's `acc_norm`).
 
     In the harness the length is the number of characters (Unicode code points) of the option's text, without the
     delimiter before it. With lengths in UTF-8 bytes this is the harness's `acc_bytes`.

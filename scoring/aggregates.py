@@ -1,7 +1,8 @@
 """Mergeable, order-independent aggregates: means, tallies, pass^k, failures, clusters of items.
 
-Sums are exact (scaled integers), so any order, split or merge gives the same bits: reports are byte-identical at every
-concurrency. Every scenario loads this module, so it does not import numpy, which loads slowly.
+Sums are exact (scaled integers), so numbers may be added in any order, and partial sums merged in any order, with the
+same bits: reports are byte-identical at every concurrency. Every scenario loads this module, so it does not import
+numpy, which loads slowly.
 """
 
 from __future__ import annotations
@@ -98,7 +99,7 @@ class ClusteredStream(Mean):
         self._clusters: dict[str, Mean] = {}
 
     def add(self, value: float, cluster: str = "") -> None:
-        """Add one number."""
+        """Add one number; `cluster` "" means that it belongs to no cluster."""
         super().add(value)
         if cluster:
             self._clusters.setdefault(cluster, Mean()).add(value)
@@ -177,7 +178,7 @@ def pass_hat_k(trials: Iterable[tuple[int, int]], k: int) -> Mean:
 class ItemClusters:
     """Sizes of clusters of items in item order, and the `field` that the items of a cluster share.
 
-    Clusters must be complete and in random order.
+    The items of a cluster must follow one another, none left out, and the clusters must be in random order.
     """
 
     field: str
@@ -229,7 +230,7 @@ class Failures:
             self.count(text, count)
 
     def count(self, reason: str, count: int) -> None:
-        """Add a reason that was counted elsewhere."""
+        """Add `count` to a reason; `total` and `by_type` stay as they are."""
         key = _VARIABLE_PART.sub("#", reason)
         text, total = self._reasons.get(key, (reason, 0))
         self._reasons[key] = (min(text, reason), total + count)

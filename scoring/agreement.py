@@ -1,6 +1,6 @@
 """Agreement between raters: votes, Cohen's and Fleiss' kappa, Krippendorff's alpha.
 
-Ratings come as rows, one for each unit, with one entry for each rater; None is a missing rating.
+Ratings come as rows, one for each unit (a rated thing), with one entry for each rater; None is a missing rating.
 """
 
 from __future__ import annotations
@@ -76,8 +76,8 @@ def cohen_kappa(
         first: Ratings of one rater; None is missing.
         second: Ratings of the other rater, in the same order.
         scale: All possible ratings, in order.
-        weights: `quadratic` weights a disagreement by its squared distance on the scale (Cohen 1968), so that near
-            misses count little; for ordered ratings only.
+        weights: `quadratic` weights a disagreement by the squared number of steps on `scale` (Cohen 1968), so that
+            near misses count little; for ordered ratings only. None: all disagreements weigh the same.
 
     Source: Cohen 1960.
     """
@@ -143,7 +143,7 @@ def krippendorff_alpha(rows: Sequence[Row], scale: Scale = "ordinal") -> Agreeme
 
     Raises:
         ValueError: if rows (one a unit, one entry a rater) differ in length or have fewer than two entries, or ratings
-            are not finite numbers on a scale that needs numbers.
+            on an ordinal or interval scale are not finite numbers.
 
     Source: Krippendorff 2018, "Content analysis", 4th ed., section 12.3.
     """

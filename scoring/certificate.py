@@ -170,8 +170,8 @@ class CorrectedFigure:
     """Figure as judged and as corrected.
 
     `judged` rests on the judge's scores alone, `labels_alone` on the grades alone; `worth` is the number of labels that
-    would give as short an interval without the judge. With too few labels, `corrected`, `labels_alone` and `worth` are
-    None.
+    would give as short an interval without the judge. With too few labels, `corrected` and `worth` are None, and
+    `labels_alone` may be; for correlations `labels_alone` is always None. `powers` as in `PoweredEstimate`.
     """
 
     answers: int
@@ -199,7 +199,7 @@ class JudgeError:
 
 @dataclass(frozen=True, slots=True)
 class Certificate:
-    """Figures and judge errors by candidate, and the differences of pairs, first − second."""
+    """Figures by candidate, judge errors (`gaps`) of those with labels, and differences of pairs, first − second."""
 
     candidates: dict[str, CorrectedFigure]
     gaps: dict[str, JudgeError]
@@ -228,7 +228,7 @@ def certify(samples: Mapping[str, GradedSample], scale: GradeRange, level: float
 def corrected_correlation(
     covariate: Floats, sample: GradedSample, *, ranks: bool, level: float = 0.95
 ) -> CorrectedFigure | None:
-    """Correlate grades with a covariate of each answer; None if there are too few labels or no spread."""
+    """Correlate grades with a covariate of each answer, by rank if `ranks`; None with too few labels or no spread."""
     compute = corrected_spearman if ranks else corrected_pearson
     judge = compute(covariate, _judge_sample(sample)) if sample.scores.std() > 0.0 and covariate.std() > 0.0 else None
     try:
@@ -395,8 +395,9 @@ def expected_spread(sample: GradedSample) -> Floats:
 def draw_answers(
     spreads: Floats, graded: NDArray[np.bool_], count: int, *, seed: int, floor: float = SPREAD_FLOOR
 ) -> LabelDraw:
-    """Draw exactly `count` of the ungraded answers, with probabilities in proportion to `spreads`.
+    """Draw exactly `count` of the ungraded answers, with probabilities that grow with `spreads`.
 
+    Of each probability, the fraction `floor` is the same for all answers, the rest is proportional to the spread.
     Probabilities are capped at 1; the excess goes to the other answers.
 
     Source: systematic sampling in random order (Madow 1949).
@@ -506,7 +507,10 @@ def measure_drift(
 
 
 def even_out(weights: Floats, seed: int = _TIE_SEED) -> Floats:
-    """Return a mask of the labels to keep, so that all kept labels were drawn with the same probability."""
+    """Return a mask of the labels to keep, so that all kept labels were drawn with the same probability.
+
+    `weights` are 1 / the probability with which each label was drawn, as in `GradedSample`.
+    """
     mask: Floats = np.random.default_rng(seed).random(weights.size) * weights.max(initial=0.0) <= weights
     return mask
 

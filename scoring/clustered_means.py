@@ -42,7 +42,7 @@ class ClusteredMean:
         return self.clusters - self.strata
 
     def interval(self, level: float = 0.95) -> Estimate | None:
-        """Return the mean with Student's interval; a point if every cluster has that mean; None below two."""
+        """Return the mean with Student's interval; a point if every cluster has that mean; None below two clusters."""
         check_level(level)
         if self.se is None:
             return None
@@ -98,8 +98,11 @@ class ClusteredMean:
 def clustered_mean(values: Values, labels: Sequence[str], strata: Sequence[str] | None = None) -> ClusteredMean | None:
     """Return the mean of `values` with its cluster-robust standard error; None if there are none.
 
+    `labels` and `strata` name each value's cluster and stratum.
+
     se² = G/(G-1) · sum over clusters of (sum of the cluster's residuals)² / n². With `strata`, residuals are taken from
-    each stratum's mean (Cochran 1977, section 5.6), if every stratum has two clusters.
+    each stratum's mean (Cochran 1977, section 5.6), if there are several and each has two clusters; else they are
+    ignored.
 
     Source: Liang and Zeger 1986; Cameron and Miller 2015, sections II.C and VI.B; for evaluations of language models,
         Miller 2024, "Adding error bars to evals", section 2.2.
@@ -139,7 +142,7 @@ def clustered_counts(values: Sequence[float], clusters: Mapping[tuple[int, ...],
 
     Args:
         values: The distinct values.
-        clusters: The number of clusters, by the number of times that each of `values` occurs in them.
+        clusters: Number of clusters, by how often each of `values`, in their order, occurs in such a cluster.
     """
     alike = sorted((counts, times) for counts, times in clusters.items() if times and any(counts))
     if not alike:

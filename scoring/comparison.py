@@ -30,7 +30,7 @@ _ROUNDING = 1e-9
 
 
 def sign_flip_p(sums: Floats) -> float:
-    """Return the two-sided p-value of a mean of 0, from the sums of differences of 1 to `MAX_SIGN_FLIPS` items.
+    """Return the two-sided p-value of a mean of 0, from each item's sum of differences; at most `MAX_SIGN_FLIPS` items.
 
     With n items p is at least 2/2^n; at least 1/10,000 if signs are drawn at random (beyond 13 items).
     """
@@ -173,7 +173,10 @@ def compare(
 
 
 def mean_difference_p(mean: ClusteredMean, by_item: Mapping[str, Sequence[float]]) -> tuple[float | None, Test | None]:
-    """Return the two-sided p-value of a mean of 0 and its test, as in `compare`; None below two items."""
+    """Return the two-sided p-value of a mean of 0 and its test, as in `compare`; None below two items.
+
+    If items are in clusters, `by_item` must have the differences by cluster.
+    """
     if mean.se is None:
         return None, None
     if mean.clusters <= MAX_SIGN_FLIPS:

@@ -172,7 +172,10 @@ def chance_error(scores: Floats, member: Sequence[bool], clusters: Sequence[str]
 
 
 def area_power(area: float, error: float, members: int, non_members: int, level: float) -> float:
-    """Return the power of the one-sided test at `level` against a true `area`; `error` is `chance_error`."""
+    """Return the power of the one-sided test at the error level `level`, such as 0.05, against a true `area`.
+
+    `error` is that of `chance_error`.
+    """
     factor = error**2 / _hanley_mcneil(0.5, members, non_members)
     true_error = math.sqrt(factor * _hanley_mcneil(area, members, non_members))
     return normal_share((area - 0.5 + error * normal_quantile(level)) / true_error)

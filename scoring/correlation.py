@@ -122,8 +122,9 @@ class Departure:
     """Distance of a point from the line through the other inliers, with the test of whether it belongs to that line.
 
     `value` is y minus the line, `se` its expected spread under the null hypothesis, with `freedom` degrees of freedom;
-    `models` is the part of `se` that more items would not reduce. p is multiplied by `tries`, because the line was
-    searched for; `tries` is None (p = 1) if so many points are off the line already that no other could be tested.
+    `models` is the part of `se` that more items would not reduce, `limit` the `freedom` with any number of items. p is
+    multiplied by `tries`, because the line was searched for; `tries` is None (p = 1) if so many points are off the line
+    already that no other could be tested.
     """
 
     value: float
@@ -468,7 +469,11 @@ def correlate(figures: Iterable[ModelScores], without: Collection[str] = ()) -> 
 
 
 def fit_lines(figures: Iterable[ModelScores]) -> dict[str, DatasetLine | None]:
-    """Fit the robust line of score on accuracy in each dataset; None if accuracies are equal."""
+    """Fit the robust line of score on accuracy in each dataset; None if accuracies are equal.
+
+    Raises:
+        ValueError: if a dataset has fewer than three models.
+    """
     return {name: _fit_line(group) for name, group in group_by_dataset(figures).items()}
 
 

@@ -45,7 +45,7 @@ class DisputeFlags:
 
 
 def find_disputes(table: GradeTable, criteria: DisputeCriteria | None = None) -> DisputeFlags:
-    """Return F and G of every answer of a table.
+    """Return which graders dispute an answer (F), and which answers are in dispute as a whole (G).
 
     Use the original grades: grades that were decided later no longer disagree.
     """
@@ -110,7 +110,7 @@ def _medians_of_others(grouped: Sequence[Floats]) -> Floats:
 class GraderLevels:
     """Dispute levels of graders.
 
-    `by_dimension`: C(i,j), graders × dimensions, nan if a grader graded nothing; `disputed` and `graded`: its
+    `by_dimension`: C(i,j), graders × dimensions, nan if i graded nothing of j; `disputed` and `graded`: its
     numerators and denominators. `level`: C(i), nan if nothing was graded.
     """
 

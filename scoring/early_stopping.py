@@ -101,7 +101,7 @@ def _check_name(name: str, value: Any) -> str | None:
 
 
 class StoppingWatch:
-    """Stopping decision, fed with conversations in any order.
+    """Stopping decision, to which conversations are added as they end, whatever their order.
 
     Under `half_width` the rule holds when each candidate's interval, which has the level by itself, is narrow enough.
     Under `decided` it holds when every pair is separated, not only the best from the rest, because a sweep's table is
@@ -122,7 +122,7 @@ class StoppingWatch:
         high: float = 100.0,
         clusters: ItemClusters | None = None,
     ) -> None:
-        """Start a watch over `planned` items, one conversation each for every candidate.
+        """Start a watch over `planned` items, one conversation each for every candidate, scored `low` to `high`.
 
         Raises:
             ValueError: if there are no candidates, two have one name, or `decided` has only one; if `planned` is below

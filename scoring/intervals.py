@@ -131,5 +131,7 @@ def _spread(name: str, values: Mean) -> tuple[float, float]:
     mean, error = values.mean, values.standard_error
     if mean is None or error is None:
         unit = "numbers" if values.clusters == values.n else "numbers of one cluster"
-        raise ValueError(f"{name}: {values.n} {unit}; the interval of a difference needs at least two on each side")
+        raise ValueError(
+            f"{name}: {values.n} {unit}; the interval of a difference needs at least two independent ones on each side"
+        )
     return mean, error * error

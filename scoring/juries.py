@@ -1,8 +1,8 @@
 """Juries: several scores of the same answers pooled into one, and the gain over the best judge.
 
 Ways of pooling: `mean` or `median` of the judges' standardised scores; `majority`, the most frequent rating, or the
-mean of the ratings that tie; `fitted`, a sum with non-negative weights that are fitted out of fold. `average_columns`
-and `correlation_weights` accept missing scores (None).
+mean of the ratings that tie; `fitted`, a sum of the standardised scores with non-negative weights, which are fitted to
+people's ratings out of fold. `average_columns` and `correlation_weights` accept missing scores (None).
 
 Source: Shu et al. 2023, section 3.2: AVG and CorrW.
 """
@@ -29,7 +29,7 @@ FOLDS = 5
 
 @dataclass(slots=True, frozen=True)
 class Gain:
-    """Coefficient of a jury, and its gain over the best single judge.
+    """Coefficient of a jury, and its gain over the best single judge, with the gain's percentile interval.
 
     `best` is the judge with the highest coefficient on these rows. The best judge is chosen anew in each resample, so
     the interval accounts for the choice. The gain may be too low, because the best judge is chosen on the rows on which
@@ -47,9 +47,9 @@ def pool(scores: Mapping[str, Sequence[float]], pooling: Pooling, rows: RatedRow
     """Return the pooled score of each row; None if it cannot be computed (`fitted` with fewer than two groups).
 
     Args:
-        scores: By judge, a score for each row.
+        scores: By judge, a score for each row of `rows`, in their order.
         pooling: How to pool.
-        rows: The ratings, which only `fitted` uses.
+        rows: People's ratings, which only `fitted` uses.
 
     Raises:
         ValueError: if there are fewer than two judges.
@@ -67,7 +67,7 @@ def pool(scores: Mapping[str, Sequence[float]], pooling: Pooling, rows: RatedRow
 
 
 def fitted_weights(scores: Mapping[str, Sequence[float]], rows: RatedRows) -> dict[str, float]:
-    """Return each judge's weight under `fitted` on all rows, 0–1; for display, not for tests."""
+    """Return each judge's share, 0–1, of the weights that are fitted on all rows; for display, not for tests."""
     matrix = np.array([np.asarray(values, dtype=np.float64) for values in scores.values()]).T
     spread = matrix.std(axis=0)
     weights = _fit_weights((matrix - matrix.mean(axis=0)) / np.where(spread > 0, spread, 1.0), rows.human)[0]
@@ -143,7 +143,7 @@ _MIN_ROWS = 3  # pairs below which there is no correlation
 
 
 def average_columns(columns: Sequence[ScoreColumn], weights: Sequence[float] | None = None) -> list[float | None]:
-    """Return the weighted mean of each row's scores; None if no weighted column has a score."""
+    """Return the weighted mean of each row's scores; None for a row without a score in a column of positive weight."""
     if len({len(column) for column in columns}) > 1:
         raise ValueError(f"columns have different lengths: {sorted({len(column) for column in columns})}")
     column_weights = [1.0] * len(columns) if weights is None else list(weights)
@@ -192,7 +192,7 @@ def correlation_weights(columns: Sequence[ScoreColumn], ratings: ScoreColumn) ->
 
 
 def assign_folds(groups: Sequence[str], folds: int, seed: int) -> list[int]:
-    """Return the fold of each row; rows of a group share a fold, and folds differ by at most one group."""
+    """Return the fold of each row, from 0; rows of a group share a fold, and folds differ by at most one group."""
     if folds < 2:
         raise ValueError(f"{folds} fold; out-of-fold weights need at least two")
     ordered = sorted(set(groups), key=lambda group: (seeds.uniform(seed, "fold", group), group))

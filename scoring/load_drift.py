@@ -56,7 +56,7 @@ class RateTest:
     """Tests of one rate, corrected for the number of rates and figures.
 
     `p` is the p-value of no change at this rate; None if nothing could be tested. `figures` has the p-value of each
-    figure, in the order of the tables; it is 1 for a figure that could not be tested.
+    figure, table by table; it is 1 for a figure that could not be tested.
     """
 
     p: float | None = None
@@ -69,7 +69,7 @@ def exchange_tests(
     """Test each rate for a change.
 
     A rate with p up to `alpha` is flagged. The chance that at least one unchanged rate is flagged is at most `alpha`.
-    No p-value is below 1/(draws + 1). The same numbers and seed give the same p-values.
+    No p-value is below 1/(draws + 1). The same tables and seed give the same p-values.
 
     Args:
         tables: Each with a column for each rate, then one for each of the two unloaded passes.
@@ -178,7 +178,7 @@ class RunningChange:
 
     Changes may arrive in any order but are used in the order in which their requests were sent, because the order of
     answers may depend on their content. The steps of a load test share `alpha`: step k has alpha / (k (k + 1)), however
-    many steps follow.
+    many steps follow. `n` counts the changes used so far; `found_at` is the `n` at which the interval first excluded 0.
     """
 
     def __init__(self, bound: float, *, step: int = 1, alpha: float = 0.05) -> None:
@@ -198,7 +198,10 @@ class RunningChange:
         self.found_at: int | None = None
 
     def add(self, position: int, change: float | None) -> None:
-        """Add the change of the request sent at this position, from 0; None if there is nothing to compare."""
+        """Add the change of the request sent at this position, from 0; None if there is nothing to compare.
+
+        Every position must be added once: a missing one holds back all later ones.
+        """
         self._ahead[position] = math.nan if change is None else change
         while self._next in self._ahead:
             value = self._ahead.pop(self._next)
@@ -287,9 +290,9 @@ class RateJudgement:
 
         For scores it is the larger of two figures of the main score. One is the change of the mean. The other is the
         distance between loaded and unloaded verdicts less the distance between two unloaded passes; it also grows if
-        scores move together, or if another model with the same mean answers. For labels alone it is the fraction of
-        verdicts that change under load less the fraction that change between unloaded passes. The lower end is 0 if the
-        change may be 0. None without scores and labels.
+        scores move towards one another, or if another model with the same mean answers. For labels alone it is the
+        fraction of verdicts that change under load less the fraction that change between unloaded passes. The lower end
+        is 0 if the change may be 0. None without scores and labels.
         """
         changes = []
         if (figure := self.figure("scores")) is not None:
@@ -474,7 +477,7 @@ def failure_shares(
     requests: Mapping[str, JudgedRequest],
     level: float = 0.95,
 ) -> list[FailureShare]:
-    """Return each kind of failed verdict, on the requests that were answered in all three passes."""
+    """Return the shares of each kind of failed verdict among the requests that all three passes answered."""
     columns = VerdictColumns((loaded, first, second), requests)
     shares = []
     for kind in VERDICT_FAILURES:

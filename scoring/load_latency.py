@@ -346,7 +346,7 @@ _SHORT_QUEUE_AT_END = 0.03  # the same at the end of the step
 
 @dataclass(slots=True)
 class QueueWatch:
-    """Queue of one judge in one step. Times are in seconds from the start."""
+    """Queue of one judge in one step. Times are in seconds from the step's start."""
 
     _samples: list[tuple[float, int, int]] = field(default_factory=list)  # time, arrived, in flight
     _first: list[float] = field(default_factory=list)

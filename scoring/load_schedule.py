@@ -37,7 +37,7 @@ def bursty_arrivals(rate: float, burst: float, *seed: object) -> Iterator[float]
 
 
 def replay_arrivals(times: Sequence[float], rate: float | None = None) -> Iterator[float]:
-    """Repeat recorded times endlessly, sorted, from the first one on.
+    """Repeat recorded times endlessly, sorted, and counted from the earliest one.
 
     If `rate` is given, times are stretched or compressed to this mean rate. At least two times must differ.
     """

@@ -65,7 +65,7 @@ class PassTable:
 
 
 def contribution(figure: PassValues, loaded: Floats, first: Floats, second: Floats) -> Floats:
-    """Return what requests add to a figure, nan if one of the three passes has no value."""
+    """Return what each request adds to a figure's change, nan if one of the three passes has no value."""
     if figure.kind == "level":
         return np.asarray(loaded - (first + second) / 2)
     if figure.kind == "distance":
@@ -121,7 +121,7 @@ VerdictPass: TypeAlias = Mapping[str, Verdict]
 
 
 def main_aspect(aspects: Iterable[str]) -> str:
-    """Return the aspect with an overall name, else `MEAN_ASPECT`; "" if there are no aspects."""
+    """Return the only aspect, else the one with an overall name, else `MEAN_ASPECT`; "" if there are no aspects."""
     names = list(dict.fromkeys(aspects))
     if len(names) < 2:
         return names[0] if names else ""
@@ -143,7 +143,7 @@ def aspect_score(verdict: Verdict, aspect: str) -> float | None:
 class VerdictColumns:
     """Passes of one judge side by side, the unloaded ones last; values are nan if an answer has none.
 
-    `ids` are the requests that both unloaded passes answered, `answered` tells which other passes answered each of
+    `ids` are the requests that both unloaded passes answered, `answered` tells which of all passes answered each of
     them, and `clusters` has their clusters. Clusters are numbered over all `requests`. A request without an item is a
     cluster of its own, and so are the two orders of a pair without an item.
     """

@@ -1,9 +1,9 @@
 """Meta-evaluation of judges: correlation with people at three levels, tests of two judges, confusion.
 
 Levels of correlation: `item`, over all rows (turn level in dialogue papers); `group`, within each group of rows that
-share a source, averaged over groups (summary level); `system`, between the means of systems. A resample of n pairs is a
-vector of n counts; its coefficient is computed from the counts, without copying pairs. Plain agreement misleads if one
-label is common, so labels are compared by kappa.
+share a source, averaged over groups (summary level); `system`, between the judge's and people's means of each system. A
+resample of n pairs is a vector of n counts; its coefficient is computed from the counts, without copying pairs. Plain
+agreement misleads if one label is common, so labels are compared by kappa.
 """
 
 from __future__ import annotations
@@ -167,7 +167,7 @@ class RatedRows:
     def from_labels(
         cls, human: Sequence[float], groups: Sequence[str] | None = None, systems: Sequence[str] | None = None
     ) -> RatedRows:
-        """Build from names of groups and systems."""
+        """Build from the names of each row's group and system."""
         for name, labels in (("groups", groups), ("systems", systems)):
             if labels is not None and len(labels) != len(human):
                 raise ValueError(f"{len(human)} ratings, but {len(labels)} {name}; each rating needs one entry")
@@ -256,8 +256,8 @@ def compare_judges(
     """Compare two judges on the same rows, at each level.
 
     The two judges' standardised scores are exchanged at random `resamples` times. p is the fraction of exchanges with a
-    difference at least as large as the observed one, and never below 1 / (`resamples` + 1). If rows of a group share
-    errors, exchanging single rows rejects too often; exchanging whole groups does not.
+    difference at least as large as the observed one, and never below 1 / (`resamples` + 1). `permutation` `inputs`
+    exchanges whole groups; `both` exchanges single rows, and rejects too often if rows of a group share errors.
     """
     check_level(level)
     first_scores, second_scores = _check_scores(rows, first), _check_scores(rows, second)
@@ -285,7 +285,7 @@ def compare_judges(
 def point_values(
     rows: RatedRows, scores: Floats, names: Sequence[CoefficientName] = COEFFICIENTS
 ) -> tuple[dict[Key, float | None], dict[Key, int]]:
-    """Return the coefficients, and the number of units behind each."""
+    """Return the coefficients, None if undefined, and the number of rows, groups or systems behind each."""
     points: dict[Key, float | None] = {}
     counts: dict[Key, int] = {}
     for level in rows.levels:
@@ -511,7 +511,7 @@ def label_confusion(
     Args:
         first: Labels of one rater.
         second: Labels of the other.
-        groups: Resampling unit of each label; default: the label itself.
+        groups: Name of the group with which each unit is resampled; default: each unit by itself.
         weights: As in `agreement.cohen_kappa`, for labels that are ordered by value.
         seed: Seed of the resamples.
         resamples: Number of bootstrap resamples.

@@ -201,7 +201,7 @@ class PoweredEstimate:
             level: Confidence level.
             low: Lowest possible grade.
             high: Highest possible grade.
-            times: Assume this multiple of graded clusters, all like these; needs a finite scale.
+            times: Assume this multiple of graded clusters, all like these; ignored if `low` or `high` is infinite.
         """
         check_level(level)
         quantile = student_half(1.0, self.freedom, level)

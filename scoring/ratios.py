@@ -34,8 +34,8 @@ class WeightedRatio:
     """Ratio, 0–1, over `clusters` clusters.
 
     `variance` is the ratio's, with `freedom` degrees of freedom; `effective_clusters` is their effective number in a
-    single stratum. By cluster code: `influence`, whose squares sum to the variance if every stratum has two clusters,
-    and `parts`, which sum to the ratio.
+    single stratum. By cluster code: `influence`, whose squares sum to the variance if every stratum has at least two
+    clusters, and `parts`, which sum to the ratio.
     """
 
     value: float
@@ -69,7 +69,7 @@ class WeightedRatio:
 def weighted_ratio(
     points: Floats, attainable: Floats, stratum: Codes, cluster: Codes, weights: Floats
 ) -> WeightedRatio | None:
-    """Return the ratio of these rows; None if nothing attainable has a weight.
+    """Return the weighted ratio of scored things, one a row; None if nothing attainable has a weight.
 
     The variance is the variance of the linearised ratio with the factor G/(G-1) of each stratum (clusters drawn with
     replacement). A stratum of one cluster shows no spread: it gets the variance of one yes-or-no value at Wilson's

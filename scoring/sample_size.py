@@ -38,7 +38,7 @@ def items_for_bounded(half_width: float, mean: float, dispersion: float, level: 
     if not half_width > 0.0:
         raise ValueError(f"half_width is {half_width}; it must be above 0")
     if not (0.0 <= mean <= 1.0 and 0.0 <= dispersion <= 1.0):
-        raise ValueError(f"share {mean} and dispersion {dispersion}; they must lie in 0–1")
+        raise ValueError(f"mean {mean} and dispersion {dispersion}; they must lie in 0–1")
 
     def enough(n: int) -> bool:
         stretch = float(student_quantile(tail, n - 1)) / normal_quantile(tail)
