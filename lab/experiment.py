@@ -173,7 +173,7 @@ ByItem = dict[str, dict[str, dict[tuple[str, str], float]]]
 
 
 def results_by_item(world: ExaminedWorld, probe: RunFolder, interviews: RunFolder) -> ByItem:
-    """Return each candidate's result on each item, in per cent.
+    """Return results in per cent by figure, candidate, and (mineral, item's id).
 
     Figures are the probe's `accuracy`, and each scorer's score as `kieval_…`. Failed items, and interviews without a
     score, are left out.

@@ -65,7 +65,7 @@ def check_assistant_texts(
 
     Args:
         assistants: The assistants to check.
-        texts: Names of the available texts.
+        texts: Names of the texts besides the response.
         default: The text for assistants that name none.
         source: What defines the texts, for error messages.
 

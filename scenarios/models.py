@@ -86,7 +86,7 @@ def replay_name(run: str, label: str, model: str) -> str:
 
 
 def token_prices(model: str) -> list[float]:
-    """Return the prices per million prompt and completion tokens, and per million cached ones if stated."""
+    """Return the prices per million prompt and completion tokens (0 if not stated), and of cached ones if stated."""
     spec = ModelSpec.parse(model)
     prices = [spec.number("price_in", 0.0), spec.number("price_out", 0.0)]
     return [*prices, spec.number("price_cached", 0.0)] if "price_cached" in spec.options else prices

@@ -123,7 +123,7 @@ class RunAggregate(ABC, Generic[R]):
 
 
 def join_headline(parts: Iterable[tuple[str, str]], limit: int = _MAX_HEADLINE) -> str:
-    """Return the first texts with their labels, for the progress line; empty ones are left out."""
+    """Join the first `limit` pairs (label, text) for the progress line; pairs with empty texts are left out."""
     texts = [f"{label} {text}" for label, text in parts if text]
     more = len(texts) - limit
     return " · ".join([*texts[:limit], *[f"and {more} more"] * (more > 0)])

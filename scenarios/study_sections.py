@@ -50,7 +50,7 @@ class StaticFigures(Protocol):
         """
 
     def right(self, pool: Pool, method: str) -> tuple[Floats, Codes]:
-        """Return whether each item was answered correctly (1 or 0), and the items' numbers in the pool's catalogue."""
+        """Return for each answer 1 if it is right, else 0, and its item's number; items have an answer in each cell."""
 
     def clusters(self, pool: Pool) -> dict[int, int]:
         """Return the cluster of each item, as numbers of the pool's catalogue."""
@@ -233,7 +233,7 @@ class SystemStudy:
 
 
 def insert_after(mapping: Mapping[str, Any], after: str, **more: Any) -> dict[str, Any]:
-    """Return the mapping with further fields after one of its fields."""
+    """Return the mapping with the fields `more` after its field `after`; unchanged if it lacks that field."""
     extended: dict[str, Any] = {}
     for name, value in mapping.items():
         extended[name] = value

@@ -80,7 +80,10 @@ class JudgeVerdicts:
 def findings(
     judges: Mapping[str, JudgeVerdicts], families: Mapping[str, str], audits: Iterable[str]
 ) -> list[dict[str, Any]]:
-    """Return all audits of all judges, with p-values corrected over all of them (Holm)."""
+    """Return all audits of all judges, with p-values corrected over all of them (Holm).
+
+    `families` has the model family of judges; a judge without one has no audit `self`.
+    """
     requested = set(audits)
     records: list[dict[str, Any]] = []
     for label, verdicts in judges.items():

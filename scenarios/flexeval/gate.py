@@ -79,7 +79,7 @@ def check_gate(
         thresholds: Thresholds of the suite.
         systems: Values by system under test.
         passes: Bounds by metric that a value must meet for its test to pass.
-        failed: Failed conversations by system and dialog.
+        failed: Number of failed conversations by system, then by dialog.
         baseline: Systems of the baseline run, or None.
         alpha: Family-wise false-alarm rate of all comparisons with the baseline.
     """

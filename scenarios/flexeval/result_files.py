@@ -246,7 +246,10 @@ def _value_rows(name: str, value: Any, label: str | None) -> Iterator[_Row]:
 
 
 def export_tables(path: Path, target: Path, kind: str) -> list[Path]:
-    """Write the five tables to a folder as `csv`, `parquet` or `json` (lines), and return the files.
+    """Write a run's `results.sqlite`, and its tables as files of a `kind`, csv, parquet or json (lines), to `target`.
+
+    Returns:
+        The files in `target`.
 
     Raises:
         ConfigurationError: A file cannot be written, or pyarrow is not installed.
@@ -297,7 +300,7 @@ def _json(value: Mapping[str, Any]) -> str:
 
 
 def write_junit(aggregate: SuiteAggregate, path: Path, run: Path) -> None:
-    """Write the gate of a run as JUnit XML.
+    """Write the gate of a run as JUnit XML to the file `path`; `run` is the run folder.
 
     Raises:
         ConfigurationError: The file cannot be written.

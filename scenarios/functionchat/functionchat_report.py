@@ -164,7 +164,7 @@ class GradedTurn:
 
 
 def apply_corrections(outcomes: Iterable[GradedTurn], corrections: Mapping[str, Correction]) -> list[GradedTurn]:
-    """Return the outcomes with the effective corrections, by key."""
+    """Return the outcomes, each with the verdict of the correction that has its key, if any."""
     return [
         replace(outcome, passed=corrections[outcome.key].passed) if outcome.key in corrections else outcome
         for outcome in outcomes

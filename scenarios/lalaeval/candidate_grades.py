@@ -94,7 +94,7 @@ def dimension_groups(dimensions: Sequence[str]) -> list[DimensionGroup]:
 
 
 class GradeSums:
-    """Sums of a table's grades, from which figures of any candidate and group are computed."""
+    """Sums of a table's grades, for figures of any candidate and group; grades up to `wrong` count as not accurate."""
 
     def __init__(self, table: GradeTable, weights: Mapping[str, float] | None, wrong: float = 0.0) -> None:
         """Sum up a table.

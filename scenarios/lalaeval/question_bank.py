@@ -408,7 +408,7 @@ class Bank:
         self._move(names, "accepted", actor, note, ("inspected",), sourced=True)
 
     def return_for_revision(self, names: Sequence[str], actor: str, reason: str) -> None:
-        """Return pairs to their designers, with a reason."""
+        """Return pairs to their designers, with a reason; if one has been returned already, none is changed."""
         if not reason.strip():
             raise ConfigurationError("returning a question needs a reason: give --reason")
         self._move(names, "returned", actor, reason, ("draft", "inspected", "accepted"))

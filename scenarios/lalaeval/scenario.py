@@ -91,7 +91,7 @@ class AnswerPersona:
 
 
 def simulated_level(label: str, knowledge: float, question: str, difficulty: str) -> int:
-    """Return the quality of a candidate's answer.
+    """Return the quality of a candidate's answer: WRONG, PARTLY, RIGHT or MORE.
 
     It is wrong as often as the candidate lacks `knowledge`, less often for simple questions.
     """
@@ -118,7 +118,7 @@ def answer_level(answer: str, standard: str) -> int:
 
 
 def grade_at(level: int, grades: Sequence[float]) -> float:
-    """Return the grade that an answer of a level deserves; `grades` from worst to best."""
+    """Return the grade that an answer of this quality deserves: for WRONG the worst of `grades`, then one step each."""
     return sorted(grades)[min(level, len(grades) - 1)]
 
 

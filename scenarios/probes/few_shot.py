@@ -27,7 +27,7 @@ def open_examples(dataset: str, shots_from: str | None, *, without: str, skip_ba
 
 
 class Shots:
-    """Examples for items, `count` each, with the item's own subject first.
+    """Examples for items, `count` each, preferably of the item's own subject.
 
     `by_subject` has the sampled examples by subject, and all of them under "".
     """

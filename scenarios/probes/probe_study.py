@@ -66,7 +66,7 @@ class ProbeColumns:
 
 
 def average_scores(cells: Sequence[ProbeColumns]) -> dict[tuple[bool, str], dict[str, float]]:
-    """Return detectors' scores of each text, averaged over cells, for detectors that score all texts."""
+    """Return the scores of detectors that score all texts, averaged over cells, by the texts' keys in `signals`."""
     scores_by_text: dict[tuple[bool, str], list[dict[str, float]]] = {}
     for cell in cells:
         for key, signals in cell.signals.items():

@@ -121,7 +121,7 @@ def run_and_report(launch: Launch, *, junit: Path | None, json: bool, html: Path
 
 
 def report_gate(aggregate: Any, junit: Path | None, path: Path) -> bool:
-    """Print the gate, write it as JUnit XML if requested, and return True if it is broken."""
+    """Print the gate of the run at `path`, write it as JUnit XML if requested, and return True if it is broken."""
     from viva.cli.output_files import print_file
 
     from ..result_files import write_junit

@@ -49,7 +49,7 @@ class JoinedCalls:
         return len(self.digests) // _DIGEST_BYTES
 
     def dialog(self, call: LoggedCall) -> Dialog:
-        """Return the dialog from its latest call."""
+        """Return the dialog; `call` must be its latest call."""
         messages, position = [], 0
         for message in (*call.prompt, *call.answer):
             if message.role != "system":

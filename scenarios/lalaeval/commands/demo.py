@@ -92,8 +92,8 @@ def compare_with_truth(
 ) -> Comparison:
     """Compare true and estimated values of candidates and graders of both rounds.
 
-    Each row has `what`, `round`, `name`, `stated`, `value`, `low`, `high` and whether the true value is `inside`.
-    Grades are in per cent, severities in grades.
+    Each row has `what`, `round`, `name`, `stated` (true), `value` (estimated), `low`, `high`, and `inside`: whether the
+    true value is. Grades are in per cent, severities in grades.
     """
     from viva.grading.store import GradeStore
 

@@ -149,7 +149,7 @@ def read_tags(file: Path | None) -> dict[tuple[str, str], bool]:
 
 
 def trial_results(project: Project) -> dict[str, tuple[str, GraderConsistency]]:
-    """Return the last graded trial round of each grader, with their consistency in it.
+    """Return by grader the name of the last trial round with comparable grades of theirs, and their consistency in it.
 
     Raises:
         ConfigurationError: A trial round's files were changed by hand.
