@@ -39,7 +39,10 @@ class Fitness:
 
 @dataclass(frozen=True, slots=True)
 class FitnessCheck:
-    """A run of another scenario that tests a model in its role; `read` finds the verdict in that run's report."""
+    """A run of another scenario that tests a model in its role.
+
+    `read` returns the verdict in that run's report, or None if the report has none.
+    """
 
     role: str
     model: str
