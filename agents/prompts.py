@@ -64,7 +64,7 @@ class Template:
 
 @dataclass(slots=True)
 class PromptPack:
-    """A checked pack. `digest` identifies its content in manifests; `text` is the file's text."""
+    """A checked pack. `digest` identifies `text` in manifests, which is the file's text merged with its `base`."""
 
     name: str
     version: str
@@ -82,10 +82,11 @@ class PromptPack:
 
 
 def load_pack(source: str, signature: Signature, optional: Signature = _NO_PLACEHOLDERS) -> PromptPack:
-    """Load a shipped pack by name, or a file, and check that it has the templates of `signature`.
+    """Load a shipped pack by name, or a file, and check that it has all templates of `signature`.
 
     Raises:
-        ConfigurationError: The pack cannot be read, lacks a template, or uses an unknown placeholder.
+        ConfigurationError: The pack cannot be read, lacks a template, has one that is neither in `signature` nor in
+            `optional`, or uses an unknown placeholder.
     """
     path = _shipped_path(source) if is_shipped_pack(source) else Path(source)
     try:
@@ -145,7 +146,7 @@ def _merge_base(text: str, source: str) -> str:
     """Return a pack's text, merged with the templates of its `base`, if any.
 
     Raises:
-        ConfigurationError: There is no such pack.
+        ConfigurationError: The base is no shipped pack.
     """
     data = parse_yaml(text, f"prompt pack {source}")
     if not isinstance(data, dict) or "base" not in data:

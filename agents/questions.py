@@ -46,8 +46,8 @@ def question_fault(
         truncated: The text was cut off at the token limit.
 
     Returns:
-        `NO_QUESTION` (empty text), `loop`, `echo` (copies only prompts), `repeated_question` (copies its own earlier
-            question) or `cut_question`.
+        `NO_QUESTION` (empty text), `loop`, `echo` (equals a reply, or copies only prompts and replies),
+            `repeated_question` (equals an earlier question) or `cut_question` (cut off before it asked anything).
     """
     words = question_words(text)
     if not words:

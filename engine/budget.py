@@ -21,7 +21,7 @@ class RoleUsage:
 
     `cached_tokens` are the prompt tokens served from the endpoint's cache. `irregular` counts, by name, answers that
     were truncated at the token limit (`cut`), were empty (`empty`), contained reasoning (`thoughts`), or ended for
-    another reason than `stop` (named by that reason).
+    another reason than `stop` or a detector (named by that reason).
     """
 
     __slots__ = ("cached_tokens", "calls", "completion_tokens", "irregular", "prompt_tokens")

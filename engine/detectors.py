@@ -146,7 +146,10 @@ class _DetectorStop(Exception):  # ends the generation from within `on_text`
 async def generate_with_detectors(
     backend: Backend, request: Request, watch: Sequence[Callable[[], Detector]], clock: Clock
 ) -> Completion:
-    """Return a model's answer; if a detector ends it early, its finish is `watch:REASON`."""
+    """Return a model's answer; if a detector ends it early, its finish is `watch:REASON`, and its counts are estimates.
+
+    The callbacks `on_text` and `on_restart` of the request are replaced.
+    """
     pieces: list[str] = []
     detectors: list[Detector] = []
     answers: list[AnswerStream] = []

@@ -244,7 +244,8 @@ class Completion:
 def fold_system_messages(messages: Sequence[Message]) -> list[Message]:
     """Return the conversation for a model without system messages.
 
-    Their text is put before the next user message; if none follows, after the previous one, or in a new user message.
+    Their text is put before a user message that directly follows, else after one that directly precedes, else in a new
+    user message.
     """
     folded: list[Message] = []
     pending: list[str] = []

@@ -198,7 +198,7 @@ class ModelSpec:
         return self.options.get(name, default)
 
     def number(self, name: str, default: float, low: float = 0.0, high: float = float("inf"), unit: str = "") -> float:
-        """Return the option as a number within bounds; `unit` is used in the error message."""
+        """Return the option as a number within bounds, or `default`; `unit` is used in the error message."""
         text = self.take(name)
         if text is None:
             return default
@@ -215,7 +215,7 @@ class ModelSpec:
         return value
 
     def whole(self, name: str, default: int | None = None, low: int = 1, high: int = MAX_WHOLE_OPTION) -> int | None:
-        """Return the option as an integer within bounds."""
+        """Return the option as an integer within bounds, or `default`."""
         if name not in self.options:
             self._used.add(name)
             return default

@@ -392,9 +392,9 @@ def is_refusal(message: Mapping[str, Any]) -> bool:
 def normalise_finish(finish: Any, tools: bool, silent_refusal: bool, clean: Callable[[str], str] = str) -> str:
     """Return a normalised finish reason.
 
-    An end by calls is `stop` if `tools` were offered; an end at the token limit is `length`. `silent_refusal` means
-    that the model refused without any text. An unknown reason is cut to 40 characters and loses its colons, which mark
-    the engine's own reasons; `clean` first removes the key from it.
+    An end by calls is `stop` if `tools` were offered, else `tool_calls`; an end at the token limit is `length`.
+    `silent_refusal` means that the model refused without any text: the reason is `refusal`. An unknown reason is cut to
+    40 characters and loses its colons, which mark the engine's own reasons; `clean` first removes the key from it.
 
     Raises:
         GenerationFailed: The endpoint could not continue.
@@ -437,7 +437,7 @@ def _join_texts(value: Any) -> str:
 
 
 def redact_completion(completion: Completion, redact: Redactor) -> Completion:
-    """Return the completion with the key removed wherever the endpoint could have written it."""
+    """Remove the key from the given completion wherever the endpoint could have written it, and return it."""
     if not redact.key:
         return completion
     clean = redact.answer

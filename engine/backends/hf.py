@@ -111,7 +111,7 @@ def release_model(options: LoadOptions) -> None:
 
 
 def fingerprint(folder: Path) -> str | None:
-    """Return a hash that distinguishes models of the same name; None if there is no such folder.
+    """Return a hash that distinguishes models of the same name; None if the folder has no readable model.
 
     It covers the configuration, and the size and beginning of each weights file.
     """
@@ -194,7 +194,7 @@ _TEMPLATE_DATE = datetime(2024, 1, 1)  # a fixed date, so that prompts do not ch
 def render_chat(model: LoadedModel, messages: Sequence[Message], template: str | None, label: str) -> str:
     """Render the conversation by the chat template, up to the beginning of the answer.
 
-    A system message that the template refuses is put before the first user message.
+    If the template refuses the messages, it is tried again after `fold_system_messages`. `template` None: the model's.
 
     Raises:
         ConfigurationError: The conversation has tool calls, which these models do not support.
@@ -220,7 +220,7 @@ def tokenise(model: LoadedModel, text: str, *, opened: bool) -> list[int]:
 
 
 def max_answer_tokens(model: LoadedModel, prompt: list[int], asked_for: int, label: str) -> int:
-    """Return the maximum number of tokens of an answer.
+    """Return the maximum number of tokens of an answer: `asked_for`, or what is left of the context if that is less.
 
     Raises:
         ContextTooLong: There is no room for an answer.

@@ -218,8 +218,9 @@ def _facts(kind: str) -> KindFacts:
 def file_records(text: str, recorded: str = "") -> dict[str, str]:
     """Return what distinguishes a model's files from other files of the same name: hashes and, for the hub, the commit.
 
-    The main file is under the model's name, others under names of their own. A model of the hub that is missing is
-    downloaded; `recorded` is the main file's record in the manifest of a resumed run, which gets the same commit.
+    The main file is under the model's name, others under names of their own. The result is empty for a model without
+    files, and for a path without a file. A model of the hub that is missing is downloaded; `recorded` is the main
+    file's record in the manifest of a resumed run, which gets the same commit.
 
     Raises:
         ConfigurationError: A model that is named by its store is unavailable, or must not be opened here.
@@ -327,7 +328,7 @@ class BackendPool:
             await backend.__aexit__(None, None, None)
 
     async def check(self, names: Iterable[str]) -> None:
-        """Check open backends concurrently; raise the first failure."""
+        """Check the open backends of these names concurrently, each only until it succeeds; raise the first failure."""
         failures: list[Exception] = []
 
         async def check_one(name: str, backend: Backend) -> None:

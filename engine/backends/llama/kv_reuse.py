@@ -230,7 +230,7 @@ class HostCache:
         self.store = PrefixStore(budget, self._buffers.release)
 
     def restore(self, lane: int, segments: Sequence[Segment]) -> int:
-        """Restore the longest cached prefix of these segments to a lane; return how many segments it covers."""
+        """Replace a lane's KV by the longest cached prefix of these segments; return its segments' number (0: none)."""
         count, state = self.store.find(segments)
         if state is None:
             self._context.forget(lane)
@@ -368,8 +368,8 @@ class Affinity:
     def assign(self, conversation: str) -> tuple[int, bool]:
         """Return the context of a conversation, and True if the conversation is ongoing.
 
-        A new conversation goes to the context with the fewest conversations. A request without a conversation ("")
-        counts until it is answered: the caller must then `release` its context.
+        A new conversation goes to the context with the fewest conversations. A request without a conversation ("") is
+        reported as ongoing and counts until it is answered: the caller must then `release` its context.
         """
         if (context := self._contexts.get(conversation)) is not None:
             self._contexts.move_to_end(conversation)

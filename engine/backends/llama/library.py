@@ -141,7 +141,7 @@ class GgufHeader:
         return "" if index is None else self._gguf.gguf_get_val_str(self._handle, index).decode("utf-8", "replace")
 
     def number(self, key: str) -> int:
-        """Return a whole number, or the largest of an array; 0 if there is none."""
+        """Return a 32-bit whole number, or the largest of an array of them; 0 if there is none."""
         if (index := self._find(key, self._U32)) is not None:
             return int(self._gguf.gguf_get_val_u32(self._handle, index))
         index = self._find(key, self._ARRAY)
@@ -235,7 +235,7 @@ def all_devices() -> list[Device]:
 
 
 def memory_available() -> int:
-    """Return how many bytes of the host's memory can be allocated now without swapping."""
+    """Return how many bytes of the host's memory can be allocated now without swapping; 8 GiB without /proc/meminfo."""
     try:
         for line in Path("/proc/meminfo").read_text().splitlines():
             if line.startswith("MemAvailable:"):

@@ -56,7 +56,7 @@ class LayerPlacement:
         return sum(device.free for device in all_devices() if device.name in names)
 
     def configure(self, params: Any) -> list[Any]:
-        """Set llama.cpp's parameters of a model; return the arrays that they point to."""
+        """Set llama.cpp's parameters of a model; return the arrays that they point to, to be kept until it is loaded."""
         handles = (ctypes.c_void_p * (len(self.devices) + 1))(*(device.handle for device in self.devices), None)
         params.devices = ctypes.addressof(handles)
         params.n_gpu_layers = self.layers
@@ -90,7 +90,8 @@ class PlacementOptions:
     """A user's options for the placement of a model's layers.
 
     `layers` is their number, `ALL_LAYERS` for all and None for as many as fit; `devices` are names, none for all
-    devices. `tensor_split` has the proportions of the devices; `overrides` are as in `LayerPlacement`.
+    devices. `main_gpu` is the index, among them, of the only device to use with the `split_mode` none. `tensor_split`
+    has the proportions of the devices; `overrides` are as in `LayerPlacement`.
     """
 
     layers: int | None = None
@@ -105,7 +106,8 @@ class PlacementOptions:
         """Choose devices and the number of layers for a model in these files, with `context` tokens a lane.
 
         Raises:
-            ConfigurationError: A device does not exist, or layers were requested without any device.
+            ConfigurationError: A device does not exist, layers were requested without any device, or `main_gpu` or
+                `tensor_split` does not fit the number of devices.
         """
         devices = self.chosen_devices()
         if not devices:
