@@ -56,7 +56,7 @@ class LayerPlacement:
         return sum(device.free for device in all_devices() if device.name in names)
 
     def configure(self, params: Any) -> list[Any]:
-        """Set llama.cpp's parameters of a model; return the arrays that they point to, to be kept until it is loaded."""
+        """Set llama.cpp's parameters of a model; return the arrays that they point to: keep them until it is loaded."""
         handles = (ctypes.c_void_p * (len(self.devices) + 1))(*(device.handle for device in self.devices), None)
         params.devices = ctypes.addressof(handles)
         params.n_gpu_layers = self.layers
