@@ -213,9 +213,10 @@ class Generation:
         return self.data.decode("utf-8", "replace")
 
     def computed_segments(self, stored: int) -> list[Segment]:
-        """Return the segments of the answer's first `stored` tokens; a decoded segment is cut there.
+        """Return the segments of the answer's first `stored` tokens.
 
-        The cut stays in `pieces`: the next turn can then find the first part in the host cache and decode the rest.
+        At that point a decoded segment is cut, and a forced one is left out. The cut stays in `pieces`: the next turn
+        can then find the first part in the host cache and decode the rest.
         """
         runs: list[tuple[bool, list[int]]] = []
         for index, (decoded, ids) in enumerate(self.pieces):

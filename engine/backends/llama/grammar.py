@@ -101,7 +101,7 @@ def nonempty_list(schema: Mapping[str, Any], keyword: str) -> list[Any]:
 
 
 def length_bounds(schema: Mapping[str, Any], low: str, high: str) -> tuple[int, int | None]:
-    """Return the lower and upper bound of a length; None for no upper one.
+    """Return a length's lower and upper bound from the keywords `low` and `high`; without them 0 and None.
 
     Raises:
         ConfigurationError: A bound is not a count, or together they allow no length.
@@ -543,7 +543,10 @@ class TokenMasks:
         self._score_options: dict[GrammarState, ScoreOptions | None] = {}
 
     def allowed(self, grammar: Grammar, state: GrammarState) -> npt.NDArray[np.bool_]:
-        """Return a boolean row over the vocabulary. End-of-text tokens are allowed only if the text may end."""
+        """Return a boolean row over the vocabulary, which is shared: do not change it.
+
+        End-of-text tokens are allowed only if the text may end.
+        """
         state = grammar.equivalent(state, self._longest)
         mask = self._masks.get(state)
         if mask is None:

@@ -66,7 +66,7 @@ class HubCache:
         return self.folder / f"models--{name.replace('/', '--')}"
 
     def commit(self, name: str, revision: str) -> str:
-        """Return the last known commit of a branch or tag; "" if unknown."""
+        """Return the last known commit of a branch or tag, "" if unknown; a commit is returned as it is."""
         if _COMMIT.fullmatch(revision):
             return revision
         try:
