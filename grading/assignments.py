@@ -51,7 +51,10 @@ def assignments_of(store: GradeStore, grader: Grader) -> list[Assignment]:
 
 
 def next_assignment(store: GradeStore, grader: Grader, *, excluded: Collection[int] = ()) -> Assignment | None:
-    """Return a grader's begun assignment or, without one, a newly claimed one; None if no question remains."""
+    """Return a grader's begun assignment, else a newly claimed one; None if no question remains.
+
+    A grader who is not active gets none.
+    """
     if grader.state != "active":
         return None
     unfinished = next((assignment for assignment in assignments_of(store, grader) if not assignment.finished), None)

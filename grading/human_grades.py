@@ -31,7 +31,8 @@ _PASS_WORDS = {"pass": 1.0, "fail": 0.0, "true": 1.0, "false": 0.0}
 class GradedAnswers:
     """Answers that a judge was asked about, including unscored ones (score None).
 
-    `low` and `high` are infinite if the scale is unknown. `rounds`: each answer is one round of an interview.
+    `low` and `high` are infinite if the scale is unknown. `passes`: scores are 1 (pass) or 0 (fail). `rounds`: each
+    answer is one round of an interview.
     """
 
     source: Path
@@ -57,6 +58,7 @@ def read_graded_answers(
 ) -> GradedAnswers:
     """Return the answers in a run folder, or in a CSV, TSV or JSONL file of scores, with the judge's scores.
 
+    `by_round` selects a run's rounds instead of its conversations; the lines of a file say by themselves what they are.
     `scale` has the ends of the scale for scores that do not have their own, as in a file. `purpose` names the source of
     `by_round` in error messages. Without `need_scores`, a run needs no scored answer, and its judge need not have been
     asked about an answer.
@@ -92,7 +94,7 @@ def read_graded_answers(
                 task = scenario.task(ended.item)
                 answers += grading.answers(ended.key, label_of_key(ended.key, labels), task, ended.result)
     if need_scores and not any(answer.score is not None for answer in answers):
-        raise ConfigurationError(f"{source}: no answer of this run has been graded")
+        raise ConfigurationError(f"{source}: the judge has scored no answer of this run")
     beyond = next(
         (answer.score for answer in answers if answer.score is not None and not low <= answer.score <= high), None
     )
@@ -201,9 +203,9 @@ class HumanGrades:
     """Grades of people by the index of the answer in `GradedAnswers.answers`, in file order.
 
     `probabilities` has the probability of each answer to be selected for grading, even if it has no grade. It is empty
-    if the file has no probabilities; then all are equal. `waiting` counts lines with neither grade nor probability,
-    `on_unscored` counts grades of answers without a score. `chosen` are the answers selected for grading, with or
-    without a grade.
+    if the file has no probabilities; then all are equal. `waiting` counts lines without a grade of answers that are
+    selected, `on_unscored` counts grades of answers without a score. `chosen` are the answers selected for grading,
+    with or without a grade.
     """
 
     grades: dict[int, float] = field(default_factory=dict)

@@ -294,8 +294,8 @@ def store_run_rows(store: GradeStore, answers: GradedAnswers, chosen: Selection 
 def write_labels(store: GradeStore, path: Path) -> tuple[int, int]:
     """Write people's grades for `viva judge certify`; return the numbers of graded and waiting answers.
 
-    An answer's grade is the adjudicator's. Without one, it is the mean of the graders' grades; for pass and fail, the
-    majority's grade, and no grade if there is a tie.
+    An answer's grade is its earlier one (`Selection.grades`), else the adjudicator's, else the mean of the graders'
+    grades; for pass and fail, the majority's grade, and no grade if there is a tie.
 
     Raises:
         ConfigurationError: The folder's questions do not come from a run, or the file cannot be written.

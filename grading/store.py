@@ -376,7 +376,7 @@ class GradeStore:
     ) -> Grade:
         """Record a grade, replacing this grader's earlier one for this answer; return the current grade.
 
-        A repeated submission changes nothing.
+        A `submission` that was recorded before changes nothing.
 
         Raises:
             ConfigurationError: There is no such answer, or its question does not permit the value.

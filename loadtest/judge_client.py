@@ -41,10 +41,10 @@ class LoadJudge:
 
 @dataclass(slots=True)
 class RequestSender:
-    """Sender of the requests of `work` to a judge. `seed` is the test's seed; `salt` derives other seeds.
+    """Sender of the requests of `work` to a judge. `seed` is the test's seed; a `salt` above 0 derives other seeds.
 
-    `retries`: how often a transient failure is retried. As soon as `given_up` returns a reason, cancelled requests are
-    recorded as unfinished.
+    `retries`: how often a transient failure is retried. As soon as `given_up` is set to a reason, cancelled requests
+    are recorded as unfinished.
     """
 
     clock: Clock

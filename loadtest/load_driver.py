@@ -331,7 +331,7 @@ def check_recorded_times(work: LoadRequests) -> None:
             )
         if before is not None and request.at < before:
             raise ConfigurationError(
-                f"replayed arrivals need requests in the order of their times; '{request.id}' is not"
+                f"replayed arrivals need requests in the order of their times; '{request.id}' comes too late: sort them"
             )
         before = request.at
 

@@ -212,7 +212,7 @@ class LoadHistory:
         return steps
 
     def finished(self, step: int, judge: str) -> bytearray:
-        """Return bytes up to the highest number of an ended request: 1 if the judge's request has ended, else 0."""
+        """Return a byte for each of the judge's requests up to the highest ended number: 1 if it has ended, else 0."""
         [(highest,)] = self._rows("select max(number) from sent where step = ? and judge = ?", step, judge)
         marks = bytearray(0 if highest is None else highest + 1)
         for (number,) in self._rows("select number from sent where step = ? and judge = ?", step, judge):
@@ -231,13 +231,13 @@ class LoadHistory:
         return {error: message for error, message, _ in self._rows(query, step, judge)}
 
     def timings(self, step: int, judge: str) -> Iterator[tuple[int, int, RequestTiming]]:
-        """Yield `(part, number, timing)` of a judge's requests in a step, by number."""
+        """Yield `(part, number, timing)` of a judge's requests in a step, ordered by number."""
         query = f"select part, number, {_TIMING_COLUMNS} from sent where step = ? and judge = ? order by number"
         for part, number, *fields in self._rows(query, step, judge):
             yield part, number, RequestTiming(*fields)
 
     def sent_requests(self, step: int, judge: str) -> Iterator[SentRequest]:
-        """Yield a judge's requests in a step with their texts, by number."""
+        """Yield a judge's requests in a step with their texts, ordered by number."""
         query = f"select {_SENT_COLUMNS} from sent where step = ? and judge = ? order by number"
         for row in self._rows(query, step, judge):
             yield SentRequest(*row)

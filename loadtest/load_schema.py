@@ -255,7 +255,7 @@ class Unloaded(_Form):
     unreadable: Figure | None
     unread: Unread
     noise: Noise | None
-    agreement: SameVerdicts | None = Field(description="By pass.")
+    agreement: SameVerdicts | None = Field(description="Agreement of the second pass with the first.")
     texts: SameTexts | None = Field(description="Agreement of the two passes with the same seeds.")
     seeds: SameVerdicts | None
     reference: SameVerdicts | None

@@ -69,7 +69,9 @@ class LoadSettings(BaseModel):
             if self.search[0] >= self.search[1]:
                 raise ValueError("a rate search needs a lower and a higher rate")
             if self.together:
-                raise ValueError("a rate search cannot drive judges together: each has its own rate")
+                raise ValueError(
+                    "a rate search cannot drive judges together, as each has its own rate; remove --together"
+                )
         return self
 
     @property

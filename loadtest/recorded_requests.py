@@ -88,7 +88,8 @@ def recorded_requests(folder: Path, role: str | None = None) -> RequestsAndNotes
     """Return the requests of all conversations of a run or a sweep, with notes for the user.
 
     Raises:
-        ConfigurationError: The folder is neither run nor sweep, there is no such role, or its requests are unknown.
+        ConfigurationError: The folder is neither run nor sweep, there is no such role, or none of its requests can be
+            rebuilt.
     """
     if not is_sweep(folder):
         return asyncio.run(_requests_of_run(RunFolder.open(folder), "", role))
@@ -127,9 +128,9 @@ async def _requests_of_run(folder: RunFolder, prefix: str, role_name: str | None
                 )
             requests += pair_orders(conversation_requests)
     if not requests:
-        why = f"{unknown} of its requests are unknown" if unknown else "it received no requests"
+        why = f"{unknown} differ from what the scenario now sends" if unknown else "it received no requests"
         raise ConfigurationError(f"{folder.path}: no request of the role '{role.name}' can be rebuilt: {why}")
-    note = f"{folder.path}: {unknown} requests of the {role.name} are unknown and were left out"
+    note = f"{folder.path}: {unknown} requests of the {role.name} were left out, as the scenario now sends others"
     return requests, [note] if unknown else []
 
 

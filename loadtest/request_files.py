@@ -62,7 +62,9 @@ def judgment_requests(path: Path, prompts: Path | None = None) -> RequestsAndNot
         try:
             for request, template in _requests_of_judgment(raw):
                 if request.id in lines:
-                    raise FieldError("question_id", f"the judgment {request.id} is in line {lines[request.id]} already")
+                    raise FieldError(
+                        "question_id", f"the judgment {request.id} is in line {lines[request.id]} already; keep one"
+                    )
                 lines[request.id] = line
                 system = systems.get(template)
                 if system is None and _VERDICT_FORM.search(request.messages[-1].content) is None:
@@ -77,7 +79,7 @@ def judgment_requests(path: Path, prompts: Path | None = None) -> RequestsAndNot
     if bare:
         notes.append(
             f"{path}: {bare} of {len(requests)} prompts contain no instruction, since it was in a system prompt; "
-            "a built-in one is used (--prompts FILE supplies the original ones)"
+            "a built-in system prompt is used (--prompts FILE supplies the original ones)"
         )
     return requests, notes
 
@@ -171,12 +173,12 @@ def chat_requests(path: Path) -> RequestsAndNotes:
         requests.append(request)
     for request in requests:
         if request.pair and request.pair not in lines:
-            message = f"there is no request '{request.pair}'"
+            message = f"there is no request '{request.pair}'; name the request with the answers in the other order"
             raise DatasetError(message, path=str(path), line=lines[request.id], field="pair")
     timed = [request.at for request in requests if request.at is not None]
     if timed and len(timed) < len(requests):
         bare = next(request for request in requests if request.at is None)
-        message = "is missing, although other lines have one"
+        message = "is missing, although other lines have one; give it in all lines or in none"
         raise DatasetError(message, path=str(path), line=lines[bare.id], field="timestamp")
     return [_from_start(request, min(timed)) for request in requests] if timed else requests, []
 

@@ -53,8 +53,8 @@ def describe_requests(requests: Iterable[LoadRequest]) -> dict[str, JudgedReques
 class StepVerdicts:
     """Verdicts of one judge in one step.
 
-    `first` has the verdicts on the first occurrence of each request, in request order; `every` has all verdicts by
-    request, each with its own seed. Failed requests are only counted. `unread` has, by reason for a missing verdict,
+    `first` has the verdicts on the first occurrence of each request, in sending order; `every` has all verdicts by
+    request, each under another seed. Failed requests are only counted. `unread` has, by reason for a missing verdict,
     the beginning of the first answer without one for this reason; `texts` has the digest of each first answer as a
     label.
     """
@@ -79,7 +79,7 @@ class StepVerdicts:
 
 
 class JudgePasses:
-    """Judgements of one judge in all steps. They are added in any order; the report is the same."""
+    """Judgements of one judge in all steps; the order in which they are added does not change the report."""
 
     def __init__(self) -> None:
         self._judgements: dict[int, list[Judgement]] = {}

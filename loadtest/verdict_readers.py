@@ -259,7 +259,7 @@ def check_reader(name: str) -> str:
 
 
 def choose_reader(sampling: Sampling, recorded: str = "") -> str:
-    """Choose the reader for a request: by its schema, else the first reader that can read the `recorded` answer."""
+    """Choose a request's reader: by its schema, else the first that can read the `recorded` answer, else `text`."""
     if sampling.schema is not None:
         return "schema"
     for name in ("rating", "pair", "ruling", "object"):

@@ -23,7 +23,10 @@ EMPTY_MEAN: dict[str, Any] = {"mean": None, "se": None, "low": None, "high": Non
 
 
 def round_figure(value: float | None, factor: float = 1.0) -> float | None:
-    """Round to six decimals, far below any error bar: the same text on every platform. None if not finite."""
+    """Round `factor` · `value` to six decimals, far below any error bar, so that all platforms print the same text.
+
+    None if not finite.
+    """
     return None if value is None or not math.isfinite(value) else round(factor * value, 6)
 
 
@@ -33,7 +36,7 @@ def round_significant(value: float | None) -> float | None:
 
 
 def mean_record(mean: Mean, factor: float = 1.0) -> dict[str, Any]:
-    """Return `mean`, `se` and `n` of independent numbers."""
+    """Return `mean` and `se`, both times `factor`, and `n` of independent numbers."""
     return {
         "mean": round_figure(mean.mean, factor),
         "se": round_figure(mean.standard_error, factor),
@@ -42,7 +45,7 @@ def mean_record(mean: Mean, factor: float = 1.0) -> dict[str, Any]:
 
 
 def estimate_record(estimate: Estimate, factor: float = 1.0) -> dict[str, Any]:
-    """Return `value`, `low` and `high`."""
+    """Return `value`, `low` and `high`, each times `factor`."""
     return {name: round_figure(getattr(estimate, name), factor) for name in ("value", "low", "high")}
 
 
@@ -68,7 +71,7 @@ def score_intervals(means: Floats, errors: Floats, n: Codes) -> tuple[Floats, Fl
 
 
 def clustered_score(values: Floats, labels: Sequence[str], bounds: tuple[float, float] = SCORES) -> dict[str, Any]:
-    """Return `mean`, `se`, `low`, `high`, `n` and `items` of values clustered by item, without NaN values."""
+    """Return `mean`, `se`, `low`, `high`, `n` and `items` of values, without NaN; `labels` are the values' items."""
     return clustered_record(_clustered_mean(values, labels), bounds)
 
 

@@ -56,7 +56,7 @@ class Axes:
 
 @plot_style.as_svg
 def curve_plot(title: str, lines: Sequence[Curve], axes: Axes, flagged: str = "") -> Any:
-    """Draw up to `plot_style.LINES` lines in one panel. `flagged` names flagged points in the legend."""
+    """Draw the first `plot_style.LINES` lines in one panel. `flagged` names flagged points in the legend."""
     lines = lines[: plot_style.LINES]
     names = list(plot_style.shorten_names([line.name for line in lines]).values())
     flag_label = flagged if any(line.flagged for line in lines) else ""
@@ -140,7 +140,7 @@ class _SupportsLine(Protocol):
 
 
 def find_overlaps(candidates: Sequence[_SupportsLine]) -> list[list[str]]:
-    """Return the names of candidates that share one line because all their figures are equal."""
+    """Return groups of candidates that share one line because all their figures are equal; none if rows are drawn."""
     if len(candidates) > plot_style.LINES:
         return []
     return [[candidates[at].name for at in group] for group in _group_lines(candidates)[0] if len(group) > 1]

@@ -44,7 +44,7 @@ class Page:
     """Whole page.
 
     `facts` and `methods` are terms with their descriptions. `no_plots` is the reason for missing plots. `transcripts`
-    has, by candidate, the name of each cell with its commands.
+    has, by candidate, the name of each cell with its pairs (which conversation, command that shows it).
 
     `verdict`: findings in sentences, the most decisive first. `decisive` is the plot that shows these findings; `plots`
     does not contain it. `about`: the items that the verdict is about, if there are several sets of items. `further` has
@@ -96,7 +96,7 @@ def percentage(part: int, total: int) -> str:
 
 
 def distinct_values(cells: Iterable[Record], name: str) -> list[Any]:
-    """Return the distinct values of a field of cells, in order, without None."""
+    """Return the distinct values of a field of cells, in order of first appearance, without None."""
     return list(dict.fromkeys(cell.get(name) for cell in cells if cell.get(name) is not None))
 
 

@@ -349,7 +349,7 @@ _STEP_HEIGHT = 0.27  # inches
 def waterfall_plot(
     title: str, before: tuple[str, float], steps: Sequence[NamedBar], after: tuple[str, float], axis: str
 ) -> Any:
-    """Draw bars from the figure `before` over the steps to `after`; each is a name and a value."""
+    """Draw bars from the figure `before` over the steps to the figure `after`, both given as (name, value)."""
     names = [before[0], *(step.name for step in steps), after[0]]
     figure, axes = plot_style.make_rows(title, names, _STEP_HEIGHT * len(names) + 0.1)
     ink, faint = plot_style.light_colour("ink"), plot_style.light_colour("faint")

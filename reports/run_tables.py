@@ -14,7 +14,7 @@ _MAX_SHOWN_REASONS = 3
 
 
 def failure_table(report: Mapping[str, Any]) -> Table:
-    """Return the distinct reasons by candidate with their counts; no rows if nothing failed."""
+    """Return the distinct reasons for failures by candidate, with their counts; no rows if nothing failed."""
     rows = [
         [label, str(count), reason]
         for label, candidate in report["candidates"].items()
@@ -24,7 +24,7 @@ def failure_table(report: Mapping[str, Any]) -> Table:
 
 
 def failure_lines(reasons: Mapping[str, int], folder: Path, look: str = "report") -> list[str]:
-    """Return the most frequent reasons as lines, and the commands that show all reasons and that retry."""
+    """Return the most frequent reasons as lines, and the commands that show all (`viva LOOK FOLDER`) and that retry."""
     if not reasons:
         return []
     total = sum(reasons.values())
@@ -92,7 +92,10 @@ def add_counts(total: list[int], counts: Sequence[int]) -> None:
 
 
 def token_cost(price: Sequence[float], prompt: float, completion: float, cached: float = 0) -> float:
-    """Return the cost of tokens; `price` is for a million prompt, completion and, if known, cached tokens."""
+    """Return the cost of tokens; `price` is for a million prompt, completion and, if known, cached tokens.
+
+    `cached` counts those of the prompt tokens that came from a cache.
+    """
     full = prompt * price[0] + completion * price[1]
     return (full + cached * (price[2] - price[0]) if len(price) > 2 else full) / 1e6
 

@@ -148,7 +148,11 @@ def summary_scores(summary: ResultSummary) -> dict[str, float | None]:
 
 
 def open_cells(folder: Path) -> list[ExportCell]:
-    """Return the cells of a run or sweep with at least one ended conversation. No model is called."""
+    """Return the cells of a run or sweep with at least one ended conversation. No model is called.
+
+    Raises:
+        ConfigurationError: There is no such cell, or the folder is neither a run nor a sweep.
+    """
     runs: dict[Path, list[StudyCell]] = {}
     for study_cell in find_cells([folder]):
         if study_cell.run is not None and study_cell.run.begun:
@@ -348,6 +352,7 @@ class Conversation:
         return usage
 
     def latency(self, role: str) -> float:
+        """Return the seconds that all answers of a role took together."""
         answers = [exchange.completion for exchange in self.exchanges if exchange.role == role]
         return sum(answer.latency for answer in answers if answer is not None)
 

@@ -236,7 +236,7 @@ def _aggregate(cell: ExportCell, ids: EvaluationIds, model: dict[str, Any], now:
 
 
 def _results(cell: ExportCell, ids: EvaluationIds) -> Iterator[dict[str, Any]]:
-    """Yield a result per criterion, then a result per figure of the run's report that has a standard error."""
+    """Yield a result per criterion, then a result per figure of the run's report that has an interval or a count."""
     for criterion in cell.criteria.values():
         if criterion.mean is not None:
             figure: dict[str, Any] = {"value": criterion.mean.mean, "se": criterion.mean.se, "n": criterion.mean.n}

@@ -70,7 +70,7 @@ class ScenarioGenerator:
         names = [str(getattr(identity, "instance_id", identity)) for identity in ids]
         first = {name: names.index(name) for name in names}
         if len(set(Counter(names).values())) > 1:
-            raise ConfigurationError(f"prompts are not sampled equally often: {dict(Counter(names))}")
+            raise ConfigurationError(f"prompts are not sampled equally often, as they must be: {dict(Counter(names))}")
         repeats = len(names) // len(first)
         folder = fresh_folder(self._scenario.name, self._out)
         tasks = [self._task(prompts[index], extras[index]) for index in first.values()]

@@ -83,6 +83,7 @@ def add_metrics(sheet: Sheet, names: Iterable[str], output: str | None = None, r
 
     Raises:
         ConfigurationError: if a field is missing; the message names it.
+        DatasetError: if a row has no reference; the error names its line.
     """
     metrics = [name for name in names if name != SINGLE]
     if not metrics:
@@ -157,7 +158,7 @@ def _bertscore(model: str) -> Scorer:
 
 
 def grading_tasks(sheet: Sheet, output: str | None = None, question: str | None = None) -> list[dict[str, Any]]:
-    """Return the rows as tasks of single-answer grading; their ids are the rows' numbers.
+    """Return the rows with a question as tasks of single-answer grading; ids are the rows' numbers, from 0.
 
     Raises:
         ConfigurationError: if a field is missing; the message names it.
@@ -172,7 +173,7 @@ def grading_tasks(sheet: Sheet, output: str | None = None, question: str | None 
 
 
 def add_grades(sheet: Sheet, grades: Mapping[str, Mapping[str, float | None]]) -> None:
-    """Add the grades of single-answer grading: by judge and task id."""
+    """Add the grades of single-answer grading, given by judge and by id of `grading_tasks`."""
     for label, by_task in grades.items():
         for at, row in enumerate(sheet.rows):
             row.scores[f"{SINGLE}: {label}", ""] = by_task.get(str(at))

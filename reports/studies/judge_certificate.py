@@ -37,7 +37,7 @@ from .export import write_rows
 class MatchedGrades:
     """Answers and grades as samples by candidate.
 
-    `places` are the positions of each sample's answers in the whole list.
+    `places` are the positions of each sample's answers in `answers.answers`.
     """
 
     answers: GradedAnswers
@@ -84,6 +84,8 @@ def certificate_record(
 ) -> dict[str, Any]:
     """Return everything as plain data: figures by candidate, differences, gaps, correlations, drift. Six decimals.
 
+    `correlate` names numbers in the answers' `known`; `calibration` has earlier pairs (judge's score, person's grade).
+
     Raises:
         ConfigurationError: if answers lack a field to correlate, or a calibration needs a scale.
     """
@@ -118,7 +120,8 @@ def choose_next_answers(matched: MatchedGrades, count: int, seed: int) -> tuple[
     Answers of all candidates are drawn together, each weighted by its share of its candidate's mean.
 
     Returns:
-        (Positions of the chosen answers, probability of each answer of being chosen in this or an earlier draw).
+        (Positions of the chosen answers; by position, each answer's probability of being chosen in this or an earlier
+        draw).
 
     Raises:
         ConfigurationError: if fewer than `count` answers are left, or earlier draws have unknown probabilities.
@@ -259,7 +262,9 @@ def certificate_notes(record: Record) -> list[str]:
     if record["labels_on_unscored"]:
         notes.append(f"{record['labels_on_unscored']} labels of answers that the judge left unscored are not used")
     if record["waiting"]:
-        notes.append(f"{record['waiting']} lines have no grade; the figures assume that these are missing at random")
+        notes.append(
+            f"{record['waiting']} lines of the labels have no grade; the figures assume that they are missing at random"
+        )
     for name, figure in record["candidates"].items():
         if figure["corrected"] is None:
             notes.append(f"{name}: {figure['labels']} labels are too few to correct its figure; grade at least 3 items")
@@ -275,14 +280,14 @@ def certificate_notes(record: Record) -> list[str]:
         notes.append("intervals of correlations do not allow for rare grades that no label shows")
     if not record["probabilities"]:
         notes.append(
-            "labels are assumed to be a uniform random sample of each candidate's answers; if not, add a field "
-            "'probability'"
+            "labels are assumed to be a uniform random sample of each candidate's answers; if not, give each label its "
+            "'probability' of being drawn"
         )
     return notes
 
 
 def certificate_tables(record: Record) -> list[Table]:
-    """Build the tables, in the order of the questions that they answer."""
+    """Build the tables: figures, differences, judge errors; if there are any, confusions, correlations and drift."""
     tables: list[Table] = [_candidate_table(record), _difference_table(record), _error_table(record)]
     if record["scale"]["passes"]:
         tables += [_confusion_table(record)]

@@ -99,7 +99,7 @@ def detect_scale(rows: Sequence[SheetRow], criterion: str) -> Scale:
 
 
 def human_label(row: SheetRow, criterion: str) -> Rating | None:
-    """Return the label of most annotators; None if several tie."""
+    """Return the label of most annotators; None if several tie, or nobody gave one."""
     winners = majority_ratings(row.human.get(criterion, ()))
     return winners[0] if len(winners) == 1 else None
 
@@ -114,6 +114,10 @@ def _are_labels(values: Sequence[Rating | None]) -> bool:
 def judge_confusion(
     rows: Sequence[SheetRow], criterion: str, judge: str, key: tuple[str, str], scale: Scale, options: ComparisonOptions
 ) -> dict[str, Any] | None:
+    """Return how a judge's labels agree with people's majority labels; None if either are no labels or of other kinds.
+
+    `key` is that of the judge's scores in the rows; quadratic kappa is computed only for an ordinal `scale`.
+    """
     people = [human_label(row, criterion) for row in rows]
     scores = [row.scores.get(key) for row in rows]
     if (
@@ -302,7 +306,7 @@ def _judges_for(sheet: Sheet, criterion: str) -> dict[str, tuple[str, str]]:
 
 
 def human_value(row: SheetRow, criterion: str) -> float | None:
-    """Return the mean of the annotators' ratings."""
+    """Return the mean of the annotators' ratings that are numbers; None if there is none."""
     numbers = [rating for rating in row.human.get(criterion, ()) if isinstance(rating, float)]
     return math.fsum(numbers) / len(numbers) if numbers else None
 

@@ -95,7 +95,8 @@ def read_rating_sheet(path: Path, options: NamedColumns | None = None, unscored:
     """Read the rows of a file. `unscored`: values that mean no score, besides empty ones.
 
     Raises:
-        DatasetError: naming file, line and field.
+        DatasetError: if the file cannot be read, has neither ratings nor scores, or has an unusable value; the error
+            names file, line and field.
     """
     records = flat_records(path)
     options = options or NamedColumns()
@@ -134,9 +135,10 @@ def read_rating_sheet(path: Path, options: NamedColumns | None = None, unscored:
 
 
 def join_ratings(scores: Sheet, ratings: Sheet) -> Sheet:
-    """Join the rows of `scores` with the human ratings on the same item, system and turn.
+    """Return the rows of `scores` that have human ratings, joined with them by item, system and turn.
 
-    A rating without a system or turn matches if only one row has its item.
+    A rating without a system, a turn or both must agree with exactly one row in what it has. If some rows have no turn,
+    a rating without a turn is compared only with these. Rows without a rating are left out, and a note counts them.
 
     Raises:
         DatasetError: if a rating matches no row, or several.
@@ -421,7 +423,7 @@ def _to_text(value: Any) -> str | None:
 
 
 def check_scored(sheet: Sheet) -> None:
-    """Raise ConfigurationError if there is nothing to compare."""
+    """Raise ConfigurationError if there are neither scores nor two annotators of one criterion."""
     if not sheet.judges and all(len(names) < 2 for names in sheet.annotators.values()):
         raise ConfigurationError(
             f"{sheet.source}: human ratings of one annotator and no scores; name the scores with --score"
@@ -429,7 +431,7 @@ def check_scored(sheet: Sheet) -> None:
 
 
 def is_run_folder(path: Path) -> bool:
-    """Return True for a run folder, False for a file."""
+    """Return True for a folder, False for a file; whether the folder holds a run is not checked."""
     return path.is_dir()
 
 

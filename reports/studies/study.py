@@ -422,8 +422,9 @@ _MAX_NAMED_RUNS = 3  # unfinished runs that a warning names; more are only count
 class Study:
     """Study of the runs and sweeps in `folders`, read on construction. No model is called.
 
-    `scorings` has by system how its results are scored. With a `cache`, results of earlier reports with unchanged
-    inputs are neither read nor computed again; the report is the same, byte for byte.
+    `scorings` has by system how its results are scored: by `scorer`, or as the runs themselves were. With a `cache`,
+    results of earlier reports with unchanged inputs are neither read nor computed again; the report is the same, byte
+    for byte.
 
     Raises:
         ConfigurationError: if a folder is neither a run nor a sweep, or the runs do not agree on a scorer and none is

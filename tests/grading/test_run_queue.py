@@ -174,7 +174,7 @@ def test_runs_that_nobody_judged_are_graded_all_the_same(tmp_path: Path) -> None
     out, _ = _viva("grade", "labels", tmp_path / "rounds", "--out", tmp_path / "grades.csv")
     assert "10 graded answers" in out
     _, err = _viva("grade", "queue", tmp_path / "unread", "--verdicts", "--out", tmp_path / "verdicts", ok=False)
-    assert "no answer of this run has been graded" in err
+    assert "the judge has scored no answer of this run" in err
     # Here rules decide everything, and no judge is asked.
     data, asked = write_data(tmp_path / "data"), ["--judge", "simulated:j", "--candidate", "simulated:c?knowledge=1"]
     _viva("run", "functionchat", "--data", data, *asked, "--out", tmp_path / "exact")
