@@ -347,7 +347,7 @@ app = typer.Typer(
 def command(
     name: str, *examples: str, models: bool = False, group: typer.Typer = app, **options: Any
 ) -> Callable[[F], F]:
-    """Add the decorated function as a command whose help ends with these examples."""
+    """Return a decorator that adds a command; its help ends with `examples` and (if `models`) how models are named."""
 
     def add(function: F) -> F:
         options.setdefault("epilog", example_epilog(*examples, models=models) if examples else None)

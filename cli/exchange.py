@@ -80,7 +80,8 @@ def _import(
     dataset: Annotated[
         str | None,
         typer.Option(
-            "--dataset", help="Benchmark that contains the items; item ids and dataset name then match other runs."
+            "--dataset",
+            help="Benchmark that contains the items; the run then records the benchmark's name and item ids.",
         ),
     ] = None,
     model: Annotated[

@@ -113,5 +113,5 @@ def print_message(text: str) -> None:
 
 
 def terminal_width(file: int) -> int:
-    """Return the columns of a terminal; 80 if it does not know its size."""
+    """Return the columns of the terminal at this file descriptor; 80 if the terminal does not know its size."""
     return os.get_terminal_size(file).columns or _USUAL_WIDTH

@@ -66,7 +66,7 @@ def _audit_command() -> Any:
 
 
 def _audit_launch(scenario: AnyScenario, settings: AuditSettings, run: Path | None, out: Path | None) -> Launch:
-    """Prepare the audit; cases taken from another run are copied into its folder."""
+    """Prepare the audit; cases taken from another run are copied into the audit's folder."""
     from viva.orchestration.folders import fresh_folder
     from viva.orchestration.launch import new_run
 
@@ -83,7 +83,9 @@ def _audit_launch(scenario: AnyScenario, settings: AuditSettings, run: Path | No
         raise ConfigurationError("--run and --cases exclude each other: each supplies the cases")
     cases = reply_cases(asyncio.run(read_replies(run)))
     if not cases:
-        raise ConfigurationError(f"--run {run}: no two of its models answered the same question")
+        raise ConfigurationError(
+            f"--run {run}: no two of its models answered the same question; name a run with several candidates"
+        )
     cases = sample_cases(cases, settings.n, settings.seed)
     changed = settings.model_copy(update={"cases": str(folder / _CASES_FILE), "n": None})
     return new_run(Audit(cases), changed, folder, files={_CASES_FILE: case_lines(cases)})
@@ -164,7 +166,7 @@ def _certify(
         typer.Option(
             "--correlate",
             metavar="NAME",
-            help="Also correct the correlation of the grades with this field of the answers.",
+            help="Also estimate the corrected correlation of grades with this column of the answers.",
         ),
     ] = None,
     calibration: Annotated[

@@ -164,7 +164,7 @@ def _parse_number(raw: Any, name: str, minimum: float = -_LARGEST) -> float:
 def _check_enough(
     file: Path, figures: list[ModelScores], lines: dict[tuple[str, str], int], excluded: Collection[str]
 ) -> None:
-    """Raise DatasetError if a dataset has fewer than three models, with or without the excluded ones."""
+    """Raise DatasetError if a dataset has fewer than three models that are not in `excluded`."""
     from viva.scoring.correlation import group_by_dataset
 
     for name, group in group_by_dataset(figures).items():
@@ -278,7 +278,7 @@ def _add_baselines(
 def _grade_answers(
     sheet: Sheet, judges: Sequence[str], output: str | None, out: Path | None
 ) -> dict[str, dict[str, float | None]]:
-    """Return grades by judge and task; resume the grading if the folder already has some."""
+    """Return grades by judge label and task id (None: unscored); resume the grading if the folder has one."""
     from viva.orchestration.folders import fresh_folder
     from viva.orchestration.python_api import Run
     from viva.reports.studies.judge_baselines import grading_tasks

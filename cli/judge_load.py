@@ -133,7 +133,7 @@ def _judge(
         float | None,
         typer.Option("--temperature", min=0.0, help="Sampling temperature, instead of the requests' own."),
     ] = None,
-    seed: Annotated[int, typer.Option("--seed", help="Seed of arrivals, draws and requests.")] = 7,
+    seed: Annotated[int, typer.Option("--seed", help="Seed of arrival times, samples and answers.")] = 7,
     out: Annotated[
         Path | None, typer.Option("--out", metavar="FOLDER", help="Folder to create (default: runs/load-TIME).")
     ] = None,

@@ -133,7 +133,7 @@ def _examine(experiment: Experiment, seeds: list[int], plot: Path | None, json: 
 
 
 def _write_findings_page(experiment: Experiment, seeds: list[int], page: Path) -> list[str]:
-    """Write the page of all runs; return its first sentence and its location."""
+    """Write the page of all runs; return two lines: its first sentence (if it has one) and `page: PATH`."""
     from viva.reports.studies.study import Study, study_findings
     from viva.web.report.html_page import write_html
 

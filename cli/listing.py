@@ -29,7 +29,7 @@ DatasetArgument = Annotated[
 
 @command("check", "viva data check items.jsonl", group=command_group("data", "Check benchmark files."))
 def _check_data(source: DatasetArgument, json: Json = False, html: Html = None) -> None:
-    """Read a whole dataset, and print its counts, answers, lengths and repeats. Exit code 1 if it has bad lines."""
+    """Read a whole dataset; print its counts, right answers, lengths and repeated items. Exit code 1: bad lines."""
     from viva.data.statistics import DatasetStatistics
 
     from .output import print_report
@@ -54,7 +54,7 @@ _HINTS = {
     "forms": "--dataset FORM:FILE, FORM:FOLDER:SPLIT",
     "packs": "--pack NAME, or a file",
     "detectors": "--detectors NAME",
-    "contamination": "method loss (always computed)",
+    "contamination": "always computed by `viva probe --method loss`",
     "assistants": "--assistant NAME",
     "devices": "llama:…?device=NAME",
     "models": "KIND:…; `viva list KIND` lists the options of a kind",
@@ -98,7 +98,7 @@ def _list_command(
 
 
 def list_names() -> dict[str, list[Record]]:
-    """Return the accepted names by kind, each with a summary; datasets have further fields."""
+    """Return the accepted names by kind, as records with `name` and `summary`; some kinds have further fields."""
     from viva.agents.assistants.registry import describe_names
     from viva.agents.prompts import shipped_packs
     from viva.engine.detectors import DETECTORS

@@ -93,7 +93,7 @@ def print_text(text: str) -> None:
 
 
 def print_paragraphs(texts: Iterable[str]) -> None:
-    """Print texts as paragraphs, followed by an empty line."""
+    """Print each text wrapped, on lines of its own, and one empty line after the last."""
     print_text("".join(f"{fill(escape_controls(text), _TEXT_WIDTH)}\n" for text in texts) + "\n")
 
 
@@ -132,7 +132,10 @@ def _subject(title: str) -> str:
 
 
 def print_rich(*parts: RenderableType, width: int | None = None) -> None:
-    """Print rich renderables; if the output is no terminal, as plain text, as wide as needed."""
+    """Print rich renderables; if the output is no terminal, as plain text of `width` columns (None: as many as needed).
+
+    A part that needs more columns gets them.
+    """
     from rich.console import Console
     from rich.measure import Measurement
 
@@ -256,7 +259,7 @@ class _StderrHandler(logging.Handler):
 
 
 def show_log(*, verbose: bool = False) -> None:
-    """Print the warnings of the logger `viva` on stderr; with `verbose`, also its other records."""
+    """Print the warnings of the logger `viva` on stderr; with `verbose`, also its records of level INFO."""
     log = logging.getLogger("viva")
     if not any(isinstance(handler, _StderrHandler) for handler in log.handlers):
         log.addHandler(_StderrHandler())

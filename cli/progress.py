@@ -164,7 +164,7 @@ def speed(conversations: int, seconds: float) -> str:
 
 
 def fit_line(line: str, width: int) -> str:
-    """Break a line at its `·` separators, and inside a figure only if it is too wide; indent further lines."""
+    """Break a line at its `·` separators; indent further lines. A figure wider than `width` is not broken."""
     from rich.cells import cell_len
 
     first, *others = line.split(" · ")

@@ -290,7 +290,7 @@ def write_run_page(result: RunResult, launch: Launch, html: Path | None) -> None
 
 @dataclass(frozen=True, slots=True)
 class RunResult:
-    """Results of a run, how it ended, its last progress line, and the reasons of failures."""
+    """Results of a run, how it ended, its last progress line, and failed conversations by reason."""
 
     aggregate: Aggregate
     outcome: Outcome

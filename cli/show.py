@@ -44,7 +44,10 @@ def _show(
     ] = False,
     json: Json = False,
 ) -> None:
-    """List a run's conversations or a sweep's cells, or print one transcript (with --json: all, one per line)."""
+    """List a run's conversations or a sweep's cells; with --conversation, print one transcript.
+
+    --json without --conversation prints all transcripts of a run, one per line.
+    """
     from viva.engine.journal_reader import History
     from viva.engine.run_folder import RunFolder
     from viva.orchestration.completeness import missing_conversations
@@ -218,7 +221,7 @@ def _view(
     ] = "127.0.0.1",
     name: Annotated[
         list[str] | None,
-        typer.Option("--name", metavar="HOST", help="Another host name that browsers may use."),
+        typer.Option("--name", metavar="HOST", help="Another host name that browsers may use for this server."),
     ] = None,
     index: Annotated[
         Path | None,

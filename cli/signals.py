@@ -21,7 +21,7 @@ class Stoppable(Protocol):
         """Finish the calls in flight and start nothing new."""
 
     def halt(self) -> None:
-        """Stop now."""
+        """Stop now; calls in flight are cancelled."""
 
 
 class Display(Protocol):
@@ -35,10 +35,10 @@ class Display(Protocol):
 async def run_with_signals(work: Callable[[Callable[[Any], None]], Awaitable[T]], display: Display) -> T:
     """Await `work(ready)` while showing progress and handling signals.
 
-    `work` calls `ready` with the object that a signal is to stop. A signal before this call cancels the work.
+    `work` calls `ready` with the object that a signal is to stop. A signal before `ready` is called cancels `work`.
 
     Raises:
-        KeyboardInterrupt: A signal came before the work had started.
+        KeyboardInterrupt: A signal came before `ready` was called.
     """
     import asyncio
 
@@ -90,7 +90,7 @@ async def run_with_signals(work: Callable[[Callable[[Any], None]], Awaitable[T]]
 
 
 def run_in_foreground(clock: Clock, work: Callable[[Callable[[Any], None]], Awaitable[T]], display: Display) -> T:
-    """Run `run_with_signals` in an event loop."""
+    """Run `run_with_signals` in the clock's event loop; return the work's result."""
     from viva.engine.event_loop import gc_tuned
 
     with gc_tuned():

@@ -64,7 +64,7 @@ class _Column:
 
 
 def _parts(columns: Sequence[_Column], width: int) -> list[list[int]]:
-    """Return the columns of each part."""
+    """Return the indices of the columns of each part."""
     all_indices = list(range(len(columns)))
     if _table_width([column.min_width for column in columns]) <= width:
         return [all_indices]
@@ -90,7 +90,7 @@ def _parts(columns: Sequence[_Column], width: int) -> list[list[int]]:
 
 
 def _keys(columns: Sequence[_Column], width: int) -> list[int]:
-    """Return the columns that each part repeats: leading labels, and other columns needed to distinguish rows.
+    """Return the indices of the columns that each part repeats: leading labels, and others that distinguish rows.
 
     Labels that take up most of the line are repeated only if rows cannot be distinguished without them.
     """

@@ -79,7 +79,9 @@ def unfinished_text(record: Mapping[str, Any], folder: Path, *, running: bool = 
 
 
 def missing_conversations(folder: RunFolder) -> MissingConversations | None:
-    """Return what a run lacks; None if it lacks nothing or was imported from another tool and cannot be resumed.
+    """Return the counts of an unfinished run; None if all conversations have ended, or their number is unknown.
+
+    A run imported from another tool cannot be resumed, so it also gives None.
 
     Raises:
         JournalError: The journal cannot be read.
@@ -99,7 +101,7 @@ def missing_conversations(folder: RunFolder) -> MissingConversations | None:
 
 
 def recorded_report(folder: RunFolder, options: Mapping[str, Any] | None = None) -> dict[str, Any]:
-    """Return a run's report; its fields `unfinished` and `damaged` say what is missing.
+    """Return a run's report. If something is missing, its fields `unfinished` and `damaged` say what.
 
     Raises:
         ConfigurationError: The folder or a scoring option is invalid.

@@ -93,6 +93,9 @@ class Launch:
             on_ready: Called with the runner, which can interrupt or halt the run.
             shared: Resources shared with other runs. The models in it are already open and stay open.
 
+        Returns:
+            How the run ended. An error that ended it after its start is in the outcome's `error`, and not raised.
+
         Raises:
             ConfigurationError: A model is invalid; nothing has started.
             BackendError: A model is unreachable; nothing has started.
@@ -220,7 +223,10 @@ def new_run(
     files: Mapping[str, bytes] | None = None,
     shard: Shard | None = None,
 ) -> Launch:
-    """Prepare a new run, or a shard of one, in a new folder that also gets `files`.
+    """Prepare a new run, or a shard of one, in a new folder.
+
+    `files` are the contents of further files in the folder, by name; `backends` the caller's own backends, by their
+    names in the settings.
 
     Raises:
         ConfigurationError: The settings are invalid, or the folder exists.
@@ -245,7 +251,8 @@ def resumed_run(
     """Prepare to resume a run. `changes` are limited to settings that do not affect results, such as concurrency.
 
     Raises:
-        ConfigurationError: There is no run here, or its dataset or prompt pack has changed.
+        ConfigurationError: There is no run here, its dataset or prompt pack has changed, or `changes` has other
+            settings.
         JournalError: The journal is missing.
     """
     folder = RunFolder.open(path)
@@ -255,7 +262,9 @@ def resumed_run(
     changes = changes or {}
     unsupported = changes.keys() - settings.circumstances
     if unsupported:
-        raise ConfigurationError(f"{', '.join(sorted(unsupported))} cannot change when a run is resumed")
+        raise ConfigurationError(
+            f"{', '.join(sorted(unsupported))} cannot change when a run is resumed; start a new run"
+        )
     settings = _with_changes(settings, changes)
     prepared = PreparedRun(scenario, settings, Shard.from_manifest(folder.manifest), folder.manifest)
     check_prices(settings, prepared.models)
@@ -286,7 +295,9 @@ def continued_run(
 
 
 def check_settings(folder: RunFolder, name: str, settings: RunSettings) -> None:
-    """Check that a folder contains a run of this scenario with these settings, ignoring `circumstances`.
+    """Check that a folder contains a run of this scenario with these settings.
+
+    Settings that do not affect results (`RunSettings.circumstances`) may differ.
 
     Raises:
         ConfigurationError: There is no such run; the message gives the old and new value of each differing field.

@@ -19,7 +19,7 @@ Price = Annotated[list[float], Field(min_length=2, max_length=3)]  # prices of (
 
 
 class ScenarioManifest(RunManifest):
-    """Fields that identify a run."""
+    """Fields that identify a run. `tier` C promises reproducible transcripts, A only a reproducible report."""
 
     scenario: str
     seed: int
@@ -72,7 +72,7 @@ def _manifest_model(roles: tuple[Role, ...], packed: bool) -> type[BaseModel]:
 
 
 def _check_models(data: dict[str, Any], scenario: AnyScenario, settings: Any, file: Path) -> None:
-    """Check that models, prices and seed match the settings."""
+    """Check that models and seed match the settings, and that every model has an entry in `prices`."""
     if data["seed"] != settings.seed:
         raise _contradiction_error(file, "seed")
     names: list[str] = []

@@ -69,7 +69,7 @@ class Shard:
         return {"index": self.index, "of": self.total, "attempt": self.attempt}
 
     def holds(self, number: int) -> bool:
-        """Return True if the conversation with this number belongs to the shard."""
+        """Return True if the conversation with this number (from 0) belongs to the shard."""
         return number % self.total == self.index - 1
 
     def count(self, conversations: int) -> int:

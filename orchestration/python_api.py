@@ -272,7 +272,10 @@ class Run:
         with History(self._folder.journal) as history:
             number = history.number_of(key)
             if number is None:
-                raise ConfigurationError(f"{self.path}: no conversation '{key}'")
+                raise ConfigurationError(
+                    f"{self.path}: no conversation '{key}', or several keys end with it; "
+                    f"`viva show {self.path}` lists them"
+                )
             return await Transcripts(self._folder).read(history, number)
 
 
@@ -380,10 +383,10 @@ class LiveRun(Run):
         return True
 
     async def cancel(self, *keys: str, reason: str = "asked from outside") -> list[str]:
-        """Cancel conversations and their calls at once, and return the keys of the running ones.
+        """Cancel conversations and their calls at once, and return the keys of those that were running.
 
-        Conversations that have not started will not start. They are recorded as failed (`ConversationCancelled`) with
-        their answered calls, and `resume(…, retry_failed=True)` continues them.
+        `keys` may also name conversations that have not started; these never start. All are recorded as failed
+        (`ConversationCancelled`) with their answered calls, and `resume(…, retry_failed=True)` continues them.
         """
         runner = self._launch.runner
         return [] if runner is None else await runner.cancelling.cancel(keys, reason)

@@ -52,8 +52,8 @@ class Rollout:
     """An ended conversation.
 
     `value` is what the scenario returned, `reward` the reward of the whole conversation, `error` the record of its
-    failure or None. `number` is its position in the run. `group`, the key of the first repeat, is shared by all repeats
-    of a task with one model.
+    failure or None. `number` is its position in the run, from 0. `group`, the key of the first repeat, is shared by all
+    repeats of a task with one model.
     """
 
     key: str
@@ -112,7 +112,7 @@ class Rollouts(AsyncIterator[Rollout]):
         return [key for _, key in self._prepared.numbered_keys()]
 
     async def cancel(self, group: str, reason: str = "the group was cancelled") -> list[str]:
-        """Cancel a group by `Rollout.group` or any of its keys; return the keys of its running conversations."""
+        """Cancel a group by `Rollout.group` or any of its keys; return the keys of those that were running."""
         first = group_of(group, self._repeats)
         repeats = (f"{first}#{number}" for number in range(2, self._repeats + 1))
         return await self._live.cancel(first, *repeats, reason=reason)

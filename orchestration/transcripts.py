@@ -30,9 +30,9 @@ from .launch import recorded_settings
 class Speech:
     """An entry of a transcript.
 
-    `prompt` is the model's prompt as messages in OpenAI's format, or the texts whose likelihood it computed; None if no
-    model was called or the prompt is unknown. `branch` is the path of the entry's branch, "" for the conversation
-    itself.
+    `party` is a role, a party without a model, or the name of a step. `prompt` is the model's prompt as messages in
+    OpenAI's format, or the texts whose likelihood it computed; None if no model was called or the prompt is unknown.
+    `branch` is the path of the entry's branch, "" for the conversation itself.
     """
 
     party: str

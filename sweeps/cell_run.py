@@ -27,7 +27,7 @@ CellStatus = Literal["waiting", "part", "running", "done", "stopped", "failed"]
 
 @dataclass(slots=True)
 class CellState:
-    """State of a cell. `planned`, `finished` and `failed` count conversations.
+    """State of a cell. `planned`, `finished` (without failed ones) and `failed` count conversations.
 
     `run` is None if nothing has been recorded; `error` says why a cell cannot continue. `clusters` has the clusters of
     items if items are taken in whole clusters; None if they are taken one by one.

@@ -71,9 +71,9 @@ class Cell:
 
 
 def plan_cells(file: SweepFile, folder: Path, file_name: str) -> list[Cell]:
-    """Return all cells of a sweep, in order of dataset, part, seed and candidate.
+    """Return all cells of a sweep, in order of dataset, scenario section, seed, evaluator and candidate.
 
-    `folder` is the base of relative paths in the file, `file_name` its name in error messages.
+    `folder` is the base of relative paths in the file, `file_name` the file's name in error messages.
 
     Raises:
         ConfigurationError: A setting is wrong, or two datasets or cells have the same name.
@@ -189,7 +189,7 @@ def local_weights(model: str) -> str | None:
 
 
 def group_cells(cells: list[Cell], decided: bool) -> Iterator[list[Cell]]:
-    """Yield the cells that begin together: with the rule `decided`, all candidates on the same items; else one cell."""
+    """Yield the cells that begin together: under the rule `until: decided`, all on the same items; else one cell."""
     groups: dict[tuple[str, ...], list[Cell]] = {}
     for cell in cells:
         alone = not decided or not part_of(cell.scenario).scored

@@ -33,7 +33,7 @@ JOURNAL_FILE = "journal.sqlite"
 
 
 def find_run(root: Path, cell: str, shard: Shard | None) -> Path | None:
-    """Return the run folder of a cell or of one of its shards below `root`; None if there is none."""
+    """Return the run folder of a cell, or of one attempt at one of its shards, below `root`; None if there is none."""
     if shard is None:
         return root / cell if (root / cell / "manifest.json").exists() else None
     runs = [
@@ -45,7 +45,7 @@ def find_run(root: Path, cell: str, shard: Shard | None) -> Path | None:
 
 
 def count_rows(run: Path, scratch: Path) -> dict[str, int]:
-    """Return the row counts of a run's journal, read from a copy in `scratch`.
+    """Return the number of rows of a run's journal by table, read from a copy in `scratch`.
 
     Raises:
         JournalError: The journal cannot be read.
@@ -249,7 +249,7 @@ def commit_attempt(out: Path, task_id: str, number: int, scratch: Path) -> None:
     if refused:
         raise ClusterError(
             f"{', '.join(refused)}: changed since attempt {number} copied it; it is left as it is, and the "
-            "attempt's results are discarded"
+            "attempt's results are discarded; repeat the command to continue"
         )
 
 

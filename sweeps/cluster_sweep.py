@@ -362,7 +362,10 @@ class ClusterSweep(Sweep):
             if missing is not None and seconds > limit:
                 message = f"no machine in the cluster can run it: {missing}; add a machine, or change `resources`"
             elif missing is None and now - last_activity > waited:
-                message = f"the resources it needs are in use: {progress.demand.occupied(client.free())}"
+                message = (
+                    f"the resources it needs are in use: {progress.demand.occupied(client.free())}; "
+                    "free some, or raise --ray-timeout"
+                )
             else:
                 continue
             progress.fail(NotScheduled(f"{message} (waited {waited:g} s)"))

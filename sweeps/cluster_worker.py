@@ -43,8 +43,9 @@ _GRACE_SECONDS = 60.0
 class TaskOrder:
     """Task as sent to a worker.
 
-    `out` is the absolute path of the shared folder, `task` the task's id, `cells` the names of its cells.
-    `copy_seconds`: interval of publishing. `code`: Python code that the driver's command has permitted.
+    `out` is the absolute path of the shared folder, `task` the task's id, `cells` the names of its cells, and `shard`
+    (index, total), or None for whole cells. `copy_seconds`: interval of publishing. `code`: Python code that the
+    driver's command has permitted.
     """
 
     out: str

@@ -78,7 +78,7 @@ def duplicate_conversations(shards: Sequence[ShardContents]) -> list[str]:
 def missing_conversations(cell: Cell, planned: int, shards: Sequence[ShardContents]) -> list[str]:
     """Return a problem for each shard with unfinished conversations.
 
-    Conversations are listed by key if this is known: they have begun, or the dataset can be read.
+    Conversations are listed by key; by number if they have not begun and the dataset cannot be read.
     """
     numbers = sorted(set(range(planned)).difference(*(contents.ended for contents in shards)))
     if not numbers:

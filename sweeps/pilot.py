@@ -25,7 +25,7 @@ class Pilot(Sweep):
     """Sweep whose cells each run a `fraction` of their conversations, at least `FEWEST_CONVERSATIONS`.
 
     These conversations are spread evenly over the cell, because the order of items may have a meaning. If items come in
-    random order, they are the first ones.
+    random order, the cell's first conversations are run.
     """
 
     fraction: float = 0.05

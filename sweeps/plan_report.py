@@ -33,7 +33,7 @@ _FEWEST_SCORES = 10
 
 @dataclass(slots=True, frozen=True)
 class WhatIf:
-    """A change and its predicted effect: seconds and cost (None if unknown)."""
+    """A change, and the sweep's predicted seconds and cost (None if unknown) after it."""
 
     change: str
     seconds: float

@@ -21,7 +21,7 @@ _FULL_SHARE = 0.9  # share of the permitted tokens per minute from which these a
 
 @dataclass(slots=True)
 class Tally:
-    """Totals of one model; `waits` has the seconds that calls waited, by the model's bound."""
+    """Totals of one model; `waits` has, by its bound, the seconds during which at least one call waited."""
 
     calls: int = 0
     prompt: float = 0.0

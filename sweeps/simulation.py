@@ -233,8 +233,8 @@ def model_error(courses: Sequence[SimulatedCourse], slowing: float, rounds: floa
     """Return the relative standard deviation of a duration due to the model rather than the draw.
 
     The local error applies fully if this machine's speed is the bottleneck at least half of the time; below that, in
-    proportion. `slowing` is the slowdown of local models' calls, `rounds` the number of recorded rounds of
-    conversations with local models.
+    proportion. `slowing` is the slowdown of local models' calls, `rounds` the recorded conversations with local
+    models per parallel call.
     """
     total = sum(course.seconds for course in courses)
     if not total or not slowing:

@@ -43,7 +43,7 @@ class Sweep:
 
     `runs` has the state of every cell before, during and after the run; `events` are events of models (retries),
     `models` the models' counters. `interrupt` and `halt` act on all cells, as a runner's do on a run. `selection`: the
-    slice of the sweep that this process runs. `spread`: other machines run the sweep.
+    slice of the sweep that this process runs. `spread` is True if other machines run the sweep.
     """
 
     spread = False
@@ -160,7 +160,7 @@ class Sweep:
         return {model for run in self._active for model in run.cell.models}
 
     def survey(self, datasets: CheckedDatasets | None = None) -> None:
-        """Determine the progress of every cell (`runs`) without opening a model; `datasets` are already read."""
+        """Determine the progress of every cell (`runs`) without opening a model; `datasets` caches checked datasets."""
         with (datasets or CheckedDatasets()).activate():
             self._survey()
 

@@ -263,7 +263,7 @@ class SweepFile(BaseModel):
         for name in entry.own:
             if any(name in known_parts[part].grid_fields or name == known_parts[part].judge(values)
                    for part, values in self.parts.items()):  # fmt: skip
-                raise ValueError(f"{field}.{name}: cannot differ between datasets")
+                raise ValueError(f"{field}.{name}: cannot differ between datasets; remove it here")
             if not any(name in known_parts[part].fields for part in self.parts):
                 raise ValueError(f"{field}.{name}: not a setting of {' or '.join(self.parts)}")
 

@@ -149,8 +149,8 @@ SIMILARITIES = (
 class ObservedRuns:
     """Traces of recorded conversations by similarity key.
 
-    `slowing`: slowdown c by processor; `peaks`: maximum number of calls in flight; `rounds`: conversations per parallel
-    call; `retry_rate`: share of calls that were retried.
+    By processor: `slowing`, its slowdown c; `peaks`, the maximum number of calls in flight; `rounds`, conversations per
+    parallel call. `retry_rate`: share of calls that were retried.
     """
 
     traces: dict[tuple[str, ...], list[Trace]]

@@ -38,14 +38,14 @@ def guarded_application(
     most_bytes: int,
     headers: Mapping[str, str] | None = None,
 ) -> web.Application:
-    """Make an application that checks every request with `access` and answers every error in its own format.
+    """Make an application that checks every request with `access` and answers every error with `answer_error`.
 
     Args:
         access: Decides which requests are accepted.
         routes: Routes to serve.
         answer_error: Makes the answer to a request that failed or was refused.
         most_bytes: Maximum size of a body.
-        headers: Headers of every answer that differ from `SECURITY_HEADERS`.
+        headers: Headers of every answer, besides `SECURITY_HEADERS` or instead of those with the same name.
     """
 
     @web.middleware

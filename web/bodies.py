@@ -32,7 +32,7 @@ _large: RunVar[anyio.CapacityLimiter] = RunVar("viva_large_bodies")
 
 
 async def read_body(request: web.Request, form: type[B], *, status: int = 422) -> B:
-    """Parse the body as this form; an empty body is an object without fields. An error has this `status`."""
+    """Parse the body as this form; an empty body is an object without fields. JSON of another form: `status`."""
     return await convert_body(request, lambda data: parse_body(data, form, status))
 
 
@@ -61,7 +61,7 @@ def parse_body(data: bytes, form: type[B], status: int) -> B:
     """Parse a body as this form.
 
     Raises:
-        Problem: The body is no JSON, is too large, or does not have this form.
+        Problem: The body is no JSON (400), or has too many values or another form (`status`).
     """
     check_value_count(data, status)
     try:

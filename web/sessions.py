@@ -84,7 +84,7 @@ def _make_secret(file: Path) -> None:
 
 @dataclass(slots=True, frozen=True)
 class Session:
-    """The sender of a request: the holder, the hash of the opened link, and an id of the session."""
+    """Session of a request: sender (`holder`), hash of the opened `link`, id (`name`), end (`until`, Unix time)."""
 
     holder: str
     link: str
@@ -127,7 +127,10 @@ class Sessions:
     def start(
         self, response: web.StreamResponse, holder: str, link: str, *, path: str, expires: float | None, secure: bool
     ) -> Session:
-        """Start a session for the pages below `path`; it ends when its link expires. `secure`: over https only."""
+        """Start a session for the pages below `path`; it ends when its link `expires`, at the latest after 90 days.
+
+        `secure`: send the cookie over https only.
+        """
         until = self._clock() + _MAX_SECONDS if expires is None else min(expires, self._clock() + _MAX_SECONDS)
         session = Session(holder, link, secrets.token_urlsafe(12), until)
         response.set_cookie(

@@ -32,7 +32,7 @@ class NoQuery(BaseModel):
 class RunsQuery(NoQuery):
     """Selection of runs to list."""
 
-    after: str = Field(default="", max_length=100, description="List runs whose ids come after this one.")
+    after: str = Field(default="", max_length=100, description="List runs whose ids come after this id.")
     limit: int = Field(default=100, ge=1, le=1000, description="Maximum number of runs.")
 
 

@@ -32,9 +32,10 @@ class BlindGrade:
 
 @dataclass(slots=True, frozen=True)
 class DisputeList:
-    """Disputes that this adjudicator may decide, and counts of the remaining disputes.
+    """Disputes that this adjudicator may decide, and counts of what is not listed.
 
-    `own` counts disputes about questions that the adjudicator grades.
+    `own` counts disputes about questions that the adjudicator grades, `agreed` answers that are not in dispute, and
+    `single` answers with only one grade.
     """
 
     to_decide: list[DisputedAnswer]
@@ -46,7 +47,10 @@ class DisputeList:
 
 @dataclass(slots=True, frozen=True)
 class DisputeView:
-    """A disputed answer: its grades in random order, its decision, its neighbours."""
+    """A disputed answer: its grades in random order, its decision, its neighbours.
+
+    `complete`: every assigned grader has graded it. `after` is the next dispute to decide, `left` the number of these.
+    """
 
     question: Question
     position: int

@@ -30,7 +30,7 @@ _LINKS = "select number, token is not null, expires from graders"
 
 @dataclass(slots=True, frozen=True)
 class GraderRow:
-    """A grader in the table. `last` is the time of the latest grade; `linked`: the grader has a valid link."""
+    """A grader in the table. `last` is the time of the latest grade; `linked`: there is a link, perhaps expired."""
 
     grader: Grader
     standing: Progress
@@ -42,7 +42,10 @@ class GraderRow:
 
 @dataclass(slots=True, frozen=True)
 class Overview:
-    """Content of the admin's first page."""
+    """Content of the admin's first page.
+
+    `questions` are (number, reason for exclusion or ""), `audit_events` (time, author, event).
+    """
 
     me: Grader
     rows: list[GraderRow]

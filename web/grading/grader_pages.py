@@ -141,7 +141,10 @@ class GraderPages:
 
 
 def next_question(store: GradeStore, grader: Grader, after: int | None) -> int | None:
-    """Return the question after this one: the grader's next question, else a new one, else a postponed one."""
+    """Return the number of the question after `after`: the grader's next one, else a new one, else a postponed one.
+
+    `after` is None at the start; the answer is None if no question is left.
+    """
     without = seen_questions(store, grader)
     if after is None:
         assignment = next_assignment(store, grader, excluded=without)

@@ -134,7 +134,10 @@ _MAX_NAME = 60
 
 @dataclass(slots=True, frozen=True)
 class Submission:
-    """A grade of the answer at a position. `seal` came with the question's page."""
+    """A grade of the answer at a position; `value` None removes it.
+
+    `name` is unique, so that a repeated submission is recorded once. `seal` came with the question's page.
+    """
 
     name: str
     question: int
@@ -178,7 +181,7 @@ def _parse_submission(item: Mapping[str, Any]) -> Submission:
 
 
 def read_form(fields: Mapping[str, Any], question: int) -> list[Submission]:
-    """Return the changes in a form that a browser without scripts sends, with all answers and their earlier values.
+    """Return the changed grades in the form of a browser without scripts, which has all answers' old and new values.
 
     Raises:
         Refusal: A field is malformed.
@@ -243,7 +246,7 @@ def record_submission(store: GradeStore, sessions: Sessions, grader: Grader, sub
 def record_submissions(
     store: GradeStore, sessions: Sessions, grader: Grader, submissions: list[Submission]
 ) -> dict[str, dict[str, str]]:
-    """Record submissions independently of each other; return by submission name {} or the error's fields."""
+    """Record submissions independently of each other; return by submission name {} or the error's `code` and `text`."""
     outcomes: dict[str, dict[str, str]] = {}
     for submission in submissions:
         try:

@@ -156,7 +156,7 @@ class NewLink:
 
 
 def make_link(store: GradeStore, grader: Grader, address: str, expires: str) -> NewLink:
-    """Create a link, which replaces an earlier one. `expires` is a duration such as `7d`, or `never`."""
+    """Create a grader's link, which replaces an earlier one. `expires` is a duration such as `7d`, or `never`."""
     token, digest = new_token()
     store.set_token(grader.number, digest, parse_expiry(expires, store.clock()))
     return NewLink(grader, f"{address}/link/{token}")

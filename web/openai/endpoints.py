@@ -51,7 +51,7 @@ class AnswerWriter:
         self._around: dict[int, tuple[bytes, bytes]] = {}
 
     def answer(self, completions: Sequence[Completion], prompts: Sequence[int], *, logprobs: bool) -> bytes:
-        """Return the answer with all of its choices. `prompts`: each choice's prompt tokens, for the usage."""
+        """Return the answer with all of its choices; `prompts` as in `usage`."""
         choices = []
         for index, completion in enumerate(completions):
             choice: dict[str, Any] = {"index": index}
@@ -105,7 +105,7 @@ class AnswerWriter:
 
 
 def usage(completions: Sequence[Completion], prompts: Sequence[int]) -> dict[str, int]:
-    """Return token usage in OpenAI's format; a prompt shared by several choices counts once."""
+    """Return usage in OpenAI's format. `prompts`: tokens of each choice's prompt, 0 if an earlier choice has it."""
     prompted, completed = sum(prompts), sum(completion.completion_tokens for completion in completions)
     return {"prompt_tokens": prompted, "completion_tokens": completed, "total_tokens": prompted + completed}
 

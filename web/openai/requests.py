@@ -211,7 +211,10 @@ _DEFAULT_TEXT_TOKENS = 16  # OpenAI's default for plain completions
 
 @dataclass(slots=True)
 class Choice:
-    """A requested answer: its index and the engine's request. `view`: its messages, for a chat."""
+    """A requested answer: its index and the engine's request.
+
+    For a chat, `view` has its messages, and `conversation` is the client's name for the conversation, if any.
+    """
 
     index: int
     request: Request

@@ -54,7 +54,7 @@ class NamedConversations:
         return view
 
     def add(self, name: str, view: View, completion: Completion) -> None:
-        """Remember a reply to these messages."""
+        """Remember a reply to these messages in the conversation `name`."""
         if completion.pieces is None:
             return
         ahead = view.branch()

@@ -130,7 +130,7 @@ class RoomPages:
 
 
 def next_request(waiting: list[QueueStatus], last: QueueStatus) -> str | None:
-    """Return the next waiting request to the role and conversation of the last request; None if there is none."""
+    """Return the name of the next waiting request with the last one's role and conversation; None if there is none."""
     later = [request for request in waiting if request.number > last.number and request.name != last.name
              and (request.conversation, request.role) == (last.conversation, last.role)]  # fmt: skip
     return later[0].name if later else None
@@ -152,7 +152,7 @@ def callable_functions(question: PendingQuestion) -> list[CallableFunction]:
 def read_answer(
     question: PendingQuestion, fields: Mapping[str, str]
 ) -> tuple[str, list[tuple[str, str]], dict[str, str]]:
-    """Parse a form; return (text, calls, errors by field name)."""
+    """Parse a form; return (text, calls as (function, arguments as JSON), errors by field name)."""
     calls = callable_functions(question)
     chosen = fields.get("way", "" if question.required else "text") if calls else "text"
     if chosen != "text":

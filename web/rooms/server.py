@@ -74,7 +74,10 @@ class RoomAccess:
     def require_form(self, session: Session, seal: object) -> None:
         if not self._sessions.is_of_form(session, seal):
             raise Refusal(
-                403, "Please try again", "The page was older than your session. Please send it again.", code="form"
+                403,
+                "Please try again",
+                "This page belongs to an earlier session; reload it and try again.",
+                code="form",
             )
 
 

@@ -194,7 +194,7 @@ def _remove(file: Path) -> None:
 
 
 class IndexWriter:
-    """The writer, used by one thread. `version` counts the changes visible to readers."""
+    """The writer, used by one thread. Changes need `begin` before and `commit` after them; `version` counts commits."""
 
     def __init__(self, file: Path) -> None:
         self._connection = open_index(file)
@@ -236,11 +236,11 @@ class IndexWriter:
         return IndexedRun(row[0], name, row[2], row[3])
 
     def names(self) -> dict[str, int]:
-        """Return all runs in the index."""
+        """Return the row ids of all runs in the index, by name."""
         return dict(self._connection.execute("select name, id from runs").fetchall())
 
     def forget(self, run: int) -> None:
-        """Remove a run and its conversations. The texts remain, but belong to no conversation."""
+        """Remove the run with this row id, and its conversations. The texts remain, but belong to no conversation."""
         conversations = "select id from conversations where run = ?"
         self._connection.execute(f"delete from aspects where conversation in ({conversations})", (run,))
         self._connection.execute("delete from conversations where run = ?", (run,))
@@ -255,7 +255,7 @@ class IndexWriter:
         return cursor.rowcount > 0
 
     def start(self, run: IndexedRun, number: int, key: str, candidate: str, item: str, text: str) -> None:
-        """Add a conversation that was admitted."""
+        """Add a conversation that was admitted; `text` is what a search finds of its task."""
         cursor = self._connection.execute(
             "insert or ignore into conversations (run, number, key, candidate, item) values (?, ?, ?, ?, ?)",
             (run.id, number, _plain(key), _plain(candidate), _plain(item)),

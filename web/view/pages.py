@@ -152,7 +152,7 @@ class Pages:
 
     def conversation(self, run: str, number: int, filter: Filter | None = None, at: int | None = None,  # noqa: A002
                      depth: int = 0) -> str:  # fmt: skip
-        """Render a conversation. `at` is its position in the filtered list, which decides its neighbours."""
+        """Render a conversation; its neighbours are those at `at` in the filtered list (None: those in its run)."""
         latest = self._latest()
         listed = self._listed(run, number)
         page = self.conversations_read.read(self._path(run), number)

@@ -33,7 +33,8 @@ SORTS = {
 class Filter:
     """A filter of conversations; an empty field filters nothing.
 
-    `low` and `high` limit the score; if an `aspect` is given, they limit its score. `q` has words of the text.
+    `low` and `high` limit the score; if an `aspect` is given, they limit its score. Any text in `unscored` selects
+    conversations with unscored rounds. `q` has words that the texts must contain.
     """
 
     run: str = ""
@@ -248,7 +249,7 @@ class RunFigures:
 
 @dataclass(slots=True)
 class FilterChoices:
-    """Values by which a list can be filtered, each with its number of conversations; the most frequent value first."""
+    """Values by which a list can be filtered; in tuples with their number of conversations."""
 
     runs: list[str]
     candidates: list[tuple[str, int]]
@@ -288,7 +289,7 @@ class IndexReader:
         return next(iter(self._page(filter, 1, position)), None) if position >= 0 else None
 
     def count(self, filter: Filter) -> int:  # noqa: A002
-        """Return the length of a list."""
+        """Return the number of conversations that match a filter, on all pages."""
 
         def ask() -> int:
             tables, values = filter.tables
