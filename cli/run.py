@@ -222,7 +222,7 @@ def _resume(
             "--wait-for-endpoint",
             metavar="SECONDS",
             min=0,
-            help="Seconds to wait for an unreachable model before giving up (0: none).",
+            help="Seconds to wait for an unreachable model before the run stops, to be resumed (0: none).",
         ),
     ] = None,
     retry_failed: RetryFailed = False,

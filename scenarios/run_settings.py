@@ -124,7 +124,7 @@ class RunSettings(BaseModel):
     patience: float = Field(
         default=600.0,
         ge=0,
-        description="Seconds to wait for an unreachable model before giving up (0: none).",
+        description="Seconds to wait for an unreachable model before the run stops, to be resumed (0: none).",
     )
     chaos: FilePath | None = Field(default=None, description="YAML file of faults to inject (docs/models.md).")
     strict: bool = Field(default=False, description="Refuse models without reproducible transcripts.")

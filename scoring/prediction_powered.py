@@ -124,8 +124,8 @@ class Parts:
     """Three parts of a statistic, each with its deviations: the changes when each cluster is left out.
 
     `direct`: of the grades alone; `on_graded` and `on_all`: of the judge's scores on the graded answers and on all. A
-    deviation is the full statistic minus the statistic without the cluster. `weights` are the weights of clusters with
-    grades, 0 for other clusters. `evenness`: mean weight of graded answers divided by the largest weight.
+    deviation is the full statistic minus the statistic without the cluster. `weights`: the sum of the weights of each
+    cluster's graded answers. `evenness`: mean weight of graded answers divided by the largest weight.
     """
 
     direct: float
