@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shlex
 import sys
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -18,7 +19,11 @@ from .options import Json
 
 if TYPE_CHECKING:
     from viva.engine.journal_reader import History
+    from viva.engine.run_folder import RunFolder
     from viva.orchestration.transcripts import Speech, Transcript
+    from viva.scenarios.contract import Scenario
+
+_LONG_SCALE = 10.0  # scores beyond it are shown with one decimal
 
 
 @command("show", "viva show runs/sweep", "viva show runs/sweep --conversation MODEL/ITEM")
@@ -65,7 +70,7 @@ def _show(
     with History(folder.journal) as history:
         if conversation is None and not json:
             print_unfinished(run, missing_conversations(folder))
-            _list_conversations(history)
+            _list_conversations(history, _recorded_scenario(folder))
             if prompts or thoughts:
                 print_note("--prompts and --thoughts: name a --conversation, or add --json")
             return
@@ -76,6 +81,9 @@ def _show(
             if conversation_end.failed
         }
 
+        scenario = _recorded_scenario(folder)
+        judges = [role.name for role in scenario[0].roles_of(scenario[1]) if role.judge] if scenario else []
+
         async def show() -> None:
             for number in numbers:
                 transcript, error = await transcripts.read(history, number, thoughts=thoughts), failed.get(number)
@@ -85,7 +93,7 @@ def _show(
                     record |= {"damaged": True} if number in history.broken else {}
                     print_json(record, line=conversation is None)
                 else:
-                    _print_transcript(number, transcript, error, prompts=prompts, is_whole=whole_prompts)
+                    _print_transcript(number, transcript, error, judges, prompts=prompts, is_whole=whole_prompts)
 
         anyio.run(show)
 
@@ -116,7 +124,9 @@ def _branch(speech: Speech) -> dict[str, str]:
     return {"branch": speech.branch} if speech.branch else {}
 
 
-def _print_transcript(number: int, transcript: Transcript, error: Any, *, prompts: bool, is_whole: bool) -> None:
+def _print_transcript(
+    number: int, transcript: Transcript, error: Any, judges: list[str], *, prompts: bool, is_whole: bool
+) -> None:
     """Print a transcript; if the conversation failed, it ends with the unanswered prompt and the reason."""
     from viva.orchestration.transcripts import Speech
     from viva.scoring.aggregates import failure_reason
@@ -131,28 +141,47 @@ def _print_transcript(number: int, transcript: Transcript, error: Any, *, prompt
             else []
         )
         speeches.append(Speech("failed", failure_reason(error)))
-    print_conversation(number, transcript.key, speeches, prompts=prompts, is_whole=is_whole)
+    print_conversation(number, transcript.key, speeches, judges, prompts=prompts, is_whole=is_whole)
     if prompts and transcript.problem:
         print_note(f"{transcript.key or number}: not all prompts are known: {transcript.problem}")
 
 
-def _list_conversations(history: History) -> None:
+def _recorded_scenario(folder: RunFolder) -> tuple[Scenario[Any, Any], Any] | None:
+    """Return a run's scenario and settings; None if it is not installed, or another version recorded the run."""
+    from viva.orchestration.launch import recorded_settings
+
+    try:
+        return recorded_settings(folder)
+    except ConfigurationError:
+        return None
+
+
+def _list_conversations(history: History, scenario: tuple[Scenario[Any, Any], Any] | None) -> None:
+    from viva.reports.tables import number as decimal
     from viva.scoring.aggregates import failure_reason
 
     from .output import print_tables
 
-    ended = {
-        conversation.number: failure_reason(conversation.result) if conversation.failed else ""
-        for conversation in history.ended()
-    }
+    summary = scenario[0].summary_of(scenario[1]) if scenario else None
+    reasons: dict[int, str] = {}
+    scores: dict[int, float] = {}
+    for conversation in history.ended():
+        reasons[conversation.number] = failure_reason(conversation.result) if conversation.failed else ""
+        if summary is not None and not conversation.failed:
+            with suppress(Exception):  # another version recorded the result in another form
+                if (score := summary(conversation.result).score) is not None:
+                    scores[conversation.number] = score
+    digits = 1 if max(map(abs, scores.values()), default=0.0) > _LONG_SCALE else 2
     rows = [
-        [str(number), started[0], _state_of(ended.get(number)), ended.get(number, "")]
+        [str(number), started[0], decimal(scores.get(number), digits), _state_of(reasons.get(number)),
+         reasons.get(number, "")]
         for number in history.numbers()
         if (started := history.started(number)) is not None
-    ]
-    columns = 4 if any(ended.values()) else 3
-    header = ["number", "key", "state", "reason"][:columns]
-    print_tables([(f"{len(rows)} conversations", header, [row[:columns] for row in rows])])
+    ]  # fmt: skip
+    header = ["number", "key", "score", "state", "reason"]
+    columns = [0, 1, *([2] if scores else []), 3, *([4] if any(reasons.values()) else [])]
+    table = [[row[column] for column in columns] for row in rows]
+    print_tables([(f"{len(rows)} conversations", [header[column] for column in columns], table)])
 
 
 def _find_number(history: History, run: Path, conversation: str) -> int:

@@ -6,15 +6,16 @@ role has already received or sent are only counted, unless whole prompts are req
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Container, Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
+import orjson
 from rich.measure import Measurement
 from rich.rule import Rule
 from rich.segment import Segment
 from rich.text import Text
 
-from viva.reports.tables import escape_controls
+from viva.reports.tables import DASH, escape_controls
 
 from .output import print_rich
 
@@ -47,8 +48,13 @@ class _Prompt:
         return Measurement(len(_BAR) + 20, options.max_width)
 
 
-def print_conversation(number: int, key: str, speeches: Iterable[Speech], *, prompts: bool, is_whole: bool) -> None:
-    """Print a transcript; with `prompts`, print the new messages of each prompt or, if `is_whole`, all of them."""
+def print_conversation(
+    number: int, key: str, speeches: Iterable[Speech], judges: Container[str] = (), *, prompts: bool, is_whole: bool
+) -> None:
+    """Print a transcript; with `prompts`, print the new messages of each prompt or, if `is_whole`, all of them.
+
+    `judges` are the parties whose answers are verdicts.
+    """
     parts: list[RenderableType] = [Rule(Text(escape_controls(f"{number}: {key}")), align="left")]
     before: dict[tuple[str, str], Speech] = {}
     for speech in speeches:
@@ -58,8 +64,29 @@ def print_conversation(number: int, key: str, speeches: Iterable[Speech], *, pro
             parts += [_Prompt(_labelled(kind, text)) for kind, text in messages]
             before[speech.branch, speech.party] = speech
         parts.append(Text(f"[{_party(speech)}]", style=f"bold {_COLOURS.get(speech.party, 'white')}"))
-        parts.append(Text(escape_controls(speech.text) + "\n"))
+        text = _verdict_lines(speech.text) if speech.party in judges else speech.text
+        parts.append(Text(escape_controls(text) + "\n"))
     print_rich(*parts, width=_WIDTH)
+
+
+def _verdict_lines(text: str) -> str:
+    """Return a verdict with one line per field, such as `logic: 3, sound`; a text that is no JSON object unchanged."""
+    try:
+        verdict = orjson.loads(text)
+    except orjson.JSONDecodeError:
+        return text
+    if not isinstance(verdict, dict) or not verdict:
+        return text
+    return "\n".join(f"{name}: {_field_text(value)}" for name, value in verdict.items())
+
+
+def _field_text(value: Any) -> str:
+    """Return a field's value on one line; of a score with its comment, the score comes first."""
+    if isinstance(value, str):
+        return " ".join(value.split())
+    if isinstance(value, dict) and not any(isinstance(part, dict | list) for part in value.values()):
+        return ", ".join(filter(None, map(_field_text, sorted(value.values(), key=lambda part: isinstance(part, str)))))
+    return DASH if value is None else orjson.dumps(value).decode()
 
 
 def _party(speech: Speech) -> str:

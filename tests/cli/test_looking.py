@@ -17,10 +17,13 @@ from typing import TYPE_CHECKING, Any
 
 import orjson
 import pytest
+from case_tables import case_table
 from command import viva
 from typer.testing import CliRunner, Result
 
 from viva.cli.main import app
+from viva.cli.transcript import print_conversation
+from viva.orchestration.transcripts import Speech
 
 if TYPE_CHECKING:
     from tests.servers.process import Plan, Server
@@ -166,7 +169,11 @@ def test_show_lists_the_conversations(run: Path) -> None:
     rows = [line for line in lines if line and line[0].isdigit()][1:]
     assert [int(row[0]) for row in rows] == list(range(12))
     assert [row[1].split("/")[0] for row in rows] == ["weak", "good"] * 6
-    assert {row[2] for row in rows} == {"finished"}
+    scores = [float(row[2]) for row in rows]
+    for label, place in (("weak", 0), ("good", 1)):  # the mean of the list is the report's
+        mean = _json("report", run)["candidates"][label]["score"]["mean"]
+        assert sum(scores[place::2]) / 6 == pytest.approx(mean, abs=0.05)
+    assert {row[3] for row in rows} == {"finished"}
 
 
 def test_a_conversation_is_found_by_number_key_or_end_of_key(run: Path) -> None:
@@ -180,8 +187,32 @@ def test_a_conversation_is_found_by_number_key_or_end_of_key(run: Path) -> None:
     assert _json("show", run, "--conversation", key.removeprefix("go")) == talk
     shown = viva("show", run, "--conversation", key).stdout
     assert shown.startswith(f"{number}: {key} ")
-    everything = "".join(f"[{said['party']}]{said['text']}" for said in talk["talk"])
-    assert "".join(" ".join(shown.splitlines()[1:]).split()) == "".join(everything.split())
+    everything = "".join(f"[{said['party']}]{said['text']}" for said in talk["talk"] if said["party"] != "evaluator")
+    spoken = re.sub(r"\[evaluator\]\n(.+\n)+", "", shown.split("\n", 1)[1])
+    assert "".join(spoken.split()) == "".join(everything.split())
+    verdict = orjson.loads(talk["talk"][4]["text"])
+    first = "{score}, {comment}".format(**verdict["accuracy"])
+    assert f"[evaluator]\naccuracy: {first}\nlogic: " in shown
+    assert f"\noverall_score: {verdict['overall_score']}\nstop_conversation: false\n" in shown
+
+
+@case_table(
+    ("text", "shown"),
+    [
+        ("It is\nright.", "It is\nright."),
+        ('{"score": 3', '{"score": 3'),
+        ("[3]", "[3]"),
+        ('{"logic": {"comment": "a\\nb", "score": 3}, "why": null}', "logic: 3, a b\nwhy: –"),
+        ('{"grades": [1, {"a": 2}], "right": true, "note": {"x": {"y": 1}}}',
+         'grades: [1,{"a":2}]\nright: true\nnote: {"x":{"y":1}}'),
+    ],
+)  # fmt: skip
+def test_a_verdict_is_shown_in_lines_and_any_other_answer_as_it_is(
+    capsys: pytest.CaptureFixture[str], text: str, shown: str
+) -> None:
+    for party, expected in (("judge", shown), ("pupil", text)):
+        print_conversation(0, "a/b", [Speech(party, text)], ["judge"], prompts=False, is_whole=False)
+        assert capsys.readouterr().out.split("\n", 1)[1] == f"[{party}]\n{expected}\n\n"
 
 
 def _shown(*arguments: str | Path) -> Result:

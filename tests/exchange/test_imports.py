@@ -60,7 +60,9 @@ def test_imported_interviews_are_shown_and_exported_like_any_run(tmp_path: Path)
     code, shown = _viva("show", tmp_path / "run", "--conversation", "0")
     assert code == 0
     said = [one["content"] for one in details()[0]["all_messages"]]
-    assert [shown.find(text[:40]) >= 0 for text in said] == [True] * len(said)
+    spoken = [text for text in said if not text.startswith("{")]  # verdicts are shown field by field
+    assert [shown.find(text[:40]) >= 0 for text in spoken] == [True] * len(spoken)
+    assert shown.count("\naccuracy: ") == len(said) - len(spoken) > 0
     code, shown = _viva("show", tmp_path / "run", "--json", "--prompts")
     assert "imported from another tool (kieval)" in orjson.loads(shown.splitlines()[0])["prompts_unknown"]
     [note] = export(tmp_path / "run", "openai", tmp_path / "dialogs.jsonl").notes
