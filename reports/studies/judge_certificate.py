@@ -324,12 +324,24 @@ def _candidate_sentence(name: str, figure: Record, record: Record) -> str:
             f"and the ends of the scale are unknown; the judge says {judged}."
         )
     low, high = (_format_grade(record, figure["corrected"][end]) for end in ("low", "high"))
-    inside = figure["corrected"]["low"] <= figure["judged"]["value"] <= figure["corrected"]["high"]
-    position = "inside this interval" if inside else "outside this interval"
+    labels, worth = f"{figure['labels']} labels", f"{figure['worth']:.0f}"
+    precision = f"as precise as {worth} alone" if figure["worth"] >= figure["labels"] + 0.5 else "no more precise"
     return (
-        f"{name}: people's {measure} would be {value} ({low} to {high}); the judge says {judged}, {position}. "
-        f"With the judge's help, these {figure['labels']} labels tell as much as {figure['worth']:.0f} would alone."
+        f"{name}: people's {measure} would be {value} ({low} to {high}). The judge's scores give {judged}"
+        f"{_bias_clause(record, name)}. They make these {labels} {precision}."
     )
+
+
+def _bias_clause(record: Record, name: str) -> str:
+    """Return whether the judge is lenient or strict on the graded answers; "" if that is unknown."""
+    gap = (record["gaps"].get(name) or {}).get("mean")
+    if gap is None or gap["low"] is None:
+        return ""
+    sign = _sign_of_difference(gap)
+    if sign == 0:
+        return "; on the graded answers they are not significantly off"
+    off = f"{_format_grade(record, abs(gap['value']))} too {'high' if sign > 0 else 'low'}"
+    return f"; on the graded answers they are {off}"
 
 
 def _sign_of_difference(estimate: Record | None) -> int:

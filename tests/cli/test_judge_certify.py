@@ -6,6 +6,7 @@ import csv
 import io
 import json
 import random
+import re
 import shutil
 from collections.abc import Callable
 from contextlib import redirect_stderr, redirect_stdout
@@ -146,7 +147,7 @@ def test_people_are_shown_question_and_answer_in_random_order_and_nothing_of_jud
     file, other = tmp_path / "next.csv", tmp_path / "other.csv"
     more = ["--rounds"] if rounds else []
     _, said = _viva("judge", "certify", interviews, *more, "--select", "40", "--out", file)
-    assert "keep it beside the file" in " ".join(said.split())
+    assert "keep it in the same folder" in " ".join(said.split())
     rows, known = _rows(file), {row["id"]: row for row in _key_rows(file)}
     assert list(rows[0]) == ["id", "question", "answer", "grade"]
     assert all(row["question"] and row["answer"] and not row["grade"] for row in rows)
@@ -254,7 +255,14 @@ def test_the_answer_comes_first_and_tables_fit_100_columns(interviews: Path, tmp
     out, _ = _viva("judge", "certify", interviews, "--labels", labels, "--csv", figures)
     lines = out.splitlines()
     assert lines[0].startswith("a: people's mean grade would be ")
-    assert "the judge says" in " ".join(lines[:2])
+    answer = " ".join(lines[: lines.index("")]).split(" b: ")[0]
+    assert re.search(
+        r"\. The judge's scores give [\d.]+; on the graded answers they are not significantly off\. ", answer
+    )
+    assert re.search(r"\. They make these \d+ labels as precise as \d+ alone\.$", answer)  # grades follow from scores
+    lenient = _graded(first, tmp_path / "lenient.csv", lambda row: f"{max(0.0, float(row['score']) - 30):.3f}")
+    answer = " ".join(_viva("judge", "certify", interviews, "--labels", lenient)[0].split()).split(" b: ")[0]
+    assert re.search(r"; on the graded answers they are \d[\d.]+ too high\. ", answer)
     assert max(map(len, lines[: lines.index("")])) <= 80
     table = [line for line in lines if line.startswith("  ")]
     assert table
@@ -360,7 +368,7 @@ def test_a_scenario_that_declares_no_range_has_no_scale_of_0_to_100(
     of = f"{tmp_path / 'scenarios.py'}#{name}"
     _viva("run", of, "--tasks", tmp_path / "tasks.jsonl", "--pupil", "simulated:a", "--out", run)
     _, told = _viva("judge", "certify", run, "--select", "12", "--out", file)
-    assert "Fill in 'grade' (numbers)" in " ".join(told.split())
+    assert "Fill in the column 'grade' (numbers)" in " ".join(told.split())
     assert not any(row["question"].startswith("a/") for row in _rows(file)), "its key would name the candidate"
     labels = _graded(file, tmp_path / "labels.csv", lambda row: row["score"])
     out, notes = _viva("judge", "certify", run, "--labels", labels)
