@@ -54,7 +54,7 @@ _HINTS = {
     "forms": "--dataset FORM:FILE, FORM:FOLDER:SPLIT",
     "packs": "--pack NAME, or a file",
     "detectors": "--detectors NAME",
-    "contamination": "always computed by `viva probe --method loss`",
+    "contamination": "always computed with --method loss",
     "assistants": "--assistant NAME",
     "devices": "llama:…?device=NAME",
     "models": "KIND:…; `viva list KIND` lists the options of a kind",
