@@ -19,7 +19,7 @@ BUILD := CMAKE_ARGS="$(PLAIN) $(LEAN) $$CMAKE_ARGS"
 PIP := $(BUILD) $(BIN)/pip
 HAS_AMX := from llama_cpp._ggml import libggml; raise SystemExit(not libggml.ggml_cpu_has_amx_int8())
 
-.PHONY: venv demo real test compiled browser browser-tests packaging docs cluster lowest lint typing \
+.PHONY: venv demo real test compiled browser browser-tests packaging docs cluster device lowest lint typing \
 	bench bench-check peers guidellm trainers audit clean
 
 venv: .venv/.ready
@@ -63,7 +63,7 @@ WORKERS := --dist worksteal --numprocesses $$(( $$(getconf _NPROCESSORS_ONLN) + 
 
 # All but what has a target of its own; .ci/run makes those too.
 test: venv lint compiled
-	$(PYTEST) $(WORKERS) -m 'not browser' --ignore tests/docs/test_pages.py \
+	$(PYTEST) $(WORKERS) -m 'not browser' --ignore tests/device --ignore tests/docs/test_pages.py \
 		--ignore tests/test_packaging.py --ignore tests/test_api_docs.py
 
 compiled: venv
@@ -129,6 +129,22 @@ docs: venv typing compiled
 	tar -xzf .peers/sdist/llama_cpp_python-$(LLAMA_VERSION).tar.gz -C .peers/sdist
 	cmake -S .peers/sdist/llama_cpp_python-$(LLAMA_VERSION)/vendor/llama.cpp -B .peers/llama $(LLAMA_OPTIONS) $(PLAIN)
 	cmake --build .peers/llama --parallel $$(getconf _NPROCESSORS_ONLN) --target llama-server llama-batched-bench
+
+# llama.cpp for a device without a GPU: Vulkan on Mesa's software driver. The packages of Debian and Ubuntu.
+VULKAN_PACKAGES := mesa-vulkan-drivers glslc spirv-headers libvulkan-dev
+.peers/vulkan/bin/libllama.so: | venv
+	command -v glslc > /dev/null || apt-get install -y $(VULKAN_PACKAGES)
+	mkdir -p .peers/sdist
+	$(BIN)/pip download --quiet --no-deps --no-binary llama-cpp-python \
+		--dest .peers/sdist llama-cpp-python==$(LLAMA_VERSION)
+	tar -xzf .peers/sdist/llama_cpp_python-$(LLAMA_VERSION).tar.gz -C .peers/sdist
+	cmake -S .peers/sdist/llama_cpp_python-$(LLAMA_VERSION)/vendor/llama.cpp -B .peers/vulkan $(LLAMA_OPTIONS) \
+		-DGGML_VULKAN=ON -DBUILD_SHARED_LIBS=ON -DLLAMA_BUILD_COMMON=OFF -DLLAMA_BUILD_TOOLS=OFF \
+		-DCMAKE_C_FLAGS='$(UNDEFINED)' -DCMAKE_CXX_FLAGS='$(UNDEFINED) -I$(CURDIR)/tests/device/include'
+	cmake --build .peers/vulkan --parallel $$(getconf _NPROCESSORS_ONLN) --target llama
+
+device: venv compiled .peers/vulkan/bin/libllama.so
+	LLAMA_CPP_LIB_PATH=$(CURDIR)/.peers/vulkan/bin GGML_VK_VISIBLE_DEVICES=0 $(PYTEST) -n0 tests/device
 
 .peers/xllamacpp/bin/python:
 	$(PYTHON) -m venv .peers/xllamacpp

@@ -15,14 +15,14 @@ from ...errors import ConfigurationError
 
 try:
     import llama_cpp.llama_cpp as _llama
-    from llama_cpp._ggml import libggml as _ggml
 except ModuleNotFoundError:
     raise ConfigurationError(
         "llama:… needs the package llama-cpp-python; install it with: pip install 'viva-exam[local]', which compiles "
         "llama.cpp: it needs a C++ compiler and takes several minutes, once"
     ) from None
 
-lib, libggml = _llama, _ggml
+# `llama_cpp._ggml` loads a library of its own if LLAMA_CPP_LIB_PATH names another build.
+lib, libggml = _llama, _llama._lib
 
 
 def check_header(path: Path) -> None:
@@ -183,8 +183,25 @@ class Device:
         address: int = _declare(libggml).ggml_backend_dev_buffer_type(self.handle)
         return address
 
+    def supports_tensor(self, size: int) -> bool:
+        """Return True if the device can compute on a tensor of `size` bytes; llama.cpp ends the process if not."""
+        ggml = _declare(libggml)
+        memory = ggml.ggml_init(_GgmlOptions(1 << 12, None, True))
+        try:
+            tensor = ggml.ggml_new_tensor_1d(memory, _F16, max(1, size // 2))
+            return bool(ggml.ggml_backend_dev_supports_op(self.handle, tensor))
+        finally:
+            ggml.ggml_free(memory)
+
     def __str__(self) -> str:
         return f"{self.name} ({self.description}, {self.free / 1e9:.1f} of {self.total / 1e9:.1f} GB free)"
+
+
+_F16 = 1  # ggml's number of the type
+
+
+class _GgmlOptions(ctypes.Structure):
+    _fields_ = (("mem_size", ctypes.c_size_t), ("mem_buffer", ctypes.c_void_p), ("no_alloc", ctypes.c_bool))
 
 
 def _declare(library: Any) -> Any:
@@ -199,6 +216,10 @@ def _declare(library: Any) -> Any:
         ("ggml_backend_dev_memory", None, pointer, ctypes.POINTER(size), ctypes.POINTER(size)),
         ("ggml_backend_dev_backend_reg", pointer, pointer),
         ("ggml_backend_dev_buffer_type", pointer, pointer),
+        ("ggml_backend_dev_supports_op", ctypes.c_bool, pointer, pointer),
+        ("ggml_init", pointer, _GgmlOptions),
+        ("ggml_new_tensor_1d", pointer, pointer, ctypes.c_int, ctypes.c_int64),
+        ("ggml_free", None, pointer),
         ("ggml_backend_reg_count", size),
         ("ggml_backend_reg_get", pointer, size),
         ("ggml_backend_reg_name", ctypes.c_char_p, pointer),

@@ -282,6 +282,10 @@ class NativeModel:
         """Estimate the bytes of KV for `tokens` tokens and of recurrent states for `lanes` lanes."""
         return int(self._per_token * _KV_WIDTHS[kv_type] / _KV_WIDTHS["f16"] * tokens + self._per_lane * lanes)
 
+    def kv_tensor_bytes(self, kv_type: str, tokens: int) -> int:
+        """Estimate the bytes of one layer's keys, or values, for `tokens` tokens: they are one tensor for all lanes."""
+        return self.kv_bytes(kv_type, tokens, 0) // (2 * max(1, int(lib.llama_model_n_layer(self._handle))))
+
     def adapter(self, path: Path) -> Any:
         """Return a LoRA adapter for these weights, loaded on first use and freed with the weights. It is shared.
 

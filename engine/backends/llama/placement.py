@@ -55,6 +55,10 @@ class LayerPlacement:
         names = {device.name for device in self.devices}
         return sum(device.free for device in all_devices() if device.name in names)
 
+    def holds_tensor(self, size: int) -> bool:
+        """Return True if each device can compute on a tensor of `size` bytes."""
+        return all(device.supports_tensor(size) for device in self.devices)
+
     def configure(self, params: Any) -> list[Any]:
         """Set llama.cpp's parameters of a model; return the arrays that they point to: keep them until it is loaded."""
         handles = (ctypes.c_void_p * (len(self.devices) + 1))(*(device.handle for device in self.devices), None)

@@ -8,7 +8,7 @@ from ...errors import ConfigurationError
 from .library import lib, memory_available, weight_types
 from .model_files import Adapter
 from .native import NativeModel
-from .placement import DEVICE_MARGIN, PlacementOptions
+from .placement import DEVICE_MARGIN, OutOfDeviceMemory, PlacementOptions
 from .scheduler import UNCONSTRAINED, BatchShape, shape_for_weights
 
 _DEFAULT_LANES = 16
@@ -60,6 +60,8 @@ class EngineConfig:
         kv = model.kv_bytes(self.kv_type, self.lanes * self.context, self.lanes)
         beside = f" in {self.contexts} contexts side by side" if self.contexts > 1 else ""
         same = "identical output at any concurrency" if self.strict else "not strict"
+        if model.placement.layers:
+            same = "output may depend on concurrent calls"
         if model.recurrent:
             same += " (a recurrent state)"
         beyond = f"; ctx exceeds the {model.train_context:,} tokens of its training" * self._beyond(model)
@@ -97,19 +99,29 @@ def choose_config(model: NativeModel, requested: EngineConfig) -> EngineConfig:
     # Half of the free memory for the lanes, a quarter for the host cache; the rest is for other processes.
     room = free // 2
     if on_device:
-        lanes = requested.lanes or _device_lanes(model, per_lane, room)
+        lanes = requested.lanes or _device_lanes(model, requested.kv_type, int(context), room)
     else:
         limit = _DEFAULT_LANES * (1 if requested.threads % 2 else 2)
         usual = max(_MIN_LANES, min(limit, room // per_lane))
         usual -= usual % _DEFAULT_LANES if usual > _DEFAULT_LANES else usual % shape.multiple
         lanes = requested.lanes or max(shape.minimum, usual)
-    if not on_device and per_lane * lanes > free:
-        per_token = max(1, model.kv_bytes(requested.kv_type, 1, 0))
-        fits = max(0, (free - model.kv_bytes(requested.kv_type, 0, int(lanes))) // int(per_token * lanes))
-        advice = f"?ctx={fits // 256 * 256}" if fits >= _MIN_CONTEXT else "fewer ?lanes= or ?kv_type=q8_0"
-        raise ConfigurationError(
-            f"{model.path}: {lanes} lanes x {context:,} tokens need {per_lane * lanes / 1e9:.1f} GB of KV, "
-            f"{free / 1e9:.1f} GB are free; {advice} would fit"
+    share = model.placement.kv_share
+    for room, part, where, kind in (
+        (free, 1 - share, "", ConfigurationError),
+        (model.placement.free_memory() if share else 0, share, " on the devices", OutOfDeviceMemory),
+    ):
+        if per_lane * lanes * part > room:
+            per_token = max(1, model.kv_bytes(requested.kv_type, 1, 0)) * part
+            fits = max(0, int((room - model.kv_bytes(requested.kv_type, 0, int(lanes)) * part) / (per_token * lanes)))
+            advice = f"?ctx={fits // 256 * 256}" if fits >= _MIN_CONTEXT else "fewer ?lanes= or ?kv_type=q8_0"
+            raise kind(
+                f"{model.path}: {lanes} lanes x {context:,} tokens need {per_lane * lanes * part / 1e9:.1f} GB of KV"
+                f"{where}, {room / 1e9:.1f} GB are free; {advice} would fit"
+            )
+    if share and not model.placement.holds_tensor(model.kv_tensor_bytes(requested.kv_type, int(lanes * context))):
+        raise OutOfDeviceMemory(
+            f"{model.path}: the KV of {lanes} lanes x {context:,} tokens has tensors that are too large for a device; "
+            "use fewer ?lanes= or a smaller ?ctx="
         )
     contexts = requested.contexts or (1 if on_device else _contexts(int(lanes), requested, shape))
     if lanes % contexts or requested.threads % contexts or not shape.fits(lanes // contexts):
@@ -135,16 +147,18 @@ def default_context(train_context: int) -> int:
     return min(_DEFAULT_CONTEXT, train_context or _DEFAULT_CONTEXT)
 
 
-def _device_lanes(model: NativeModel, per_lane: int, room: int) -> int:
+def _device_lanes(model: NativeModel, kv_type: str, context: int, room: int) -> int:
     """Return the lanes whose KV fits on the devices and in `room` bytes of the host, as far as each holds it."""
-    placement = model.placement
+    placement, per_lane = model.placement, max(1, model.kv_bytes(kv_type, context, 1))
     limits = [int(lib.llama_max_parallel_sequences())]
     if share := placement.kv_share:
         limits.append(int(placement.free_memory() * (1 - DEVICE_MARGIN) / (per_lane * share)))
     if share < 1:
         limits.append(int(room / (per_lane * (1 - share))))
-    lanes = min(limits)
-    return max(_MIN_LANES, lanes - lanes % _MIN_LANES)
+    lanes = max(_MIN_LANES, min(limits) // _MIN_LANES * _MIN_LANES)
+    while share and lanes > _MIN_LANES and not placement.holds_tensor(model.kv_tensor_bytes(kv_type, lanes * context)):
+        lanes = max(_MIN_LANES, lanes // 2)
+    return lanes
 
 
 def _contexts(lanes: int, requested: EngineConfig, shape: BatchShape) -> int:

@@ -7,7 +7,7 @@
 #include <cstdint>
 #include <vector>
 
-#if VK_HEADER_VERSION_COMPLETE < VK_MAKE_API_VERSION(0, 1, 3, 272)
+#if VK_HEADER_VERSION < 272
 namespace VULKAN_HPP_NAMESPACE {
 enum class LayerSettingTypeEXT { eBool32 = 0 };
 
