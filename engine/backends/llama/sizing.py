@@ -106,7 +106,7 @@ def choose_config(model: NativeModel, requested: EngineConfig) -> EngineConfig:
         usual -= usual % _DEFAULT_LANES if usual > _DEFAULT_LANES else usual % shape.multiple
         lanes = requested.lanes or max(shape.minimum, usual)
     share = model.placement.kv_share
-    for room, part, where, kind in (
+    for room, part, location, kind in (
         (free, 1 - share, "", ConfigurationError),
         (model.placement.free_memory() if share else 0, share, " on the devices", OutOfDeviceMemory),
     ):
@@ -116,7 +116,7 @@ def choose_config(model: NativeModel, requested: EngineConfig) -> EngineConfig:
             advice = f"?ctx={fits // 256 * 256}" if fits >= _MIN_CONTEXT else "fewer ?lanes= or ?kv_type=q8_0"
             raise kind(
                 f"{model.path}: {lanes} lanes x {context:,} tokens need {per_lane * lanes * part / 1e9:.1f} GB of KV"
-                f"{where}, {room / 1e9:.1f} GB are free; {advice} would fit"
+                f"{location}, {room / 1e9:.1f} GB are free; {advice} would fit"
             )
     if share and not model.placement.holds_tensor(model.kv_tensor_bytes(requested.kv_type, int(lanes * context))):
         raise OutOfDeviceMemory(

@@ -171,7 +171,7 @@ def test_flash_attention_goes_by_the_length_of_lanes(source: Path) -> None:
         # Not where it is said, wanted for such KV, or another processor's; nor where the scores are too many.
         assert chosen(131_072, lanes=1) == "auto"
         assert chosen(4096, kv_type="q8_0") == "auto"
-        model.placement = LayerPlacement(layers=2, total=2)
+        model.placement = LayerPlacement(layers=2, total=2, kv_offload=False)
         assert chosen(4096) == "auto"
         model.placement = CPU
         assert chosen(4096, flash_attention="on") == "on"
