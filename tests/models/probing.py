@@ -10,7 +10,11 @@ from typing import Any
 import command
 import orjson
 
+from viva.engine.clock import RealClock
 from viva.engine.journal_reader import History
+from viva.engine.likelihood import Likelihood
+from viva.orchestration.launch import new_run, recorded_results
+from viva.scenarios.probes.probe import ProbeSettings
 
 ITEMS = Path(__file__).parents[2] / "scenarios" / "kieval" / "items" / "science.jsonl"
 PACK = Path(__file__).parents[2] / "scenarios" / "probes" / "prompts" / "probe.yaml"
@@ -41,3 +45,17 @@ def recorded(run: Path) -> dict[str, dict[str, Any]]:
     """The recorded results of a run by key."""
     with History(run / "journal.sqlite") as history:
         return {one.key: one.result for one in history.ended()}
+
+
+def probed(folder: Path, name: str, **settings: Any) -> tuple[dict[str, Any], dict[str, list[list[Likelihood]]]]:
+    """A probe run's report, and the recorded readings by item id."""
+    chosen = ProbeSettings(candidate=[name], **settings)
+    launch = new_run("probe", chosen, folder)
+    outcome = RealClock().run(launch.run)
+    assert (outcome.how, outcome.failed) == ("done", 0)
+    readings = {}
+    with History(launch.folder.journal) as history:
+        for number in history.numbers():
+            _, item = history.started(number) or ("", {})
+            readings[item["id"]] = [call.completion.likelihoods or [] for call in history.calls(number)]
+    return recorded_results(launch.folder).report(), readings

@@ -1,9 +1,13 @@
-"""The command line in a process of its own: started, and waited for."""
+"""The command line in a process of its own: started, waited for, or killed when its run has come so far."""
 
 from __future__ import annotations
 
+import signal
+import sqlite3
 import subprocess
 import sys
+import time
+from contextlib import closing
 from functools import partial
 from pathlib import Path
 
@@ -44,3 +48,21 @@ def completed(*arguments: str | Path, cwd: Path | None = None) -> subprocess.Com
     """Run ``viva`` with these arguments to its end."""
     code, printed, said = ended(started(*arguments, cwd=cwd))
     return subprocess.CompletedProcess(arguments, code, printed, said.encode())
+
+
+def killed(process: subprocess.Popen[bytes] | Process, run: Path, rows: int, table: str = "calls") -> int:
+    """Kill the process once its run has recorded so many calls, or rows of another table; how many there are then."""
+    while process.poll() is None and recorded_rows(run, table) < rows:
+        time.sleep(0.01)  # a look now and then: a busy look would take a local model's processor
+    process.kill()
+    assert ended(process)[0] == -signal.SIGKILL, "it had ended before"
+    return recorded_rows(run, table)
+
+
+def recorded_rows(run: Path, table: str = "calls") -> int:
+    """How many calls, or rows of another table, a run's journal has; 0 while there is no journal."""
+    try:
+        with closing(sqlite3.connect(f"file:{run}/journal.sqlite?mode=ro", uri=True)) as journal:
+            return int(journal.execute(f"select count(*) from {table}").fetchone()[0])
+    except sqlite3.OperationalError:  # not made yet
+        return 0

@@ -4,18 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import json
-import signal
-import sqlite3
-import subprocess
-import sys
-import time
 from pathlib import Path
 from typing import Any
 
 import orjson
 import pytest
 from tiny_gguf import SHORT_PACK, make_model, requantised
-from viva_process import completed
+from viva_process import completed, killed, started
 
 from viva.engine.errors import ConfigurationError
 from viva.orchestration.launch import new_run
@@ -81,27 +76,11 @@ def _by_key(transcripts: bytes) -> dict[str, object]:
 
 
 def _killed_and_resumed(arguments: list[str], folder: Path) -> bytes:
-    command = [sys.executable, "-m", "viva", "run", "kieval", *arguments, "--concurrency", "8", "--out", str(folder)]
-    with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as process:
-        while process.poll() is None and _recorded(folder) < 15:
-            time.sleep(0.02)  # a look now and then: a busy look would take the model's processor
-        process.send_signal(signal.SIGKILL)
-    before = _recorded(folder)
+    process = started("run", "kieval", *arguments, "--concurrency", "8", "--out", folder)
+    assert killed(process, folder, 15) >= 15
     done = completed("resume", folder)
     assert done.returncode == 0, done.stderr.decode()
-    assert before >= 15
     return _transcripts(folder)
-
-
-def _recorded(folder: Path) -> int:
-    try:
-        connection = sqlite3.connect(f"file:{folder}/journal.sqlite?mode=ro", uri=True)
-        try:
-            return int(connection.execute("select count(*) from calls").fetchone()[0])
-        finally:
-            connection.close()
-    except sqlite3.OperationalError:
-        return 0
 
 
 def test_a_fork_of_a_local_run_asks_only_the_evaluator(arguments: list[str], tmp_path: Path) -> None:

@@ -1,18 +1,18 @@
-"""Probes of local GGUF models beside an independent computation from the full logits of ``llama_cpp.Llama``."""
+"""Probes of local GGUF models beside an independent computation from the full logits of llama.cpp."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
-import llama_cpp
 import numpy as np
 import numpy.typing as npt
 import pytest
 from drawn_benchmarks import FORMS, drawn_items
 from packaged import packaged_server
+from plain_llama import PlainLlama
+from probing import probed
 from tiny_architectures import make_architecture
 from tiny_gguf import WORDS, make_model
 
@@ -43,50 +43,6 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return make_model(tmp_path_factory.mktemp("models") / "tiny.gguf", seed=5, quantised=True)
 
 
-class Reference:
-    """Log-probabilities by the package: all logits of everything, normalised in double precision."""
-
-    def __init__(self, model: Path, context: int, *, flash: bool = False, batch: int = 512) -> None:
-        self._llama = llama_cpp.Llama(
-            str(model),
-            n_ctx=context,
-            n_batch=batch,
-            n_ubatch=batch,
-            n_threads=1,
-            n_threads_batch=1,
-            verbose=False,
-            logits_all=True,
-            flash_attn=flash,
-        )
-
-    def rows(self, before: list[str], said: list[str]) -> list[npt.NDArray[np.float64]]:
-        """For each text of ``said``, behind the pieces of ``before``: a row over the vocabulary for each token."""
-        context = [1, *(token for piece in before for token in self.tokens(piece))]
-        self._llama.reset()
-        self._llama.eval(context)
-        found = []
-        for text in said:
-            self._llama.n_tokens = len(context)  # what follows is computed behind the context again
-            self._llama.eval(self.tokens(text))
-            logits = np.array(self._llama.scores[len(context) - 1 : self._llama.n_tokens - 1], dtype=np.float64)
-            logits -= logits.max(axis=1, keepdims=True)
-            found.append(logits - np.log(np.exp(logits).sum(axis=1, keepdims=True)))
-        return found
-
-    def tokens(self, text: str) -> list[int]:
-        return list(self._llama.tokenize(text.encode(), add_bos=False, special=False))
-
-    def logprobs(self, before: list[str], said: list[str]) -> list[list[float]]:
-        """The log-probability of each token of each text."""
-        return [
-            [float(row[token]) for row, token in zip(rows, self.tokens(text), strict=True)]
-            for text, rows in zip(said, self.rows(before, said), strict=True)
-        ]
-
-    def close(self) -> None:
-        self._llama.close()
-
-
 _REAL = {
     "ARC-Challenge": "arc:@/arc/ARC-Challenge:test",
     "ARC-Easy": "arc:@/arc/ARC-Easy:test",
@@ -97,20 +53,6 @@ _REAL = {
 
 
 # -- agreement --------------------------------------------------------------------------------------------------------
-
-
-def _probed(folder: Path, name: str, **settings: Any) -> tuple[dict[str, Any], dict[str, list[list[Likelihood]]]]:
-    """A probe run's report, and the recorded readings by item id."""
-    chosen = ProbeSettings(candidate=[name], **settings)
-    launch = new_run("probe", chosen, folder)
-    outcome = RealClock().run(launch.run)
-    assert (outcome.how, outcome.failed) == ("done", 0)
-    readings = {}
-    with History(launch.folder.journal) as history:
-        for number in history.numbers():
-            _, item = history.started(number) or ("", {})
-            readings[item["id"]] = [call.completion.likelihoods or [] for call in history.calls(number)]
-    return recorded_results(launch.folder).report(), readings
 
 
 def _header(item: Item) -> str:
@@ -131,12 +73,12 @@ def _agrees(model: Path, folder: Path, source: str, *, count: int, shots: int, c
     """Every likelihood and loss of a probe, and its accuracies, against the reference. The formats stand here anew."""
     settings = {"dataset": source, "n": count, "shots": shots, "method": list(_METHODS)}
     name = f"llama:{model}?lanes=2&ctx={context}&{_OPTIONS}"
-    report, readings = _probed(folder, name, **settings)
+    report, readings = probed(folder, name, **settings)
     form = source.partition(":")[0]
     items = [item for item in open_dataset(source) if item.id in readings]
     assert len(items) == len(readings) == count
     examples = Shots.sample(open_dataset(development_source(source) or ""), shots, 7) if shots else None
-    reference = Reference(model, context)
+    plain = PlainLlama(model, context)
     right = dict.fromkeys(("letter", "text", "text_normalised"), 0)
     losses = []
     for item in items:
@@ -144,32 +86,37 @@ def _agrees(model: Path, folder: Path, source: str, *, count: int, shots: int, c
         shown = examples.for_item(item) if examples is not None else []
         told = "".join(f"{_asked(shot)} {_LETTERS[shot.answer]}\n\n" for shot in shown)
         names = [f" {_LETTERS[n]}" for n in range(len(item.choices))]
-        expected = reference.logprobs([_header(item) + told, _asked(item)], names)
+        expected = _logprobs(plain, [_header(item) + told, _asked(item)], names)
         _close(letters, expected)
         sums = [sum(one) for one in expected]
         right["letter"] += _best(sums) == item.answer
 
         told = "".join(f"{_in_words(shot, form)} {shot.choices[shot.answer].strip()}\n\n" for shot in shown)
         words = [choice.strip() for choice in item.choices]
-        expected = reference.logprobs([told, _in_words(item, form)], [f" {choice}" for choice in words])
+        expected = _logprobs(plain, [told, _in_words(item, form)], [f" {choice}" for choice in words])
         _close(texts, expected)
         sums = [sum(one) for one in expected]
         right["text"] += _best(sums) == item.answer
         right["text_normalised"] += _best([v / len(w) for v, w in zip(sums, words, strict=True)]) == item.answer
 
         text = f"{_asked(item)} {_LETTERS[item.answer]}. {item.choices[item.answer]}"
-        [rows] = reference.rows([], [text])
-        tokens = reference.tokens(text)
+        tokens = plain.tokens(text)
+        [rows] = plain.rows(plain.tokens("", begins=True), [tokens])
         _close([whole], [[float(row[token]) for row, token in zip(rows, tokens, strict=True)]])
         losses.append(-sum(whole.logprobs) / len(tokens))
         mean_and_deviation = np.array([moments(row) for row in rows])
         assert whole.means == pytest.approx(mean_and_deviation[:, 0], abs=_TOLERANCE)
         assert whole.deviations == pytest.approx(mean_and_deviation[:, 1], abs=_TOLERANCE)
-    reference.close()
+    plain.close()
     one = report["candidates"]["tiny"]
     assert {method: one["accuracy"][method]["right"] for method in right} == right
     assert one["loss"]["mean"] == pytest.approx(np.mean(losses), abs=_TOLERANCE)
     assert report["tier"] == "C"
+
+
+def _logprobs(plain: PlainLlama, before: list[str], said: list[str]) -> list[list[float]]:
+    """The log-probability of each token of texts behind pieces, all tokenised by themselves."""
+    return plain.logprobs(plain.tokens(*before, begins=True), [plain.tokens(text) for text in said])
 
 
 def _close(likelihoods: list[Likelihood], expected: list[list[float]]) -> None:
@@ -201,7 +148,7 @@ def test_so_it_is_on_the_real_benchmarks(model: Path, tmp_path: Path, name: str)
     _agrees(model, tmp_path / "run", source, count=50, shots=0 if name == "HellaSwag" else 1, context=8192)
 
 
-def _logprobs(readings: list[list[Likelihood]]) -> npt.NDArray[np.float64]:
+def _values(readings: list[list[Likelihood]]) -> npt.NDArray[np.float64]:
     return np.array([value for reading in readings for one in reading for value in one.logprobs])
 
 
@@ -220,13 +167,13 @@ def test_latent_attention_and_experts_differ_from_plain_llama_cpp_no_more_than_t
     readings = [Reading(words(60), tuple(f" {words(12)}" for _ in range(4)), shared) for _ in range(4)]
 
     def plain(flash: bool, batch: int = 512) -> npt.NDArray[np.float64]:
-        reference = Reference(path, 1024, flash=flash, batch=batch)
-        told = [reference.logprobs([one.shared, one.context], list(one.continuations)) for one in readings]
-        reference.close()
+        model = PlainLlama(path, 1024, flash=flash, batch=batch)
+        told = [_logprobs(model, [one.shared, one.context], list(one.continuations)) for one in readings]
+        model.close()
         return np.array([value for texts in told for values in texts for value in values])
 
     def ours(flash: str, options: str) -> npt.NDArray[np.float64]:
-        return _logprobs(_using(f"llama:{path}?ctx=1024&threads=1&flash_attn={flash}{options}", readings))
+        return _values(_using(f"llama:{path}?ctx=1024&threads=1&flash_attn={flash}{options}", readings))
 
     for flash in ("off", "on"):
         kept, lost = ours(flash, "&lanes=8"), ours(flash, "&lanes=1&kv_cache=0")
@@ -252,10 +199,10 @@ def source(tmp_path: Path) -> str:
 def test_readings_are_the_same_bits_in_any_company(model: Path, tmp_path: Path, source: str) -> None:
     settings = {"dataset": source, "shots": 3}
     name = f"llama:{model}?ctx=1024&{_OPTIONS}"
-    report, together = _probed(tmp_path / "all", f"{name}&lanes=5", **settings, method=list(_METHODS))
+    report, together = probed(tmp_path / "all", f"{name}&lanes=5", **settings, method=list(_METHODS))
     for place, method in enumerate(_METHODS):
         # Each method by itself, one conversation at a time, in one lane, and without any KV that is kept.
-        _, alone = _probed(tmp_path / method, f"{name}&lanes=1&kv_cache=0", **settings, method=[method], concurrency=1)
+        _, alone = probed(tmp_path / method, f"{name}&lanes=1&kv_cache=0", **settings, method=[method], concurrency=1)
         assert alone == {item: [readings[place]] for item, readings in together.items()}
     assert report["candidates"]["tiny"]["n"] == 16
 
@@ -311,8 +258,8 @@ def url(model: Path, tmp_path: Path) -> Iterator[str]:
 
 def test_through_an_endpoint_the_same_file_answers_the_same(url: str, model: Path, tmp_path: Path, source: str) -> None:
     settings = {"dataset": source, "shots": 1, "method": list(_METHODS), "n": 6}
-    local, here = _probed(tmp_path / "here", f"llama:{model}?ctx=1024&lanes=1&{_OPTIONS}", **settings)
-    remote, there = _probed(tmp_path / "there", f"openai:{url}#tiny?concurrency=1", **settings)
+    local, here = probed(tmp_path / "here", f"llama:{model}?ctx=1024&lanes=1&{_OPTIONS}", **settings)
+    remote, there = probed(tmp_path / "there", f"openai:{url}#tiny?concurrency=1", **settings)
     assert remote["candidates"]["tiny"]["accuracy"] == local["candidates"]["tiny"]["accuracy"]
     assert remote["tier"] == "A"
     for item, (letters, texts, [whole]) in here.items():

@@ -4,11 +4,6 @@ from __future__ import annotations
 
 import os
 import re
-import signal
-import sqlite3
-import subprocess
-import sys
-import time
 from pathlib import Path
 
 import orjson
@@ -17,7 +12,7 @@ from benchmark import key_of, serving
 from small_dialogs import write_data
 from spoken import speeches_of
 from tiny_gguf import make_model
-from viva_process import completed
+from viva_process import completed, killed, recorded_rows, started
 
 from viva.engine.run_folder import RunFolder
 from viva.orchestration.launch import recorded_results
@@ -32,27 +27,6 @@ def _told(run: Path) -> bytes:
     """The report, and all transcripts."""
     report = recorded_results(RunFolder.open(run)).report()
     return orjson.dumps([report, speeches_of(run)])
-
-
-def _recorded(run: Path) -> int:
-    try:
-        connection = sqlite3.connect(f"file:{run}/journal.sqlite?mode=ro", uri=True)
-        try:
-            return int(connection.execute("select count(*) from calls").fetchone()[0])
-        finally:
-            connection.close()
-    except sqlite3.OperationalError:  # not there yet
-        return 0
-
-
-def _killed_at(arguments: list[str | Path], run: Path, calls: int) -> int:
-    """Run, kill the process once so many calls are recorded, and say how many there were."""
-    command = [sys.executable, "-m", "viva", *map(str, arguments), "--out", str(run)]
-    with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as process:
-        while process.poll() is None and _recorded(run) < calls:
-            time.sleep(0.005)
-        process.send_signal(signal.SIGKILL)
-    return _recorded(run)
 
 
 def test_all_700_turns_over_http_killed_and_resumed_are_reported_the_same(tmp_path: Path) -> None:
@@ -71,8 +45,8 @@ def test_all_700_turns_over_http_killed_and_resumed_are_reported_the_same(tmp_pa
         assert one["judged"] > 0
         assert 50 < one["singlecall"]["average"] < 70
         asked = sum(server.asked().values())
-        assert asked == _recorded(tmp_path / "whole")
-        before = _killed_at(arguments, tmp_path / "killed", 300)
+        assert asked == recorded_rows(tmp_path / "whole")
+        before = killed(started(*arguments, "--out", tmp_path / "killed"), tmp_path / "killed", 300)
         assert 300 <= before < asked
         resumed = completed("resume", tmp_path / "killed", "--json")
         assert resumed.returncode == 0, resumed.stderr.decode()
@@ -99,7 +73,8 @@ def test_a_local_model_answers_and_judges_and_a_killed_run_goes_on_as_it_was(tmp
     # The schema held: where the judge was asked, there are verdicts of a model of random weights.
     assert one["judged"] > 0
     assert one["unscored"] < one["judged"]
-    before = _killed_at([*arguments, "--concurrency", "4"], tmp_path / "killed", 5)
+    process = started(*arguments, "--concurrency", "4", "--out", tmp_path / "killed")
+    before = killed(process, tmp_path / "killed", 5)
     assert before >= 5
     resumed = completed("resume", tmp_path / "killed", "--json")
     assert resumed.returncode == 0, resumed.stderr.decode()

@@ -3,18 +3,14 @@
 from __future__ import annotations
 
 import re
-import signal
-import sqlite3
 import subprocess
 import sys
-import time
-from contextlib import closing
 from pathlib import Path
 
 import orjson
 import pytest
 from direct_qualification import qualified
-from viva_process import ended, started
+from viva_process import killed, started
 
 from viva.engine.messages import Completion
 from viva.scenarios.kieval.qualification.qualification_cases import RoleName, qualification_tasks, shipped_cases
@@ -154,11 +150,7 @@ def test_the_verdict_is_the_first_thing_printed_and_survives_a_kill(tmp_path: Pa
     assert "bad: not usable as evaluator: gives 100% of all replies the same score, 3;" in answer
     assert "bad: not usable as evaluator: gives 100%" in (tmp_path / "page.html").read_text()
 
-    process = started(*qualify, "--out", tmp_path / "killed")
-    while process.poll() is None and _recorded_calls(tmp_path / "killed" / "journal.sqlite") < 20:
-        time.sleep(0.01)
-    process.kill()
-    assert ended(process)[0] == -signal.SIGKILL
+    killed(started(*qualify, "--out", tmp_path / "killed"), tmp_path / "killed", 20)
     resumed = _viva("resume", tmp_path / "killed")
     assert resumed.returncode == 0, resumed.stderr
     assert resumed.stdout == whole.stdout
@@ -166,11 +158,3 @@ def test_the_verdict_is_the_first_thing_printed_and_survives_a_kill(tmp_path: Pa
     report = orjson.loads(_viva("report", tmp_path / "killed", "--json").stdout)
     assert report["candidates"]["bad"]["roles"]["evaluator"]["verdict"] == "not_usable"
     assert list(report["candidates"]["good"]["roles"]) == ["evaluator", "interactor"]
-
-
-def _recorded_calls(journal: Path) -> int:
-    try:
-        with closing(sqlite3.connect(f"file:{journal}?mode=ro", uri=True)) as connection:
-            return int(connection.execute("select count(*) from calls").fetchone()[0])
-    except sqlite3.Error:  # not made yet
-        return 0
