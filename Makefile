@@ -6,7 +6,8 @@ QUICK ?=
 # llama-server and llama-batched-bench are built from the very sources that the Python package was built from.
 LLAMA_VERSION := 0.3.36
 LLAMA_OPTIONS := -DLLAMA_CURL=OFF -DLLAMA_BUILD_TESTS=OFF -DLLAMA_BUILD_EXAMPLES=OFF -DLLAMA_BUILD_UI=OFF \
-	-DLLAMA_OPENSSL=OFF -DCMAKE_BUILD_TYPE=Release
+	-DLLAMA_USE_PREBUILT_UI=OFF -DLLAMA_OPENSSL=OFF -DCMAKE_BUILD_TYPE=Release
+LLAMA_SDIST := .peers/sdist/llama_cpp_python-$(LLAMA_VERSION)
 
 # llama.cpp as it should be built on newer processors. GCC miscompiles its AMX kernels: they end the process
 # (ggml-org/llama.cpp, issue 20824). Its AVX512-FP16 ones take 128 numbers at a time and what is left over one by one,
@@ -20,7 +21,7 @@ PIP := $(BUILD) $(BIN)/pip
 HAS_AMX := from llama_cpp._ggml import libggml; raise SystemExit(not libggml.ggml_cpu_has_amx_int8())
 
 .PHONY: venv demo real test compiled browser browser-tests packaging docs cluster device lowest lint typing \
-	bench bench-check peers guidellm trainers audit clean
+	bench bench-check gpu-pack peers guidellm trainers audit clean
 
 venv: .venv/.ready
 
@@ -122,23 +123,21 @@ docs: venv typing compiled
 	$(PYTHON) -m venv .inspect
 	.inspect/bin/pip install --quiet inspect_ai openai
 
-.peers/llama/bin/llama-server: | venv
+$(LLAMA_SDIST)/PKG-INFO: | venv
 	mkdir -p .peers/sdist
 	$(BIN)/pip download --quiet --no-deps --no-binary llama-cpp-python \
 		--dest .peers/sdist llama-cpp-python==$(LLAMA_VERSION)
-	tar -xzf .peers/sdist/llama_cpp_python-$(LLAMA_VERSION).tar.gz -C .peers/sdist
-	cmake -S .peers/sdist/llama_cpp_python-$(LLAMA_VERSION)/vendor/llama.cpp -B .peers/llama $(LLAMA_OPTIONS) $(PLAIN)
+	tar -xzf $(LLAMA_SDIST).tar.gz -C .peers/sdist
+
+.peers/llama/bin/llama-server: | $(LLAMA_SDIST)/PKG-INFO
+	cmake -S $(LLAMA_SDIST)/vendor/llama.cpp -B .peers/llama $(LLAMA_OPTIONS) $(PLAIN)
 	cmake --build .peers/llama --parallel $$(getconf _NPROCESSORS_ONLN) --target llama-server llama-batched-bench
 
 # llama.cpp for a device without a GPU: Vulkan on Mesa's software driver. The packages of Debian and Ubuntu.
 VULKAN_PACKAGES := mesa-vulkan-drivers glslc spirv-headers libvulkan-dev
-.peers/vulkan/bin/libllama.so: | venv
+.peers/vulkan/bin/libllama.so: | $(LLAMA_SDIST)/PKG-INFO
 	command -v glslc > /dev/null || apt-get install -y $(VULKAN_PACKAGES)
-	mkdir -p .peers/sdist
-	$(BIN)/pip download --quiet --no-deps --no-binary llama-cpp-python \
-		--dest .peers/sdist llama-cpp-python==$(LLAMA_VERSION)
-	tar -xzf .peers/sdist/llama_cpp_python-$(LLAMA_VERSION).tar.gz -C .peers/sdist
-	cmake -S .peers/sdist/llama_cpp_python-$(LLAMA_VERSION)/vendor/llama.cpp -B .peers/vulkan $(LLAMA_OPTIONS) \
+	cmake -S $(LLAMA_SDIST)/vendor/llama.cpp -B .peers/vulkan $(LLAMA_OPTIONS) \
 		-DGGML_VULKAN=ON -DBUILD_SHARED_LIBS=ON -DLLAMA_BUILD_COMMON=OFF -DLLAMA_BUILD_TOOLS=OFF \
 		-DCMAKE_C_FLAGS='$(UNDEFINED)' -DCMAKE_CXX_FLAGS='$(UNDEFINED) -I$(CURDIR)/tests/device/include'
 	cmake --build .peers/vulkan --parallel $$(getconf _NPROCESSORS_ONLN) --target llama
@@ -195,6 +194,10 @@ audit: .peers/audit/bin/pip-audit
 guidellm: .peers/guidellm/bin/guidellm
 
 peers: .inspect/bin/python .peers/llama/bin/llama-server .peers/xllamacpp/bin/python .peers/lmeval/bin/python
+
+# What benches/gpu/measure.py needs on a machine with a GPU and without a network (CONTRIBUTING.md).
+gpu-pack: | $(LLAMA_SDIST)/PKG-INFO
+	$(BIN)/python benches/gpu/pack.py $(LLAMA_SDIST) $(LLAMA_OPTIONS) $(PLAIN)
 
 bench: venv peers
 	$(BIN)/python benches/overhead.py $(QUICK)

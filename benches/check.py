@@ -2,7 +2,7 @@
 
 A result names the commit that it was measured at. It is older if a later commit changed a file of the bench or of the
 folders that ``MEASURED`` lists for it. A result without a commit counts as measured at the commit that last changed its
-file.
+file. A bench of ``NEEDS_GPU`` may have no result, and is listed as such.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ MEASURED = {
     "exchange": "exchange",
     "faults": "engine",
     "fusion": "scenarios/fusion agents/assistants",
+    "gpu": "benches/gpu benches/llama_programs.py engine/backends/llama",
     "grading": "web/grading web/page_server.py web/sessions.py web/markdown.py grading scoring/graders.py",
     "judgement": "scoring/load_verdicts.py scoring/load_drift.py",
     "limits": "engine/limits.py engine/adaptive_limit.py engine/backends/retry.py",
@@ -33,13 +34,13 @@ MEASURED = {
     "qualify": "scenarios/kieval/qualification scenarios/kieval/verdicts.py scoring/contamination.py",
     "report": "reports scenarios/kieval scoring web/report",
     "rollout": "engine/backends/llama",
-    "rollout-gpu": "engine/backends/llama",
     "serve": "web/openai web/application.py engine/backends/llama",
     "soak": ENGINE,
     "store": "engine reports/studies",
     "suites": "scenarios/flexeval",
     "view": "web/view engine/journal_reader.py",
 }
+NEEDS_GPU = {"gpu"}  # may have no result yet: nothing but a card can measure it
 
 
 def main() -> int:
@@ -59,6 +60,9 @@ def main() -> int:
             verdict = "no entry in MEASURED"
         older += verdict != "current"
         rows.append([bench, commit, date, verdict])
+    for bench in sorted(MEASURED.keys() - {row[0] for row in rows}):
+        older += bench not in NEEDS_GPU
+        rows.append([bench, "–", "–", "not measured yet: needs a GPU" if bench in NEEDS_GPU else "not measured"])
     table.show("results and the code that they measure", ["bench", "commit", "date", ""], rows)
     return int(older > 0)
 

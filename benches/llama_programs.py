@@ -1,4 +1,4 @@
-"""The programs of ``rollout.py``: how each is run on a model file, and the file itself."""
+"""The programs of ``rollout.py`` and ``gpu/``: how each is run on a model file, and the file of the former."""
 
 from __future__ import annotations
 
@@ -21,30 +21,29 @@ SERVER = HOME / "llama" / "bin" / "llama-server"
 BATCHED = HOME / "llama" / "bin" / "llama-batched-bench"
 XLLAMACPP = HOME / "xllamacpp" / "bin" / "python"
 CONTEXT = 2048
-LARGE = {"width": 4096, "layers": 32, "heads": 32, "feed_forward": 14336, "vocab": 32000}
-SMALL = {"width": 768, "layers": 12, "heads": 12, "feed_forward": 2048, "vocab": 16000}
+SHAPE = {"width": 768, "heads": 12, "feed_forward": 2048, "vocab": 16000}
 
 
 class Bench:
-    """One model file, its options, and the commands that run the programs on it."""
+    """One model file, its options, and the commands that run the programs on it; all layers on a GPU if ``gpu``."""
 
-    def __init__(self, model: Path, quick: bool, gpu: bool) -> None:
-        self.model, self.quick, self.gpu = model, quick, gpu
+    def __init__(self, model: Path, quick: bool, gpu: bool = False, programs: Path = BATCHED.parent) -> None:
+        self.model, self.quick, self.gpu, self.programs = model, quick, gpu, programs
         self.repeats = 1 if quick else 2
         self.lanes = 16 if quick else 32  # few talks would not fill two contexts
         self.threads = len(os.sched_getaffinity(0))
 
     def turns(self, commands: dict[str, list[str]]) -> dict[str, ProgramOutput]:
-        """Run programs in turns; on a GPU one after the other, for their work there cannot be stopped."""
+        """Run programs in turns."""
         for name in commands:
             note(name)
-        return in_turns(commands, None if self.gpu else SECONDS)
+        return in_turns(commands, SECONDS)
 
     def viva(
         self, workload: str, count: int, *arguments: str, lanes: int = 0, context: int = CONTEXT, options: str = ""
     ) -> list[str]:
         """Our backend, in a process of its own."""
-        layers = "&gpu_layers=-1" if self.gpu else ""
+        layers = f"&gpu_layers={'all' if self.gpu else 0}"
         name = f"llama:{self.model}?lanes={lanes or self.lanes}&ctx={context}&threads={self.threads}{layers}{options}"
         return [sys.executable, "llama_viva.py", workload, name, str(count), *arguments]
 
@@ -60,7 +59,14 @@ class Bench:
             "jsonl",
             "-no-kvu",
         ]
-        return [str(BATCHED), "-m", str(self.model), *size, *arguments, *(["-ngl", "99"] if self.gpu else [])]
+        return [
+            str(self.programs / BATCHED.name),
+            "-m",
+            str(self.model),
+            *size,
+            *arguments,
+            *(["-ngl", "99"] if self.gpu else []),
+        ]
 
     def http(self, count: int, *arguments: str) -> list[str]:
         """A llama.cpp server over HTTP."""
@@ -84,13 +90,11 @@ def rates(program: ProgramOutput) -> tuple[float, float]:
     return median(prompts), median(replies)
 
 
-def model_file(gpu: bool, layers: int = 0) -> Path:
-    """The random model, made once: 117 MB, or an 8B-shaped one for a GPU; or the same of fewer ``layers``."""
-    path = HOME / (("bench-8b" if gpu else "bench") + (f"-{layers}.gguf" if layers else ".gguf"))
+def model_file(layers: int = 12) -> Path:
+    """The random model, made once: 117 MB, or the same of fewer ``layers``."""
+    path = HOME / f"bench-{layers}.gguf"
     if not path.exists():
         HOME.mkdir(exist_ok=True)
         note(f"making {path.name}")
-        shape = dict(LARGE if gpu else SMALL)
-        shape["layers"] = layers or shape["layers"]
-        make_model(path, quantised=True, context=8192, quote_bias=3.0, **shape)
+        make_model(path, quantised=True, context=8192, quote_bias=3.0, layers=layers, **SHAPE)
     return path

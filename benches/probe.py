@@ -69,7 +69,7 @@ def main() -> None:
     options = parser.parse_args()
     if not (DATA / "arc").is_dir() or not HARNESS.exists():
         raise SystemExit(f"probe: needs {DATA / 'arc'} (see VIVA_DATA) and {HARNESS.relative_to(ROOT)} (make peers)")
-    model = model_file(False)
+    model = model_file()
     rows: list[list[str]] = []
     by_method = {}
     try:

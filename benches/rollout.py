@@ -3,8 +3,7 @@
 Peers: ``llama-batched-bench`` and ``llama-server``, built by ``make peers`` from the sources that the Python package
 was built from; ``xllamacpp`` (the server in process); ``llama_cpp.Llama`` in a loop. A peer that is absent is left out
 with a message. The programs of a row take turns of a quarter of a second (``turns``). ``--quick`` takes a model of two
-layers instead of six, fewer conversations and fewer repetitions. ``--gpu`` puts all layers of an 8B-shaped random model
-on the device and counts the GPU-hours of 200 interviews of five rounds.
+layers instead of six, fewer conversations and fewer repetitions.
 """
 
 from __future__ import annotations
@@ -16,7 +15,7 @@ from statistics import median
 
 import table
 from llama_programs import BATCHED, SERVER, XLLAMACPP, Bench, model_file, rates
-from running import ROOT, Line, PeerFailed, last_line, note
+from running import ROOT, Line, PeerFailed, note
 
 REACH: table.Reach = {
     "decode_vs_batched_bench_1": (">=", 0.95),
@@ -33,7 +32,7 @@ REACH: table.Reach = {
 
 VERDICTS = 16  # lanes
 DECODE = 1024  # tokens a lane
-LAYERS = 6  # on a CPU; twelve take about twice as long
+LAYERS = 6  # twelve take about twice as long
 
 
 def decode(bench: Bench) -> dict[str, float]:
@@ -82,9 +81,9 @@ def interviews(bench: Bench) -> dict[str, float]:
         near["llama-server, as it comes"] = bench.http(count, "--server", str(SERVER))
     if SERVER.exists():
         far["llama-server"] = bench.http(count, "--server", str(SERVER), "--cache-ram", "0", "-no-kvu")
-    if XLLAMACPP.exists() and not (bench.quick or bench.gpu):
+    if XLLAMACPP.exists() and not bench.quick:
         far["xllamacpp"] = bench.http(count, "--python", str(XLLAMACPP))
-    if not bench.quick and not bench.gpu:
+    if not bench.quick:
         far["llama_cpp.Llama in a loop"] = bench.loop("interviews", 2)
     cells, lines, times = [], dict[str, Line](), dict[str, float]()
     for group in [near | far] if bench.quick else [near, {"viva": near["viva"]} | far]:
@@ -139,7 +138,7 @@ def many_lanes(bench: Bench) -> dict[str, float]:
     On a model of two layers, because these figures do not depend on how long a token takes.
     """
     budget = 300
-    small_bench = Bench(model_file(bench.gpu, layers=2), bench.quick, bench.gpu)
+    small_bench = Bench(model_file(2), bench.quick)
     counts = (50, 200)
     lines, figures = [], {}
     for count in counts:
@@ -224,14 +223,6 @@ def likelihoods(bench: Bench) -> dict[str, float]:
     return figures
 
 
-def gpu_hours(bench: Bench) -> dict[str, float]:
-    """What 200 interviews of five rounds take, from the measured rate of interviews of three."""
-    line = last_line(bench.viva("interviews", 64, lanes=64))
-    hours = 200 / line["talks_per_s"] * 5 / 3 / 3600
-    table.show("GPU-hours", ["200 interviews of 5 rounds (from 64 of 3)"], [[f"{hours:.4f}"]])
-    return {"gpu_hours_200_interviews": hours}
-
-
 PARTS = {
     "decode": decode,
     "interviews": interviews,
@@ -245,28 +236,23 @@ def main() -> None:
     """Measure, print, write."""
     parser = argparse.ArgumentParser(description="the llama.cpp loop beside llama.cpp's own programs")
     parser.add_argument("--quick", action="store_true", help="fewer conversations, one repetition, under a minute")
-    parser.add_argument("--gpu", action="store_true", help="all layers on the GPU, an 8B-shaped model")
     parser.add_argument("--only", choices=list(PARTS), action="append", help="these parts alone, written to no file")
     options = parser.parse_args()
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # or the programs that wait for their turn outlive us
     for peer in (SERVER, BATCHED, XLLAMACPP):
         if not peer.exists():
             print(f"{peer.name} is left out: there is no {peer.relative_to(ROOT)}; `make peers` builds it")
-    bench = Bench(
-        model_file(options.gpu, layers=2 if options.quick else 0 if options.gpu else LAYERS), options.quick, options.gpu
-    )
+    bench = Bench(model_file(2 if options.quick else LAYERS), options.quick)
     began = time.perf_counter()
     figures: dict[str, float] = {}
     try:
         for name, part in PARTS.items():
             if (options.only is None or name in options.only) and not (options.quick and name == "many"):
                 figures |= part(bench)
-        if options.gpu and options.only is None:
-            figures |= gpu_hours(bench)
     except PeerFailed as failed:
         raise SystemExit(f"rollout: {failed}") from None
     if options.only is None:
-        table.conclude("rollout-gpu" if options.gpu else "rollout", {k: round(v, 4) for k, v in figures.items()}, REACH)
+        table.conclude("rollout", {k: round(v, 4) for k, v in figures.items()}, REACH)
     else:
         print(figures)
     print(f"took {time.perf_counter() - began:.0f} s")

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
+import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -22,21 +25,28 @@ def note(text: str) -> None:
     print(f"· {text}", file=sys.stderr, flush=True)
 
 
-def finish(command: list[str], cwd: Path = PEERS) -> str:
+def finish(command: list[str], cwd: Path = PEERS, seconds: float | None = None) -> str:
     """Run a command to its end and return its stdout.
 
-    :raises PeerFailed: it did not end well.
+    :raises PeerFailed: it did not end well, or not within ``seconds``: then it and what it started are killed.
     """
-    done = subprocess.run(command, cwd=cwd, capture_output=True, text=True, check=False)
-    if done.returncode:
-        raise PeerFailed(f"{' '.join(command)} ended with {done.returncode}:\n{done.stderr.strip()[-2000:]}")
-    return done.stdout
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    with subprocess.Popen(command, cwd=cwd, text=True, start_new_session=seconds is not None, **pipes) as process:
+        try:
+            output, errors = process.communicate(timeout=seconds)
+        except subprocess.TimeoutExpired:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
+            raise PeerFailed(f"{' '.join(command)} did not end within {seconds:.0f} s") from None
+    if process.returncode:
+        raise PeerFailed(f"{' '.join(command)} ended with {process.returncode}:\n{errors.strip()[-2000:]}")
+    return output
 
 
-def last_line(command: list[str]) -> Line:
+def last_line(command: list[str], seconds: float | None = None) -> Line:
     """The figures that a program of ``peers/`` prints as its last line.
 
-    :raises PeerFailed: it did not end well.
+    :raises PeerFailed: it did not end well, or not within ``seconds``.
     """
-    line: Line = json.loads(finish(command).splitlines()[-1])
+    line: Line = json.loads(finish(command, seconds=seconds).splitlines()[-1])
     return line

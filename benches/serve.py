@@ -114,7 +114,7 @@ def main() -> None:
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # or the programs that wait for their turn outlive us
     if not SERVER.exists():
         print(f"llama-server is left out: there is no {SERVER.relative_to(ROOT)}; `make peers` builds it")
-    model = model_file(False, layers=2 if options.quick else 0)
+    model = model_file(2) if options.quick else model_file()
     began = time.perf_counter()
     try:
         figures = layer(options.quick) | chat(model, options.quick) | inspect(model, options.quick)

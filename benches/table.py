@@ -56,7 +56,18 @@ def git(*arguments: str) -> str:
 
 
 def conclude(bench: str, figures: Mapping[str, float], reach: Reach) -> Path:
-    """Print all figures with their reach and write ``results/BENCH.json``; returns its path.
+    """Print all figures with their reach and write ``results/BENCH.json``; returns its path."""
+    about = machine()
+    show_figures(bench, figures, reach, about)
+    path = RESULTS / f"{bench}.json"
+    path.parent.mkdir(exist_ok=True)
+    write(path, bench, figures, reach, {**checkout(), "machine": about})
+    print(f"written to {path}")
+    return path
+
+
+def show_figures(bench: str, figures: Mapping[str, float], reach: Reach, about: Mapping[str, object]) -> None:
+    """Print all figures with their reach, and the machine.
 
     A figure with a reach that was not measured keeps its row and its reach, and is absent from the figures.
     """
@@ -66,16 +77,16 @@ def conclude(bench: str, figures: Mapping[str, float], reach: Reach) -> Path:
         bound = " ".join((reach[name][0], f"{reach[name][1]:g}")) if name in reach else ""
         measured = f"{figures[name]:,.3f}".rstrip("0").rstrip(".") if name in figures else "–"
         rows.append([name, measured, bound, _verdict(figures.get(name), name, reach)])
-    about = machine()
     show(f"{bench}: figures", ["figure", "measured", "reach", ""], rows)
     print(", ".join(f"{key} {value}" for key, value in about.items()))
 
-    path = RESULTS / f"{bench}.json"
-    path.parent.mkdir(exist_ok=True)
-    content = {"bench": bench, **checkout(), "machine": about, "figures": dict(figures), "reach": dict(reach)}
+
+def write(
+    path: Path, bench: str, figures: Mapping[str, float], reach: Reach, circumstances: Mapping[str, object]
+) -> None:
+    """Write a result; ``circumstances`` are commit, date and machine."""
+    content = {"bench": bench, **circumstances, "figures": dict(figures), "reach": dict(reach)}
     path.write_text(json.dumps(content, indent=2) + "\n")
-    print(f"written to {path}")
-    return path
 
 
 def _verdict(figure: float | None, name: str, reach: Reach) -> str:

@@ -46,8 +46,8 @@ class ProgramOutput:
         return line
 
 
-def in_turns(commands: Mapping[str, list[str]], seconds: float | None) -> dict[str, ProgramOutput]:
-    """Run all to their ends, ``seconds`` a turn; for None one after the other.
+def in_turns(commands: Mapping[str, list[str]], seconds: float) -> dict[str, ProgramOutput]:
+    """Run all to their ends, ``seconds`` a turn.
 
     :raises PeerFailed: one of them did not end well; the others are killed.
     """

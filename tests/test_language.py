@@ -20,7 +20,9 @@ import pytest
 ROOT = Path(__file__).parents[1]
 FOLDERS = sorted(init.parent for init in ROOT.glob("*/__init__.py") if init.parent.name not in ("tests", "benches"))
 MODULES = [path for folder in FOLDERS for path in sorted(folder.rglob("*.py"))]
-BENCHES = [path for folder in ("benches", "benches/peers") for path in sorted((ROOT / folder).glob("*.py"))]
+BENCHES = [
+    path for folder in ("benches", "benches/peers", "benches/gpu") for path in sorted((ROOT / folder).glob("*.py"))
+]
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
 TEMPLATES = [path for folder in FOLDERS for path in sorted(folder.rglob("*.html"))]
 

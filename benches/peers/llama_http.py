@@ -94,9 +94,10 @@ async def main() -> dict[str, Any]:
     parser.add_argument("--python")
     parser.add_argument("--lanes", type=int, default=16)
     parser.add_argument("--ctx", type=int, default=2048)
+    parser.add_argument("--vocabulary", help="a small model of the same vocabulary, for this process")
     parser.add_argument("--threads", type=int, default=2)
     options, options.server_options = parser.parse_known_args()
-    chat = ChatFormat(NativeModel(Path(options.model)))
+    chat = ChatFormat(NativeModel(Path(options.vocabulary or options.model)))
     prompted = 0
     with running(options) as address:
         timeout = aiohttp.ClientTimeout(total=3600)

@@ -1,4 +1,4 @@
-"""Our llama backend at work: ``decode``, ``interviews``, ``verdicts`` or ``letters``; prints one line of JSON."""
+"""Our llama backend at work: ``decode``, ``interviews``, ``verdicts``, ``letters`` or others; one line of JSON."""
 
 from __future__ import annotations
 
@@ -9,11 +9,13 @@ import pickle
 import resource
 import tempfile
 import time
+from collections.abc import Callable
 from typing import Any
 
 import stopwatch
 from llama_workload import GENERATED, ROUNDS, SYSTEM, Fewest, interviews, words
 
+from viva.engine.backends.llama import lanes as inference
 from viva.engine.backends.llama.backend import LlamaBackend
 from viva.engine.backends.registry import build
 from viva.engine.clock import RealClock
@@ -45,8 +47,14 @@ async def decode(backend: LlamaBackend, lanes: int, tokens: int) -> dict[str, An
     async with asyncio.TaskGroup() as group:
         for number in range(lanes):
             group.create_task(generate(number, tokens))
-    wall = time.perf_counter() - began - (elsewhere() - before)
-    return {"tokens_per_s": lanes * (tokens - 1) / wall, "wall_s": wall, "told": backend.statistics()}
+    whole = time.perf_counter() - began
+    wall = whole - (elsewhere() - before)
+    return {
+        "tokens_per_s": lanes * (tokens - 1) / wall,
+        "wall_s": wall,
+        "whole_s": whole,
+        "told": backend.statistics(),
+    }
 
 
 async def run_interviews(backend: LlamaBackend, count: int) -> dict[str, Any]:
@@ -101,11 +109,9 @@ async def verdicts(backend: LlamaBackend, count: int) -> dict[str, Any]:
     sizes: list[int] = []
 
     async def judge(number: int) -> None:
-        view = View()
-        view.append("system", words(600, "evaluator"))
-        view.append("user", words(160, number))
         sampling = Sampling(max_tokens=600, schema=verdict_schema(600))
-        completion = await backend.generate(Request(view.messages, sampling, number + 1, b"", f"talk-{number}"))
+        request = Request(_exchange(number).messages, sampling, number + 1, b"", f"talk-{number}")
+        completion = await backend.generate(request)
         json.loads(completion.text)
         sizes.append(completion.completion_tokens)
 
@@ -121,6 +127,64 @@ async def verdicts(backend: LlamaBackend, count: int) -> dict[str, Any]:
         "tokens": sum(sizes),
         "decoded": statistics["decoded"] + statistics["replayed"],
         "told": statistics,
+    }
+
+
+async def free(backend: LlamaBackend, count: int, tokens: int) -> dict[str, Any]:
+    """The evaluator turns of ``verdicts`` without a schema, so many tokens each."""
+    backend.engine.model.ends[:] = False
+
+    async def answer(number: int) -> None:
+        messages = _exchange(number).messages
+        await backend.generate(Request(messages, Sampling(max_tokens=tokens), number + 1, b"", f"talk-{number}"))
+
+    began = time.perf_counter()
+    async with asyncio.TaskGroup() as group:
+        for number in range(count):
+            group.create_task(answer(number))
+    wall = time.perf_counter() - began
+    return {"wall_s": wall, "turns_per_s": count / wall, "told": backend.statistics()}
+
+
+async def tier(backend: LlamaBackend, count: int) -> dict[str, Any]:
+    """Eight answers alone, alone once more, and among ``count``: how many are the same, by their bytes.
+
+    Two answers are the same if their tokens and the log-probabilities of these are. The model's name should say
+    ``kv_cache=0``, so that all is computed anew.
+    """
+    backend.engine.model.ends[:] = False
+    numbers = range(8)
+    sampling = Sampling(max_tokens=48, logprobs=1)
+
+    async def answer(number: int, trial: str) -> list[tuple[int, float]]:
+        view = View()
+        view.append("user", words(40 + 9 * number, number))
+        request = Request(view.messages, sampling, number + 1, b"", f"{trial}-{number}")
+        completion = await backend.generate(request)
+        tokens = [token for _, run in completion.pieces or [] for token in run]
+        return [(token, row[1]) for token, row in zip(tokens, completion.logprobs or [], strict=True)]
+
+    alone = [await answer(number, "alone") for number in numbers]
+    repeated = [await answer(number, "again") for number in numbers]
+    async with asyncio.TaskGroup() as group:
+        tasks = [group.create_task(answer(number, "among")) for number in range(count)]
+    among = [task.result() for task in tasks[: len(alone)]]
+    gaps = [
+        abs(first - second)
+        for one_alone, one_among in zip(alone, among, strict=True)
+        for (token, first), (other, second) in zip(one_alone, one_among, strict=True)
+        if token == other
+    ]
+    return {
+        "answers": len(alone),
+        "again": sum(first == second for first, second in zip(alone, repeated, strict=True)),
+        "among": sum(first == second for first, second in zip(alone, among, strict=True)),
+        "tokens_among": sum(
+            [token for token, _ in first] == [token for token, _ in second]
+            for first, second in zip(alone, among, strict=True)
+        ),
+        "largest_gap": max(gaps, default=0.0),
+        "told": backend.statistics(),
     }
 
 
@@ -140,7 +204,31 @@ async def letters(backend: LlamaBackend, count: int, *, whole: bool) -> dict[str
         for number in range(count):
             group.create_task(read_letters(number))
     wall = time.perf_counter() - began
-    return {"wall_s": wall, "questions_per_s": count / wall, "answers": answers}
+    return {"wall_s": wall, "questions_per_s": count / wall, "answers": answers, "told": backend.statistics()}
+
+
+def _exchange(number: int) -> View:
+    """What an evaluator is sent."""
+    view = View()
+    view.append("system", words(600, "evaluator"))
+    view.append("user", words(160, number))
+    return view
+
+
+def time_sampling() -> Callable[[], float]:
+    """Measure from now on the seconds in which tokens are sampled; return the function that tells them."""
+    seconds, sample = 0.0, inference.sample_tokens
+
+    def sample_tokens(*arguments: Any) -> Any:
+        nonlocal seconds
+        began = time.perf_counter()
+        try:
+            return sample(*arguments)
+        finally:
+            seconds += time.perf_counter() - began
+
+    inference.sample_tokens = sample_tokens
+    return lambda: seconds
 
 
 def _peak() -> int:
@@ -151,11 +239,12 @@ def _peak() -> int:
 async def main() -> dict[str, Any]:
     """One measurement."""
     parser = argparse.ArgumentParser()
-    parser.add_argument("what", choices=["decode", "interviews", "verdicts", "letters", "options"])
+    parser.add_argument("what", choices=["decode", "interviews", "verdicts", "free", "tier", "letters", "options"])
     parser.add_argument("model", help="a model's name, llama:FILE?options")
     parser.add_argument("count", type=int)
     parser.add_argument("--tokens", type=int, default=128)
     options = parser.parse_args()
+    sampling_seconds = time_sampling()
     async with build(options.model, RealClock()) as backend:
         assert isinstance(backend, LlamaBackend)
         match options.what:
@@ -165,9 +254,18 @@ async def main() -> dict[str, Any]:
                 line = await run_interviews(backend, options.count)
             case "verdicts":
                 line = await verdicts(backend, options.count)
+            case "free":
+                line = await free(backend, options.count, options.tokens)
+            case "tier":
+                line = await tier(backend, options.count)
             case what:
                 line = await letters(backend, options.count, whole=what == "options")
-    return line
+        placement = backend.engine.model.placement
+        return line | {
+            "config": backend.engine.config.describe(backend.engine.model),
+            "layers_on_device": placement.layers / max(1, placement.total),
+            "sampling_s": sampling_seconds(),
+        }
 
 
 if __name__ == "__main__":
