@@ -78,24 +78,33 @@ def build(device: str, cmake: list[str]) -> None:
 
 
 def cuda_options() -> list[str]:
-    """Return where CMake finds CUDA's compiler and, if its folder lacks them, cuBLAS and the driver's library."""
+    """Return where CMake finds CUDA's compiler and, as far as its folder lacks them, headers and libraries."""
     compiler = shutil.which("nvcc") or next(Path("/usr/local").glob("cuda*/bin/nvcc"), None)
     if compiler is None:
         raise SystemExit("there is no nvcc: `--device cuda` needs CUDA's compiler")
     toolkit = Path(compiler).resolve().parents[1]
     options = [f"-DCMAKE_CUDA_COMPILER={compiler}", f"-DCUDAToolkit_ROOT={toolkit}"]
-    packages = [Path(sysconfig.get_path(name)) / "nvidia" for name in ("purelib", "platlib")]
+    # Python's packages have CUDA's libraries too, without the names that a linker looks for.
+    folders = [toolkit, *{Path(sysconfig.get_path(name)) / "nvidia" for name in ("purelib", "platlib")}]
+    for name, variables in (("cudart", ("CUDA_CUDART", "CUDA_cudart_LIBRARY")), ("cublas", ("CUDA_cublas_LIBRARY",))):
+        if not any(toolkit.rglob(f"lib{name}.so")):
+            library = search(folders, f"lib{name}.so*")
+            options += [f"-D{variable}={library}" for variable in variables]
     if not any(toolkit.rglob("cublas_v2.h")):
-        header = next((path for folder in packages for path in folder.rglob("cublas_v2.h")), None)
-        library = next((path for folder in packages for path in folder.rglob("libcublas.so*")), None)
-        if header is None or library is None:
-            raise SystemExit(f"there is no cuBLAS with headers in {toolkit} or among Python's packages")
-        options += [f"-DCMAKE_CUDA_FLAGS=-I{header.parent}", f"-DCUDA_cublas_LIBRARY={library}"]
+        options.append(f"-DCMAKE_CUDA_FLAGS=-I{search(folders, 'cublas_v2.h').parent}")
     if not any(toolkit.rglob("libcuda.so")):
         listed = subprocess.run(["ldconfig", "-p"], capture_output=True, text=True, check=False).stdout.splitlines()
         driver = next((line.split()[-1] for line in listed if line.strip().startswith("libcuda.so")), None)
         options += [f"-DCUDA_cuda_driver_LIBRARY={driver}"] if driver else ["-DGGML_CUDA_NO_VMM=ON"]
     return options
+
+
+def search(folders: list[Path], pattern: str) -> Path:
+    """Return the first file of such a name below the folders, or exit."""
+    for folder in folders:
+        for path in folder.rglob(pattern):
+            return path
+    raise SystemExit(f"there is no {pattern} in {', '.join(map(str, folders))}")
 
 
 def link(path: Path, target: Path) -> None:
