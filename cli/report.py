@@ -152,7 +152,12 @@ def _report(
         results, missing, damaged = _results(folders[0], {})
         print_results(results, folders[0], json=json, missing=missing, damaged=damaged)
         if not json and len(results.report().get("candidates", ())) > 1:
-            _print_verdicts(study or _read_study(folders, None, fresh=fresh))
+            from viva.reports.studies.study import study_findings
+
+            study = study or _read_study(folders, None, fresh=fresh)
+            # Findings without a rule only repeat what a run's own tables and remarks say.
+            if any(finding.rule for finding in study_findings(study.report())):
+                _print_verdicts(study)
 
 
 _MAX_LEVELS = 3  # of folders below the given folder that are searched for runs
