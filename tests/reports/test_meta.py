@@ -173,11 +173,11 @@ def test_ratings_join_by_item_and_system(tmp_path: Path) -> None:
     [
         (
             {"item": "i7", "system": "q"},
-            "s:2: item 'i7', system 'q' is not in .*, which has i0",
+            "s:2: item 'i7', system 'q' is not in .*, which has, for example, i0",
         ),
         (
             {"item": "i1", "system": "r"},
-            "s:2: item 'i1', system 'r' is not in .* has item 'i1', system 'p'",
+            "s:2: item 'i1', system 'r' is not in .* has, for example, item 'i1', system 'p'",
         ),
         ({"item": "i1"}, "s:2: item 'i1' matches 2 rows of .*add the rating's system or turn"),
         (

@@ -124,7 +124,7 @@ def test_what_is_no_score_is_refused() -> None:
     for wrong in ([0.0, 10.5], [-11.0, math.nan], [0.0, math.inf]):
         with pytest.raises(ValueError, match="they must lie in -10–10"):
             sequence.add(wrong)
-    with pytest.raises(ValueError, match="for 2 rows"):
+    with pytest.raises(ValueError, match="one score for each of 2 rows"):
         sequence.add([1.0])
     with pytest.raises(ValueError, match="low is 5, high is 5"):
         ConfidenceSequences(1, low=5, high=5)

@@ -207,7 +207,7 @@ def test_what_is_no_p_value_is_refused_and_unknown_ones_stay_unknown() -> None:
     assert adjust_p_values([None], "benjamini-hochberg") == [None]
     assert adjust_p_values([]) == []
     for wrong in (1.5, -0.1, math.nan):
-        with pytest.raises(ValueError, match="p-values lie between 0 and 1"):
+        with pytest.raises(ValueError, match="p-values must lie between 0 and 1"):
             adjust_p_values([wrong])
     with pytest.raises(ValueError, match="expected holm or benjamini-hochberg"):
         adjust_p_values([0.5], "sidak")  # type: ignore[arg-type]

@@ -76,7 +76,7 @@ def test_the_order_of_the_points_does_not_matter_and_the_scale_only_scales(
 def test_what_cannot_have_a_line_is_refused() -> None:
     for wrong, problem in [
         (points([1, 2], [1, 2]), "2 points"),
-        (points([5, 5, 5], [1, 2, 3]), "all points lie at 5"),
+        (points([5, 5, 5], [1, 2, 3]), "all points have the value 5"),
         ([Point("a", x, x) for x in (1.0, 2.0, 3.0)], "same name"),
     ]:
         with pytest.raises(ValueError, match=problem):
