@@ -9,7 +9,7 @@ import logging
 import os
 from collections.abc import Callable, Mapping
 from contextlib import nullcontext
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -186,6 +186,9 @@ class Launch:
         budget = {name: bound and type(bound)(bound * _TEST_SHARE)
                   for name in ("max_tokens_total", "max_calls", "max_cost", "max_seconds")
                   if (bound := getattr(s, name)) is not None}  # fmt: skip
+        # Calls in flight are not yet counted, so with a budget of tokens or cost they are made one after the other.
+        if budget.keys() & {"max_tokens_total", "max_cost"}:
+            shared = replace(shared, slots=Slots(1))
         circumstances = {"concurrency": s.concurrency, "patience": s.patience, **budget}
         prepared = PreparedRun(check.scenario, check.settings.model_copy(update=circumstances))
         manifest, cache = prepared.manifest(), FitnessCache()

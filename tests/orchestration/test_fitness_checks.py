@@ -107,6 +107,14 @@ def test_a_test_counts_in_the_runs_budget(judge: Path, tmp_path: Path) -> None:
     assert read_fitness(tmp_path / "small") == []
 
 
+def test_a_test_leaves_most_of_a_budget_of_tokens_or_cost_to_the_run(judge: Path, tmp_path: Path) -> None:
+    for option, bound in (("max_tokens_total", 20_000), ("max_cost", 20_000.0)):
+        priced = f"python:{judge}#sound?price_in=1000000&price_out=1000000"  # one per token
+        launch = new_run("kieval", _settings(priced, **{option: bound}), tmp_path / option)
+        assert _run(launch).how == "done", "all calls of the test at once would use up the budget"
+        assert read_fitness(tmp_path / option) == []
+
+
 def test_a_run_with_an_unfit_judge_says_so_first_and_last(judge: Path, tmp_path: Path) -> None:
     run, page = tmp_path / "run", tmp_path / "page.html"
     options = ["--dataset", ITEMS, "-n", "2", "--rounds", "1", "--candidate", "simulated:a"]
