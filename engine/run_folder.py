@@ -302,7 +302,10 @@ def _require_free_folder(path: Path, manifest: dict[str, Any]) -> None:
                 f"{path} already contains a run with other settings (different: {', '.join(different)}); "
                 "choose another folder with --out"
             )
-        raise ConfigurationError(f"{path} already contains this run; continue it with `viva resume {path}`")
+        raise ConfigurationError(
+            f"{path} already contains this run; continue it with `viva resume {path}` (with --retry-failed, its failed "
+            "conversations are repeated)"
+        )
     if path.exists() and not path.is_dir():
         raise ConfigurationError(f"{path} is not a folder; choose a folder with --out")
     if path.exists() and any(not _is_run_leftover(entry.name) for entry in path.iterdir()):
