@@ -138,6 +138,8 @@ class Progress(Display):
         return Group(bar, Text(fit_line(self.line(), width)))
 
     def parts(self) -> list[str]:
+        if self._total is None and not self._tally.done:
+            return ["starting: models are loaded, and tested if they are new"]
         tally, elapsed = self._tally, self._elapsed()
         fresh = tally.done - tally.restored
         total = "?" if self._total is None else str(self._total)
