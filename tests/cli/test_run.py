@@ -183,7 +183,12 @@ def test_a_terminal_gets_a_live_line_and_stdout_stays_clean(tmp_path: Path) -> N
                 seen += piece
         written, _ = process.communicate()
     assert process.returncode == 0, seen
-    assert seen.index(b"\x1b") < seen.index(b"starting: models are loaded") < seen.rindex(b"\x1b") < seen.rindex(b"40/40 done")
+    assert (
+        seen.index(b"\x1b")
+        < seen.index(b"starting: models are loaded")
+        < seen.rindex(b"\x1b")
+        < seen.rindex(b"40/40 done")
+    )
     assert written.startswith("KIEval on science")
     assert "\x1b" not in written
     assert " done · " not in written
