@@ -28,12 +28,16 @@ class ScenarioManifest(RunManifest):
 
 
 class FullManifest(ScenarioManifest):
-    """Fields of every run's manifest. `models` has a model for each role; for the compared role, models by label."""
+    """Fields of every run's manifest. `models` has a model for each role; for the compared role, models by label.
+
+    `flash_attention` has the choice for each local model for which one was made.
+    """
 
     prices: dict[str, Price]
     pack: PackRecord | None = None
     prompts: str | None = None
     dataset: DataRecord
+    flash_attention: dict[str, Literal["on", "off"]] = Field(default_factory=dict)
 
 
 def read_manifest_settings(data: dict[str, Any], file: Path) -> tuple[AnyScenario, Any]:

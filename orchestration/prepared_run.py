@@ -14,7 +14,7 @@ from typing import Any
 
 from viva.engine.backends.base import Backend
 from viva.engine.backends.fault_injection import read_fault_plan
-from viva.engine.backends.registry import file_records, variation_reason
+from viva.engine.backends.registry import file_records, flash_attention_record, variation_reason
 from viva.engine.errors import ConfigurationError
 from viva.engine.messages import Message
 from viva.engine.run_folder import installed_versions
@@ -108,6 +108,7 @@ class PreparedRun:
         self.repeats = repeats_of(settings)
         self._check_keys()
         self._recorded_files: Mapping[str, str] = {} if recorded is None else recorded.get("files", {})
+        self._recorded_attention: Mapping[str, str] = {} if recorded is None else recorded.get("flash_attention", {})
         self.first = 0  # number of the first conversation in this batch of tasks
         self.run_total = len(self.opened.tasks) * len(self.lineups) * self.repeats
         self.total = self.run_total if shard is None else shard.count(self.run_total)
@@ -176,6 +177,7 @@ class PreparedRun:
             "tier": "A" if reasons else "C",
             "not_identical": reasons,
             "files": files,
+            **self._attention_records(),
             "versions": installed_versions(),
             "settings": self.settings.model_dump(mode="json"),
             "models": self._models_by_role,
@@ -193,6 +195,12 @@ class PreparedRun:
         for name in self.models:
             files |= file_records(name, self._recorded_files.get(name, ""))
         return files
+
+    def _attention_records(self) -> dict[str, dict[str, str]]:
+        """Return the manifest's field `flash_attention`, if there is a choice to record."""
+        choices = {name: flash_attention_record(name, self._recorded_attention.get(name)) for name in self.models}
+        made = {name: choice for name, choice in choices.items() if choice is not None}
+        return {"flash_attention": made} if made else {}
 
     def plans(self, backends: dict[str, Backend]) -> Iterator[Plan]:
         """Yield the plans of the run or its shard, always in the same order."""

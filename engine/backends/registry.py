@@ -243,6 +243,21 @@ def file_records(text: str, recorded: str = "") -> dict[str, str]:
     return {} if digest is None else {text: digest}
 
 
+def flash_attention_record(text: str, recorded: str | None = None) -> str | None:
+    """Return the choice of flash attention (`on`, `off`) that a run with this model makes; None if it makes none.
+
+    It is measured if it is not known, which loads the model. A `recorded` choice, of a resumed run, is kept.
+
+    Raises:
+        ConfigurationError: The model is unavailable or cannot be loaded.
+    """
+    if ModelSpec.parse(text).kind != "llama":
+        return None
+    permissions().check_model(text)
+    record: str | None = import_module(KINDS["llama"]).flash_attention_record(text, recorded)
+    return record
+
+
 def variation_reason(text: str) -> str | None:
     """Return why a model's answers depend on concurrent requests; None if they do not (docs/architecture.md)."""
     spec = ModelSpec.parse(text)

@@ -37,6 +37,7 @@ from ...messages import Completion, Message, Request, Sampling
 from ...thoughts import split_thoughts
 from ...tools import ToolCall
 from ..base import Backend, ModelSpec, PromptSize
+from .attention import attention_record, choose_attention, recorded_attention
 from .chat_template import ChatFormat
 from .generation import ContinuationReading, Generation
 from .grammar import Grammar, TokenMasks
@@ -137,7 +138,7 @@ class LlamaEngine:
         try:
             for adapter in requested.adapters:
                 self.model.adapter(adapter.path)
-            self.config = choose_config(self.model, requested)
+            self.config = choose_attention(self.model, choose_config(self.model, requested))
             self.chat = ChatFormat(self.model, template)
             self.masks = TokenMasks(self.model.pieces, self.model.ends, self.model.controls)
             self._start_workers(fewer_lanes=not requested.lanes)
@@ -553,32 +554,11 @@ def build(spec: ModelSpec, clock: Clock) -> Backend:
     revision = spec.take("revision") or ""
     try:
         check_name(spec.where, revision)
-        spec.take("lora")
-        adapters = parse_adapters(spec.text)
     except ConfigurationError as error:
         raise ConfigurationError(f"model '{spec.text}': {error}") from None
-    words: dict[str, tuple[str, ...]] = {"kv_type": ("f16", "q8_0", "f32"), "flash_attn": ("auto", "on", "off")}
-    words |= {"strict": ("on", "off"), "forced": ("on", "off")}
-    chosen = {}
-    for name, allowed in words.items():
-        chosen[name] = spec.take(name, allowed[0]) or allowed[0]
-        if chosen[name] not in allowed:
-            raise ConfigurationError(f"model '{spec.text}': {name}={chosen[name]}: expected {' or '.join(allowed)}")
-    cache = spec.whole("kv_cache", low=0)
-    requested = EngineConfig(
-        lanes=spec.whole("lanes") or 0,
-        context=spec.whole("ctx") or 0,
-        contexts=spec.whole("contexts") or 0,
-        threads=spec.whole("threads", high=_MAX_THREADS) or (os.cpu_count() or 1),
-        placement=parse_placement(spec),
-        ubatch=spec.whole("ubatch") or 0,
-        kv_type=chosen["kv_type"],
-        flash_attention=chosen["flash_attn"],
-        kv_cache=-1 if cache is None else cache * 1_000_000,
-        strict=chosen["strict"] == "on",
-        forced=chosen["forced"] == "on",
-        adapters=adapters,
-    )
+    requested = _parse_config(spec)
+    if requested.flash_attention == "auto":
+        requested = replace(requested, flash_attention=recorded_attention(spec.text))
     defaults = Sampling(
         top_p=spec.number("top_p", 1.0, 0.0, 1.0),
         top_k=spec.whole("top_k", low=0) or 0,
@@ -590,3 +570,37 @@ def build(spec: ModelSpec, clock: Clock) -> Backend:
         return locate(spec.where, revision).path
 
     return LlamaBackend(clock, locate_file, requested, spec.take("template"), defaults)
+
+
+def _parse_config(spec: ModelSpec) -> EngineConfig:
+    spec.take("lora")
+    try:
+        adapters = parse_adapters(spec.text)
+    except ConfigurationError as error:
+        raise ConfigurationError(f"model '{spec.text}': {error}") from None
+    cache = spec.whole("kv_cache", low=0)
+    return EngineConfig(
+        lanes=spec.whole("lanes") or 0,
+        context=spec.whole("ctx") or 0,
+        contexts=spec.whole("contexts") or 0,
+        threads=spec.whole("threads", high=_MAX_THREADS) or (os.cpu_count() or 1),
+        placement=parse_placement(spec),
+        ubatch=spec.whole("ubatch") or 0,
+        kv_type=spec.one_of("kv_type", ("f16", "q8_0", "f32"), "f16"),
+        flash_attention=spec.one_of("flash_attn", ("auto", "on", "off"), "auto"),
+        kv_cache=-1 if cache is None else cache * 1_000_000,
+        strict=spec.one_of("strict", ("on", "off"), "on") == "on",
+        forced=spec.one_of("forced", ("on", "off"), "on") == "on",
+        adapters=adapters,
+    )
+
+
+def flash_attention_record(text: str, recorded: str | None = None) -> str | None:
+    """Return what `attention_record` returns for a model's full name.
+
+    Raises:
+        ConfigurationError: There is no such model, an option is invalid, or the model cannot be loaded.
+    """
+    spec = ModelSpec.parse(text)
+    files = locate(spec.where, spec.take("revision") or "")
+    return attention_record(text, files.path, _parse_config(spec), recorded)

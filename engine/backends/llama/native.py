@@ -59,26 +59,31 @@ StateBytes = npt.NDArray[np.uint8]
 _CELL = np.dtype([("position", "<i4"), ("sequences", "<u4"), ("sequence", "<i4")])
 
 
-def with_all_cells(state: StateBytes) -> StateBytes:
-    """Return a sliding window's saved state with a cell for every position from 0 on, or raise `ValueError`."""
-    return _WindowState(state).state()
+def with_all_cells(state: StateBytes, *, window: int = 0) -> StateBytes:
+    """Return a saved state with a cell for every position from 0 on, or raise `ValueError`.
+
+    Added cells are zeros. If the state has a second part, for the layers with a sliding window, that part gets at most
+    `window` more cells.
+    """
+    return _SavedCells(state).filled(window)
 
 
-class _WindowState:
+class _SavedCells:
     def __init__(self, state: StateBytes) -> None:
         self._state = state
         self._at = 0
         self._parts: list[StateBytes] = []
 
-    def state(self) -> StateBytes:
+    def filled(self, window: int) -> StateBytes:
         self._copy(8)  # llama.cpp's magic number, and the sequence id
-        for _ in range(self._number()):
-            self._stream()
-        if self._at != len(self._state):
-            raise ValueError(f"{len(self._state) - self._at} bytes of the state are unknown")
+        most = 1 << 31
+        while self._at < len(self._state):
+            for _ in range(self._number()):
+                self._stream(most)
+            most = window
         return np.concatenate(self._parts)
 
-    def _stream(self) -> None:
+    def _stream(self, most: int) -> None:
         start = len(self._parts)
         number = self._number()
         if not number:
@@ -87,10 +92,11 @@ class _WindowState:
         first = int(cells["position"][0])
         if (cells["sequences"] != 1).any() or (cells["position"] != np.arange(first, first + number)).any():
             raise ValueError("the cells of the state are not in the order of positions")
-        missing = first
+        missing = min(first, most)
         self._parts[start] = np.array([number + missing], dtype="<u4").view(np.uint8)
         added = np.empty(missing, dtype=_CELL)
-        added["position"], added["sequences"], added["sequence"] = np.arange(missing), 1, cells["sequence"][0]
+        added["position"] = np.arange(first - missing, first)
+        added["sequences"], added["sequence"] = 1, cells["sequence"][0]
         self._parts += [added.view(np.uint8), cells.view(np.uint8)]
         transposed, layers = self._number(), self._number()
         for _ in range(layers):
@@ -524,6 +530,19 @@ class NativeContext:
         pointer = state.ctypes.data_as(ctypes.POINTER(ctypes.c_uint8))
         if lib.llama_state_seq_set_data_ext(self._handle, pointer, state.nbytes, lane, flags) == 0:
             raise Unavailable("llama.cpp could not restore KV that it had saved", model=self._name)
+
+    def fill(self, lane: int, length: int) -> None:
+        """Give a lane KV of `length` tokens that nobody computed, to measure with.
+
+        Raises:
+            Unavailable: llama.cpp refused.
+            ValueError: The format of the state is unknown.
+        """
+        self.forget(lane)
+        self.decode([0], [length - 1], [lane], [0])
+        state = with_all_cells(self._saved(lane, 0), window=lib.llama_model_n_swa(self.model._handle))
+        self.forget(lane)
+        self._put(lane, state, 0)
 
     def interrupt(self) -> None:
         """Make the current call, and all later ones, fail at their next operation. Thread-safe."""

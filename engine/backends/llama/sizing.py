@@ -17,8 +17,6 @@ _MIN_LANES = 4
 _MIN_LANES_PER_CONTEXT = 16  # with fewer, parallel contexts gain no more than small batches cost
 _MIN_CONTEXT = 512
 _BATCH = 512
-_MAX_SCORE_BYTES = 512 << 20  # of attention scores held at once
-_SHORT_CONTEXT = 1024  # tokens; up to this lane length flash attention is faster on the CPU
 
 
 @dataclass(slots=True, frozen=True)
@@ -26,7 +24,8 @@ class EngineConfig:
     """Configuration of a model.
 
     A value of 0 for lanes, context or contexts, or a negative `kv_cache` (in bytes), means "choose"; `shape` is always
-    chosen. Lanes, threads and cache are totals over all contexts.
+    chosen. Lanes, threads and cache are totals over all contexts. A `flash_attention` of `auto` is llama.cpp's choice;
+    `attention` makes a better one.
     """
 
     lanes: int = 0
@@ -138,7 +137,6 @@ def choose_config(model: NativeModel, requested: EngineConfig) -> EngineConfig:
         contexts=contexts,
         kv_cache=int(cache),
         shape=shape,
-        flash_attention=_flash_attention(model, requested, context),
     )
 
 
@@ -175,19 +173,3 @@ def _contexts(lanes: int, requested: EngineConfig, shape: BatchShape) -> int:
         and lanes % count == 0
         and (count == 1 or (lanes // count >= _MIN_LANES_PER_CONTEXT and shape.fits(lanes // count)))
     )
-
-
-def _flash_attention(model: NativeModel, requested: EngineConfig, context: int) -> str:
-    """Return the flash attention setting, chosen if it was left open.
-
-    On the CPU llama.cpp's flash attention iterates over KV token by token if fewer than 64 tokens of a lane are
-    computed. After many hundreds of tokens, turns and forced tokens are up to three times as fast without flash
-    attention, and so is decoding on most processors (on some, decoding is slower: docs/models.md). Without flash
-    attention, decoding after few tokens is at least a fifth slower, and long prompts take up to a third longer. So the
-    length of the lanes decides. Available memory must not decide, because equal options must give equal bytes in the
-    next run. Without flash attention all scores of a batch are held at once, and V must not be quantised.
-    """
-    choosing = requested.flash_attention == "auto" and not model.placement.layers and requested.kv_type != "q8_0"
-    if not choosing or context <= _SHORT_CONTEXT or 4 * model.n_heads * requested.batch * context > _MAX_SCORE_BYTES:
-        return requested.flash_attention
-    return "off"

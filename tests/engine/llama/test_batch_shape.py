@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -14,7 +13,6 @@ from tiny_gguf import KINDS, make_adapter, make_model, requantised
 
 from viva.engine.backends.llama.model_files import Adapter
 from viva.engine.backends.llama.native import NativeContext, NativeModel
-from viva.engine.backends.llama.placement import CPU, LayerPlacement
 from viva.engine.backends.llama.scheduler import AT_LEAST_TWO, MULTIPLES_OF_FOUR, BatchShape
 from viva.engine.backends.llama.sizing import EngineConfig, choose_config
 
@@ -157,24 +155,3 @@ def test_a_shape_adds_as_few_rows_as_it_can(shape: BatchShape, wanted: list[int]
 def test_lanes_fit_a_shape_or_are_alone() -> None:
     assert [lanes for lanes in range(1, 17) if MULTIPLES_OF_FOUR.fits(lanes)] == [1, 8, 12, 16]
     assert [lanes for lanes in range(1, 5) if AT_LEAST_TWO.fits(lanes)] == [1, 2, 3, 4]
-
-
-def test_flash_attention_goes_by_the_length_of_lanes(source: Path) -> None:
-    model = NativeModel(source)
-
-    def chosen(context: int, **wanted: Any) -> str:
-        return choose_config(model, EngineConfig(context=context, **wanted)).flash_attention
-
-    try:
-        assert chosen(1024) == "auto"  # behind few tokens it is the faster way
-        assert chosen(1280) == chosen(4096) == "off"
-        # Not where it is said, wanted for such KV, or another processor's; nor where the scores are too many.
-        assert chosen(131_072, lanes=1) == "auto"
-        assert chosen(4096, kv_type="q8_0") == "auto"
-        model.placement = LayerPlacement(layers=2, total=2, kv_offload=False)
-        assert chosen(4096) == "auto"
-        model.placement = CPU
-        assert chosen(4096, flash_attention="on") == "on"
-        assert chosen(512, flash_attention="off") == "off"
-    finally:
-        model.close()
