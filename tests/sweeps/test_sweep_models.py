@@ -89,7 +89,7 @@ def _local(tmp_path: Path, names: str, **said: Any) -> Path:
         tmp_path,
         items=2,
         names=("alpha", "beta"),
-        candidates=[f"llama:{name}.gguf?lanes=2&threads=1&ctx=4096&label={name}" for name in names[:2]],
+        candidates=[f"llama:{name}.gguf?lanes=2&threads=1&ctx=1024&label={name}" for name in names[:2]],
         interviews=interviews,
         probes=probes,
         **said,
@@ -119,7 +119,7 @@ def test_more_may_be_in_memory_where_the_file_says_so(tmp_path: Path, loads: lis
 
 
 def test_the_examiner_that_all_cells_share_stays(tmp_path: Path, loads: list[str]) -> None:
-    judge = "llama:e.gguf?lanes=2&threads=1&ctx=4096"
+    judge = "llama:e.gguf?lanes=2&threads=1&ctx=1024"
     sweep = swept(_local(tmp_path, "abe", probes=None, examiners={"evaluator": judge}), tmp_path / "out")
     assert set(states(sweep).values()) == {"done"}
     assert [one for one in loads if one[1] != "e"] == ["+a", "-a", "+b", "-b"]

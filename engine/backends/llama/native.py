@@ -76,14 +76,14 @@ class _SavedCells:
 
     def filled(self, window: int) -> StateBytes:
         self._copy(8)  # llama.cpp's magic number, and the sequence id
-        most = 1 << 31
+        limit = 1 << 31
         while self._at < len(self._state):
             for _ in range(self._number()):
-                self._stream(most)
-            most = window
+                self._stream(limit)
+            limit = window
         return np.concatenate(self._parts)
 
-    def _stream(self, most: int) -> None:
+    def _stream(self, limit: int) -> None:
         start = len(self._parts)
         number = self._number()
         if not number:
@@ -92,7 +92,7 @@ class _SavedCells:
         first = int(cells["position"][0])
         if (cells["sequences"] != 1).any() or (cells["position"] != np.arange(first, first + number)).any():
             raise ValueError("the cells of the state are not in the order of positions")
-        missing = min(first, most)
+        missing = min(first, limit)
         self._parts[start] = np.array([number + missing], dtype="<u4").view(np.uint8)
         added = np.empty(missing, dtype=_CELL)
         added["position"] = np.arange(first - missing, first)
