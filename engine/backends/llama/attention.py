@@ -82,7 +82,7 @@ def attention_record(name: str, path: Path, requested: EngineConfig, recorded: s
 
 @dataclass(slots=True, frozen=True)
 class _Case:
-    """A model, its lanes and this machine, as far as they determine the faster way; nothing here follows from free memory."""
+    """A model, its lanes and this machine, as far as they determine the faster way; independent of free memory."""
 
     tensors: str  # hash of names, sizes and types
     context: int
