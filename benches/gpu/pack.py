@@ -25,7 +25,8 @@ ROOT = Path(__file__).resolve().parents[2]
 PACK = ROOT / ".peers" / "gpu"
 SOURCES = (
     "CMakeLists.txt", "LICENSE", "cmake", "common", "ggml", "include", "licenses", "src", "vendor",
-    "scripts/ui-assets.cmake", "tools/ui/CMakeLists.txt", "tools/batched-bench", "tools/mtmd", "tools/server",
+    "scripts/ui-assets.cmake", "tools/ui/CMakeLists.txt", "tools/ui/ui.h.in", "tools/ui/ui.cpp.in",
+    "tools/batched-bench", "tools/mtmd", "tools/server",
 )  # fmt: skip
 BACKENDS = {"ggml-cpu", "ggml-cuda"}
 TOOLS = "llama_add_compile_flags()\nadd_subdirectory(batched-bench)\nadd_subdirectory(mtmd)\nadd_subdirectory(ui)\n"
