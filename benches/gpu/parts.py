@@ -15,6 +15,7 @@ import time
 from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
+from statistics import median
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 import table
@@ -72,13 +73,13 @@ class GpuBench(Bench):
         return self.line(f"decode in {lanes} lanes {options}", command)
 
     def peer_decode(self, lanes: int) -> float:
-        """Return llama-batched-bench's rate of tokens for the same."""
+        """Return llama-batched-bench's rate of tokens for the same: twice, for it may end before its last line is out."""
         note(f"{self.name}: llama-batched-bench, {lanes} lanes")
-        output = finish(self.batched(64, self.tokens, lanes, context=512), seconds=self._left())
+        output = finish(self.batched(64, self.tokens, lanes, 2, context=512), seconds=self._left())
         rows = [line[line.index("{") :] for line in output.splitlines() if '"speed_tg"' in line]
         if not rows:
             raise PeerFailed(f"llama-batched-bench printed no rates: {output.strip()[-500:]!r}")
-        return float(json.loads(rows[-1])["speed_tg"])
+        return median(json.loads(row)["speed_tg"] for row in rows)
 
     @property
     def tokens(self) -> int:
