@@ -27,7 +27,7 @@ TARGETS = ("llama", "llama-batched-bench", "llama-server")
 
 
 def prepare(device: str) -> dict[str, float]:
-    """Unpack, install and build what is not there yet; return the seconds that each step took."""
+    """Unpack, install and build what is not there yet; return the seconds that each step took, in all calls."""
     if not (PACK / "pack.json").exists():
         raise SystemExit(f"there is no {PACK}: run `make gpu-pack` where there is a network, and carry the folder here")
     record = (PACK / "pack.json").read_text()
@@ -36,11 +36,13 @@ def prepare(device: str) -> dict[str, float]:
         shutil.rmtree(WORK, ignore_errors=True)
         WORK.mkdir(parents=True)
         stamp.write_text(record)
-    took = {}
+    kept = WORK / f"took-{device}.json"
+    took: dict[str, float] = json.loads(kept.read_text()) if kept.exists() else {}
     for step in (unpack, build):
-        began = time.perf_counter()
+        began, name = time.perf_counter(), f"{step.__name__}_s"
         step(device, json.loads(record)["cmake"])
-        took[f"{step.__name__}_s"] = round(time.perf_counter() - began, 1)
+        took[name] = round(took.get(name, 0.0) + time.perf_counter() - began, 1)
+    kept.write_text(json.dumps(took))
     link(SITE / "llama_cpp" / "lib", WORK / f"build-{device}" / "bin")
     return took
 

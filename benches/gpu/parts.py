@@ -73,7 +73,7 @@ class GpuBench(Bench):
         return self.line(f"decode in {lanes} lanes {options}", command)
 
     def peer_decode(self, lanes: int) -> float:
-        """Return llama-batched-bench's rate of tokens for the same: twice, for it may end before its last line is out."""
+        """Return llama-batched-bench's rate for the same. It runs twice, for it may end before its last line is out."""
         note(f"{self.name}: llama-batched-bench, {lanes} lanes")
         output = finish(self.batched(64, self.tokens, lanes, 2, context=512), seconds=self._left())
         rows = [line[line.index("{") :] for line in output.splitlines() if '"speed_tg"' in line]
