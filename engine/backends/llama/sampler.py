@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -14,6 +15,8 @@ from ...messages import Sampling
 from .native import Logits
 
 _BLOCK_TOKENS = 128
+_COLUMN = 64  # values in a column of a search for the highest ones
+_FEW = 8  # a mask that allows fewer tokens than one in so many is applied by their ids
 _FIRST_COUNT = 256  # tokens considered first for top_p
 
 
@@ -36,22 +39,26 @@ def draw(
     Raises:
         FloatingPointError: The logits are not finite.
     """
-    values = row if mask is None else np.where(mask, row, np.float32(-np.inf))
+    values, tokens = (row, None) if mask is None else _masked(row, mask)
     highest = values.max()
     check_finite(highest)
     if 0 < top_k < len(values):
-        kept = np.zeros(len(values), dtype=bool)
-        kept[top_indices(values, top_k)] = True
-        values = np.where(kept, values, np.float32(-np.inf))
-    weights = values - highest
+        kept = np.sort(top_indices(values, top_k))
+        values, tokens = values[kept], kept if tokens is None else tokens[kept]
+    weights = np.subtract(values, highest, out=_scratch("weights", len(values), np.float32))
     if min_p > 0:
-        weights[weights < math.log(min_p)] = -np.inf
-    weights /= np.float32(max(temperature, 1e-30))
+        kept = np.flatnonzero(weights >= math.log(min_p))
+        weights, tokens = weights[kept], kept if tokens is None else tokens[kept]
+    weights *= np.float32(1 / max(temperature, 1e-30))
     np.exp(weights, out=weights)
-    if top_p < 1:
-        return _draw_top_p(weights, top_p, number)
     # Sums of blocks first; then only the block that holds the token is searched.
     sums = np.add.reduceat(weights, np.arange(0, len(weights), _BLOCK_TOKENS)).cumsum(dtype=np.float64)
+    drawn = _draw_top_p(weights, top_p * sums[-1], number) if top_p < 1 else _draw(weights, sums, number)
+    return drawn if tokens is None else int(tokens[drawn])
+
+
+def _draw(weights: npt.NDArray[np.float32], sums: npt.NDArray[np.float64], number: float) -> int:
+    """Return the index that `number` selects; `sums` are the cumulative sums of the blocks of `weights`."""
     target = number * sums[-1]
     block = min(int(np.searchsorted(sums, target, side="right")), len(sums) - 1)
     while block and sums[block] == sums[block - 1]:
@@ -59,6 +66,35 @@ def draw(
     start = block * _BLOCK_TOKENS
     before = float(sums[block - 1]) if block else 0.0
     return start + _index_at(weights[start : start + _BLOCK_TOKENS], target - before)
+
+
+def _masked(
+    row: npt.NDArray[np.float32], mask: npt.NDArray[np.bool_]
+) -> tuple[npt.NDArray[np.float32], npt.NDArray[np.intp] | None]:
+    """Return the values of the tokens that a mask allows, and these tokens; None: all, those not allowed with -inf."""
+    if np.count_nonzero(mask) * _FEW < len(row):
+        tokens = np.flatnonzero(mask)
+        return row[tokens], tokens
+    values = _scratch("masked", len(row), np.float32)
+    values.fill(-np.inf)
+    np.copyto(values, row, where=mask)
+    return values, None
+
+
+_buffers = threading.local()
+
+
+def _scratch(name: str, size: int, kind: type[Any]) -> npt.NDArray[Any]:
+    """Return this thread's buffer of this name.
+
+    A new array of a large vocabulary's size would be new pages from the system each time, which take as long as to
+    compute with it.
+    """
+    buffer: npt.NDArray[Any] | None = getattr(_buffers, name, None)
+    if buffer is None or len(buffer) < size:
+        buffer = np.empty(size, dtype=kind)
+        setattr(_buffers, name, buffer)
+    return buffer[:size]
 
 
 def check_finite(highest: npt.NDArray[np.float32] | np.float32) -> None:
@@ -72,16 +108,35 @@ def top_indices(values: npt.NDArray[Any], count: int) -> npt.NDArray[np.intp]:
     if count <= 0:
         return np.empty(0, dtype=np.intp)
     if count < len(values):
-        border = np.partition(values, len(values) - count)[len(values) - count]
-        indices = np.flatnonzero(values >= border)
+        indices = _candidates(values, count)
+        border = np.partition(values[indices], len(indices) - count)[len(indices) - count]
+        indices = indices[values[indices] >= border]
     else:
         indices = np.arange(len(values))
     order = np.argsort(-values[indices], kind="stable")
     return indices[order[:count]]
 
 
-def _draw_top_p(weights: npt.NDArray[np.float32], top_p: float, number: float) -> int:
-    target = top_p * float(weights.sum(dtype=np.float64))
+def _candidates(values: npt.NDArray[Any], count: int) -> npt.NDArray[np.intp]:
+    """Return indices, ascending, that include those of the `count` highest values.
+
+    Values lie in columns, of which the `count` with the highest values have a value that is not below the border.
+    """
+    columns = len(values) // _COLUMN
+    if columns <= 2 * count:
+        return np.arange(len(values))
+    table = values[: columns * _COLUMN].reshape(_COLUMN, columns)
+    highest = table.max(axis=0)
+    border = np.partition(highest, columns - count)[columns - count]
+    chosen = np.flatnonzero(highest >= border)
+    if len(chosen) > 2 * count:  # many equal values
+        return np.arange(len(values))
+    indices = (np.arange(_COLUMN)[:, None] * columns + chosen).ravel()
+    return np.concatenate([indices, np.arange(columns * _COLUMN, len(values))])
+
+
+def _draw_top_p(weights: npt.NDArray[np.float32], target: float, number: float) -> int:
+    """Return the index that `number` selects among the best that make up `target`."""
     count = min(_FIRST_COUNT, len(weights))
     while True:
         indices = top_indices(weights, count)
@@ -191,12 +246,12 @@ def uniform(seed: int, position: int) -> float:
     return ((value ^ (value >> 31)) >> 11) / (1 << 53)
 
 
-def log_softmax(row: Logits) -> npt.NDArray[np.float64]:
-    """Return the log-probabilities of one row, in double precision."""
-    wide = row.astype(np.float64)
-    wide -= wide.max()
-    wide -= np.log(np.exp(wide).sum())
-    return wide
+def log_softmax(row: Logits, tokens: Sequence[int] | npt.NDArray[np.intp]) -> list[float]:
+    """Return the log-probabilities of these tokens, computed in double precision."""
+    highest = row.max()
+    wide = np.subtract(row, highest, out=_scratch("wide", len(row), np.float64), dtype=np.float64)
+    total = math.log(np.exp(wide, out=wide).sum())
+    return [float(row[token]) - float(highest) - total for token in tokens]
 
 
 def option_shares(row: Logits, options: Mapping[int, Sequence[int]]) -> dict[int, float]:
@@ -216,7 +271,9 @@ def _sample_row(row: Logits, settings: SamplerSettings, position: int, mask: Mas
     if settings.has_penalties and settings.counts:
         row = _apply_penalties(row, settings)
     if settings.temperature <= 0:
-        token = int((row if mask is None else np.where(mask, row, -np.inf)).argmax())
+        values, tokens = (row, None) if mask is None else _masked(row, mask)
+        token = int(values.argmax())
+        token = token if tokens is None else int(tokens[token])
         check_finite(row[token])
     else:
         token = draw(
@@ -230,16 +287,17 @@ def _sample_row(row: Logits, settings: SamplerSettings, position: int, mask: Mas
         )
     if settings.logprobs is None:
         return SampledToken(token)
-    logprobs = log_softmax(original)
-    top = top_indices(logprobs, settings.logprobs)
-    return SampledToken(token, float(logprobs[token]), [(int(t), float(logprobs[t])) for t in top])
+    top = top_indices(original, settings.logprobs).tolist()
+    own, *others = log_softmax(original, [token, *top])
+    return SampledToken(token, own, list(zip(top, others, strict=True)))
 
 
 def _apply_penalties(row: Logits, settings: SamplerSettings) -> Logits:
-    row = row.copy()
+    changed = _scratch("penalised", len(row), np.float32)
+    changed[:] = row
     tokens = np.fromiter(settings.counts.keys(), dtype=np.int64)
     counts = np.fromiter(settings.counts.values(), dtype=np.float32)
-    values = row[tokens]
+    values = changed[tokens]
     values = np.where(values > 0, values / settings.repeat, values * settings.repeat)
-    row[tokens] = values - counts * settings.frequency - settings.presence
-    return row
+    changed[tokens] = values - counts * settings.frequency - settings.presence
+    return changed

@@ -58,6 +58,18 @@ def test_the_best_are_those_of_a_stable_sort(values: list[int], count: int) -> N
     assert found.tolist() == sorted(range(len(values)), key=lambda place: -values[place])[:count]
 
 
+@fixed
+@given(
+    st.sampled_from([6400, 6463, 20_000, 150_001]),
+    st.integers(0, 99),
+    st.sampled_from([0, 1, 40, 300, 6000]),
+    st.sampled_from([1, 50, 1_000_000]),
+)
+def test_the_best_of_many_are_those_of_a_stable_sort(size: int, seed: int, count: int, different: int) -> None:
+    values = np.random.default_rng(seed).integers(0, different, size).astype(np.float32)
+    assert top_indices(values, count).tolist() == np.argsort(-values, kind="stable")[:count].tolist()
+
+
 @pytest.mark.parametrize("number", [0.0, 0.5, 1 - 2**-53])
 def test_what_has_no_weight_is_never_drawn(number: float) -> None:
     row = np.full(1000, -np.inf, dtype=np.float32)
