@@ -5,9 +5,9 @@ A model is named by its file or by its store (`model_files`); a model of the hub
 Options: `ctx` (tokens of a lane), `lanes` (requests computed at once), `threads`, `contexts` (computed side by side,
 each with its share of lanes and threads), `gpu_layers` and others (`placement`), `kv_type` (f16, q8_0, f32),
 `flash_attn` (auto, on, off), `template` (plain, chatml or a file), `kv_cache` (MB of host memory for idle KV), `strict`
-(on, off: identical output at any concurrency; default: on), `forced` (off: decode forced tokens one by one, for
-comparison); `top_k`, `top_p`, `min_p` and `repeat_penalty` for requests that do not set them; `revision` (of a model of
-the hub); `lora` (adapters, FILE or FILE,SCALE, comma-separated).
+(on, off: identical output at any concurrency; default: on, but off on a GPU), `forced` (off: decode forced tokens one
+by one, for comparison); `top_k`, `top_p`, `min_p` and `repeat_penalty` for requests that do not set them; `revision`
+(of a model of the hub); `lora` (adapters, FILE or FILE,SCALE, comma-separated).
 
 A file's weights are loaded once per process, whatever the adapters; backends with identical options also share lanes
 and KV.
@@ -98,10 +98,17 @@ class ContextWorker:
             threads=config.threads,
             kv_type=config.kv_type,
             flash_attention=config.flash_attention,
-            canonical=config.strict,
+            canonical=bool(config.strict),
             adapters=config.adapters,
+            slots=config.slots,
         )
-        scheduler = Scheduler(config.lanes, batch=self.context.batch, strict=config.strict, shape=config.shape)
+        scheduler = Scheduler(
+            config.lanes,
+            batch=self.context.batch,
+            strict=bool(config.strict),
+            shape=config.shape,
+            fills_gaps=model.placement.layers > 0 and not model.recurrent,
+        )
         self.lanes = Lanes(self.context, scheduler, config.kv_cache)
         self.loop = InferenceLoop(self.lanes)
 
@@ -152,19 +159,19 @@ class LlamaEngine:
         self._tools: ToolSupport | None = None
 
     def _start_workers(self, *, fewer_lanes: bool) -> None:
-        """Create the contexts; if a device's memory is too small for them, `fewer_lanes` are tried."""
+        """Create the contexts; if a device's memory is too small, without slots, then with `fewer_lanes`."""
         while not self.workers:
             try:
                 for _ in range(self.config.contexts):
                     self.workers.append(ContextWorker(self.model, self.config.per_context))
             except OutOfDeviceMemory:
-                lanes = self.config.lanes // 2
-                if not fewer_lanes or lanes < self.config.contexts:
+                lanes = self.config.lanes if self.config.slots else self.config.lanes // 2
+                if lanes < self.config.contexts or (not fewer_lanes and not self.config.slots):
                     raise
                 for worker in self.workers:
                     worker.close()
                 self.workers.clear()
-                self.config = replace(self.config, lanes=lanes)
+                self.config = replace(self.config, lanes=lanes, slots=0)
 
     @property
     def tools(self) -> ToolSupport:
@@ -589,7 +596,7 @@ def _parse_config(spec: ModelSpec) -> EngineConfig:
         kv_type=spec.one_of("kv_type", ("f16", "q8_0", "f32"), "f16"),
         flash_attention=spec.one_of("flash_attn", ("auto", "on", "off"), "auto"),
         kv_cache=-1 if cache is None else cache * 1_000_000,
-        strict=spec.one_of("strict", ("on", "off"), "on") == "on",
+        strict={"": None, "on": True, "off": False}[spec.one_of("strict", ("on", "off"))],
         forced=spec.one_of("forced", ("on", "off"), "on") == "on",
         adapters=adapters,
     )

@@ -166,6 +166,14 @@ class PrefixStore:
         self.used += size
         return True
 
+    def replace(self, segments: Sequence[Segment], state: Any, size: int) -> None:
+        """Store another state in place of the one of exactly these segments."""
+        node = self._node_of(segments)
+        assert node is not None
+        self._on_removed(node.state)
+        self.used += size - node.size
+        node.state, node.size = state, size
+
     def release(self, owner: str) -> None:
         """Drop the states that only this owner has stored."""
         for node in self._owned.get(owner, ())[:]:
@@ -184,6 +192,13 @@ class PrefixStore:
         """Drop the state of exactly these segments if this owner stored it (its longer state replaces it)."""
         node = self._node_of(segments)
         if node is not None and node is not self._root and node.owner == owner:
+            self._drop_state(node)
+            self._prune(node)
+
+    def discard(self, segments: Sequence[Segment]) -> None:
+        """Drop the state of exactly these segments, whoever stored it."""
+        node = self._node_of(segments)
+        if node is not None and node is not self._root:
             self._drop_state(node)
             self._prune(node)
 
@@ -221,36 +236,82 @@ class PrefixStore:
             node = node.parent
 
 
-class HostCache:
-    """The prefix store of one context and the memory of its states. `budget` is in bytes."""
+@dataclass(slots=True, frozen=True)
+class Slot:
+    """A stored state that is in a slot of the context."""
+
+    number: int
+
+
+class KVCache:
+    """The prefix store of one context and the memory of its states.
+
+    States are stored in the context's slots, and, beyond these, in `budget` bytes of the host's memory: the least
+    recently used state in a slot makes room for a new one.
+    """
 
     def __init__(self, context: NativeContext, budget: int) -> None:
         self._context = context
         self._buffers = BufferPool()
-        self.store = PrefixStore(budget, self._buffers.release)
+        self.store = PrefixStore(budget, self._release)
+        self._free = list(range(context.lanes, context.lanes + context.slots))
+        self._used: OrderedDict[int, Sequence[Segment]] = OrderedDict()  # prefixes in slots, least recently used first
 
     def restore(self, lane: int, segments: Sequence[Segment]) -> int:
         """Replace a lane's KV by the longest cached prefix of these segments; return its segments' number (0: none)."""
         count, state = self.store.find(segments)
         if state is None:
             self._context.forget(lane)
+        elif isinstance(state, Slot):
+            self._used.move_to_end(state.number)
+            self._context.copy(state.number, lane)
         else:
             self._context.restore(lane, state.data)
         return count
 
     def save(self, lane: int, path: Sequence[Segment], owner: str = "") -> None:
-        """Store a lane's KV, computed for exactly these segments, if budget and memory allow it."""
+        """Store a lane's KV, computed for exactly these segments, if slots, budget and memory allow it."""
+        if self._context.slots:
+            if not self._free:
+                number, oldest = self._used.popitem(last=False)
+                self._move_to_host(number, oldest)
+            number = self._free.pop()
+            self._context.copy(lane, number)
+            self._used[number] = path
+            self.store.put(path, Slot(number), 0, owner)
+        elif (buffer := self._to_host(lane)) is not None and not self.store.put(path, buffer, buffer.resident, owner):
+            self._buffers.release(buffer)
+
+    def _to_host(self, lane: int) -> Buffer | None:
+        """Return a copy of a lane's or slot's KV in the host's memory; None if budget or memory are too small."""
         size, budget = self._context.saved_size(lane), self.store.budget
         if size > budget:
-            return
+            return None
         self.store.make_room(size)  # first, so that the memory of dropped states can be reused
         try:
             buffer = self._buffers.take(size, budget - self.store.used - size)
         except OSError:  # out of memory: whatever is not cached is computed again
-            return
+            return None
         self._context.save(lane, buffer.data)
-        if not self.store.put(path, buffer, buffer.resident, owner):
-            self._buffers.release(buffer)
+        return buffer
+
+    def _move_to_host(self, number: int, path: Sequence[Segment]) -> None:
+        buffer = self._to_host(number)
+        if number in self._free:  # its state was the least recently used of all and made room
+            if buffer is not None:
+                self._buffers.release(buffer)
+        elif buffer is not None:
+            self.store.replace(path, buffer, buffer.resident)
+        else:
+            self.store.discard(path)
+
+    def _release(self, state: Any) -> None:
+        if isinstance(state, Slot):
+            self._used.pop(state.number, None)
+            self._context.forget(state.number)
+            self._free.append(state.number)
+        else:
+            self._buffers.release(state)
 
 
 PromptWriter = Callable[[Sequence[Message]], list[Segment]]

@@ -23,7 +23,7 @@ from ...cancellation import RunStopping, withdrawable
 from ...clock import Clock
 from ...errors import BackendError, ContextTooLong, Rejected, Unavailable, VivaError
 from .generation import ContinuationReading, Generation
-from .kv_reuse import HostCache
+from .kv_reuse import KVCache
 from .native import Logits, NativeContext, SavedState, Segment
 from .sampler import option_shares, sample_tokens
 from .scheduler import DecodeStep, Job, PrefillStep, Scheduler
@@ -109,8 +109,8 @@ class Lanes:
     def __init__(self, context: NativeContext, scheduler: Scheduler, budget: int) -> None:
         """Set up the lanes; `budget` is in bytes of host memory for cached KV."""
         self.context, self.scheduler = context, scheduler
-        self._host_cache = HostCache(context, budget)
-        self.store = self._host_cache.store
+        self._kv_cache = KVCache(context, budget)
+        self.store = self._kv_cache.store
         self._name = context.model.path.name
         self._requests: dict[int, PendingRequest] = {}
         self._conversations: Counter[str] = Counter()  # number of requests of each conversation
@@ -201,7 +201,7 @@ class Lanes:
         """Fill a lane with the request's longest cached prefix; at least one segment is left to compute."""
         began = time.perf_counter()
         job = request.job
-        request.restored = count = self._host_cache.restore(job.lane, request.segments[:-1])
+        request.restored = count = self._kv_cache.restore(job.lane, request.segments[:-1])
         if self._conversations[request.conversation] == 1 and not self.context.model.recurrent:
             self._drop_superseded(request)  # now, so that its memory can be reused
         job.segments = deque(request.segments[count:])
@@ -226,7 +226,7 @@ class Lanes:
 
     def _save_kv(self, path: list[Segment], lane: int, owner: str = "") -> None:
         began = time.perf_counter()
-        self._host_cache.save(lane, path, owner)
+        self._kv_cache.save(lane, path, owner)
         self.timings["copy"] += time.perf_counter() - began
 
     def _segment_computed(self, request: PendingRequest, segment: Segment) -> None:

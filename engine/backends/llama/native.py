@@ -385,17 +385,20 @@ class NativeContext:
         flash_attention: str = "auto",
         canonical: bool = True,
         adapters: Sequence[Adapter] = (),
+        slots: int = 0,
     ) -> None:
         """Create the context. With `canonical`, restored KV returns to its original cells; so sums keep their order.
+
+        `slots` more sequences, with the ids after the lanes, only store KV (`copy`).
 
         Raises:
             ConfigurationError: llama.cpp could not create the context, usually for lack of memory.
         """
         handles = [model.adapter(adapter.path) for adapter in adapters]  # before the context, which plans for them
         params = lib.llama_context_default_params()
-        params.n_ctx = context * lanes
+        params.n_ctx = context * (lanes + slots)
         params.n_batch, params.n_ubatch = batch, ubatch or batch
-        params.n_seq_max = lanes
+        params.n_seq_max = lanes + slots
         params.n_threads = params.n_threads_batch = threads
         params.kv_unified = False
         params.offload_kqv = model.placement.kv_offload
@@ -407,8 +410,8 @@ class NativeContext:
         if not self._handle:
             kind = OutOfDeviceMemory if model.placement.kv_share else ConfigurationError
             raise kind(
-                f"{model.path}: no context of {lanes} lanes x {context} tokens could be created, usually for lack "
-                "of memory; try fewer ?lanes=, a smaller ?ctx= or ?kv_type=q8_0"
+                f"{model.path}: no context of {lanes + slots} lanes x {context} tokens could be created, usually for "
+                "lack of memory; try fewer ?lanes=, a smaller ?ctx= or ?kv_type=q8_0"
             )
         if before is not None:
             use_huge_pages(added_regions(before, private_memory()))
@@ -419,7 +422,8 @@ class NativeContext:
             raise ConfigurationError(f"{model.path}: llama.cpp could not apply the LoRA adapters")
         # llama.cpp caps batches at the requested context size, and aborts the process on a larger one.
         batch = min(batch, lib.llama_n_batch(self._handle))
-        self.model, self.lanes, self.batch, self._canonical = model, lanes, batch, canonical
+        self.model, self.lanes, self.slots, self.batch, self._canonical = model, lanes, slots, batch, canonical
+        self._copied: int | None = None  # the target of a copy that llama.cpp makes with the next batch
         self.context: int = lib.llama_n_ctx_seq(self._handle)
         self._name = model.path.name
         self._batch: Any = None
@@ -450,6 +454,7 @@ class NativeContext:
         self._logit_rows[:count] = logit_rows
         self._batch.n_tokens = count
         rows = int(sum(logit_rows))
+        self._copied = None
         status = lib.llama_decode(self._handle, self._batch)
         if status != 0:
             raise Unavailable(f"llama_decode failed with status {status} on {count} tokens", model=self._name)
@@ -469,7 +474,9 @@ class NativeContext:
         Without flash attention these values would spread to everything computed in the lane later, because unused cells
         are multiplied by zero too.
         """
-        others = [other for other in range(self.lanes) if lib.llama_memory_seq_pos_max(self._memory, other) >= 0]
+        self._finish_copies()
+        sequences = range(self.lanes + self.slots)
+        others = [other for other in sequences if lib.llama_memory_seq_pos_max(self._memory, other) >= 0]
         states = {other: self._saved(other, 0) for other in others if other != lane}
         lib.llama_memory_clear(self._memory, True)
         for other, state in states.items():
@@ -487,6 +494,20 @@ class NativeContext:
             self._put(lane, checkpoint, _PARTIAL)
         self.forget(lane, length)
 
+    def copy(self, source: int, target: int) -> None:
+        """Replace the KV of a lane or slot with that of another one; on a device, without the host's memory."""
+        lib.llama_memory_seq_rm(self._memory, target, -1, -1)
+        lib.llama_memory_seq_cp(self._memory, source, target, -1, -1)
+        self._copied = target
+
+    def _finish_copies(self) -> None:
+        """Make llama.cpp copy now what it would copy with the next batch."""
+        if self._copied is not None:
+            target = self._copied
+            start = lib.llama_memory_seq_pos_max(self._memory, target) + 1
+            self.decode([0], [start], [target], [0])
+            self.forget(target, start)
+
     def saved_size(self, lane: int) -> int:
         """Return how many bytes `save` would write now."""
         size: int = lib.llama_state_seq_get_size(self._handle, lane)
@@ -494,6 +515,7 @@ class NativeContext:
 
     def save(self, lane: int, memory: SavedState) -> None:
         """Write a lane's whole KV into host memory of at least `saved_size` bytes."""
+        self._finish_copies()
         self._save(lane, memory, self.saved_size(lane), 0)
 
     def restore(self, lane: int, state: SavedState) -> None:
@@ -502,6 +524,7 @@ class NativeContext:
         Raises:
             Unavailable: llama.cpp refused, or (`canonical`) its state format is unknown here.
         """
+        self._finish_copies()
         self.forget(lane)
         self._put(lane, state, 0)
         if self._canonical and not self.model.recurrent and lib.llama_memory_seq_pos_min(self._memory, lane) > 0:

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import platform
 from collections import deque
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass, field
 
 from .native import Segment, Tokens
@@ -141,13 +141,19 @@ class DecodeStep:
 
 @dataclass(slots=True)
 class Scheduler:
-    """The scheduler of one context. `batch` is the maximum number of tokens in a batch; `shape` is for strict mode."""
+    """The scheduler of one context.
+
+    `batch` is the maximum number of tokens in a batch; `shape` is for strict mode. With `fills_gaps`, idle lanes
+    between decoding ones get dummies if they are fewer: llama.cpp splits a batch at gaps, and each part reads all
+    weights.
+    """
 
     lanes: int
     batch: int = 512
     prefill_budget: int = 512
     strict: bool = True
     shape: BatchShape = UNCONSTRAINED
+    fills_gaps: bool = False
     _ongoing: deque[Job] = field(default_factory=deque)
     _new: deque[Job] = field(default_factory=deque)
     _running: list[Job | None] = field(default_factory=list)
@@ -297,4 +303,7 @@ class Scheduler:
             return DecodeStep(
                 [(lane, by_lane.get(lane)) for lane in range(min(self.shape.padded_rows(top), self.lanes))]
             )
-        return DecodeStep([(lane, by_lane[lane]) for lane in sorted(by_lane)])
+        lanes: Iterable[int] = sorted(by_lane)
+        if self.fills_gaps and top - min(by_lane) <= 2 * len(by_lane):
+            lanes = range(min(by_lane), top)
+        return DecodeStep([(lane, by_lane.get(lane)) for lane in lanes])

@@ -14,6 +14,7 @@ from .scheduler import UNCONSTRAINED, BatchShape, shape_for_weights
 _DEFAULT_LANES = 16
 _DEFAULT_CONTEXT = 4096
 _MIN_LANES = 4
+_MAX_DEVICE_LANES = 128  # more than this compute hardly faster; their memory is of more use to idle KV
 _MIN_LANES_PER_CONTEXT = 16  # with fewer, parallel contexts gain no more than small batches cost
 _MIN_CONTEXT = 512
 _BATCH = 512
@@ -23,9 +24,9 @@ _BATCH = 512
 class EngineConfig:
     """Configuration of a model.
 
-    A value of 0 for lanes, context or contexts, or a negative `kv_cache` (in bytes), means "choose"; `shape` is always
-    chosen. Lanes, threads and cache are totals over all contexts. A `flash_attention` of `auto` is llama.cpp's choice;
-    `attention` makes a better one.
+    A value of 0 for lanes, context or contexts, a negative `kv_cache` (in bytes), or a `strict` of None means "choose";
+    `shape` and `slots` (sequences that store idle KV on a device) are always chosen. Lanes, slots, threads and cache
+    are totals over all contexts. A `flash_attention` of `auto` is llama.cpp's choice; `attention` makes a better one.
     """
 
     lanes: int = 0
@@ -37,11 +38,12 @@ class EngineConfig:
     kv_type: str = "f16"
     flash_attention: str = "auto"
     kv_cache: int = -1
-    strict: bool = True
+    strict: bool | None = None
     forced: bool = True
     adapters: tuple[Adapter, ...] = ()
     batch: int = _BATCH
     shape: BatchShape = UNCONSTRAINED
+    slots: int = 0
 
     @property
     def per_context(self) -> EngineConfig:
@@ -50,13 +52,16 @@ class EngineConfig:
             self,
             contexts=1,
             lanes=self.lanes // self.contexts,
+            slots=self.slots // self.contexts,
             threads=self.threads // self.contexts,
             kv_cache=self.kv_cache // self.contexts,
         )
 
     def describe(self, model: NativeModel) -> str:
         """Return the chosen configuration in one line."""
-        kv = model.kv_bytes(self.kv_type, self.lanes * self.context, self.lanes)
+        sequences = self.lanes + self.slots
+        kv = model.kv_bytes(self.kv_type, sequences * self.context, sequences)
+        slots = f" and {self.slots} slots for idle KV" if self.slots else ""
         beside = f" in {self.contexts} contexts side by side" if self.contexts > 1 else ""
         same = "identical output at any concurrency" if self.strict else "not strict"
         if model.placement.layers:
@@ -67,7 +72,7 @@ class EngineConfig:
         adapted = f" with {len(self.adapters)} LoRA adapter{'s' * (len(self.adapters) > 1)}" if self.adapters else ""
         return (
             f"{model.placement}: {model.size / 1e6:,.0f} MB{adapted}, {self.lanes} lanes x {self.context:,} tokens"
-            f"{beside} ({kv / 1e6:,.0f} MB of KV), {self.kv_cache / 1e6:,.0f} MB of host cache, "
+            f"{slots}{beside} ({kv / 1e6:,.0f} MB of KV), {self.kv_cache / 1e6:,.0f} MB of host cache, "
             f"{self.threads} threads, {same}{beyond}"
         )
 
@@ -81,11 +86,11 @@ def choose_config(model: NativeModel, requested: EngineConfig) -> EngineConfig:
     Raises:
         ConfigurationError: The options contradict each other or need too much memory; the message says what would fit.
     """
-    if model.recurrent:  # recurrent states cannot drop dummy tokens
-        requested = replace(requested, strict=False)
+    on_device = model.placement.layers > 0
+    if requested.strict is None or model.recurrent:  # recurrent states cannot drop dummy tokens
+        requested = replace(requested, strict=not (on_device or model.recurrent))
     free = memory_available()
     context = requested.context or default_context(model.train_context)
-    on_device = model.placement.layers > 0
     per_lane = max(1, model.kv_bytes(requested.kv_type, int(context), 1))
     kinds = model.weight_types.union(*(weight_types(adapter.path) for adapter in requested.adapters))
     shape = shape_for_weights(kinds) if requested.strict and not on_device else UNCONSTRAINED
@@ -97,8 +102,11 @@ def choose_config(model: NativeModel, requested: EngineConfig) -> EngineConfig:
         )
     # Half of the free memory for the lanes, a quarter for the host cache; the rest is for other processes.
     room = free // 2
+    slots = 0
     if on_device:
-        lanes = requested.lanes or _device_lanes(model, requested.kv_type, int(context), room)
+        fitting = _device_sequences(model, requested.kv_type, int(context), room)
+        lanes = requested.lanes or max(_MIN_LANES, min(fitting // 2, _MAX_DEVICE_LANES) // _MIN_LANES * _MIN_LANES)
+        slots = 0 if model.recurrent or not requested.kv_cache else max(0, fitting - lanes)
     else:
         limit = _DEFAULT_LANES * (1 if requested.threads % 2 else 2)
         usual = max(_MIN_LANES, min(limit, room // per_lane))
@@ -135,6 +143,7 @@ def choose_config(model: NativeModel, requested: EngineConfig) -> EngineConfig:
         lanes=int(lanes),
         context=int(context),
         contexts=contexts,
+        slots=slots // contexts * contexts,
         kv_cache=int(cache),
         shape=shape,
     )
@@ -145,18 +154,18 @@ def default_context(train_context: int) -> int:
     return min(_DEFAULT_CONTEXT, train_context or _DEFAULT_CONTEXT)
 
 
-def _device_lanes(model: NativeModel, kv_type: str, context: int, room: int) -> int:
-    """Return the lanes whose KV fits on the devices and in `room` bytes of the host, as far as each holds it."""
+def _device_sequences(model: NativeModel, kv_type: str, context: int, room: int) -> int:
+    """Return the sequences whose KV fits on the devices and in `room` bytes of the host, as far as each holds it."""
     placement, per_lane = model.placement, max(1, model.kv_bytes(kv_type, context, 1))
     limits = [int(lib.llama_max_parallel_sequences())]
     if share := placement.kv_share:
         limits.append(int(placement.free_memory() * (1 - DEVICE_MARGIN) / (per_lane * share)))
     if share < 1:
         limits.append(int(room / (per_lane * (1 - share))))
-    lanes = max(_MIN_LANES, min(limits) // _MIN_LANES * _MIN_LANES)
-    while share and lanes > _MIN_LANES and not placement.holds_tensor(model.kv_tensor_bytes(kv_type, lanes * context)):
-        lanes = max(_MIN_LANES, lanes // 2)
-    return lanes
+    count = max(_MIN_LANES, min(limits))
+    while share and count > _MIN_LANES and not placement.holds_tensor(model.kv_tensor_bytes(kv_type, count * context)):
+        count = max(_MIN_LANES, count // 2)
+    return count
 
 
 def _contexts(lanes: int, requested: EngineConfig, shape: BatchShape) -> int:

@@ -151,6 +151,8 @@ class Simulation:
         if self.scheduler.strict:
             assert lanes == list(range(len(lanes)))
             assert len(lanes) == min(self.scheduler.shape.padded_rows(max(wanted) + 1), self.scheduler.lanes)
+        elif self.scheduler.fills_gaps and len(wanted) >= max(wanted) + 1 - min(wanted) - len(wanted):
+            assert lanes == list(range(min(wanted), max(wanted) + 1))
         else:
             assert lanes == sorted(wanted)
         for lane, job in step.rows:
@@ -204,6 +206,7 @@ schedulers = st.builds(
     prefill_budget=st.integers(1, 30),
     strict=st.booleans(),
     shape=st.sampled_from([UNCONSTRAINED, AT_LEAST_TWO, MULTIPLES_OF_FOUR]),
+    fills_gaps=st.booleans(),
 )
 
 
