@@ -106,7 +106,8 @@ def choose_config(model: NativeModel, requested: EngineConfig) -> EngineConfig:
     if on_device:
         fitting = _device_sequences(model, requested.kv_type, int(context), room)
         lanes = requested.lanes or max(_MIN_LANES, min(fitting // 2, _MAX_DEVICE_LANES) // _MIN_LANES * _MIN_LANES)
-        slots = 0 if model.recurrent or not requested.kv_cache else max(0, fitting - lanes)
+        # Half of what is left is for other models, which may be loaded later.
+        slots = 0 if model.recurrent or not requested.kv_cache else max(0, fitting - lanes) // 2
     else:
         limit = _DEFAULT_LANES * (1 if requested.threads % 2 else 2)
         usual = max(_MIN_LANES, min(limit, room // per_lane))
