@@ -127,6 +127,7 @@ class ContextWorker:
         """Stop the thread and free the KV. Return False, leaving the KV allocated, if the thread hangs."""
         stopped = self.loop.close()
         if stopped:
+            self.lanes.sampling_threads.close()
             self.context.close()
         return stopped
 

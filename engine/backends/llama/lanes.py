@@ -25,7 +25,7 @@ from ...errors import BackendError, ContextTooLong, Rejected, Unavailable, VivaE
 from .generation import ContinuationReading, Generation
 from .kv_reuse import KVCache
 from .native import Logits, NativeContext, SavedState, Segment
-from .sampler import option_shares, sample_tokens
+from .sampler import SamplingThreads, option_shares, sample_tokens
 from .scheduler import DecodeStep, Job, PrefillStep, Scheduler
 
 
@@ -111,6 +111,7 @@ class Lanes:
         self.context, self.scheduler = context, scheduler
         self._kv_cache = KVCache(context, budget)
         self.store = self._kv_cache.store
+        self.sampling_threads = SamplingThreads(context.threads)
         self._name = context.model.path.name
         self._requests: dict[int, PendingRequest] = {}
         self._conversations: Counter[str] = Counter()  # number of requests of each conversation
@@ -342,7 +343,8 @@ class Lanes:
         settings = [generation.settings for generation in generations]
         positions = [len(generation.tokens) for generation in generations]
         try:
-            sampled = sample_tokens(logits, settings, positions, [generation.mask() for generation in generations])
+            masks = [generation.mask() for generation in generations]
+            sampled = sample_tokens(logits, settings, positions, masks, self.sampling_threads)
         except (ValueError, ArithmeticError) as error:
             # A request's mask is empty or its logits are not finite. Sampling one by one finds the request.
             if len(requests) > 1:

@@ -423,6 +423,7 @@ class NativeContext:
         # llama.cpp caps batches at the requested context size, and aborts the process on a larger one.
         batch = min(batch, lib.llama_n_batch(self._handle))
         self.model, self.lanes, self.slots, self.batch, self._canonical = model, lanes, slots, batch, canonical
+        self.threads = threads
         self._copied: int | None = None  # the target of a copy that llama.cpp makes with the next batch
         self.context: int = lib.llama_n_ctx_seq(self._handle)
         self._name = model.path.name

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import math
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor, wait
 from dataclasses import dataclass, field
+from functools import partial
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -17,6 +20,7 @@ from .native import Logits
 _BLOCK_TOKENS = 128
 _COLUMN = 64  # values in a column of a search for the highest ones
 _FEW = 8  # a mask that allows fewer tokens than one in so many is applied by their ids
+_PART = 1 << 19  # numbers; a smaller part is sampled in about the time that it takes to wake a thread
 _FIRST_COUNT = 256  # tokens considered first for top_p
 
 
@@ -167,7 +171,7 @@ class SamplerSettings:
     tokens already generated (1, 0, 0 are off). `logprobs` is the number of alternatives to report with each token, None
     for no report. `expected` requests the mean of every score that a grammar offers as a choice. `has_penalties` and
     `is_greedy` (only the best token is needed) are computed once, because after a step of the model every lookup is
-    slow.
+    slow; so is `needs_whole_row` (all tokens of a row are weighed).
     """
 
     seed: int
@@ -183,6 +187,7 @@ class SamplerSettings:
     counts: dict[int, int] = field(default_factory=dict)
     has_penalties: bool = field(init=False)
     is_greedy: bool = field(init=False)
+    needs_whole_row: bool = field(init=False)
 
     @classmethod
     def from_sampling(cls, seed: int, sampling: Sampling, defaults: Sampling = _OFF) -> SamplerSettings:
@@ -203,6 +208,8 @@ class SamplerSettings:
     def __post_init__(self) -> None:
         self.has_penalties = self.repeat != 1.0 or self.frequency != 0.0 or self.presence != 0.0
         self.is_greedy = self.temperature <= 0 and not self.has_penalties and self.logprobs is None
+        draws_from_all = self.temperature > 0 and not self.top_k and not self.min_p
+        self.needs_whole_row = draws_from_all or self.logprobs is not None
 
 
 @dataclass(slots=True)
@@ -215,20 +222,66 @@ class SampledToken:
 
 
 def sample_tokens(
-    logits: Logits, settings: list[SamplerSettings], positions: list[int], masks: list[Mask | None]
+    logits: Logits,
+    settings: list[SamplerSettings],
+    positions: list[int],
+    masks: list[Mask | None],
+    threads: SamplingThreads | None = None,
 ) -> list[SampledToken]:
     """Sample the next token of each row.
 
-    Log-probabilities come from the model's own distribution, before settings and masks.
+    Log-probabilities come from the model's own distribution, before settings and masks. With `threads`, a large batch
+    is sampled by several threads; the result is the same.
 
     Raises:
         ValueError: A mask allows no token.
         FloatingPointError: The logits of a row are not finite.
     """
+    parts = 1 if threads is None or not any(own.needs_whole_row for own in settings) else threads.parts(logits)
+    if threads is None or parts == 1:
+        return _sample_rows(logits, settings, positions, masks)
+    borders = [len(settings) * part // parts for part in range(parts + 1)]
+    slices = [slice(start, end) for start, end in pairwise(borders)]
+    return threads.run([
+        partial(_sample_rows, logits[part], settings[part], positions[part], masks[part]) for part in slices
+    ])  # fmt: skip
+
+
+class SamplingThreads:
+    """Threads that sample while the threads of llama.cpp have nothing to do: `count` with the calling one."""
+
+    def __init__(self, count: int) -> None:
+        self._count = count
+        self._pool: ThreadPoolExecutor | None = None
+
+    def parts(self, logits: Logits) -> int:
+        """Return among how many threads these rows are divided."""
+        return min(self._count, len(logits), max(1, logits.size // _PART))
+
+    def run(self, work: list[Callable[[], list[SampledToken]]]) -> list[SampledToken]:
+        """Do all parts of the work, the first on the calling thread; return their results in order."""
+        if self._pool is None:
+            self._pool = ThreadPoolExecutor(self._count - 1, thread_name_prefix="viva-sampling")
+        others = [self._pool.submit(part) for part in work[1:]]
+        try:
+            results = work[0]()
+        finally:
+            wait(others)  # they read the logits, which the next step overwrites
+        return results + [token for other in others for token in other.result()]
+
+    def close(self) -> None:
+        """End the threads."""
+        if self._pool is not None:
+            self._pool.shutdown(wait=False)
+
+
+def _sample_rows(
+    logits: Logits, settings: list[SamplerSettings], positions: list[int], masks: list[Mask | None]
+) -> list[SampledToken]:
     for own, mask in zip(settings, masks, strict=True):
         if mask is not None or not own.is_greedy:
             break
-    else:  # the usual case: one pass over the whole batch
+    else:  # the usual case: one pass over all rows
         tokens = logits.argmax(axis=1)
         check_finite(logits[np.arange(len(tokens)), tokens])
         return [SampledToken(token) for token in tokens.tolist()]

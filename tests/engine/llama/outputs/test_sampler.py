@@ -13,7 +13,15 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from viva.engine.backends.llama.sampler import Mask, SampledToken, SamplerSettings, log_softmax, sample_tokens, uniform
+from viva.engine.backends.llama.sampler import (
+    Mask,
+    SampledToken,
+    SamplerSettings,
+    SamplingThreads,
+    log_softmax,
+    sample_tokens,
+    uniform,
+)
 
 fixed = settings(deadline=None, derandomize=True, max_examples=60)
 VOCABULARY = 12
@@ -71,6 +79,26 @@ def test_company_changes_nothing(asked: list[Asked], rng: random.Random) -> None
     alone = [together([one])[0] for one in asked]
     order = rng.sample(range(len(asked)), rng.randint(1, len(asked)))
     assert together([asked[index] for index in order]) == [alone[index] for index in order]
+
+
+@settings(fixed, max_examples=25)
+@given(st.lists(st.tuples(choices, st.booleans()), min_size=1, max_size=9), st.integers(1, 4), st.integers(0, 99))
+def test_threads_change_nothing(asked: list[tuple[SamplerSettings, bool]], count: int, seed: int) -> None:
+    draw = np.random.default_rng(seed)
+    logits = draw.normal(0, 4, (len(asked), 300_000)).astype(np.float32)
+    masks = [
+        draw.random(300_000) < share if masked else None
+        for share, (_, masked) in zip(draw.random(len(asked)), asked, strict=True)
+    ]
+    several = SamplingThreads(count)
+    try:
+        arguments = logits, [choice for choice, _ in asked], list(range(len(asked))), masks
+        assert sample_tokens(*arguments, several) == sample_tokens(*arguments)
+        logits[-1] = np.nan
+        with pytest.raises(FloatingPointError):
+            sample_tokens(*arguments, several)
+    finally:
+        several.close()
 
 
 @fixed
