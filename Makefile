@@ -136,18 +136,21 @@ $(LLAMA_SDIST)/PKG-INFO: | venv
 	cmake -S $(LLAMA_SDIST)/vendor/llama.cpp -B .peers/llama $(LLAMA_OPTIONS) $(PLAIN)
 	cmake --build .peers/llama --parallel $$(getconf _NPROCESSORS_ONLN) --target llama-server llama-batched-bench
 
-# llama.cpp for a device without a GPU: Vulkan on Mesa's software driver. The packages of Debian and Ubuntu.
+# llama.cpp for devices without a GPU: Vulkan on Mesa's software driver, and a CPU in another process through RPC. The
+# packages are those of Debian and Ubuntu.
 VULKAN_PACKAGES := mesa-vulkan-drivers glslc spirv-headers libvulkan-dev
 .peers/vulkan/bin/libllama.so: | $(LLAMA_SDIST)/PKG-INFO
 	command -v glslc > /dev/null || apt-get install -y $(VULKAN_PACKAGES)
 	cmake -S $(LLAMA_SDIST)/vendor/llama.cpp -B .peers/vulkan $(LLAMA_OPTIONS) \
-		-DGGML_VULKAN=ON -DBUILD_SHARED_LIBS=ON -DLLAMA_BUILD_COMMON=OFF -DLLAMA_BUILD_TOOLS=OFF \
+		-DGGML_VULKAN=ON -DGGML_RPC=ON -DBUILD_SHARED_LIBS=ON -DLLAMA_BUILD_COMMON=OFF -DLLAMA_BUILD_TOOLS=OFF \
 		-DCMAKE_C_FLAGS='$(UNDEFINED)' -DCMAKE_CXX_FLAGS='$(UNDEFINED) -I$(CURDIR)/tests/device/include'
-	cmake --build .peers/vulkan --parallel $$(getconf _NPROCESSORS_ONLN) --target llama
+	cmake --build .peers/vulkan --parallel $$(getconf _NPROCESSORS_ONLN) --target llama ggml-rpc
 
+DEVICE_TESTS := LLAMA_CPP_LIB_PATH=$(CURDIR)/.peers/vulkan/bin $(PYTEST) -n0 tests/device
 # With fused operations, a batch with prompts of several lengths can crash Mesa's driver.
 device: venv compiled .peers/vulkan/bin/libllama.so
-	LLAMA_CPP_LIB_PATH=$(CURDIR)/.peers/vulkan/bin GGML_VK_VISIBLE_DEVICES=0 GGML_VK_DISABLE_FUSION=1 $(PYTEST) -n0 tests/device
+	GGML_VK_VISIBLE_DEVICES= VIVA_RPC_DEVICE=1 PYTHONPATH=$(CURDIR)/tests/device/rpc $(DEVICE_TESTS)
+	GGML_VK_VISIBLE_DEVICES=0 GGML_VK_DISABLE_FUSION=1 $(DEVICE_TESTS)
 
 .peers/xllamacpp/bin/python:
 	$(PYTHON) -m venv .peers/xllamacpp
