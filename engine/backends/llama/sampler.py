@@ -19,7 +19,7 @@ from .native import Logits
 
 _BLOCK_TOKENS = 128
 _COLUMN = 64  # values in a column of a search for the highest ones
-_FEW = 8  # a mask that allows fewer tokens than one in so many is applied by their ids
+_MASK_SHARE = 8  # a mask that allows fewer tokens than one in so many is applied by ids
 _PART = 1 << 19  # numbers; a smaller part is sampled in about the time that it takes to wake a thread
 _FIRST_COUNT = 256  # tokens considered first for top_p
 
@@ -57,8 +57,8 @@ def draw(
     np.exp(weights, out=weights)
     # Sums of blocks first; then only the block that holds the token is searched.
     sums = np.add.reduceat(weights, np.arange(0, len(weights), _BLOCK_TOKENS)).cumsum(dtype=np.float64)
-    drawn = _draw_top_p(weights, top_p * sums[-1], number) if top_p < 1 else _draw(weights, sums, number)
-    return drawn if tokens is None else int(tokens[drawn])
+    index = _draw_top_p(weights, top_p * sums[-1], number) if top_p < 1 else _draw(weights, sums, number)
+    return index if tokens is None else int(tokens[index])
 
 
 def _draw(weights: npt.NDArray[np.float32], sums: npt.NDArray[np.float64], number: float) -> int:
@@ -76,7 +76,7 @@ def _masked(
     row: npt.NDArray[np.float32], mask: npt.NDArray[np.bool_]
 ) -> tuple[npt.NDArray[np.float32], npt.NDArray[np.intp] | None]:
     """Return the values of the tokens that a mask allows, and these tokens; None: all, those not allowed with -inf."""
-    if np.count_nonzero(mask) * _FEW < len(row):
+    if np.count_nonzero(mask) * _MASK_SHARE < len(row):
         tokens = np.flatnonzero(mask)
         return row[tokens], tokens
     values = _scratch("masked", len(row), np.float32)
