@@ -194,7 +194,7 @@ def test_a_model_that_knows_the_benchmark_by_heart_is_noticed() -> None:
     assert (evidence.witness, evidence.n) == ("rephrased", 150)
     assert clean.p > 0.05 > 0.01 > evidence.p >= 1 / 401
     assert clean.effect is not None
-    assert evidence.effect == pytest.approx(clean.effect + gain, abs=1e-12)
+    assert evidence.effect == pytest.approx(clean.effect + gain, abs=0.005)
     assert evidence.statistic > 3
 
 
