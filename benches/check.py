@@ -18,6 +18,7 @@ MEASURED = {
     "certified": "scoring/certificate.py scoring/prediction_powered.py scoring/confidence_sequences.py",
     "claims": "benches/simulated_studies.py reports scenarios/kieval/study scenarios/lalaeval/candidate_grades.py "
     "scenarios/default_aggregate.py sweeps scoring",
+    "court_nulls": "scoring/evidence",
     "dialogs": "engine scenarios/functionchat agents",
     "exchange": "exchange",
     "faults": "engine",
