@@ -255,7 +255,7 @@ _SECTIONS = {
     "People": ("grade", "review"),
     "Data": ("data", "validate", "lab", "demo"),
     "Exchange": ("export", "import"),
-    _MORE: ("resume", "score", "list"),
+    _MORE: ("resume", "score", "invariance", "list"),
 }
 
 

@@ -7,7 +7,21 @@ import sys
 from viva.engine.file_descriptors import raise_descriptor_limit
 from viva.engine.imports import load_entry_points
 
-from . import exchange, judge, judge_compare, judge_load, lab, listing, report, run, serve, show, sweep, validate  # noqa: F401
+from . import (  # noqa: F401
+    exchange,
+    invariance,
+    judge,
+    judge_compare,
+    judge_load,
+    lab,
+    listing,
+    report,
+    run,
+    serve,
+    show,
+    sweep,
+    validate,
+)
 from .app import app
 from .exit_codes import exit_with_error
 from .output import StdoutError, discard_stdout, protect_streams, show_log

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, NoReturn
 
 import anyio
 
-from viva.engine.events import CallFinished, Event, LimitHit, Retried, RunStarted
+from viva.engine.events import CallFinished, EndpointBack, EndpointLost, Event, LimitHit, Retried, RunStarted
 from viva.orchestration.run_progress import RemainingTime, RunProgress, WaitStatus
 from viva.reports.tables import escape_controls, money, one_line
 from viva.scenarios.contract import Aggregate
@@ -298,6 +298,35 @@ def _cut_middle(text: str, width: int) -> str:
 _LOAD_HEADER = ("judge", "load", "answered", "per s", "p50", "p95", "failed", "state")
 _LONGEST_NAME, _SHORTEST_NAME = 16, 6
 LoadRow = tuple[str, ...]
+
+
+class CallProgress(Display):
+    """Progress of `total` calls of one model."""
+
+    def __init__(self, label: str, total: int) -> None:
+        super().__init__()
+        self._label, self._total = label, total
+
+    def count(self) -> None:
+        """Count an answer."""
+        self._calls += 1
+
+    def hear(self, event: Event) -> None:
+        """Process an event of the model."""
+        super().hear(event)
+        if isinstance(event, EndpointLost):
+            self.note = f"waiting for the endpoint: {event.reason}"
+        elif isinstance(event, EndpointBack):
+            self.note = ""
+
+    def parts(self) -> list[str]:
+        retried = [f"{self._retried:,} retried"] if self._retried else []
+        return [f"{self._label}: {self._calls}/{self._total} answers", *retried]
+
+    def drawing(self, width: int, height: int) -> RenderableType:
+        from rich.text import Text
+
+        return Text(fit_line(self.line(), width))
 
 
 class BenchProgress(Display):

@@ -134,7 +134,7 @@ _JOURNAL_FILES = (_JOURNAL, f"{_JOURNAL}-wal", f"{_JOURNAL}-shm", f"{_JOURNAL}-j
 # Files that a kill may leave before the run begins.
 _LEFTOVERS = ("lock", "manifest.json.part", *_JOURNAL_FILES)  # and leftovers of `write_atomically`
 # Circumstances of a run; runs that differ only here are the same experiment.
-_CIRCUMSTANCES = ("versions", "flash_attention", "manifest", "journal", SEAL)
+_CIRCUMSTANCES = ("versions", "flash_attention", "invariance", "manifest", "journal", SEAL)
 
 
 def installed_versions() -> dict[str, str]:

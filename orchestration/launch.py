@@ -35,9 +35,9 @@ from viva.scenarios.models import check_prices, model_labels, replay_name
 from viva.scenarios.registry import AnyScenario, get_scenario
 from viva.scenarios.run_settings import RunSettings
 
-from .fitness_cache import FitnessCache
 from .manifest import read_manifest_settings
 from .prepared_run import PreparedRun, Shard
+from .result_cache import FitnessCache
 
 _log = logging.getLogger("viva")
 # If this environment variable is "off", fitness tests before runs are skipped, as with `--no-qualify`.

@@ -6,7 +6,7 @@ from functools import cache
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, Field, ValidationError, create_model
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, NonNegativeInt, ValidationError, create_model
 
 from viva.data.dataset import DataRecord, ManifestPart, PackRecord
 from viva.engine.errors import ConfigurationError
@@ -16,6 +16,30 @@ from viva.scenarios.models import model_labels
 from viva.scenarios.registry import AnyScenario, scenario_of_manifest
 
 Price = Annotated[list[float], Field(min_length=2, max_length=3)]  # prices of (prompt, completion, cached prompt)
+
+
+def _check_share(counts: list[int]) -> list[int]:
+    if counts[0] > counts[1]:
+        raise ValueError(f"{counts[0]} of {counts[1]} answers cannot differ")
+    return counts
+
+
+Share = Annotated[list[NonNegativeInt], Field(min_length=2, max_length=2), AfterValidator(_check_share)]
+
+
+class InvarianceRecord(BaseModel):
+    """Measurement whether a model's answers depend on concurrent requests, made on `date`.
+
+    `alone` and `among` count the answers that differ from the first one, and all answers: to the same requests again,
+    one at a time, and to `at_once` requests together.
+    """
+
+    model_config = ConfigDict(strict=True)
+
+    alone: Share
+    among: Share
+    at_once: Annotated[int, Field(ge=2)]
+    date: Annotated[str, Field(pattern=r"^\d{4}-\d{2}-\d{2}$")]
 
 
 class ScenarioManifest(RunManifest):
@@ -30,7 +54,8 @@ class ScenarioManifest(RunManifest):
 class FullManifest(ScenarioManifest):
     """Fields of every run's manifest. `models` has a model for each role; for the compared role, models by label.
 
-    `flash_attention` has the choice for each local model for which one was made.
+    `flash_attention` has the choice for each local model for which one was made, `invariance` what `viva invariance`
+    had measured before the run, for each model that it had tested.
     """
 
     prices: dict[str, Price]
@@ -38,6 +63,7 @@ class FullManifest(ScenarioManifest):
     prompts: str | None = None
     dataset: DataRecord
     flash_attention: dict[str, Literal["on", "off"]] = Field(default_factory=dict)
+    invariance: dict[str, InvarianceRecord] = Field(default_factory=dict)
 
 
 def read_manifest_settings(data: dict[str, Any], file: Path) -> tuple[AnyScenario, Any]:

@@ -24,6 +24,8 @@ from viva.scenarios.models import lineups, model_labels, token_prices
 from viva.scenarios.registry import AnyScenario
 from viva.scenarios.run_settings import RunSettings, repeats_of
 
+from .invariance import known_invariance
+
 _SHARD_TEXT = re.compile(r"(\d{1,6})/(\d{1,6})", re.ASCII)
 
 
@@ -107,6 +109,7 @@ class PreparedRun:
         self.models = list(dict.fromkeys(model for role in self.roles for model in role.models(settings)))
         self.repeats = repeats_of(settings)
         self._check_keys()
+        self._resumes = recorded is not None
         self._recorded_files: Mapping[str, str] = {} if recorded is None else recorded.get("files", {})
         self._recorded_attention: Mapping[str, str] = {} if recorded is None else recorded.get("flash_attention", {})
         self.first = 0  # number of the first conversation in this batch of tasks
@@ -178,6 +181,7 @@ class PreparedRun:
             "not_identical": reasons,
             "files": files,
             **self._attention_records(),
+            **self._invariance_records(),
             "versions": installed_versions(),
             "settings": self.settings.model_dump(mode="json"),
             "models": self._models_by_role,
@@ -201,6 +205,14 @@ class PreparedRun:
         choices = {name: flash_attention_record(name, self._recorded_attention.get(name)) for name in self.models}
         made = {name: choice for name, choice in choices.items() if choice is not None}
         return {"flash_attention": made} if made else {}
+
+    def _invariance_records(self) -> dict[str, dict[str, Any]]:
+        """Return the manifest's field `invariance`, if a model was tested; a resumed run keeps the recorded field."""
+        if self._resumes:
+            return {}
+        tests = {name: known_invariance(name) for name in self.models}
+        known = {name: record for name, record in tests.items() if record is not None}
+        return {"invariance": known} if known else {}
 
     def plans(self, backends: dict[str, Backend]) -> Iterator[Plan]:
         """Yield the plans of the run or its shard, always in the same order."""

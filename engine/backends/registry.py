@@ -258,6 +258,21 @@ def flash_attention_record(text: str, recorded: str | None = None) -> str | None
     return record
 
 
+def machine_record(text: str) -> dict[str, str] | None:
+    """Return what the answers of a model in this process depend on, besides its name and files (build, devices, …).
+
+    None if that is unknown, as for an endpoint.
+
+    Raises:
+        ConfigurationError: The model requests a device that does not exist, or must not be opened here.
+    """
+    if ModelSpec.parse(text).kind != "llama":
+        return None
+    permissions().check_model(text)
+    record: dict[str, str] = import_module(KINDS["llama"]).machine_record(text)
+    return record
+
+
 def variation_reason(text: str) -> str | None:
     """Return why a model's answers depend on concurrent requests; None if they do not (docs/architecture.md)."""
     spec = ModelSpec.parse(text)

@@ -50,11 +50,11 @@ def test_line_15_h_is_help_and_run_is_first_in_the_list() -> None:
     assert [*sections][1:] == ["Commands", "People", "Data", "Exchange", "More"]
     assert sections["Commands"] == ["run", "sweep", "report", "view", "show", "suite", "judge", "serve"]
     assert sections["People"] == ["grade", "review"]
-    assert sections["More"] == ["resume", "probe", "qualify", "score", "list"]
+    assert sections["More"] == ["resume", "probe", "qualify", "score", "invariance", "list"]
     assert not re.search(r"\w\.\.\.$", said, re.MULTILINE)  # summaries stand there whole
 
 
-@case_table("command", ["sweep", "lab run", "judge compare", "validate", "judge audit"])
+@case_table("command", ["sweep", "lab run", "judge compare", "validate", "judge audit", "invariance"])
 def test_where_models_are_named_help_says_how_with_an_example(command: str) -> None:
     said = _viva(*command.split(), "-h")
     assert re.search(rf"Examples?:\n +viva {command} ", said)

@@ -29,6 +29,7 @@ resume runs/run --retry-failed
 probe --dataset ITEMS -n 6 --candidate openai:candidate?retries=0 --shots 0 --method generate --method letter
     --concurrency 1 --out runs/probe
 qualify openai:evaluator?retries=0 --role evaluator --brief --concurrency 1 --out runs/fitness
+invariance openai:candidate?retries=0 => 1
 sweep run sweep.yaml --concurrency 1 --out runs/sweep
 sweep run sweep.yaml --shard 1/2 --concurrency 1 --out runs/shards
 sweep run sweep.yaml --shard 2/2 --concurrency 1 --out runs/shards

@@ -101,7 +101,7 @@ class _Case:
         context = context or default_context(train_context)
         if context <= _SHORT_CONTEXT or 4 * heads * config.batch * context > _MAX_SCORE_BYTES:
             return None
-        return cls(tensors, context, config.kv_type, config.threads, _processor(), _build())
+        return cls(tensors, context, config.kv_type, config.threads, processor(), build_info())
 
     def choice(self, measure: Callable[[], dict[str, float]]) -> str:
         """Return the faster way, from the cache or by `measure`, which returns the seconds of each way."""
@@ -132,7 +132,8 @@ def _read_header(path: Path, size: int, changed: int) -> tuple[str, int, int]:
     return digest.hexdigest(), max(1, heads), train_context
 
 
-def _processor() -> str:
+def processor() -> str:
+    """Return the name of this machine's processor."""
     with suppress(OSError):
         for line in Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace").splitlines():
             if line.startswith(("model name", "CPU part")):
@@ -140,7 +141,8 @@ def _processor() -> str:
     return platform.processor() or platform.machine()
 
 
-def _build() -> str:
+def build_info() -> str:
+    """Return version and features of the installed llama.cpp."""
     features = lib.llama_print_system_info() or b""
     return f"llama-cpp-python {llama_cpp.__version__}: {features.decode('utf-8', 'replace').strip()}"
 

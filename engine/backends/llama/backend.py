@@ -37,7 +37,7 @@ from ...messages import Completion, Message, Request, Sampling
 from ...thoughts import split_thoughts
 from ...tools import ToolCall
 from ..base import Backend, ModelSpec, PromptSize
-from .attention import attention_record, choose_attention, recorded_attention
+from .attention import attention_record, build_info, choose_attention, processor, recorded_attention
 from .chat_template import ChatFormat
 from .generation import ContinuationReading, Generation
 from .grammar import Grammar, TokenMasks
@@ -612,3 +612,18 @@ def flash_attention_record(text: str, recorded: str | None = None) -> str | None
     spec = ModelSpec.parse(text)
     files = locate(spec.where, spec.take("revision") or "")
     return attention_record(text, files.path, _parse_config(spec), recorded)
+
+
+def machine_record(text: str) -> dict[str, str]:
+    """Return what the answers of a model depend on, besides its name and files: processor, build, threads and devices.
+
+    Raises:
+        ConfigurationError: A device that the name requests does not exist.
+    """
+    devices = parse_placement(ModelSpec.parse(text)).chosen_devices()
+    return {
+        "processor": processor(),
+        "build": build_info(),
+        "threads": str(os.cpu_count()),
+        "devices": ", ".join(f"{device.name}: {device.description}" for device in devices),
+    }
