@@ -20,8 +20,6 @@ from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any
 
-import llama_cpp
-
 from ...errors import ConfigurationError, Unavailable
 from ...files import user_cache
 from .library import GgufHeader, lib
@@ -143,8 +141,10 @@ def processor() -> str:
 
 def build_info() -> str:
     """Return version and features of the installed llama.cpp."""
+    from llama_cpp import __version__  # not above: if the package is missing, `library` says what to install
+
     features = lib.llama_print_system_info() or b""
-    return f"llama-cpp-python {llama_cpp.__version__}: {features.decode('utf-8', 'replace').strip()}"
+    return f"llama-cpp-python {__version__}: {features.decode('utf-8', 'replace').strip()}"
 
 
 @contextmanager
