@@ -26,7 +26,7 @@ def _invariance(
     """
     from viva.engine.backends.registry import build, with_absolute_path
     from viva.engine.clock import RealClock
-    from viva.orchestration.invariance import MAX_TOKENS, count_calls
+    from viva.orchestration.invariance import count_calls, token_limit
     from viva.scenarios.models import model_labels
 
     from .output import print_json, print_paragraphs
@@ -35,9 +35,9 @@ def _invariance(
     labels = model_labels([with_absolute_path(model) for model in models])
     for model in labels.values():
         build(model, clock)  # refuse a wrong name before the first call
-    print_note(f"makes {count_calls()} calls of up to {MAX_TOKENS} tokens to each model")
     results: list[dict[str, Any]] = []
     for label, model in labels.items():
+        print_note(f"{label}: {count_calls()} calls of up to {token_limit(model)} tokens")
         test = _run_test(label, model, clock)
         results.append({"model": model, "label": label, **test.record(), "p": round(test.p_value, 6),
                         "compared": test.compared, "flaw": test.flaw or None, "text": test.sentences()})  # fmt: skip

@@ -24,14 +24,14 @@ from viva.engine.backends.base import EventSink, ModelSpec
 from viva.engine.backends.registry import BackendPool, file_records, machine_record
 from viva.engine.cancellation import gather
 from viva.engine.clock import Clock
-from viva.engine.errors import ConfigurationError, Rejected
+from viva.engine.errors import BackendError, ConfigurationError, Rejected, VivaError, user_frame
 from viva.engine.messages import Completion, Request, Sampling, View, request_digest
 from viva.engine.run_folder import installed_versions
 
 from .manifest import InvarianceRecord
 from .result_cache import WEEK, ResultCache, result_key
 
-MAX_TOKENS = 64
+_MAX_TOKENS = 64
 _SIGNIFICANT = 0.05
 _CACHE = "invariance"
 
@@ -47,6 +47,11 @@ def prompts() -> list[str]:
 def count_calls() -> int:
     """Return the number of calls that a test makes."""
     return 3 * len(prompts())
+
+
+def token_limit(model: str) -> str:
+    """Return the maximum length of an answer in tokens, which a model's name may set."""
+    return ModelSpec.parse(model).options.get("max_tokens", str(_MAX_TOKENS))
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,6 +172,11 @@ async def measure_invariance(
             request = _request(kind, number, logprobs)
             try:
                 answer = await backend.generate(request)
+            except Exception as error:
+                if isinstance(error, VivaError):
+                    raise
+                problem = f"raised {type(error).__name__}: {error} ({user_frame(error)})"
+                raise BackendError(problem, model=backend.label) from error
             finally:
                 backend.ended(request.affinity)
             on_answer()
@@ -199,7 +209,7 @@ def _name_for_all(model: str) -> str:
 
 
 def _request(kind: str, number: int, logprobs: int | None) -> Request:
-    view, sampling = View(), Sampling(max_tokens=MAX_TOKENS, logprobs=logprobs)
+    view, sampling = View(), Sampling(max_tokens=_MAX_TOKENS, logprobs=logprobs)
     view.append("user", prompts()[number])
     seed = seeds.derive(_CACHE, number)
     conversation = f"{_CACHE}/{kind}/{number}"
@@ -223,5 +233,5 @@ def known_invariance(model: str) -> dict[str, Any] | None:
 def _key(model: str) -> tuple[str, bool]:
     """Return the key of a model's result, and True if nothing but what it names can change the result."""
     machine = machine_record(model)
-    key = result_key(model, file_records(model), machine, installed_versions()["viva"], prompts(), MAX_TOKENS)
+    key = result_key(model, file_records(model), machine, installed_versions()["viva"], prompts(), _MAX_TOKENS)
     return key, machine is not None

@@ -30,6 +30,7 @@ _FIRST, _AGAIN, _AMONG = range(32), range(32, 64), range(64, 96)
 _OTHER, _SAME = {"do": "ok", "say": "another answer"}, {"do": "ok", "say": "Yes."}
 MODELS = """
 import asyncio, random
+from viva import Backend
 flying = 0
 
 async def busy(messages):
@@ -42,6 +43,10 @@ async def busy(messages):
         await asyncio.sleep(0)
     flying -= 1
     return text.upper() if seen > 1 else text
+
+class Broken(Backend):
+    async def generate(self, request):
+        raise ValueError("no such luck")
 
 def steady(messages):
     return messages[-1]["content"][::-1]
@@ -69,7 +74,7 @@ def models(tmp_path: Path) -> Path:
 def _measured(*models: str, code: int = 0) -> dict[str, Any]:
     done = viva("invariance", *models, "--json")
     assert done.returncode == code, done.stderr
-    assert "makes 96 calls of up to 64 tokens to each model" in done.stderr
+    assert ": 96 calls of up to 64 tokens\n" in done.stderr
     results: list[dict[str, Any]] = json.loads(done.stdout)["models"]
     return results[0]
 
@@ -185,6 +190,25 @@ def test_models_of_other_kinds_are_told_apart(models: Path) -> None:
     assert "The model is not deterministic even alone, so the second figure says nothing" in said
 
 
+def test_an_error_of_a_users_own_model_is_one_line(models: Path, cache: Path) -> None:
+    done = viva("invariance", f"python:{models}#Broken?label=mine")
+    assert (done.returncode, done.stdout) == (1, "")
+    assert "viva: error: mine: raised ValueError: no such luck (" in done.stderr
+    assert not cache.exists()
+
+
+def test_every_kind_of_endpoint_can_be_tested(replanned: Chaos, tmp_path: Path) -> None:
+    server = replanned({})
+    pool = tmp_path / "pool.yaml"
+    pool.write_text(json.dumps({"members": [server.model("candidate"), server.model("candidate", timeout=100)]}))
+    names = [server.anthropic("a", max_tokens=70), server.gemini("g"), f"pool:{pool}?label=both"]
+    done = viva("invariance", *names, "--json")
+    assert done.returncode == 0, done.stderr
+    assert "a: 96 calls of up to 70 tokens" in done.stderr
+    for result in json.loads(done.stdout)["models"]:
+        assert (result["alone"], result["among"], result["at_once"]) == ([0, 32], [0, 32], 32)
+
+
 def test_a_local_model_keeps_its_promise_and_its_result_lasts(tmp_path: Path, cache: Path) -> None:
     file = make_model(tmp_path / "tiny.gguf", width=32, layers=1, heads=2)
     strict, loose = (f"llama:{file}?ctx=1024&strict={value}" for value in ("on", "off"))
@@ -214,7 +238,7 @@ def _recorded(run: Path, *candidates: str) -> dict[str, Any]:
     return recorded
 
 
-def test_a_manifest_records_the_result_and_no_resume_minds_it(tmp_path: Path) -> None:
+def test_a_manifest_records_the_result_and_no_resume_minds_it(tmp_path: Path, cache: Path) -> None:
     before = interviewed(tmp_path / "before", "simulated:c", n=2)
     manifest = (before / "manifest.json").read_bytes()
     assert "invariance" not in json.loads(manifest)
@@ -230,6 +254,8 @@ def test_a_manifest_records_the_result_and_no_resume_minds_it(tmp_path: Path) ->
     (tmp_path / "settings.yaml").write_text(json.dumps(json.loads(manifest)["settings"]))
     again = viva(*words, cwd=tmp_path)
     assert "already contains this run" in again.stderr
+    [entry] = cache.iterdir()
+    entry.write_text(json.dumps({**_RIGHT, "among": [9, 32]}))  # measured again since, with another result
     for run in (before, after):
         kept = (run / "manifest.json").read_bytes()
         assert viva("resume", run).returncode == 0
