@@ -1,11 +1,14 @@
 """ConStat: the performance of a model beyond what reference models of its strength reach on the benchmark.
 
-A model that does as well as some reference models on a second set (a rephrased, synthetic or sibling benchmark) should
-do as well as they on the benchmark. Reference models give the curve from one accuracy to the other; the effect is the
-accuracy above that curve, as a share of items. The witness needs text only, and at least five reference models.
+A model that does as well as some reference models on a second set should do as well as they on the benchmark. The
+reference models give the curve from one accuracy to the other. A clean model is assumed to lie on that curve: the null
+covers the choice of items and reference models, but not what makes a real clean model better at one set than at the
+other, so p-values of real models are too small. `combination` measures that on clean models.
 
-A clean model is assumed to lie on the curve, so the null covers the choice of items and reference models, not what
-makes a real clean model better at one set than at the other: `combination` measures that on clean models.
+Needs: text only; a second set (a rephrased, synthetic or sibling benchmark), and five or more clean reference models.
+It does not see models that were trained on the second set as well.
+Costs: a call per item of both sets, for the model and for each reference model.
+Effect: the accuracy above the curve, as a share of items.
 
 Source: Dekoninck, Müller and Vechev 2024 (arXiv 2405.16281), section 4; the spline is that of Green and Silverman 1994,
 chapters 2 and 3, and Brent 1973, chapter 5, finds its smoothness.
@@ -164,8 +167,8 @@ def draw_resamples(generator: np.random.Generator, first: Results, second: Resul
 
 
 def _count_draws(generator: np.random.Generator, items: int, count: int) -> Ints:
-    drawn = generator.integers(items, size=(count, items)) + items * np.arange(count)[:, None]
-    return np.bincount(drawn.ravel(), minlength=count * items).reshape(count, items)
+    numbers = generator.integers(items, size=(count, items)) + items * np.arange(count)[:, None]
+    return np.bincount(numbers.ravel(), minlength=count * items).reshape(count, items)
 
 
 def compute_gaps(first: Results, second: Results, resamples: Resamples) -> tuple[Floats, Floats]:
@@ -185,7 +188,7 @@ def compute_gaps(first: Results, second: Results, resamples: Resamples) -> tuple
         smoothness = _choose_smoothness(own_x, own_y)
         padding, weights = (int(add_low), int(add_high)), np.ones(size + add_low + add_high)
         weights[: padding[0]] = weights[len(weights) - padding[1] :] = _CORNER_WEIGHT
-        own_x, own_y = (np.pad(one, ((0, 0), padding), constant_values=(0.0, 1.0)) for one in (own_x, own_y))
+        own_x, own_y = (np.pad(axis, ((0, 0), padding), constant_values=(0.0, 1.0)) for axis in (own_x, own_y))
         expected[rows] = _evaluate_spline(own_x, own_y, weights, smoothness, position[rows])
     kept = np.isfinite(expected)
     expected = np.clip(expected[kept], 0.0, 1.0)
