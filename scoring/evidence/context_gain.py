@@ -1,7 +1,7 @@
 """Context gain: other items of the benchmark in the context make an item less likely (CoDeC, Zawalski et al. 2025).
 
 Examples from the same source help a model that does not know the source; they disturb one that knows the item by heart.
-The score is the share of items whose likelihood falls (arXiv 2510.27055, section 3). On a benchmark that nobody has
+The score is the share of items whose likelihood falls (arXiv 2510.27055). On a benchmark that nobody has
 seen it is above 0 as well, by how well the model learns from context: only a comparison has a p-value.
 
 Needs: log-likelihoods, and one of two references. `context_gain`: items of a second set that the model has not seen,
@@ -9,7 +9,7 @@ of the same source and form (newer items, rephrased items), read by the same mod
 `compare_models` on the shares of clean models of similar size on the same items. Draw each item's context
 independently: a context that is shared makes items depend on each other; name it in `clusters`.
 It does not see a benchmark whose sources alone were read, and sees models that were trained on very similar data.
-Costs: 2 calls per item of either set; one is longer by the context. Fine at one example of context.
+Costs: 2 calls per item of either set; one is longer by the context.
 Effect: difference of the shares (0–1).
 """
 

@@ -29,7 +29,7 @@ def exchangeability(published_order: Floats, shuffled_orders: Sequence[Floats]) 
     """Test whether shards are more likely in their published order than shuffled.
 
     If all orders are equally likely to be the published one, then so are the published and the shuffled orders of a
-    shard among each other, and the p-value is exact. With one shard it is that of section 3 of the paper: (1 + number
+    shard among each other, and the p-value is exact. With one shard it is the paper's: (1 + number
     of shuffled orders that are at least as likely) / (1 + number of shuffled orders). The statistic is the sum of the
     shards' differences, standardised under the null.
 
@@ -50,7 +50,7 @@ def sharded_t(published_order: Floats, shuffled_orders: Sequence[Floats]) -> tup
     A gain is the log-likelihood of the published order minus the mean of the shuffled ones. p relies on gains that are
     close to normal; `exchangeability` does not.
 
-    Source: Oren et al. 2023, section 3; their code divides by the deviation of the sample, here it is the estimate of
+    Source: Oren et al. 2023; their code divides by the deviation of the sample, here it is the estimate of
     the population's (n - 1), so that t has Student's distribution.
     """
     gains = np.asarray(_gains(_check_shards(published_order, shuffled_orders)))

@@ -1,7 +1,7 @@
 """Guessing: a masked wrong choice is reproduced word for word (TS-Guessing, Deng et al. 2023).
 
 The model sees a question, its key and all choices but one wrong choice, and is asked for the missing one. Nothing but
-the benchmark's text determines it (arXiv 2311.09783, section 3.2). The measures are the share of exact matches, here
+the benchmark's text determines it (arXiv 2311.09783). The measures are the share of exact matches, here
 after normalising case, white space, quotes, a final full stop and a letter such as "B)", and ROUGE-L F1.
 
 Needs: text only, and one of two references. `guessing` and `guessing_overlap`: items of a second set that the model has

@@ -1,7 +1,7 @@
 """Peakedness: sampled answers are nearly those of greedy decoding (CDD, Dong et al. 2024).
 
 A model that learned an answer by heart gives it at any temperature. The peak of an item is the share of its samples
-within a small edit distance, in tokens, of the greedy answer (arXiv 2402.15938, section 3).
+within a small edit distance, in tokens, of the greedy answer (arXiv 2402.15938).
 
 Needs: text only (tokens, or words if the model's tokens are unknown), and one of two references. `peakedness`: peaks of
 the same model on items of a second set that it has not seen, of the same form and difficulty. Or `compare_models` on
@@ -49,7 +49,7 @@ def peak(greedy: Sequence[Hashable], samples: Sequence[Sequence[Hashable]], alph
 
     The length is that of the longest answer, greedy or sampled; only the first `MAX_TOKENS` tokens are compared.
 
-    Source: Dong et al. 2024, section 3, and the authors' code.
+    Source: Dong et al. 2024, and the authors' code.
     """
     if not samples:
         raise ValueError("samples: none; a peak needs at least one sampled answer")
