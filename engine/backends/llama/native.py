@@ -338,7 +338,9 @@ class NativeModel:
         Raises:
             ConfigurationError: An intact model cannot produce these logits.
         """
-        context = NativeContext(self, lanes=1, context=256, batch=1, threads=os.cpu_count() or 1, canonical=False)
+        # By one thread, because OpenMP keeps the threads that it makes here: with more of them than processors, those of
+        # an inference thread sleep at each of llama.cpp's barriers instead of waiting, and steps take twice as long.
+        context = NativeContext(self, lanes=1, context=256, batch=1, threads=1, canonical=False)
         try:
             sizes, rows = [], []
             spelling = [int(token) for token in self._tokenize("xe", special=False)] or [0]

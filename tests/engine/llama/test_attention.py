@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -91,6 +92,16 @@ def test_a_measurement_takes_real_seconds_of_both_ways_and_is_kept(path: Path, c
         assert (record["context"], record["threads"]) == (2048, 2)
         chosen(model, context=4096)  # another case
         assert len(list(cache.iterdir())) == 2
+
+
+def test_loading_and_measuring_leave_no_threads_behind(path: Path, cache: Path) -> None:
+    """With more OpenMP threads than processors, those of the inference threads would sleep at every barrier."""
+    before = len(os.listdir("/proc/self/task"))
+    with closing(NativeModel(path)) as model:
+        assert len(os.listdir("/proc/self/task")) == before
+        chosen(model)
+        assert len(os.listdir("/proc/self/task")) == before
+    assert cache.exists()
 
 
 @pytest.mark.parametrize(
