@@ -338,8 +338,8 @@ class NativeModel:
         Raises:
             ConfigurationError: An intact model cannot produce these logits.
         """
-        # By one thread, because OpenMP keeps the threads that it makes here: with more of them than processors, those of
-        # an inference thread sleep at each of llama.cpp's barriers instead of waiting, and steps take twice as long.
+        # By one thread, because OpenMP keeps threads that it makes here: with more of them than processors, those of
+        # an inference thread sleep at llama.cpp's barriers instead of waiting, and steps take twice as long.
         context = NativeContext(self, lanes=1, context=256, batch=1, threads=1, canonical=False)
         try:
             sizes, rows = [], []
