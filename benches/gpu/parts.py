@@ -53,9 +53,10 @@ class GpuBench(Bench):
 
     def __init__(self, name: str, quick: bool, gpu: bool, seconds: float) -> None:
         """Write the model if it is not there."""
-        self.name, self.quick, self._end = name, quick, time.monotonic() + seconds
-        super().__init__(self._model_file(name), quick, gpu, WORK / f"build-{'cuda' if gpu else 'cpu'}" / "bin")
-        self.lanes = 16 if quick else 64
+        self.quick, self._end = quick, time.monotonic() + seconds
+        programs = WORK / f"build-{'cuda' if gpu else 'cpu'}" / "bin"
+        super().__init__(self._model_file(name), quick, gpu, programs, lanes=16 if quick else 64, name=name)
+        self.rounds = 3
 
     def line(self, name: str, command: list[str]) -> Line:
         """Run a program of ``peers/`` and return its last line."""
@@ -73,13 +74,14 @@ class GpuBench(Bench):
         return self.line(f"decode in {lanes} lanes {options}", command)
 
     def peer_decode(self, lanes: int) -> float:
-        """Return llama-batched-bench's rate for the same. It runs twice, for it may end before its last line is out."""
+        """Return llama-batched-bench's rate for the same, the median of two rows."""
         note(f"{self.name}: llama-batched-bench, {lanes} lanes")
         output = finish(self.batched(64, self.tokens, lanes, 2, context=512), seconds=self._left())
-        rows = [line[line.index("{") :] for line in output.splitlines() if '"speed_tg"' in line]
-        if not rows:
+        rows = [json.loads(line[line.index("{") :]) for line in output.splitlines() if '"speed_tg"' in line]
+        speeds = [row["speed_tg"] for row in rows if row["pl"] == lanes]
+        if not speeds:
             raise PeerFailed(f"llama-batched-bench printed no rates: {output.strip()[-500:]!r}")
-        return median(json.loads(row)["speed_tg"] for row in rows)
+        return median(speeds)
 
     @property
     def tokens(self) -> int:
@@ -142,7 +144,7 @@ def _parts_of_time(line: Line) -> tuple[float, float, float]:
 def interviews(bench: GpuBench) -> Figures:
     """KIEval-shaped interviews beside llama-server over HTTP."""
     count = 4 if bench.quick else bench.lanes
-    ours = bench.line("interviews", bench.viva("interviews", count))
+    ours = bench.line("interviews", bench.interviews(count))
     server = ["--server", str(bench.programs / SERVER.name), "--vocabulary", str(bench.vocabulary)]
     server += ["-ngl", "99"] if bench.gpu else []
     peers = {"llama-server, one cache a slot": ["-no-kvu", "--cache-ram", "0"], "llama-server, as it comes": []}

@@ -1,25 +1,16 @@
-"""``llama_cpp.Llama`` in a loop, one request after the other: ``interviews`` or 5-shot ``letters``/``options``.
-
-It keeps the tokens that the next prompt shares with the last, as the package does.
-"""
+"""``llama_cpp.Llama`` in a loop over 5-shot questions, ``letters`` or whole ``options``; prints one line of JSON."""
 
 from __future__ import annotations
 
 import argparse
-import asyncio
 import json
 import time
-from pathlib import Path
 from typing import Any
 
 import llama_cpp
 import numpy as np
 import stopwatch
-from llama_workload import interviews, words
-
-from viva.engine.backends.llama.chat_template import ChatFormat
-from viva.engine.backends.llama.native import NativeModel
-from viva.engine.messages import Completion, View
+from llama_workload import words
 
 
 def letters(model: str, count: int, threads: int, *, whole: bool) -> dict[str, Any]:
@@ -52,38 +43,14 @@ def letters(model: str, count: int, threads: int, *, whole: bool) -> dict[str, A
     return {"wall_s": wall, "questions_per_s": count / wall, "answers": answers}
 
 
-async def run_interviews(model: str, count: int, threads: int) -> dict[str, Any]:
-    """The interviews, one call at a time."""
-    llama = llama_cpp.Llama(model, n_ctx=2048, n_threads=threads, n_threads_batch=threads, verbose=False)
-    chat = ChatFormat(NativeModel(Path(model)))
-    alone = asyncio.Lock()
-
-    async def complete(conversation: str, role: str, view: View, tokens: int) -> Completion:
-        prompt = [int(token) for run in chat.segments(view.messages) for token in run.tokens]
-        async with alone:
-            reply: list[int] = []
-            for token in llama.generate(prompt, temp=0.0, repeat_penalty=1.0):
-                reply.append(token)
-                if len(reply) == tokens:
-                    break
-        return Completion("", pieces=[(True, reply)])
-
-    began = time.perf_counter()
-    await interviews(count, complete)
-    wall = time.perf_counter() - began
-    return {"wall_s": wall, "talks_per_s": count / wall}
-
-
 def main() -> dict[str, Any]:
     """One measurement."""
     parser = argparse.ArgumentParser()
-    parser.add_argument("what", choices=["interviews", "letters", "options"])
+    parser.add_argument("what", choices=["letters", "options"])
     parser.add_argument("model", help="a GGUF file")
     parser.add_argument("count", type=int)
     parser.add_argument("--threads", type=int, default=2)
     options = parser.parse_args()
-    if options.what == "interviews":
-        return asyncio.run(run_interviews(options.model, options.count, options.threads))
     return letters(options.model, options.count, options.threads, whole=options.what == "options")
 
 

@@ -10,10 +10,11 @@ import resource
 import tempfile
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import stopwatch
-from llama_workload import GENERATED, ROUNDS, SYSTEM, Fewest, interviews, words
+from llama_workload import ROUNDS, SYSTEM, Fewest, generated, interviews, words
 
 from viva.engine.backends.llama import lanes as inference
 from viva.engine.backends.llama.backend import LlamaBackend
@@ -57,13 +58,13 @@ async def decode(backend: LlamaBackend, lanes: int, tokens: int) -> dict[str, An
     }
 
 
-async def run_interviews(backend: LlamaBackend, count: int) -> dict[str, Any]:
+async def run_interviews(backend: LlamaBackend, count: int, rounds: int) -> dict[str, Any]:
     """The interviews. What they were is put aside in a file, so that memory is the backend's; it is counted behind."""
     with tempfile.TemporaryFile() as aside:
         backend.engine.model.ends[:] = False
         chat = backend.engine.chat
         numbers: dict[str, int] = {}
-        calls = count * ROUNDS * len(SYSTEM)
+        calls = count * rounds * len(SYSTEM)
         done = most_kept = half_way = 0
 
         async def complete(conversation: str, role: str, view: View, tokens: int) -> Completion:
@@ -80,7 +81,7 @@ async def run_interviews(backend: LlamaBackend, count: int) -> dict[str, Any]:
             return completion
 
         began = time.perf_counter()
-        await interviews(count, complete, backend.ended)
+        await interviews(count, complete, backend.ended, rounds)
         wall = time.perf_counter() - began
         statistics, peak, fewest = backend.statistics(), _peak(), Fewest()
         aside.seek(0)
@@ -91,7 +92,7 @@ async def run_interviews(backend: LlamaBackend, count: int) -> dict[str, Any]:
         return {
             "wall_s": wall,
             "talks_per_s": count / wall,
-            "generated": count * GENERATED,
+            "generated": generated(count, rounds),
             "prompt_tokens": statistics["prompted"] + statistics["replayed"],
             "fewest_prompt_tokens": fewest.tokens,
             "prompt_depth": fewest.prompt_depth,
@@ -128,6 +129,36 @@ async def verdicts(backend: LlamaBackend, count: int) -> dict[str, Any]:
         "decoded": statistics["decoded"] + statistics["replayed"],
         "told": statistics,
     }
+
+
+async def short_answers(backend: LlamaBackend, count: int, tokens: int) -> dict[str, Any]:
+    """Short verdicts by the schema, or free text of ``tokens`` tokens after the same prompts, and their CPU time.
+
+    Comments have the least room that the schema gives them, so that the greater part of a verdict is forced. What the
+    first request of a process costs, and the system prompt, are not counted.
+    """
+    sampling = Sampling(max_tokens=tokens) if tokens else Sampling(max_tokens=600, schema=verdict_schema(0))
+    if tokens:
+        backend.engine.model.ends[:] = False
+
+    async def answer(number: int, sampling: Sampling) -> Completion:
+        view = View()
+        view.append("system", words(100, "evaluator"))
+        view.append("user", words(80, number))
+        return await backend.generate(Request(view.messages, sampling, number + 1, b"", f"talk-{number}"))
+
+    await answer(count, replace(sampling, max_tokens=8))
+    began, cpu, before = time.perf_counter(), time.process_time(), backend.statistics()
+    async with asyncio.TaskGroup() as group:
+        tasks = [group.create_task(answer(number, sampling)) for number in range(count)]
+    cpu, wall = time.process_time() - cpu, time.perf_counter() - began
+    decoded = backend.statistics()["decoded"] - before["decoded"]
+    completions = [task.result() for task in tasks]
+    if not tokens:
+        for completion in completions:
+            json.loads(completion.text)
+    size = sum(completion.completion_tokens for completion in completions)
+    return {"wall_s": wall, "cpu_s": cpu, "tokens": size, "decoded": decoded, "ms_per_token": 1000 * cpu / size}
 
 
 async def free(backend: LlamaBackend, count: int, tokens: int) -> dict[str, Any]:
@@ -239,10 +270,22 @@ def _peak() -> int:
 async def main() -> dict[str, Any]:
     """One measurement."""
     parser = argparse.ArgumentParser()
-    parser.add_argument("what", choices=["decode", "interviews", "verdicts", "free", "tier", "letters", "options"])
+    workloads = [
+        "decode",
+        "interviews",
+        "verdicts",
+        "short-verdicts",
+        "free-text",
+        "free",
+        "tier",
+        "letters",
+        "options",
+    ]
+    parser.add_argument("what", choices=workloads)
     parser.add_argument("model", help="a model's name, llama:FILE?options")
     parser.add_argument("count", type=int)
     parser.add_argument("--tokens", type=int, default=128)
+    parser.add_argument("--rounds", type=int, default=ROUNDS)
     options = parser.parse_args()
     sampling_seconds = time_sampling()
     async with build(options.model, RealClock()) as backend:
@@ -251,9 +294,13 @@ async def main() -> dict[str, Any]:
             case "decode":
                 line = await decode(backend, options.count, options.tokens)
             case "interviews":
-                line = await run_interviews(backend, options.count)
+                line = await run_interviews(backend, options.count, options.rounds)
             case "verdicts":
                 line = await verdicts(backend, options.count)
+            case "short-verdicts":
+                line = await short_answers(backend, options.count, 0)
+            case "free-text":
+                line = await short_answers(backend, options.count, options.tokens)
             case "free":
                 line = await free(backend, options.count, options.tokens)
             case "tier":
@@ -263,6 +310,7 @@ async def main() -> dict[str, Any]:
         placement = backend.engine.model.placement
         return line | {
             "config": backend.engine.config.describe(backend.engine.model),
+            "flash_attention": backend.engine.config.flash_attention,
             "layers_on_device": placement.layers / max(1, placement.total),
             "sampling_s": sampling_seconds(),
         }

@@ -1,8 +1,9 @@
 """The interviews that every llama.cpp peer is given: the same prompts, token for token, and replies of fixed length.
 
-Shape (three rounds): system prompts of 200 (interactor), 40 (candidate) and 600 (evaluator) tokens, a question of 80;
-replies of exactly 32, 48 and 96 tokens, greedy, with end of text ignored; each role keeps what it said itself, and is
-told canned words of the right length as the others' words, for a random model's words would be read as other tokens.
+Shape (three rounds unless told otherwise): system prompts of 200 (interactor), 40 (candidate) and 600 (evaluator)
+words, a question of 80; replies of exactly 32, 48 and 96 tokens, greedy, with end of text ignored; each role keeps what
+it said itself, and is told canned words of the right length as the others' words, for a random model's words would be
+read as other tokens. A word is one token of the random models, and 1.04 of SmolLM2.
 """
 
 from __future__ import annotations
@@ -22,25 +23,29 @@ ROUNDS = 3
 SYSTEM = {"interactor": 200, "candidate": 40, "evaluator": 600}
 REPLY = {"interactor": 32, "candidate": 48, "evaluator": 96}
 QUESTION = 80
-GENERATED = ROUNDS * sum(REPLY.values())  # a conversation
 # Asks (conversation, role) with a view for so many tokens.
 Complete = Callable[[str, str, View, int], Awaitable[Completion]]
 
 
 def words(count: int, *seed: object) -> str:
-    """Text of exactly ``count`` tokens, the same for the same seed."""
+    """Text of ``count`` words, the same for the same seed."""
     rng = random.Random(repr(seed))
     return "".join(f" {rng.choice(WORDS)}" for _ in range(count))
 
 
-async def interview(number: int, complete: Complete, ended: Callable[[str], None] | None) -> None:
+def generated(count: int, rounds: int) -> int:
+    """Tokens that are generated in ``count`` conversations."""
+    return count * rounds * sum(REPLY.values())
+
+
+async def interview(number: int, complete: Complete, ended: Callable[[str], None] | None, rounds: int) -> None:
     """One conversation."""
     views = {role: View() for role in SYSTEM}
     question = words(QUESTION, number, "question")
     for role, length in SYSTEM.items():
         views[role].append("system", words(length, role))
     views["interactor"].append("user", question)
-    for turn in range(ROUNDS):
+    for turn in range(rounds):
         replies = {role: words(length, number, turn, role) for role, length in REPLY.items()}
         opening = question if turn == 0 else ""
         await _speak(number, "interactor", views, complete)
@@ -59,11 +64,13 @@ async def _speak(number: int, role: str, views: dict[str, View], complete: Compl
     view.append("assistant", completion.text, completion.pieces)
 
 
-async def interviews(count: int, complete: Complete, ended: Callable[[str], None] | None = None) -> None:
+async def interviews(
+    count: int, complete: Complete, ended: Callable[[str], None] | None = None, rounds: int = ROUNDS
+) -> None:
     """All conversations at once; who wants to know is told of each that has ended."""
     async with asyncio.TaskGroup() as group:
         for number in range(count):
-            group.create_task(interview(number, complete, ended))
+            group.create_task(interview(number, complete, ended, rounds))
 
 
 class Fewest:

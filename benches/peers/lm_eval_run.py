@@ -32,11 +32,18 @@ TASK = {
 }
 
 
-def _without_dummy_prefix(tokenizer: Any) -> None:
-    """Our test model asks for no space before a text; what transformers makes of a GGUF puts one there all the same."""
+def _own_pre_tokenizer(tokenizer: Any) -> None:
+    """Correct what transformers makes of a GGUF: it puts a space before the texts of our test model, which asks for
+    none, and does not split the digits of SmolLM2, whose vocabulary is one of bytes.
+    """
     from tokenizers import pre_tokenizers
 
-    tokenizer.backend_tokenizer.pre_tokenizer = pre_tokenizers.Metaspace(prepend_scheme="never", split=False)
+    backend = tokenizer.backend_tokenizer
+    if "Ġ" in tokenizer.get_vocab():
+        digits, pieces = pre_tokenizers.Digits(individual_digits=True), pre_tokenizers.ByteLevel(add_prefix_space=False)
+        backend.pre_tokenizer = pre_tokenizers.Sequence([digits, pieces])
+    else:
+        backend.pre_tokenizer = pre_tokenizers.Metaspace(prepend_scheme="never", split=False)
 
 
 def main() -> dict[str, Any]:
@@ -58,7 +65,7 @@ def main() -> dict[str, Any]:
         dtype="float32",
         batch_size=options.batch,
     )
-    _without_dummy_prefix(model.tokenizer)
+    _own_pre_tokenizer(model.tokenizer)
     task = TASK | {"dataset_kwargs": {"data_files": {"test": str(options.questions)}}}
     began = time.perf_counter()
     evaluation = simple_evaluate(model=model, tasks=[task], log_samples=True, bootstrap_iters=0, verbosity="ERROR")
