@@ -18,7 +18,7 @@ from statistics import median
 
 import table
 from llama_programs import BATCHED, SERVER, XLLAMACPP, Bench, model_file, rates, smollm2_file
-from running import ROOT, Line, PeerFailed, note
+from running import ROOT, Line, PeerFailed, last_line, note
 
 from viva.engine.backends.llama.backend import flash_attention_record
 
@@ -42,8 +42,6 @@ DECODE = 1024  # tokens a lane
 # How many tokens stand before one of a prompt and one of a reply in interviews of one and of two rounds, on average.
 DEPTHS = {1: (328, 548), 2: (451, 616)}
 LAYERS = 6  # a step of theirs is long enough
-# About what a short verdict of SmolLM2 has, so that prompts weigh the same in free text.
-FREE_TOKENS = 179
 
 
 def decode(bench: Bench) -> dict[str, float]:
@@ -245,6 +243,8 @@ def smollm2(bench: Bench) -> dict[str, float]:
     programs = {"viva": bench.interviews(VERDICTS)}
     if SERVER.exists():
         programs["llama-server"] = bench.http(VERDICTS, "--server", str(SERVER))
+    if XLLAMACPP.exists():
+        programs["xllamacpp"] = bench.http(VERDICTS, "--python", str(XLLAMACPP))
     programs["llama-cpp-python"] = bench.http(1, "--package")  # one request at a time: one interview tells its rate
     lines = {name: program.last_line() for name, program in bench.turns(programs).items()}
     ours, times = lines["viva"], speedups(bench, lines)
@@ -254,20 +254,17 @@ def smollm2(bench: Bench) -> dict[str, float]:
 
 
 def verdict_cost(bench: Bench) -> dict[str, float]:
-    """(e) CPU time of a token of short verdicts, forced tokens included, and of free text after the same prompts."""
+    """(e) CPU time of a token of short verdicts, forced tokens included, and of free texts of the same lengths."""
     count = 2 if bench.quick else VERDICTS
-    commands = {
-        "verdicts by the schema": bench.viva("short-verdicts", count),
-        "free text": bench.viva("free-text", count, "--tokens", "32" if bench.quick else str(FREE_TOKENS)),
-    }
-    lines = {name: program.last_line() for name, program in bench.turns(commands).items()}
+    line = last_line(bench.viva("short-answers", count))
+    answers = {"verdicts by the schema": line["verdicts"], "free text": line["free"]}
     cells = [
-        [name, f"{line['tokens']:,}", f"{line['decoded']:,}", f"{line['ms_per_token']:.2f}"]
-        for name, line in lines.items()
+        [name, f"{one['tokens']:,}", f"{one['decoded']:,}", f"{one['ms_per_token']:.2f}"]
+        for name, one in answers.items()
     ]
     header = ["answers", "tokens", "of them decoded", "CPU ms/token"]
     table.show(f"(e) {count} answers, {bench.name}, {bench.lanes} lanes", header, cells)
-    verdict, free = (line["ms_per_token"] for line in lines.values())
+    verdict, free = (one["ms_per_token"] for one in answers.values())
     return {} if bench.quick else {"verdict_cpu_vs_free_text": verdict / free}  # few lanes are another measurement
 
 

@@ -131,15 +131,12 @@ async def verdicts(backend: LlamaBackend, count: int) -> dict[str, Any]:
     }
 
 
-async def short_answers(backend: LlamaBackend, count: int, tokens: int) -> dict[str, Any]:
-    """Short verdicts by the schema, or free text of ``tokens`` tokens after the same prompts, and their CPU time.
+async def short_answers(backend: LlamaBackend, count: int) -> dict[str, Any]:
+    """Short verdicts by the schema, then free texts of as many tokens each after the same prompts: their CPU time.
 
     Comments have the least room that the schema gives them, so that the greater part of a verdict is forced. What the
     first request of a process costs, and the system prompt, are not counted.
     """
-    sampling = Sampling(max_tokens=tokens) if tokens else Sampling(max_tokens=600, schema=verdict_schema(0))
-    if tokens:
-        backend.engine.model.ends[:] = False
 
     async def answer(number: int, sampling: Sampling) -> Completion:
         view = View()
@@ -147,18 +144,23 @@ async def short_answers(backend: LlamaBackend, count: int, tokens: int) -> dict[
         view.append("user", words(80, number))
         return await backend.generate(Request(view.messages, sampling, number + 1, b"", f"talk-{number}"))
 
+    async def measure(samplings: list[Sampling]) -> tuple[list[Completion], dict[str, Any]]:
+        cpu, before = time.process_time(), backend.statistics()
+        async with asyncio.TaskGroup() as group:
+            tasks = [group.create_task(answer(number, sampling)) for number, sampling in enumerate(samplings)]
+        cpu, decoded = time.process_time() - cpu, backend.statistics()["decoded"] - before["decoded"]
+        completions = [task.result() for task in tasks]
+        size = sum(completion.completion_tokens for completion in completions)
+        return completions, {"cpu_s": cpu, "tokens": size, "decoded": decoded, "ms_per_token": 1000 * cpu / size}
+
+    sampling = Sampling(max_tokens=600, schema=verdict_schema(0))
     await answer(count, replace(sampling, max_tokens=8))
-    began, cpu, before = time.perf_counter(), time.process_time(), backend.statistics()
-    async with asyncio.TaskGroup() as group:
-        tasks = [group.create_task(answer(number, sampling)) for number in range(count)]
-    cpu, wall = time.process_time() - cpu, time.perf_counter() - began
-    decoded = backend.statistics()["decoded"] - before["decoded"]
-    completions = [task.result() for task in tasks]
-    if not tokens:
-        for completion in completions:
-            json.loads(completion.text)
-    size = sum(completion.completion_tokens for completion in completions)
-    return {"wall_s": wall, "cpu_s": cpu, "tokens": size, "decoded": decoded, "ms_per_token": 1000 * cpu / size}
+    completions, verdicts = await measure([sampling] * count)
+    for completion in completions:
+        json.loads(completion.text)
+    backend.engine.model.ends[:] = False
+    _, free = await measure([Sampling(max_tokens=completion.completion_tokens) for completion in completions])
+    return {"verdicts": verdicts, "free": free}
 
 
 async def free(backend: LlamaBackend, count: int, tokens: int) -> dict[str, Any]:
@@ -274,8 +276,7 @@ async def main() -> dict[str, Any]:
         "decode",
         "interviews",
         "verdicts",
-        "short-verdicts",
-        "free-text",
+        "short-answers",
         "free",
         "tier",
         "letters",
@@ -297,10 +298,8 @@ async def main() -> dict[str, Any]:
                 line = await run_interviews(backend, options.count, options.rounds)
             case "verdicts":
                 line = await verdicts(backend, options.count)
-            case "short-verdicts":
-                line = await short_answers(backend, options.count, 0)
-            case "free-text":
-                line = await short_answers(backend, options.count, options.tokens)
+            case "short-answers":
+                line = await short_answers(backend, options.count)
             case "free":
                 line = await free(backend, options.count, options.tokens)
             case "tier":

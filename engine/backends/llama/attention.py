@@ -36,7 +36,8 @@ _PAGE = 256  # llama.cpp computes this many tokens of KV together
 _MAX_DEPTH = 2048  # tokens in a lane
 _TURN = 64  # decoded tokens of a turn
 _PIECES, _PIECE = 2, 16  # pieces of a prompt in a turn, and their tokens; long prompts take equally long both ways
-_SECONDS, _ROUNDS = 0.3, 2  # measured for at least so long and so often; the first round touches memory
+_SECONDS, _MAX_ROUNDS = 0.3, 10  # measured for at least so long, and at most so often
+_AGREEMENT = 0.05  # of the two best times of a way: less, and another program was at work
 _NEEDED_GAIN = 0.15  # share of the time that `off` must save, because it is slower after few tokens
 _MAX_RECORD = 1 << 16  # bytes
 
@@ -205,12 +206,17 @@ def _measure(model: NativeModel, config: EngineConfig) -> dict[str, float]:
                 for lane in range(lanes):
                     context.fill(lane, depth)
             began = time.perf_counter()
-            while len(seconds["off"]) < _ROUNDS or time.perf_counter() - began < _SECONDS:
+            while time.perf_counter() - began < _SECONDS or not all(map(_is_settled, seconds.values())):
                 for way, context in contexts.items():
                     seconds[way].append(_turn_seconds(context, depth))
         except (ConfigurationError, Unavailable, ValueError):  # no memory, or a state of an unknown form
             return {}
     return {way: min(times) for way, times in seconds.items()}
+
+
+def _is_settled(times: list[float]) -> bool:
+    best = sorted(times)[:2]
+    return len(times) >= _MAX_ROUNDS or (len(best) == 2 and best[1] <= best[0] * (1 + _AGREEMENT))
 
 
 def _turn_seconds(context: NativeContext, depth: int) -> float:
