@@ -21,7 +21,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from typing import Literal, TypeAlias
 
@@ -35,6 +35,7 @@ from .permutation import compare_models
 Floats = NDArray[np.float64]
 Statistics: TypeAlias = Mapping[str, float]  # of a model, by witness; `Evidence.statistic`
 Conclusion: TypeAlias = Literal["contaminated", "clean", "cannot tell"]
+_ROUNDING = 1e-12  # of a p-value that equals the level
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,7 +153,7 @@ def judge(
         combination = Combination.fit(known, witnesses)
         return combination, _scores(combination, clean), _contaminated_scores(known, witnesses)
 
-    measured: dict[str, tuple[float, str, float, float | None, int]] = {}
+    verdicts: dict[str, Verdict] = {}
     for name, model in accused.items():
         witnesses = tuple(sorted(model.keys() & usable))
         if not witnesses:
@@ -162,21 +163,23 @@ def judge(
         p = compare_models("court", score, clean_scores).p if clean_scores else 1.0
         lower = sum(other <= score for other in contaminated)
         p_contaminated = (1 + lower) / (1 + len(contaminated)) if contaminated else None
-        measured[name] = score, strongest, p, p_contaminated, len(clean_scores)
-    adjusted = adjust_p_values([values[2] for values in measured.values()], "benjamini-hochberg")
-    verdicts = {}
-    for (name, (score, strongest, p, p_contaminated, count)), p_adjusted in zip(
-        measured.items(), adjusted, strict=True
-    ):
-        assert p_adjusted is not None
-        conclusion: Conclusion = "cannot tell"
-        if count >= count_clean_models(level):
-            if p_adjusted <= level:
-                conclusion = "contaminated"
-            elif p > level and p_contaminated is not None and p_contaminated <= level:
-                conclusion = "clean"
-        verdicts[name] = Verdict(conclusion, score, strongest, p, p_adjusted, p_contaminated, count)
-    return verdicts
+        verdicts[name] = Verdict("cannot tell", score, strongest, p, p, p_contaminated, len(clean_scores))
+    adjusted = adjust_p_values([verdict.p for verdict in verdicts.values()], "benjamini-hochberg")
+    return {
+        name: _conclude(replace(verdict, p_adjusted=verdict.p if p is None else p), level)
+        for (name, verdict), p in zip(verdicts.items(), adjusted, strict=True)
+    }
+
+
+def _conclude(verdict: Verdict, level: float) -> Verdict:
+    """Return the verdict with its conclusion; without enough clean models it remains "cannot tell"."""
+    if verdict.clean_models < count_clean_models(level):
+        return verdict
+    if verdict.p_adjusted <= level + _ROUNDING:
+        return replace(verdict, conclusion="contaminated")
+    if verdict.p > level and verdict.p_contaminated is not None and verdict.p_contaminated <= level + _ROUNDING:
+        return replace(verdict, conclusion="clean")
+    return verdict
 
 
 def count_clean_models(level: float = 0.05, accused: int = 1, contaminated: int = 1) -> int:
