@@ -259,12 +259,12 @@ def verdict_cost(bench: Bench) -> dict[str, float]:
     line = last_line(bench.viva("short-answers", count))
     answers = {"verdicts by the schema": line["verdicts"], "free text": line["free"]}
     cells = [
-        [name, f"{one['tokens']:,}", f"{one['decoded']:,}", f"{one['ms_per_token']:.2f}"]
-        for name, one in answers.items()
+        [name, f"{costs['tokens']:,}", f"{costs['decoded']:,}", f"{costs['ms_per_token']:.2f}"]
+        for name, costs in answers.items()
     ]
     header = ["answers", "tokens", "of them decoded", "CPU ms/token"]
     table.show(f"(e) {count} answers, {bench.name}, {bench.lanes} lanes", header, cells)
-    verdict, free = (one["ms_per_token"] for one in answers.values())
+    verdict, free = (costs["ms_per_token"] for costs in answers.values())
     return {} if bench.quick else {"verdict_cpu_vs_free_text": verdict / free}  # few lanes are another measurement
 
 

@@ -162,8 +162,8 @@ def draw_resamples(generator: np.random.Generator, first: Results, second: Resul
             references[repeated] = generator.integers(models, size=(len(repeated), models))
             ordered = np.sort(references[repeated], axis=1)
             repeated = repeated[(np.diff(ordered, axis=1) > 0).sum(axis=1) + 1 < SMALLEST_SET]
-    counts = [_count_draws(generator, len(results.model), count) for results in (first, second)]
-    return Resamples(*counts, references, generator.standard_normal((count, 2)))
+    own, others = (_count_draws(generator, len(results.model), count) for results in (first, second))
+    return Resamples(own, others, references, generator.standard_normal((count, 2)))
 
 
 def _count_draws(generator: np.random.Generator, items: int, count: int) -> Ints:
@@ -230,7 +230,8 @@ def _choose_smoothness(x: Floats, y: Floats) -> Floats:
     def score(smoothness: Floats, rows: Ints) -> Floats:
         product = smoothness[:, None] * eigenvalues[rows]
         removed = product / (1.0 + product)
-        return ((removed * parts[rows]) ** 2).sum(axis=1) / count / (removed.sum(axis=1) / count) ** 2
+        scores: Floats = ((removed * parts[rows]) ** 2).sum(axis=1) / count / (removed.sum(axis=1) / count) ** 2
+        return scores
 
     return _minimize(score, len(x), float(count))
 

@@ -51,13 +51,14 @@ def exchange_within(rows: Sequence[Floats]) -> tuple[float, float]:
 
 def _chance_within(rows: Sequence[Integers], observed: int) -> float:
     """Return the chance that one value of each row, chosen at random, sum to at least `observed`."""
-    sums, weights = np.zeros(1, dtype=np.int64), np.ones(1)
+    sums: Integers = np.zeros(1, dtype=np.int64)
+    weights: NDArray[np.float64] = np.ones(1)
     for row in rows:
         values, counts = np.unique(row, return_counts=True)
         totals, indices = np.unique(np.add.outer(sums, values), return_inverse=True)
         if len(totals) > _MAX_SUMS:
             return _random_chance_within(rows, observed)
-        weights = np.bincount(indices.ravel(), np.multiply.outer(weights, counts / len(row)).ravel())
+        weights = np.bincount(indices.ravel(), np.multiply.outer(weights, counts / len(row)).ravel()).astype(float)
         sums = totals
     return _bounded(math.fsum(weights[sums >= observed]))
 
@@ -93,7 +94,8 @@ def _chance_between(pooled: Integers, size: int, observed: int) -> float:
     """
     values, counts = np.unique(pooled, return_counts=True)
     share, remaining = size / len(pooled), len(pooled)
-    sizes, sums, weights = np.zeros(1, dtype=np.int64), np.zeros(1, dtype=np.int64), np.ones(1)
+    sizes, sums = np.zeros(1, dtype=np.int64), np.zeros(1, dtype=np.int64)
+    weights: NDArray[np.float64] = np.ones(1)
     for value, count in zip(values.tolist(), counts.tolist(), strict=True):
         remaining -= count
         copies = np.arange(count + 1)
@@ -104,7 +106,7 @@ def _chance_between(pooled: Integers, size: int, observed: int) -> float:
         keys, indices = np.unique((new_sizes[possible] << 32) | new_sums[possible], return_inverse=True)
         if len(keys) > _MAX_SUMS:
             return _random_chance_between(pooled, size, observed)
-        weights = np.bincount(indices.ravel(), new_weights[possible])
+        weights = np.bincount(indices.ravel(), new_weights[possible]).astype(float)
         sizes, sums = keys >> 32, keys & 0xFFFFFFFF
     return _bounded(math.fsum(weights[sums >= observed]) / math.fsum(weights))
 
@@ -118,7 +120,8 @@ def _binomial(count: int, share: float) -> NDArray[np.float64]:
         + (count - copies) * math.log1p(-share)
         for copies in range(count + 1)
     ]
-    return np.exp(np.asarray(logs))
+    weights: NDArray[np.float64] = np.exp(np.asarray(logs))
+    return weights
 
 
 def _random_chance_between(pooled: Integers, size: int, observed: int) -> float:
