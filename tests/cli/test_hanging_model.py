@@ -36,7 +36,7 @@ main()
 
 
 def test_line_36_a_second_signal_ends_a_process_whose_model_hangs(tmp_path: Path) -> None:
-    model = f"llama:{make_model(tmp_path / 'model.gguf')}?ctx=2048&lanes=4"
+    model = f"llama:{make_model(tmp_path / 'model.gguf')}?ctx=1024&lanes=4"
     options = ["--dataset", ITEMS, "-n", "2", "--candidate", model, "--interactor", "simulated:i"]
     options += ["--evaluator", "simulated:e", "--out", tmp_path / "run"]
     command = [sys.executable, "-c", HANGING, "run", "kieval", *map(str, options)]

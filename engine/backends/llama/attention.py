@@ -12,9 +12,9 @@ import fcntl
 import hashlib
 import json
 import platform
+import threading
 import time
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, closing, contextmanager, suppress
 from dataclasses import asdict, dataclass, replace
 from functools import lru_cache, partial
@@ -110,13 +110,31 @@ class _Case:
             with _record(key) as record:
                 chosen = record.get("flash_attention")
                 if chosen not in _WAYS:
-                    with ThreadPoolExecutor(1) as thread:  # OpenMP's threads end with it (see `native`)
-                        seconds = thread.submit(measure).result()
+                    seconds = _in_thread(measure)
                     faster = not seconds or seconds["off"] > seconds["on"] * (1 - _NEEDED_GAIN)
                     chosen = "on" if faster else "off"
                     record |= {**asdict(self), "flash_attention": chosen, "seconds": seconds}
             _chosen[key] = chosen
         return _chosen[key]
+
+
+def _in_thread(measure: Callable[[], dict[str, float]]) -> dict[str, float]:
+    """Measure in a thread, with which OpenMP's threads end (see `native`); Ctrl-C does not wait for it."""
+    results: list[dict[str, float] | BaseException] = []
+
+    def work() -> None:
+        try:
+            results.append(measure())
+        except BaseException as error:
+            results.append(error)
+
+    thread = threading.Thread(target=work, name="viva-attention", daemon=True)
+    thread.start()
+    thread.join()
+    [result] = results
+    if isinstance(result, BaseException):
+        raise result
+    return result
 
 
 @lru_cache(maxsize=64)
