@@ -7,6 +7,7 @@ the model behind a name, so an entry about one is valid for a week.
 from __future__ import annotations
 
 import hashlib
+import json
 import time
 from collections.abc import Mapping
 from contextlib import suppress
@@ -76,7 +77,11 @@ class FitnessCache:
 
 def result_key(*parts: Any) -> str:
     """Return the key of an entry that is identified by these parts, which are JSON data."""
-    return hashlib.blake2b(orjson.dumps(parts, option=orjson.OPT_SORT_KEYS), digest_size=20).hexdigest()
+    try:
+        data = orjson.dumps(parts, option=orjson.OPT_SORT_KEYS)
+    except TypeError:  # the name of a file is not UTF-8
+        data = json.dumps(parts, sort_keys=True).encode()
+    return hashlib.blake2b(data, digest_size=20).hexdigest()
 
 
 def _fitness_key(manifest: Mapping[str, Any]) -> str:

@@ -96,11 +96,11 @@ def test_a_measurement_takes_real_seconds_of_both_ways_and_is_kept(path: Path, c
 
 def test_loading_and_measuring_leave_no_threads_behind(path: Path, cache: Path) -> None:
     """With more OpenMP threads than processors, those of the inference threads would sleep at every barrier."""
-    before = len(os.listdir("/proc/self/task"))
+    before = set(os.listdir("/proc/self/task"))
     with closing(NativeModel(path)) as model:
-        assert len(os.listdir("/proc/self/task")) == before
+        assert set(os.listdir("/proc/self/task")) <= before
         chosen(model)
-        assert len(os.listdir("/proc/self/task")) == before
+        assert set(os.listdir("/proc/self/task")) <= before
     assert cache.exists()
 
 
