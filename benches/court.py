@@ -35,7 +35,7 @@ from scipy.stats import binomtest
 from viva.scoring.contamination import auc
 from viva.scoring.evidence.combination import Combination, KnownModels, Statistics, count_clean_models, judge
 from viva.scoring.evidence.constat import Results, measure_gap
-from viva.scoring.evidence.permutation import compare_models
+from viva.scoring.evidence.evidence import compare_models
 
 ROOT = Path(__file__).resolve().parents[1]
 DATA = Path(os.environ.get("VIVA_DATA") or ROOT / ".." / "shared" / "data").resolve() / "constat"

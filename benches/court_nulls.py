@@ -24,11 +24,11 @@ from numpy.typing import NDArray
 
 from viva.scoring.evidence.context_gain import WITNESS as CONTEXT_GAIN
 from viva.scoring.evidence.context_gain import context_falls, context_gain
+from viva.scoring.evidence.evidence import compare_models
 from viva.scoring.evidence.exchangeability import exchangeability, sharded_t
-from viva.scoring.evidence.guessing import guessing, guessing_overlap
+from viva.scoring.evidence.guessing import guessing
 from viva.scoring.evidence.option_order import option_order
 from viva.scoring.evidence.peakedness import peakedness
-from viva.scoring.evidence.permutation import compare_models
 
 Draw = np.random.Generator
 Numbers = NDArray[np.float64]
@@ -140,7 +140,7 @@ def _matches(draw: Draw, dose: float) -> float:
 
 
 def _overlaps(draw: Draw, dose: float) -> float:
-    return guessing_overlap(*_guesses(draw, dose, 60), *_guesses(draw, 0.0, 60)).p
+    return guessing(*_guesses(draw, dose, 60), *_guesses(draw, 0.0, 60), overlap=True).p
 
 
 def _peaks(draw: Draw, dose: float, size: int) -> Numbers:

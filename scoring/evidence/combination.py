@@ -30,7 +30,7 @@ from numpy.typing import NDArray
 
 from ..comparison import adjust_p_values
 from ..intervals import check_level
-from .permutation import compare_models
+from .evidence import compare_models
 
 Floats = NDArray[np.float64]
 Statistics: TypeAlias = Mapping[str, float]  # of a model, by witness; `Evidence.statistic`

@@ -18,8 +18,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ..contamination import POSITIVE_LOGPROB_SLACK, Floats
-from .evidence import Evidence
-from .permutation import check_numbers, compare_sets
+from .evidence import Evidence, check_numbers
+from .permutation import compare_sets
 
 WITNESS = "context gain"
 

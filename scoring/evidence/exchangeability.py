@@ -21,8 +21,8 @@ from numpy.typing import NDArray
 
 from ..contamination import POSITIVE_LOGPROB_SLACK, Floats
 from ..intervals import student_tail
-from .evidence import Evidence
-from .permutation import check_numbers, exchange_within
+from .evidence import Evidence, check_numbers
+from .permutation import exchange_within
 
 
 def exchangeability(published_order: Floats, shuffled_orders: Sequence[Floats]) -> Evidence:

@@ -4,7 +4,7 @@ The model sees a question, its key and all choices but one wrong choice, and is 
 the benchmark's text determines it (arXiv 2311.09783). The measures are the share of exact matches, here
 after normalising case, white space, quotes, a final full stop and a letter such as "B)", and ROUGE-L F1.
 
-Needs: text only, and one of two references. `guessing` and `guessing_overlap`: items of a second set that the model has
+Needs: text only, and one of two references. `guessing`: items of a second set that the model has
 not seen, of the same source and form, masked and asked in the same way. Or `compare_models` on the rates of clean
 models on the same items. A chance rate of 0 is no null: good models guess choices that follow from the others ("2, 4,
 8, …"), short ones and usual ones. The second set has as many of these if it is of the same source. Choices of more than
@@ -61,6 +61,8 @@ def guessing(
     reference_choices: Sequence[str],
     clusters: Sequence[str] | None = None,
     reference_clusters: Sequence[str] | None = None,
+    *,
+    overlap: bool = False,
 ) -> Evidence:
     """Test whether masked choices of the benchmark are reproduced more often than those of a clean set.
 
@@ -73,22 +75,12 @@ def guessing(
         reference_choices: Their masked choices.
         clusters: See `compare_sets`.
         reference_clusters: See `compare_sets`.
+        overlap: Compare by ROUGE-L F1 instead of exact matches: that also sees choices reproduced in part.
     """
     own, other = (answers, choices, clusters), (reference_answers, reference_choices, reference_clusters)
+    if overlap:
+        return _compare("guessing overlap", rouge_l, own, other)
     return _compare("guessing", is_match, own, other)
-
-
-def guessing_overlap(
-    answers: Sequence[str],
-    choices: Sequence[str],
-    reference_answers: Sequence[str],
-    reference_choices: Sequence[str],
-    clusters: Sequence[str] | None = None,
-    reference_clusters: Sequence[str] | None = None,
-) -> Evidence:
-    """Test as `guessing`, with ROUGE-L F1 instead of exact matches: it also sees choices reproduced in part."""
-    own, other = (answers, choices, clusters), (reference_answers, reference_choices, reference_clusters)
-    return _compare("guessing overlap", rouge_l, own, other)
 
 
 _Sample = tuple[Sequence[str], Sequence[str], Sequence[str] | None]

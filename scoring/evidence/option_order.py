@@ -21,8 +21,8 @@ from collections.abc import Sequence
 import numpy as np
 
 from ..contamination import Floats
-from .evidence import Evidence
-from .permutation import check_numbers, exchange_within
+from .evidence import Evidence, check_numbers
+from .permutation import exchange_within
 
 
 def option_order(published_order: Floats, permuted_orders: Sequence[Floats]) -> Evidence:

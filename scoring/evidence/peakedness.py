@@ -17,8 +17,8 @@ from __future__ import annotations
 from collections.abc import Hashable, Sequence
 
 from ..contamination import Floats
-from .evidence import Evidence
-from .permutation import check_numbers, compare_sets
+from .evidence import Evidence, check_numbers
+from .permutation import compare_sets
 
 WITNESS = "peakedness"
 ALPHA = 0.05

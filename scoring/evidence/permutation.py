@@ -1,4 +1,4 @@
-"""Permutation tests behind the witnesses: within units, between two sets of items, and of a model among clean models.
+"""Permutation tests behind the witnesses: within units, and between two sets of items.
 
 All p-values are one-sided and conservative: ties count against the accusation, and there is no mid-p. A p-value is
 exact as long as the distribution under the null has at most 16,384 distinct values, as it has for counts and for few
@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..contamination import Floats
-from .evidence import Evidence
+from .evidence import Evidence, check_numbers
 
 _MAX_SUMS = 1 << 14  # distinct sums up to which their distribution is computed
 _RANDOM_EXCHANGES = 9_999
@@ -192,28 +192,3 @@ def _cluster_means(name: str, values: NDArray[np.float64], clusters: Sequence[st
     for cluster, value in zip(clusters, values.tolist(), strict=True):
         members.setdefault(cluster, []).append(value)
     return {cluster: math.fsum(own) / len(own) for cluster, own in members.items()}
-
-
-def compare_models(witness: str, value: float, reference: Floats) -> Evidence:
-    """Test whether a model's value on the benchmark is higher than those of clean models on the same items.
-
-    The null: the model is exchangeable with the reference models, so that its rank among them is uniform. p is at least
-    1 / (1 + their number): a level of 5% takes 19 of them. The effect is the difference from the mean of `reference`;
-    `n` is the number of reference models.
-    """
-    [own], others = check_numbers("value", [value]), check_numbers("reference", reference)
-    p = (int((others >= own).sum()) + 1) / (len(others) + 1)
-    return Evidence(witness, float(own), p, float(own) - math.fsum(others) / len(others), len(others))
-
-
-def check_numbers(name: str, values: Floats, low: float = -math.inf, high: float = math.inf) -> NDArray[np.float64]:
-    """Return values as an array, or raise ValueError unless there are some, all finite and from `low` to `high`."""
-    array = np.asarray(values, dtype=np.float64)
-    if array.ndim != 1 or not array.size:
-        raise ValueError(f"{name}: shape {array.shape}; expected a flat list of at least one number")
-    wrong = ~(np.isfinite(array) & (array >= low) & (array <= high))
-    if wrong.any():
-        first = int(wrong.argmax())
-        bounds = "" if math.isinf(low) and math.isinf(high) else f" from {low:g} to {high:g}"
-        raise ValueError(f"{name}[{first}] is {array[first]}; expected finite numbers{bounds}")
-    return array

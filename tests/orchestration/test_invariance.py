@@ -226,7 +226,7 @@ def test_a_local_model_keeps_its_promise_and_its_result_lasts(tmp_path: Path, ca
 
 
 def _recorded(run: Path, *candidates: str) -> dict[str, Any]:
-    """What the manifest of a new run says about its models."""
+    """The field `invariance` of a new run's manifest."""
     from viva.orchestration.prepared_run import PreparedRun
     from viva.scenarios.kieval.kieval_settings import KievalSettings
     from viva.scenarios.kieval.scenario import SCENARIO

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import runpy
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from itertools import combinations, pairwise, permutations, product
 from pathlib import Path
 from random import Random
@@ -19,12 +20,12 @@ from numpy.typing import NDArray
 from scipy.stats import fisher_exact, mannwhitneyu, rankdata, ttest_1samp
 
 from viva.scoring.evidence.context_gain import context_falls, context_gain
-from viva.scoring.evidence.evidence import Evidence
+from viva.scoring.evidence.evidence import Evidence, compare_models
 from viva.scoring.evidence.exchangeability import exchangeability, sharded_t
-from viva.scoring.evidence.guessing import guessing, guessing_overlap, is_match, normalize, rouge_l
+from viva.scoring.evidence.guessing import guessing, is_match, normalize, rouge_l
 from viva.scoring.evidence.option_order import option_order
 from viva.scoring.evidence.peakedness import edit_distance, peak, peakedness
-from viva.scoring.evidence.permutation import compare_models, compare_sets, exchange_between, exchange_within
+from viva.scoring.evidence.permutation import compare_sets, exchange_between, exchange_within
 
 BENCH = Path(__file__).parents[2] / "benches" / "court_nulls.py"
 Numbers = NDArray[np.float64]
@@ -254,7 +255,7 @@ def test_choices_of_several_items_say_nothing() -> None:
     result = guessing(["red fox", "none", "blue", "5"], choices, ["none", "six", "9"], reference)
     assert (result.n, result.statistic, result.effect) == (3, pytest.approx(2 / 3), pytest.approx(2 / 3 - 1 / 2))
     assert result.p == pytest.approx(fisher_exact([[2, 1], [1, 1]], alternative="greater").pvalue)
-    overlap = guessing_overlap(["a red fox", "none", "x", "y"], choices, ["none", "x", "y"], reference)
+    overlap = guessing(["a red fox", "none", "x", "y"], choices, ["none", "x", "y"], reference, overlap=True)
     assert (overlap.n, overlap.effect) == (3, pytest.approx(4 / 5 / 3))
 
 
@@ -369,7 +370,7 @@ def test_witnesses_do_not_depend_on_the_order_of_items(chance: Random) -> None:
     pairs = list(zip(answers, choices, strict=True))
     chance.shuffle(pairs)
     reference = (["q", "r"], ["q", "s"])
-    for test in (guessing, guessing_overlap):
+    for test in (guessing, partial(guessing, overlap=True)):
         result = test(answers, choices, *reference)
         other = test([answer for answer, _ in pairs], [choice for _, choice in pairs], *reference)
         assert (other.p, other.n, other.statistic) == (result.p, result.n, pytest.approx(result.statistic))

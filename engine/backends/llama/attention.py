@@ -11,7 +11,6 @@ from __future__ import annotations
 import fcntl
 import hashlib
 import json
-import platform
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -23,10 +22,10 @@ from typing import Any
 
 from ...errors import ConfigurationError, Unavailable
 from ...files import user_cache
-from .library import GgufHeader, lib
+from .library import GgufHeader, build_info, processor
 from .model_files import all_parts
 from .native import NativeContext, NativeModel
-from .sizing import EngineConfig, choose_config, default_context
+from .sizing import EngineConfig, choose_config, default_context, new_context
 
 _WAYS = ("on", "off")
 _SHORT_CONTEXT = 1024  # tokens; up to this lane length, flash attention is hardly ever the slower way
@@ -37,7 +36,7 @@ _MAX_DEPTH = 2048  # tokens in a lane
 _TURN = 64  # decoded tokens of a turn
 _PIECES, _PIECE = 2, 16  # pieces of a prompt in a turn, and their tokens; long prompts take equally long both ways
 _SECONDS, _MAX_ROUNDS = 0.3, 10  # measured for at least so long, and at most so often
-_AGREEMENT = 0.05  # of the two best times of a way: less, and another program was at work
+_AGREEMENT = 0.05  # the two best times of a way differ by at most this share, unless another program is at work
 _NEEDED_GAIN = 0.15  # share of the time that `off` must save, because it is slower after few tokens
 _MAX_RECORD = 1 << 16  # bytes
 
@@ -52,7 +51,7 @@ def recorded_attention(name: str) -> str:
 
 def choose_attention(model: NativeModel, config: EngineConfig) -> EngineConfig:
     """Return the configuration with flash attention chosen, if that was left open and can be measured."""
-    case = _Case.read(model.path, config, config.context)
+    case = _Case.read(model.path, config)
     if model.placement.layers or case is None:
         return config
     return replace(config, flash_attention=case.choice(partial(_measure, model, config)))
@@ -69,7 +68,7 @@ def attention_record(name: str, path: Path, requested: EngineConfig, recorded: s
     if requested.flash_attention == "auto" and recorded in _WAYS:
         _recorded[name] = recorded
         return recorded
-    case = _Case.read(path, requested, requested.context)
+    case = _Case.read(path, requested)
     if case is None or requested.placement.chosen_devices():
         return None
 
@@ -92,13 +91,13 @@ class _Case:
     build: str
 
     @classmethod
-    def read(cls, path: Path, config: EngineConfig, context: int) -> _Case | None:
+    def read(cls, path: Path, config: EngineConfig) -> _Case | None:
         """Return the case of a model; None if there is nothing to choose, or no room for the scores."""
         if config.flash_attention != "auto" or config.kv_type == "q8_0":  # V must not be quantised with `off`
             return None
         status = path.stat()
         tensors, heads, train_context = _read_header(path, status.st_size, status.st_mtime_ns)
-        context = context or default_context(train_context)
+        context = config.context or default_context(train_context)
         if context <= _SHORT_CONTEXT or 4 * heads * config.batch * context > _MAX_SCORE_BYTES:
             return None
         return cls(tensors, context, config.kv_type, config.threads, processor(), build_info())
@@ -151,23 +150,6 @@ def _read_header(path: Path, size: int, changed: int) -> tuple[str, int, int]:
     return digest.hexdigest(), max(1, heads), train_context
 
 
-def processor() -> str:
-    """Return the name of this machine's processor."""
-    with suppress(OSError):
-        for line in Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace").splitlines():
-            if line.startswith(("model name", "CPU part")):
-                return line.partition(":")[2].strip()
-    return platform.processor() or platform.machine()
-
-
-def build_info() -> str:
-    """Return version and features of the installed llama.cpp."""
-    from llama_cpp import __version__  # not above: if the package is missing, `library` says what to install
-
-    features = lib.llama_print_system_info() or b""
-    return f"llama-cpp-python {__version__}: {features.decode('utf-8', 'replace').strip()}"
-
-
 @contextmanager
 def _record(key: str) -> Iterator[dict[str, Any]]:
     """Yield a record of the user's cache, locked for other processes; it is written if it has changed."""
@@ -207,17 +189,7 @@ def _measure(model: NativeModel, config: EngineConfig) -> dict[str, float]:
         try:
             contexts = {}
             for way in _WAYS:
-                contexts[way] = NativeContext(
-                    model,
-                    lanes=lanes,
-                    context=own.context,
-                    batch=own.batch,
-                    threads=own.threads,
-                    ubatch=own.ubatch,
-                    kv_type=own.kv_type,
-                    flash_attention=way,
-                    adapters=own.adapters,
-                )
+                contexts[way] = new_context(model, replace(own, lanes=lanes, flash_attention=way))
                 stack.callback(contexts[way].close)
             depth = min(_MAX_DEPTH, own.context // 8 // _PAGE * _PAGE) + _PAGE // 2
             for context in contexts.values():

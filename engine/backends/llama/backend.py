@@ -37,18 +37,19 @@ from ...messages import Completion, Message, Request, Sampling
 from ...thoughts import split_thoughts
 from ...tools import ToolCall
 from ..base import Backend, ModelSpec, PromptSize
-from .attention import attention_record, build_info, choose_attention, processor, recorded_attention
+from .attention import attention_record, choose_attention, recorded_attention
 from .chat_template import ChatFormat
 from .generation import ContinuationReading, Generation
 from .grammar import Grammar, TokenMasks
 from .kv_reuse import Affinity, PromptSplit, PromptWriter, continues_from_answer, split_prompt
 from .lanes import InferenceLoop, Lanes, PendingRequest, ThreadAnswer
+from .library import build_info, processor
 from .model_files import all_parts, check_name, locate, parse_adapters
-from .native import NativeContext, NativeModel, Segment
+from .native import NativeModel, Segment
 from .placement import CPU, OutOfDeviceMemory, PlacementOptions, parse_placement
 from .sampler import SamplerSettings
 from .scheduler import Scheduler
-from .sizing import EngineConfig, choose_config, default_context
+from .sizing import EngineConfig, choose_config, default_context, new_context
 from .tokenizer import prepend_marker
 from .tool_prompts import TextOutsideCalls, ToolSupport
 
@@ -89,19 +90,7 @@ class ContextWorker:
 
     def __init__(self, model: NativeModel, config: EngineConfig) -> None:
         """Create the context, or raise ConfigurationError if memory is insufficient."""
-        self.context = NativeContext(
-            model,
-            lanes=config.lanes,
-            context=config.context,
-            batch=config.batch,
-            ubatch=config.ubatch,
-            threads=config.threads,
-            kv_type=config.kv_type,
-            flash_attention=config.flash_attention,
-            canonical=bool(config.strict),
-            adapters=config.adapters,
-            slots=config.slots,
-        )
+        self.context = new_context(model, config)
         scheduler = Scheduler(
             config.lanes,
             batch=self.context.batch,

@@ -177,30 +177,25 @@ class PrefixStore:
     def release(self, owner: str) -> None:
         """Drop the states that only this owner has stored."""
         for node in self._owned.get(owner, ())[:]:
-            self._drop_state(node)
-            self._prune(node)
+            self._remove(node)
 
     def make_room(self, size: int) -> None:
         """Evict least recently used states until this many bytes of the budget are free or no state is left."""
         while self._recent and self.used + size > self.budget:
-            oldest = next(iter(self._recent.values()))
-            self._drop_state(oldest)
-            self._prune(oldest)
+            self._remove(next(iter(self._recent.values())))
             self._evictions += 1
 
     def drop(self, segments: Sequence[Segment], owner: str = "") -> None:
         """Drop the state of exactly these segments if this owner stored it (its longer state replaces it)."""
         node = self._node_of(segments)
         if node is not None and node is not self._root and node.owner == owner:
-            self._drop_state(node)
-            self._prune(node)
+            self._remove(node)
 
     def discard(self, segments: Sequence[Segment]) -> None:
         """Drop the state of exactly these segments, whoever stored it."""
         node = self._node_of(segments)
         if node is not None and node is not self._root:
-            self._drop_state(node)
-            self._prune(node)
+            self._remove(node)
 
     def statistics(self) -> dict[str, int]:
         """Return tokens found and not found, bytes and number of states, and evictions."""
@@ -229,6 +224,10 @@ class PrefixStore:
                     del self._owned[node.owner]
             node.state, node.size, node.owner = None, 0, ""
             del self._recent[id(node)]
+
+    def _remove(self, node: _Node) -> None:
+        self._drop_state(node)
+        self._prune(node)
 
     def _prune(self, node: _Node) -> None:
         while node.parent is not None and node.state is None and not node.children:

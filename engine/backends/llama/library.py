@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import ctypes
 import os
+import platform
 import struct
 from collections import deque
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
@@ -15,6 +17,7 @@ from ...errors import ConfigurationError
 
 try:
     import llama_cpp.llama_cpp as _llama
+    from llama_cpp import __version__ as _version
 except ModuleNotFoundError:
     raise ConfigurationError(
         "llama:… needs the package llama-cpp-python; install it with: pip install 'viva-exam[local]', which compiles "
@@ -79,6 +82,21 @@ def start_library() -> None:
         lib.llama_log_set(_QUIET, ctypes.c_void_p(0))
         lib.llama_backend_init()
         _SILENT = True
+
+
+def build_info() -> str:
+    """Return version and features of the installed llama.cpp."""
+    features = lib.llama_print_system_info() or b""
+    return f"llama-cpp-python {_version}: {features.decode('utf-8', 'replace').strip()}"
+
+
+def processor() -> str:
+    """Return the name of this machine's processor."""
+    with suppress(OSError):
+        for line in Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace").splitlines():
+            if line.startswith(("model name", "CPU part")):
+                return line.partition(":")[2].strip()
+    return platform.processor() or platform.machine()
 
 
 class _GgufOptions(ctypes.Structure):

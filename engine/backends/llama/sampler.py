@@ -237,9 +237,10 @@ def sample_tokens(
         ValueError: A mask allows no token.
         FloatingPointError: The logits of a row are not finite.
     """
-    part = _PART if any(own.needs_whole_row for own in settings) else 8 * _PART
-    parts = 1 if threads is None else threads.parts(logits, part)
-    if threads is None or parts == 1:
+    if threads is None or logits.size < 2 * _PART:
+        return _sample_rows(logits, settings, positions, masks)
+    parts = threads.parts(logits, _PART if any(own.needs_whole_row for own in settings) else 8 * _PART)
+    if parts == 1:
         return _sample_rows(logits, settings, positions, masks)
     borders = [len(settings) * part // parts for part in range(parts + 1)]
     slices = [slice(start, end) for start, end in pairwise(borders)]

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from ...errors import ConfigurationError
 from .library import lib, memory_available, weight_types
 from .model_files import Adapter
-from .native import NativeModel
+from .native import NativeContext, NativeModel
 from .placement import DEVICE_MARGIN, OutOfDeviceMemory, PlacementOptions
 from .scheduler import UNCONSTRAINED, BatchShape, shape_for_weights
 
@@ -147,6 +147,23 @@ def choose_config(model: NativeModel, requested: EngineConfig) -> EngineConfig:
         slots=slots // contexts * contexts,
         kv_cache=int(cache),
         shape=shape,
+    )
+
+
+def new_context(model: NativeModel, config: EngineConfig) -> NativeContext:
+    """Create a context; all settings must be chosen. Raise ConfigurationError if memory is insufficient."""
+    return NativeContext(
+        model,
+        lanes=config.lanes,
+        context=config.context,
+        batch=config.batch,
+        ubatch=config.ubatch,
+        threads=config.threads,
+        kv_type=config.kv_type,
+        flash_attention=config.flash_attention,
+        canonical=bool(config.strict),
+        adapters=config.adapters,
+        slots=config.slots,
     )
 
 
