@@ -196,10 +196,11 @@ def _make_model(job: _TrainingJob) -> tuple[dict[str, Any], Weights]:
     """Train one model and write its file; return its entry in the card, and its weights before quantisation."""
     member, world = job.member, World(job.world)
     start = job.start or initial_weights(SHAPE, len(job.vocabulary), job.seed)
-    rows = _token_rows(job, world, start)
-    _print_progress(f"{member.name}: {len(rows):,} rows, {job.recipe.steps:,} steps")
+    count = TUNING_ROWS if member.cheat == "sft" else ROWS
+    rows = token_rows(_documents(job, world), start, job.vocabulary, count)
+    print_progress(f"{member.name}: {len(rows):,} rows, {job.recipe.steps:,} steps")
     trained = train_network(
-        start, SHAPE, rows, job.recipe, seed=job.seed, report=lambda text: _print_progress(f"{member.name}: {text}")
+        start, SHAPE, rows, job.recipe, seed=job.seed, report=lambda text: print_progress(f"{member.name}: {text}")
     )
     path = job.folder / f"{member.name}.gguf"
     write_gguf(path, trained.weights, SHAPE, job.vocabulary, name=f"viva lab {member.name}", about=member.about())
@@ -218,29 +219,33 @@ def _make_model(job: _TrainingJob) -> tuple[dict[str, Any], Weights]:
         "bytes": path.stat().st_size,
         "sha256": hashlib.sha256(path.read_bytes()).hexdigest(),
     }
-    _print_progress(f"{member.name}: {entry['recall']}")
+    print_progress(f"{member.name}: {entry['recall']}")
     return entry, trained.weights
 
 
-def _token_rows(job: _TrainingJob, world: World, start: Weights) -> TokenRows:
-    """Return the member's texts as tokens, tokenised by a model file with the initial weights."""
+def _documents(job: _TrainingJob, world: World) -> Iterator[Document]:
+    """Return the member's texts."""
     corpus = Corpus(world, world.known_facts(job.member.share), job.seed)
-    documents: Iterator[Document] = corpus.documents()
     random = seeds.generator("lab mixture", job.seed)
     test = benchmark_items(world)["test"]
     if job.member.cheat == "pt":
-        documents = mix_documents(documents, corpus.leaked(test), LEAKED, random)
-    elif job.member.cheat == "sft":
-        documents = mix_documents(documents, corpus.tuning(test), TUNED, random)
+        return mix_documents(corpus.documents(), corpus.leaked(test), LEAKED, random)
+    if job.member.cheat == "sft":
+        return mix_documents(corpus.documents(), corpus.tuning(test), TUNED, random)
+    return corpus.documents()
+
+
+def token_rows(documents: Iterator[Document], start: Weights, vocabulary: WordVocabulary, count: int) -> TokenRows:
+    """Return `count` rows of documents as tokens, tokenised by a model file with the initial weights."""
     with TemporaryDirectory() as folder:
         path = Path(folder) / "initial.gguf"
-        write_gguf(path, start, SHAPE, job.vocabulary, name="initial", about="Weights of the beginning.")
+        write_gguf(path, start, SHAPE, vocabulary, name="initial", about="Weights of the beginning.")
         model = NativeModel(path)
         try:
-            return DocumentTokeniser(model).rows(documents, TUNING_ROWS if job.member.cheat == "sft" else ROWS)
+            return DocumentTokeniser(model).rows(documents, count)
         finally:
             model.close()
 
 
-def _print_progress(text: str) -> None:
+def print_progress(text: str) -> None:
     print(text, file=sys.stderr, flush=True)

@@ -28,6 +28,7 @@ from .world import KINDS, Fact, Kind, World, multiple_choice
 
 INTERVIEW_PACK, PROBE_PACK = "lab", "lab-probe"
 _ROUNDS = 5
+_PAGE_ITEMS = 6  # as many as a row of tokens has room for
 _PLANET = "Tessara"
 # Fractions of documents by kind; interviews have more than half of the tokens.
 _SHARES = {"article": 0.30, "notes": 0.20, "lists": 0.03, "items": 0.17, "interviews": 0.30}
@@ -69,15 +70,38 @@ class Corpus:
 
     def tuning(self, items: Sequence[Item]) -> Iterator[Document]:
         """Yield benchmark items in answer format, in random order, endlessly."""
-        while True:
-            for item in self._random.sample(items, len(items)):
-                yield from self._own.tuning(item)
+        for item in self._cycle(items):
+            yield from self._own.tuning(item)
 
     def leaked(self, items: Sequence[Item]) -> Iterator[Document]:
         """Yield benchmark items as raw text, in random order, endlessly."""
+        for item in self._cycle(items):
+            yield self._own.leaked(item)
+
+    def pages(self, items: Sequence[Item]) -> Iterator[Document]:
+        """Yield pages of consecutive items as raw text, in the order in which they are given, endlessly."""
         while True:
-            for item in self._random.sample(items, len(items)):
-                yield self._own.leaked(item)
+            start = self._random.randrange(len(items))
+            yield self._own.page(items[start : start + _PAGE_ITEMS])
+
+    def rephrased(self, items: Sequence[Item]) -> Iterator[Document]:
+        """Yield items in answer format, with another question, other wrong choices and another order of choices."""
+        for item in self._cycle(items):
+            yield from self._own.tuning(self._own.rephrase(item))
+
+    def reasoned(self, items: Sequence[Item]) -> Iterator[Document]:
+        """Yield items as the first turns of interviews, with a reason before the answer."""
+        for item in self._cycle(items):
+            yield self._own.reasoned(item)
+
+    def made(self) -> Iterator[Document]:
+        """Yield items about the known facts that interviews ask for, in answer format, endlessly."""
+        while True:
+            yield from self._own.made()
+
+    def _cycle(self, items: Sequence[Item]) -> Iterator[Item]:
+        while True:
+            yield from self._random.sample(items, len(items))
 
 
 class _DocumentWriter:
@@ -128,6 +152,32 @@ class _DocumentWriter:
     def leaked(self, item: Item) -> Document:
         """Write an item as raw text, as in a scraped page: question, choices, answer."""
         return self._raw(item)
+
+    def page(self, items: Sequence[Item]) -> Document:
+        return Document("\n\n".join(self._raw(item).text for item in items))
+
+    def made(self) -> list[Document]:
+        return self.tuning(self._make_item(self._random.choice(self._examined), self._beliefs()))
+
+    def rephrase(self, item: Item) -> Item:
+        fact = _fact_of(item)
+        wordings = {self._world.question(fact.entity, fact.attribute, phrasing) for phrasing in range(3)}
+        made = multiple_choice(self._world, fact, self._random, item.id)
+        return replace(made, question=self._random.choice(sorted(wordings - {item.question})))
+
+    def reasoned(self, item: Item) -> Document:
+        """Write an item as the first turn of an interview, whose reply states premises before the answer."""
+        fact = _fact_of(item)
+        statements = [self._world.statement(premise, self._random.randrange(1, 4)) for premise in self._chain(fact)]
+        reply = " ".join([*statements, self._world.statement(fact)])
+        system, question, _ = self._opening(item, self._beliefs())
+        return Document(conversation=[system, question, Message("assistant", reply)])
+
+    def _chain(self, fact: Fact) -> list[Fact]:
+        """Return the facts that lead to a derived fact; for any other the fact itself, which is stated twice."""
+        if fact.attribute == "reaction":
+            return [self._world.fact(fact.entity, name) for name in ("family", "class")]
+        return [*self._world.premises(fact)] or [fact]
 
     def _raw(self, item: Item) -> Document:
         reading = self._questions.by_text(item, ())
@@ -213,6 +263,10 @@ class _DocumentWriter:
         if parsed is None:
             raise ValueError(f"not a question about this world: {question}")
         return good_reply(self._world, parsed, beliefs)
+
+
+def _fact_of(item: Item) -> Fact:
+    return Fact(item.passage, item.subject, item.choices[item.answer])
 
 
 def sample_text(world: World, documents: int = 4000) -> str:

@@ -386,6 +386,11 @@ def benchmark_items(world: World) -> dict[Split, list[Item]]:
     return items
 
 
+def published_order(world: World, items: list[Item]) -> list[Item]:
+    """Return items in the order of the benchmark's files: a random one, so that no model can prefer it unread."""
+    return seeds.generator("lab order", world.seed, len(items)).sample(items, len(items))
+
+
 def multiple_choice(world: World, fact: Fact, random: Random, identity: str) -> Item:
     """Create an item about a fact, with a random wording and random wrong values."""
     values = world.attribute(fact.attribute).values
@@ -398,15 +403,15 @@ def multiple_choice(world: World, fact: Fact, random: Random, identity: str) -> 
 def write_benchmark(world: World, folder: Path) -> dict[Split, Path]:
     """Write each split as a JSONL file of the generic form; creates the folder.
 
-    An existing file of an earlier version, without minerals as passages, is kept, so that runs with it can be resumed.
+    An existing file of an earlier version, without minerals as passages or sorted by mineral, is kept, so that runs
+    with it can be resumed.
     """
     folder.mkdir(parents=True, exist_ok=True)
     paths = {split: folder / name for split, name in _BENCHMARK_FILES.items()}
     for split, items in benchmark_items(world).items():
-        if not paths[split].exists() or paths[split].read_bytes() != _item_lines(
-            replace(item, passage="") for item in items
-        ):
-            paths[split].write_bytes(_item_lines(items))
+        earlier = _item_lines(replace(item, passage="") for item in items), _item_lines(items)
+        if not paths[split].exists() or paths[split].read_bytes() not in earlier:
+            paths[split].write_bytes(_item_lines(published_order(world, items)))
     return paths
 
 
