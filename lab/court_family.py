@@ -12,11 +12,11 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
-from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import dataclass
 from multiprocessing import get_context
 from pathlib import Path
-from typing import Literal, get_args
+from typing import Any, Literal, get_args
 
 import numpy as np
 
@@ -25,6 +25,7 @@ from viva.engine import seeds
 
 from .build import PRETRAINING, ROWS, SHAPE, TUNED, TUNING, TUNING_ROWS, VOCABULARY, print_progress, token_rows
 from .corpus import Corpus, Document, mix_documents, sample_text
+from .court_evidence import gather, read_evidence, write_evidence
 from .gguf_export import Weights, WordVocabulary, initial_weights, learn_vocabulary, write_gguf
 from .train import Recipe, import_pytorch, train_network
 from .world import World, benchmark_items, published_order
@@ -86,44 +87,65 @@ def court_models(unit: int) -> list[CourtModel]:
     return [CourtModel(unit), *(CourtModel(unit, *cells[number % len(cells)]) for number in numbers)]
 
 
-def build_court_models(folder: Path, *, world: int = 1, jobs: int = 2, units: range = range(UNITS)) -> None:
-    """Make the models of these units in `folder`, as far as their files do not exist yet.
+def build_court_models(folder: Path, *, world: int = 1, jobs: int = 2, units: range = range(UNITS)) -> Path:
+    """Make the models of these units in `folder`, gather their evidence, and return its file.
 
-    Takes some eight minutes of one core for each unit; reports training progress on stderr.
+    What exists is not made again. Takes some nine minutes of one core for each unit; reports progress on stderr.
 
     Raises:
         ConfigurationError: if PyTorch is missing.
     """
     import_pytorch()
     folder.mkdir(parents=True, exist_ok=True)
+    path = folder / "evidence.jsonl"
+    records = read_evidence(path)
+    known = {record["unit"] for record in records}
     vocabulary = learn_vocabulary(sample_text(World(world)), VOCABULARY)
     # Spawned, not forked: PyTorch and llama.cpp do not survive a fork.
     with ProcessPoolExecutor(max_workers=jobs, mp_context=get_context("spawn")) as pool:
-        for future in [pool.submit(_build_unit, folder, unit, world, vocabulary) for unit in units]:
-            future.result()
+        futures = [pool.submit(_build_unit, folder, unit, world, vocabulary) for unit in units if unit not in known]
+        for future in as_completed(futures):
+            records += future.result()
+            write_evidence(path, records)
+            print_progress(f"evidence of {len(records)} models: {path}")
+    return path
 
 
 def model_path(folder: Path, model: CourtModel) -> Path:
     return folder / f"{model.name}.gguf"
 
 
-def _build_unit(folder: Path, unit: int, number: int, vocabulary: WordVocabulary) -> None:
-    clean, *cheaters = court_models(unit)
-    missing = [model for model in (clean, *cheaters) if not model_path(folder, model).exists()]
-    if not missing:
-        return
-    world = World(number)
-    base = _base_weights(folder, clean, world, vocabulary)
-    for model in missing:
-        weights = base
-        for documents, seed in _courses(model, world):
-            weights = _tune(weights, documents, vocabulary, TUNING, TUNING_ROWS, seed)
-        path = model_path(folder, model)
-        partial = path.with_suffix(".partial")
-        write_gguf(partial, weights, SHAPE, vocabulary, name=f"viva lab {model.name}", about=model.about())
-        os.replace(partial, path)
-        print_progress(f"{model.name}: made")
-    _weights_path(folder, clean).unlink()
+def _build_unit(folder: Path, unit: int, number: int, vocabulary: WordVocabulary) -> list[dict[str, Any]]:
+    """Make the models of a unit that do not exist yet; return the evidence of all of its models."""
+    models = court_models(unit)
+    clean = models[0]
+    missing = [model for model in models if not model_path(folder, model).exists()]
+    if missing:
+        world = World(number)
+        base = _base_weights(folder, clean, world, vocabulary)
+        for model in missing:
+            weights = base
+            for documents, seed in _courses(model, world):
+                weights = _tune(weights, documents, vocabulary, TUNING, TUNING_ROWS, seed)
+            path = model_path(folder, model)
+            partial = path.with_suffix(".partial")
+            write_gguf(partial, weights, SHAPE, vocabulary, name=f"viva lab {model.name}", about=model.about())
+            os.replace(partial, path)
+            print_progress(f"{model.name}: made")
+    _weights_path(folder, clean).unlink(missing_ok=True)
+    paths = {model.name: model_path(folder, model) for model in models}
+    observations = gather(paths, folder / "runs" / f"unit-{unit:02}", number)
+    return [
+        {
+            "model": model.name,
+            "unit": unit,
+            "kind": model.kind,
+            "dose": model.dose,
+            "share": model.share,
+            **observations[model.name].to_record(),
+        }
+        for model in models
+    ]
 
 
 def _weights_path(folder: Path, clean: CourtModel) -> Path:

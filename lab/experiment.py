@@ -95,7 +95,7 @@ class Experiment:
     """Settings of the experiment.
 
     `items`: number of interviews per candidate, about items drawn from the test split's 112; `probed`: number of items
-    to probe in each of the test and the fresh split, None for all.
+    to probe in each of the test and the fresh split, None for all; `methods` are those of the probes.
     """
 
     candidates: Sequence[ExaminedModel]
@@ -106,6 +106,7 @@ class Experiment:
     shots: int = 0
     probed: int | None = None
     concurrency: int = 500
+    methods: Sequence[str] = ("text", "loss")
 
     def launches(self, seed: int, clock: Clock | None = None) -> Iterator[Launch]:
         """Yield the runs of a seed, each prepared once the one before has ended.
@@ -154,7 +155,7 @@ class Experiment:
         return write_benchmark(World(int(self.world)), folder)
 
     def _probe_settings(self) -> dict[str, Any]:
-        return {"method": ["text", "loss"], "pack": PROBE_PACK}
+        return {"method": list(self.methods), "against_method": list(self.methods), "pack": PROBE_PACK}
 
     def _interview_settings(self) -> dict[str, Any]:
         # The models are trained to continue from their own texts.

@@ -42,8 +42,13 @@ from ..run_settings import (
 )
 from .few_shot import Shots
 from .probe_prompts import ProbeHint, Questions
+from .witness_calls import WitnessCalls
 
-Method = Literal["letter", "text", "generate", "loss"]
+Method = Literal["letter", "text", "generate", "loss", "order", "options", "context", "guess", "samples", "court"]
+CHOOSING: tuple[Method, ...] = ("letter", "text", "generate")  # methods that give an accuracy
+COMPARED: tuple[Method, ...] = ("loss", "context", "guess", "samples")  # methods that compare the two sets
+# All evidence that a model with likelihoods can give. `text` and not `letter`: the model need not know letters.
+_COURT: tuple[Method, ...] = ("text", "loss", "order", "options", "context", "guess", "samples")
 
 
 class ProbeSettings(RunSettings):
@@ -57,7 +62,13 @@ class ProbeSettings(RunSettings):
         default=["letter"],
         min_length=1,
         description="letter or text: likelihood of each option's letter or words; generate: a written answer; loss: "
-        "the loss of the item's text.",
+        "the loss of the item's text. Evidence for `viva court`: order, options, context, guess, samples; court: all "
+        "of these, with text and loss.",
+    )
+    against_method: list[Method] | None = Field(
+        default=None,
+        description="Methods for the second set (default: those of loss, context, guess and samples that are used; "
+        "with court, text too).",
     )
     n: int | None = count_option("Items")
     ids: FilePath | None = Field(default=None, description="File of item ids: use only these items.")
@@ -67,8 +78,7 @@ class ProbeSettings(RunSettings):
     )
     against: DataSource | None = Field(
         default=None,
-        description="Second dataset for method loss: adds the gap between mean losses, and how well detectors tell the "
-        "two datasets apart.",
+        description="Second dataset, which no model has seen: a comparison for losses, detectors and evidence.",
     )
     against_n: int | None = Field(
         default=None, ge=1, description="Items to sample from the second set (default: as many as -n)."
@@ -80,15 +90,44 @@ class ProbeSettings(RunSettings):
     pack: FilePath = pack_option("probe")
     skip_bad_items: bool = skip_option("are not items")
 
-    @field_validator("method")
+    @model_validator(mode="before")
     @classmethod
-    def _each_once(cls, methods: list[Method]) -> list[Method]:
-        return list(dict.fromkeys(methods))
+    def _expand_court(cls, values: Any) -> Any:
+        if not isinstance(values, Mapping) or not isinstance(values.get("method"), list | tuple | str):
+            return values
+        methods = [values["method"]] if isinstance(values["method"], str) else list(values["method"])
+        if "court" not in methods:
+            return values
+        place = methods.index("court")
+        second = [method for method in _COURT if method in COMPARED or method in CHOOSING]
+        own = values.get("against_method") or (second if values.get("against") is not None else None)
+        return {**values, "method": [*methods[:place], *_COURT, *methods[place + 1 :]], "against_method": own}
+
+    @field_validator("method", "against_method")
+    @classmethod
+    def _each_once(cls, methods: list[Method] | None) -> list[Method] | None:
+        return None if methods is None else list(dict.fromkeys(methods))
+
+    @property
+    def second_methods(self) -> list[Method]:
+        """Return the methods for the second set; none without one."""
+        if self.against is None:
+            return []
+        if self.against_method is not None:
+            return self.against_method
+        return [method for method in self.method if method in COMPARED]
 
     @model_validator(mode="after")
     def _second_set_has_a_use(self) -> ProbeSettings:
-        if self.against is not None and "loss" not in self.method:
-            raise ValueError("against: only method loss compares two sets; add --method loss")
+        if self.against is not None and not self.second_methods:
+            raise ValueError(f"against: none of the methods compares two sets; add one of {', '.join(COMPARED)}")
+        if self.against is None and self.against_method:
+            raise ValueError("against_method: there is no second set; add --against")
+        for method in self.second_methods:
+            if method not in self.method:
+                raise ValueError(f"against_method: {method} is not among the methods; add --method {method}")
+            if method in ("order", "options"):
+                raise ValueError(f"against_method: {method} needs no second set")
         if self.against is None and self.members == "against":
             raise ValueError("members: there is no second set that could have been seen in training; add --against")
         return self
@@ -99,10 +138,11 @@ CANDIDATE = "candidate"
 
 @dataclass(slots=True)
 class ProbeTask:
-    """An item; `second` if it comes from the set `against`."""
+    """An item; `second` if it comes from the set `against`. `neighbours` are the items of its context."""
 
     item: Item
     second: bool = False
+    neighbours: Sequence[Item] = ()
 
     @property
     def id(self) -> str:
@@ -110,39 +150,64 @@ class ProbeTask:
         return f"against/{self.item.id}" if self.second else self.item.id
 
     def to_record(self) -> dict[str, Any]:
-        return self.item.to_record() | ({"second": True} if self.second else {})
+        record = self.item.to_record() | ({"second": True} if self.second else {})
+        return record | ({"neighbours": [item.to_record() for item in self.neighbours]} if self.neighbours else {})
 
-    @classmethod
-    def from_record(cls, record: dict[str, Any]) -> ProbeTask:
-        fields = dict(record)
-        second = bool(fields.pop("second", False))
-        return cls(Item(**fields), second)
+
+@dataclass(slots=True)
+class ShardTask:
+    """Consecutive items of the benchmark, for method `order`."""
+
+    number: int
+    items: Sequence[Item]
+
+    @property
+    def id(self) -> str:
+        return f"shard/{self.number}"
+
+    def to_record(self) -> dict[str, Any]:
+        return {"shard": self.number, "items": [item.to_record() for item in self.items]}
+
+
+def read_task(record: Mapping[str, Any]) -> ProbeTask | ShardTask:
+    """Restore a task from its record."""
+    if "shard" in record:
+        return ShardTask(record["shard"], [Item(**item) for item in record["items"]])
+    fields = dict(record)
+    second = bool(fields.pop("second", False))
+    neighbours = [Item(**item) for item in fields.pop("neighbours", ())]
+    return ProbeTask(Item(**fields), second, neighbours)
 
 
 @dataclass(slots=True)
 class Probe:
     """The shared parts of all conversations of a probe run.
 
-    `shots` is None for questions without examples. `members_are_second` is True if the second set counts as seen in
-    training; simulated models use it.
+    `second_methods` are for the second set. `shots` is None for questions without examples. `members_are_second` is
+    True if the second set counts as seen in training; simulated models use it.
     """
 
     methods: Sequence[Method]
+    second_methods: Sequence[Method]
     questions: Questions
     shots: Shots | None
     sampling: Sampling
+    calls: WitnessCalls
     members_are_second: bool = False
 
-    async def run(self, conversation: Conversation, task: ProbeTask) -> dict[str, Any]:
-        """Run all methods on one item, one after the other; the second set is only read for its loss."""
+    async def run(self, conversation: Conversation, task: ProbeTask | ShardTask) -> dict[str, Any]:
+        """Run all methods on one item, one after the other, or `order` on a shard."""
+        if isinstance(task, ShardTask):
+            return await self._run_shard(conversation, task)
         item = task.item
         conversation.tell(lambda: [("benchmark", format_item(item))])
         record: dict[str, Any] = {"candidate": conversation.label, "item": item.id, "second": task.second}
         if (cluster := item.cluster()) != "":
             record["cluster"] = cluster
         shots = self.shots.for_item(item) if self.shots is not None and not task.second else []
+        unseen = task.second != self.members_are_second
         try:
-            for method in ["loss"] if task.second else self.methods:
+            for method in self.second_methods if task.second else self.methods:
                 match method:
                     case "letter":
                         record["letter"] = await self._by_letter(conversation, item, shots)
@@ -150,10 +215,30 @@ class Probe:
                         record["text"] = await self._by_text(conversation, item, shots)
                     case "generate":
                         record["generate"] = await self._by_generation(conversation, item, shots)
-                    case _:
-                        unseen = task.second != self.members_are_second
+                    case "loss":
                         record["signals"] = await self._signals(conversation, item, unseen)
+                    case "options":
+                        record["options"] = await self.calls.options(conversation, item, unseen)
+                    case "context":
+                        neighbours = task.neighbours
+                        record["context"] = await self.calls.context(conversation, item, neighbours, unseen)
+                    case "guess":
+                        record["guess"] = await self.calls.guess(conversation, item)
+                    case "samples":
+                        record["samples"] = await self.calls.samples(conversation, item)
+                    case "order" | "court":
+                        pass  # order reads shards; court is replaced by its methods
         except ConversationStopped as stop:  # by the conversation's budget: earlier calls count
+            record["stopped"] = stop.by
+        return record | conversation_costs(conversation)
+
+    async def _run_shard(self, conversation: Conversation, task: ShardTask) -> dict[str, Any]:
+        conversation.tell(lambda: [("benchmark", format_item(item)) for item in task.items])
+        record: dict[str, Any] = {"candidate": conversation.label, "item": task.id, "second": False}
+        record["shard"] = task.number
+        try:
+            record["order"] = await self.calls.order(conversation, task.items)
+        except ConversationStopped as stop:
             record["stopped"] = stop.by
         return record | conversation_costs(conversation)
 
@@ -204,42 +289,87 @@ def _errors_as_malformed(item: Item) -> Iterator[None]:
         raise MalformedOutput(f"item {item.id}: its log-probabilities cannot be right: {error}") from None
 
 
-_CHOICE_METHODS: tuple[Method, ...] = ("letter", "text", "generate")
-_METHOD_TITLES = {"letter": "by letter", "text": "by text", "generate": "generated", "loss": "loss of the text"}
+_METHOD_TITLES: dict[Method, str] = {
+    "letter": "by letter",
+    "text": "by text",
+    "generate": "generated",
+    "loss": "loss of the text",
+    "order": "published and shuffled orders",
+    "options": "orders of options",
+    "context": "alone and in context",
+    "guess": "masked choice",
+    "samples": "sampled answers",
+    "court": "",
+}
+_FIELDS = {"signals": "loss"}  # fields of a record that have another name than their method
 
 
 def render_probe(recorded: RecordedConversation, sides: Mapping[str, Side]) -> RenderedConversation:
-    """Return the item, then one turn per method, in the order of the calls."""
+    """Return the item, then one turn per call; the method's result is marked at its first call."""
     turns = []
     result = recorded.result or {}
     # Calls come in the order of the methods; each completed method has a part of the record.
-    methods = [name for name in result if name in _CHOICE_METHODS or name == "signals"]
+    methods = [method for name in result for method in [_FIELDS.get(name, name)] if method in _METHOD_TITLES]
+    remaining = 0
     for entry in recorded.entries:
         turn = render_entry(entry, sides)
         if isinstance(entry, Exchange):
-            name = methods.pop(0) if methods else ""
-            if name in _CHOICE_METHODS:
-                turn.marks.insert(0, _choice_mark(name, result[name]))
-            elif name == "signals":
-                turn.marks.insert(0, Mark(_METHOD_TITLES["loss"], f"{result[name]['loss']:.3f} nats per token"))
+            if not remaining and methods:
+                method = methods.pop(0)
+                part = result["signals" if method == "loss" else method]
+                remaining = _count_calls(method, part)
+                while not remaining and methods:  # a method without calls for this item
+                    method = methods.pop(0)
+                    part = result["signals" if method == "loss" else method]
+                    remaining = _count_calls(method, part)
+                turn.marks.insert(0, _mark(method, part))
+            remaining -= 1
             if entry.reading is not None:
                 turn.details.insert(0, Detail("text read", entry.reading.shared + entry.reading.context))
         turns.append(turn)
     return RenderedConversation([*turns, *pending_turns(recorded, sides)])
 
 
-def _choice_mark(name: str, record: Mapping[str, Any]) -> Mark:
+def _count_calls(method: str, part: Any) -> int:
+    if part is None:
+        return 0
+    match method:
+        case "options":
+            return 1 + len(part["right"])
+        case "context":
+            return 2
+        case "samples":
+            return 1 + int(part["samples"])
+    return 1
+
+
+def _mark(method: Any, part: Mapping[str, Any]) -> Mark:
+    title = _METHOD_TITLES[method]
+    match method:
+        case "loss":
+            return Mark(title, f"{part['loss']:.3f} nats per token")
+        case "order" | "options":
+            others = part["shuffled" if method == "order" else "permuted"]
+            higher = sum(other < part["published"] for other in others)
+            return Mark(title, f"published likelier than {higher} of {len(others)}")
+        case "context":
+            return Mark(title, f"{part['within'] - part['alone']:+.3f} nats per token in context")
+        case "guess":
+            return Mark(title, f"masked: {part['choice']}")
+        case "samples":
+            return Mark(title, f"{part['peak']:.0%} near the first")
+    return _choice_mark(method, part)
+
+
+def _choice_mark(name: Method, record: Mapping[str, Any]) -> Mark:
     choice = record["choice"]
     text = "no choice" if choice is None else f"{choice_letter(choice)}, {'right' if record['right'] else 'wrong'}"
     return Mark(_METHOD_TITLES[name], text, float(record["right"]))
 
 
 def summarize_probe(result: Mapping[str, Any]) -> ResultSummary:
-    """Return a probe's summary line: 100 if the first method found the right choice, else 0; loss in nats per token.
-
-    Probes of the second set have only a loss.
-    """
-    rights = {_METHOD_TITLES[name]: 100.0 * result[name]["right"] for name in _CHOICE_METHODS if name in result}
+    """Return a probe's summary line: 100 if the first method found the right choice, else 0; loss in nats per token."""
+    rights = {_METHOD_TITLES[name]: 100.0 * result[name]["right"] for name in CHOOSING if name in result}
     loss = {"loss": float(result["signals"]["loss"])} if "signals" in result else {}
     score = next(iter(rights.values()), None)
     end = "of the second set" if result.get("second") else "" if score is None else "right" if score else "wrong"

@@ -5,8 +5,8 @@ The texts are in `prompts/probe.yaml`.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 
 from viva.agents.prompts import PackTemplates, PromptPack
 from viva.data.items import Item, choice_letter
@@ -47,7 +47,18 @@ _NEEDED = {
     "generate.answer": frozenset({"letter", "answer"}),
 }
 _FREE_TEMPLATE = "loss.free_text"  # for questions without choices
-TEMPLATES = PackTemplates(_NEEDED, {_FREE_TEMPLATE: frozenset({"question", "answer"})})
+_SHARD_TEMPLATE = "order.text"  # an item as it is published in the benchmark's file; that of its loss if it is missing
+# What methods ask that an earlier version did not have: packs made for it lack these templates.
+_OPTIONAL = {
+    _FREE_TEMPLATE: frozenset({"question", "answer"}),
+    _SHARD_TEMPLATE: _ITEM | {"letter", "answer"},
+    "guess.system": frozenset[str](),
+    "guess.question": _ITEM | {"letter", "answer", "masked"},
+    "samples.system": frozenset[str](),
+    "samples.question": _ITEM,
+}
+TEMPLATES = PackTemplates(_NEEDED, _OPTIONAL)
+MASK = "[MASK]"
 _BETWEEN = "\n\n"
 
 
@@ -84,8 +95,7 @@ class Questions:
                 needed = "which questions without choices need; write one, as in the shipped pack probe"
                 raise ConfigurationError(f"prompt pack '{self._pack.name}' has no template {_FREE_TEMPLATE}, {needed}")
             return self._pack.render(_FREE_TEMPLATE, question=item.question.strip(), answer=item.reference.strip())
-        answer = {"letter": choice_letter(item.answer), "answer": item.choices[item.answer]}
-        return self._pack.render("loss.text", **_fields(item), **answer)
+        return self._pack.render("loss.text", **_fields(item), **_answer(item))
 
     def question_view(self, item: Item, shots: Sequence[Item]) -> View:
         """Return the item as a question in a conversation, with the examples as earlier turns."""
@@ -93,10 +103,44 @@ class Questions:
         view.append("system", self._pack.render("generate.system"))
         for shot in shots:
             view.append("user", self._pack.render("generate.question", **_fields(shot)))
-            answer = {"letter": choice_letter(shot.answer), "answer": shot.choices[shot.answer]}
-            view.append("assistant", self._pack.render("generate.answer", **answer))
+            view.append("assistant", self._pack.render("generate.answer", **_answer(shot)))
         view.append("user", self._pack.render("generate.question", **_fields(item)))
         return view
+
+    def shard_text(self, items: Sequence[Item]) -> str:
+        """Return items as a text with their answers, divided by blank lines."""
+        return _BETWEEN.join(map(self._published_text, items))
+
+    def masked_view(self, item: Item, masked: int) -> View:
+        """Return a conversation that asks for one choice, which is masked; the key is named."""
+        choices = [MASK if index == masked else choice for index, choice in enumerate(item.choices)]
+        fields = _fields(replace(item, choices=choices)) | _answer(item)
+        return self._asked("guess", fields | {"masked": choice_letter(masked)})
+
+    def free_view(self, item: Item) -> View:
+        """Return a conversation that asks for an answer of some length."""
+        return self._asked("samples", _fields(item))
+
+    def check_templates(self, methods: Iterable[str]) -> None:
+        """Raise ConfigurationError if the pack lacks templates that only some methods need."""
+        for method in methods:
+            missing = [name for name in _OPTIONAL if name.startswith(f"{method}.") and name not in self._pack]
+            if missing and method in ("guess", "samples"):
+                raise ConfigurationError(
+                    f"prompt pack '{self._pack.name}' has no template {' or '.join(missing)}, which method {method} "
+                    "needs; write it, as in the shipped pack probe, or leave the method out"
+                )
+
+    def _asked(self, method: str, fields: Mapping[str, str]) -> View:
+        view = View()
+        view.append("system", self._pack.render(f"{method}.system"))
+        view.append("user", self._pack.render(f"{method}.question", **fields))
+        return view
+
+    def _published_text(self, item: Item) -> str:
+        if item.free or _SHARD_TEMPLATE not in self._pack:
+            return self.item_text(item)
+        return self._pack.render(_SHARD_TEMPLATE, **_fields(item), **_answer(item))
 
     def _with_answer(self, template: str, item: Item, answer: str) -> str:
         return f"{self._pack.render(template, **_fields(item))} {answer.strip()}"
@@ -104,6 +148,10 @@ class Questions:
 
 def _fields(item: Item) -> dict[str, str]:
     return {"question": item.question.strip(), "choices": item.labelled_choices()}
+
+
+def _answer(item: Item) -> dict[str, str]:
+    return {"letter": choice_letter(item.answer), "answer": item.choices[item.answer]}
 
 
 def _join(parts: list[str]) -> str:

@@ -31,16 +31,16 @@ class CandidateProbes(ModelResults):
         self.clusters: dict[tuple[bool, str], str] = {}
 
     def add(self, result: dict[str, Any]) -> None:
-        self.n += not result["second"]
+        self.n += not result["second"] and "shard" not in result
         cluster = result.get("cluster", "")
         label = cluster_label(result)
         for method in ("letter", "text", "generate"):
-            if method in result:
+            if method in result and not result["second"]:
                 answer = result[method]
                 self.right[method].append((bool(answer["right"]), label))
                 if answer["choice"] is None:
                     self.unanswered.add(method)
-        if "text" in result:
+        if "text" in result and not result["second"]:
             self.right["text_normalised"].append((bool(result["text"]["normalised_right"]), label))
         if "signals" in result:
             signals = Signals(**result["signals"])

@@ -49,7 +49,7 @@ class ProbeColumns:
 
     def add(self, result: dict[str, Any], items: ItemNumbers) -> None:
         self.ended += 1
-        if not result["second"]:
+        if not result["second"] and "shard" not in result:
             item = items.number(result["item"])
             self.clusters[item] = items.cluster(result["item"], result.get("cluster", ""))
             for name in ACCURACIES:

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from viva.agents.prompts import PromptPack
 from viva.data.dataset import Dataset, DatasetRecord, ManifestPart, open_dataset
+from viva.data.items import Item
 from viva.engine.errors import ConfigurationError
-from viva.engine.messages import Sampling
+from viva.engine.likelihood import Reading
+from viva.engine.messages import Sampling, View
 
 from ..contract import (
     Converse,
@@ -32,9 +34,30 @@ from ..contract import (
 )
 from ..rendering import RecordedConversation, RenderedConversation, ResultSummary, role_sides
 from .few_shot import Shots, open_examples
-from .probe import CANDIDATE, Probe, ProbeSettings, ProbeTask, render_probe, summarize_probe
+from .probe import (
+    CANDIDATE,
+    CHOOSING,
+    Method,
+    Probe,
+    ProbeSettings,
+    ProbeTask,
+    ShardTask,
+    read_task,
+    render_probe,
+    summarize_probe,
+)
 from .probe_prompts import TEMPLATES, Questions
 from .probe_report import ProbeAggregate
+from .witness_calls import (
+    SAMPLE_TOKENS,
+    SAMPLES,
+    SHARD_ITEMS,
+    SHUFFLES,
+    WitnessCalls,
+    neighbours_of,
+    option_orders,
+    shards,
+)
 
 if TYPE_CHECKING:
     from ..study_sections import StaticFigures
@@ -47,54 +70,110 @@ class ProbeManifest(ManifestPart):
     dataset: DatasetRecord
     against: DatasetRecord | None
     examples: DatasetRecord | None
+    shards: int = 0  # of method order
 
 
-def forecast_probes(probe: Probe, tasks: Iterable[ProbeTask]) -> dict[str, UsageForecast]:
-    """Return the candidate's usage for all items, with batched readings and with one request per continuation."""
-    batched, single = UsageForecast(), UsageForecast()
+Use = tuple[UsageForecast, UsageForecast]  # with batched readings, and with one request per continuation
+
+
+def forecast_probes(probe: Probe, tasks: Iterable[ProbeTask | ShardTask]) -> dict[str, UsageForecast]:
+    """Return the candidate's usage for all items, with batched readings and with one request per continuation.
+
+    If methods gather evidence, the usage of each method follows.
+    """
+    by_method: dict[str, Use] = {}
     for task in tasks:
-        item = task.item
-        shots = probe.shots.for_item(item) if probe.shots is not None and not task.second else []
-        for method in ["loss"] if task.second else probe.methods:
-            match method:
-                case "loss":
-                    use = UsageForecast(1, estimate_tokens(probe.questions.item_text(item)))
-                    batched, single = batched + use, single + use
-                case "generate":
-                    prompt = sum(
-                        estimate_tokens(message.content)
-                        for message in probe.questions.question_view(item, shots).messages
-                    )
-                    use = UsageForecast(1, prompt, probe.sampling.max_tokens)
-                    batched, single = batched + use, single + use
-                case _:
-                    make = probe.questions.by_letter if method == "letter" else probe.questions.by_text
-                    reading = make(item, shots)
-                    before = estimate_tokens(reading.shared) + estimate_tokens(reading.context)
-                    read = sum(map(estimate_tokens, reading.continuations))
-                    batched += UsageForecast(1, before + read)
-                    single += UsageForecast(len(reading.continuations), len(reading.continuations) * before + read)
-    return {CANDIDATE: batched, f"{CANDIDATE}, one by one": single}
+        for method, use in _forecast_task(probe, task):
+            batched, single = by_method.get(method, (UsageForecast(), UsageForecast()))
+            by_method[method] = batched + use[0], single + use[1]
+    batched, single = (sum((use[side] for use in by_method.values()), UsageForecast()) for side in (0, 1))
+    forecast = {CANDIDATE: batched, f"{CANDIDATE}, one by one": single}
+    if any(method not in (*CHOOSING, "loss") for method in by_method):
+        forecast |= {f"{CANDIDATE}, {method}": use[0] for method, use in by_method.items()}
+    return forecast
+
+
+def _forecast_task(probe: Probe, task: ProbeTask | ShardTask) -> Iterator[tuple[Method, Use]]:
+    questions = probe.questions
+    if isinstance(task, ShardTask):
+        yield "order", _reading_use(Reading("", (questions.shard_text(task.items),) * (1 + SHUFFLES)))
+        return
+    item = task.item
+    shots = probe.shots.for_item(item) if probe.shots is not None and not task.second else []
+    for method in probe.second_methods if task.second else probe.methods:
+        match method:
+            case "loss":
+                yield method, _reading_use(Reading("", (questions.item_text(item),)))
+            case "letter":
+                yield method, _reading_use(questions.by_letter(item, shots))
+            case "text":
+                yield method, _reading_use(questions.by_text(item, shots))
+            case "generate":
+                yield method, _view_use(questions.question_view(item, shots), probe.sampling.max_tokens)
+            case "options":
+                orders = 1 + len(option_orders(item, probe.calls.seed))
+                if orders > 1:
+                    batched, single = _reading_use(questions.by_letter(item, ()))
+                    texts = _reading_use(Reading("", (questions.item_text(item),) * orders))
+                    yield method, (texts[0] + batched * orders, texts[1] + single * orders)
+            case "context":
+                before, text = questions.shard_text(task.neighbours), questions.item_text(item)
+                alone, within = _reading_use(Reading("", (text,))), _reading_use(Reading(before, (text,)))
+                yield method, (alone[0] + within[0], alone[1] + within[1])
+            case "guess":
+                if len(item.choices) > 1:
+                    yield method, _view_use(questions.masked_view(item, 0), SAMPLE_TOKENS)
+            case "samples":
+                batched, single = _view_use(questions.free_view(item), SAMPLE_TOKENS)
+                yield method, (batched * (1 + SAMPLES), single * (1 + SAMPLES))
+            case "order" | "court":
+                pass
+
+
+def _reading_use(reading: Reading) -> Use:
+    before = estimate_tokens(reading.shared) + estimate_tokens(reading.context)
+    read, texts = sum(map(estimate_tokens, reading.continuations)), len(reading.continuations)
+    return UsageForecast(1, before + read), UsageForecast(texts, texts * before + read)
+
+
+def _view_use(view: View, tokens: int) -> Use:
+    use = UsageForecast(1, sum(estimate_tokens(message.content) for message in view.messages), tokens)
+    return use, use
 
 
 @dataclass(slots=True)
 class ProbeTasks:
-    """The items of both sets."""
+    """The items of both sets, then shards of the whole benchmark in the source's order.
+
+    `compared` has the sets whose items get neighbours, by `second`; `shards` counts shards.
+    """
 
     dataset: Dataset
     against: Dataset | None
+    neighbours: Collection[bool] = ()
+    whole: Dataset | None = None
+    shards: int = 0
+    seed: int = 0
 
     def __len__(self) -> int:
-        return len(self.dataset) + (len(self.against) if self.against is not None else 0)
+        return len(self.dataset) + (len(self.against) if self.against is not None else 0) + self.shards
 
-    def __iter__(self) -> Iterator[ProbeTask]:
+    def __iter__(self) -> Iterator[ProbeTask | ShardTask]:
         for second, dataset in ((False, self.dataset), (True, self.against)):
-            for item in dataset or ():
-                yield ProbeTask(item, second)
+            if dataset is None:
+                continue
+            items: Iterable[Item] = dataset
+            if second in self.neighbours:
+                items = list(dataset)
+            for item in items:
+                yield ProbeTask(item, second, neighbours_of(item, items, self.seed) if isinstance(items, list) else ())
+        if self.whole is not None:
+            for number, shard in shards(list(self.whole), self.shards, self.seed):
+                yield ShardTask(number, shard)
 
 
 class Probes(
-    Scenario[ProbeSettings, ProbeTask],
+    Scenario[ProbeSettings, ProbeTask | ShardTask],
     SupportsClusters,
     SupportsForecast,
     SupportsImports,
@@ -121,14 +200,14 @@ class Probes(
         lambda result: bool(result.get("generate", {}).get("right")),
     )
 
-    def prepare(self, settings: ProbeSettings) -> Prepared[ProbeTask]:
+    def prepare(self, settings: ProbeSettings) -> Prepared[ProbeTask | ShardTask]:
         skip = settings.skip_bad_items
         dataset = open_dataset(settings.dataset, limit=settings.n, seed=settings.seed, skip_bad=skip, ids=settings.ids)
         against: Dataset | None = None
         if settings.against is not None:
             count = settings.against_n or settings.n
             against = open_dataset(settings.against, limit=count, seed=settings.seed, skip_bad=skip)
-        choosing = [method for method in settings.method if method != "loss"]
+        choosing = [method for method in settings.method if method in (*CHOOSING, "options", "guess")]
         if dataset.free and choosing:
             raise ConfigurationError(
                 f"method: {', '.join(choosing)} asks which choice a model takes, and {dataset.free:,} questions of "
@@ -144,16 +223,32 @@ class Probes(
             shots = Shots.sample(examples, settings.shots, settings.seed)
             shots.check(dataset)
             records |= {"examples": examples.to_record(), "shots": shots.to_record()}
+        whole, count = None, 0
+        if "order" in settings.method:
+            whole = open_dataset(settings.dataset, seed=settings.seed, skip_bad=skip)
+            count = min(len(whole) // SHARD_ITEMS, -(-len(dataset) // SHARD_ITEMS))
+            if not count:
+                raise ConfigurationError(
+                    f"method: order needs at least {SHARD_ITEMS} items, and {dataset.name} has {len(whole)}"
+                )
+            records["shards"] = count
+        used = {False: settings.method, True: settings.second_methods}
+        neighbours = [second for second, methods in used.items() if "context" in methods]
+        for second in neighbours:
+            own = against if second else dataset
+            if own is not None and len(own) < 2:
+                raise ConfigurationError(f"method: context needs at least 2 items, and {own.name} has 1")
         notes = [note for source in (dataset, against) if source is not None for note in source.notes]
-        return Prepared(ProbeTasks(dataset, against), records, notes)
+        tasks = ProbeTasks(dataset, against, neighbours, whole, count, settings.seed)
+        return Prepared(tasks, records, notes)
 
     def protocol(
         self, settings: ProbeSettings, pack: PromptPack | None, records: Mapping[str, Any]
-    ) -> Converse[ProbeTask]:
+    ) -> Converse[ProbeTask | ShardTask]:
         return _probe(settings, pack, records).run
 
-    def task(self, record: Any) -> ProbeTask:
-        return ProbeTask.from_record(record)
+    def task(self, record: Any) -> ProbeTask | ShardTask:
+        return read_task(record)
 
     def aggregate(self, manifest: dict[str, Any], scoring: Scoring) -> ProbeAggregate:
         return ProbeAggregate(manifest)
@@ -166,7 +261,8 @@ class Probes(
 
     def tasks_in(self, manifest: Mapping[str, Any]) -> int:
         sets = (manifest["dataset"], manifest.get("against"))
-        return sum(record["chosen"] for record in sets if record is not None)
+        items: int = sum(record["chosen"] for record in sets if record is not None)
+        return items + int(manifest.get("shards") or 0)
 
     def cluster_of(self, result: Any) -> str:
         return str(result.get("cluster", ""))
@@ -182,18 +278,22 @@ class Probes(
         return ProbeStudy(self, lent)
 
     def forecast(
-        self, settings: ProbeSettings, prepared: Prepared[ProbeTask], pack: PromptPack | None
+        self, settings: ProbeSettings, prepared: Prepared[ProbeTask | ShardTask], pack: PromptPack | None
     ) -> dict[str, UsageForecast]:
         return forecast_probes(_probe(settings, pack, prepared.records), prepared.tasks)
 
 
 def _probe(settings: ProbeSettings, pack: PromptPack | None, records: Mapping[str, Any]) -> Probe:
     assert pack is not None
+    questions = Questions(pack, completions=records["dataset"]["form"] == "hellaswag")
+    questions.check_templates(settings.method)
     return Probe(
         settings.method,
-        Questions(pack, completions=records["dataset"]["form"] == "hellaswag"),
+        settings.second_methods,
+        questions,
         Shots.from_record(records["shots"]) if "shots" in records else None,
         Sampling(max_tokens=settings.answer_tokens),
+        WitnessCalls(questions, settings.seed, CANDIDATE),
         settings.against is not None and settings.members == "against",
     )
 

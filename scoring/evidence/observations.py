@@ -1,0 +1,214 @@
+"""Observations of one model, item by item, and what the witnesses say about them.
+
+A witness is absent where its values were not measured, or where it has nothing to compare: no second set, no item that
+it can use. Items of one cluster count as one unit.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from .context_gain import WITNESS as CONTEXT_GAIN
+from .evidence import Evidence
+from .exchangeability import exchangeability
+from .guessing import guessing
+from .option_order import option_order
+from .peakedness import WITNESS as PEAKEDNESS
+from .permutation import compare_sets
+
+ACCURACY_GAP, LOSS_GAP, MIN_K, INTERVIEW_GAP = "accuracy gap", "loss gap", "Min-K%++", "interview gap"
+OPTION_ANSWERS = "option answers"
+_STANDARDISED = ("exchangeability", "option order", OPTION_ANSWERS)  # witnesses that compare a set with itself
+_DIGITS = 4  # of stored values: far below what any witness can tell apart
+
+
+@dataclass(slots=True)
+class SetResults:
+    """Results on a set by item, in columns; None where an item has no value.
+
+    Attributes:
+        items: The items' ids.
+        clusters: Each item's cluster, the item's own id if it has none.
+        right: 1 for a correct answer, 0 for a wrong one.
+        loss: The loss of the item's text, in nats per token.
+        min_k_plus_plus: Min-K%++ of the text at k = 20.
+        context_change: The mean log-likelihood per token within a context, minus that of the item alone, in nats.
+        peak: The share of sampled answers near the greedy one.
+        interview: The score of an interview on the item, from 0 to 1.
+        masked, guesses: A masked choice, and the answer to the question for it.
+    """
+
+    items: list[str] = field(default_factory=list)
+    clusters: list[str] = field(default_factory=list)
+    right: list[float | None] = field(default_factory=list)
+    loss: list[float | None] = field(default_factory=list)
+    min_k_plus_plus: list[float | None] = field(default_factory=list)
+    context_change: list[float | None] = field(default_factory=list)
+    peak: list[float | None] = field(default_factory=list)
+    interview: list[float | None] = field(default_factory=list)
+    masked: list[str | None] = field(default_factory=list)
+    guesses: list[str | None] = field(default_factory=list)
+
+    def __len__(self) -> int:
+        return len(self.items)
+
+
+@dataclass(slots=True)
+class Observations:
+    """Results of one model on a benchmark and on a second set, which is empty if there is none.
+
+    Attributes:
+        benchmark: Results on the benchmark.
+        second: Results on the second set.
+        shards: For each shard its log-likelihoods in nats, that of the published order first.
+        options: For some items the log-likelihoods by order of the options, that of the published order first.
+        letters: For the same items, whether the key's letter was chosen in each of these orders.
+    """
+
+    benchmark: SetResults = field(default_factory=SetResults)
+    second: SetResults = field(default_factory=SetResults)
+    shards: list[list[float]] = field(default_factory=list)
+    options: list[list[float]] = field(default_factory=list)
+    letters: list[list[bool]] = field(default_factory=list)
+
+    def to_record(self) -> dict[str, Any]:
+        """Return plain data; values are rounded to four decimals, and columns without any value are left out."""
+        record = {name: _columns(results) for name, results in (("benchmark", self.benchmark), ("second", self.second))}
+        rows = {name: [_round(row) for row in getattr(self, name)] for name in ("shards", "options")}
+        return {**record, **rows, "letters": [[int(right) for right in row] for row in self.letters]}
+
+    @classmethod
+    def from_record(cls, record: Mapping[str, Any]) -> Observations:
+        """Restore observations from `to_record`."""
+        letters = [[bool(right) for right in row] for row in record["letters"]]
+        own, other = _results(record["benchmark"]), _results(record["second"])
+        return cls(own, other, record["shards"], record["options"], letters)
+
+
+def _results(columns: Mapping[str, Any]) -> SetResults:
+    missing = [None] * len(columns["items"])
+    return SetResults(**{name: columns.get(name, missing) for name in SetResults.__slots__})
+
+
+def _columns(results: SetResults) -> dict[str, Any]:
+    columns = {name: getattr(results, name) for name in SetResults.__slots__}
+    return {
+        name: _round(values)
+        for name, values in columns.items()
+        if name in ("items", "clusters") or any(value is not None for value in values)
+    }
+
+
+def _round(values: Iterable[Any]) -> list[Any]:
+    return [round(value, _DIGITS) if isinstance(value, float) else value for value in values]
+
+
+def weigh(observations: Observations) -> list[Evidence]:
+    """Return what each witness says that needs no other model."""
+    own, other = observations.benchmark, observations.second
+    evidence = [
+        _compare(ACCURACY_GAP, own, other, lambda results: results.right),
+        _compare(LOSS_GAP, own, other, lambda results: _map(results.loss, lambda loss: -loss)),
+        _compare(MIN_K, own, other, lambda results: results.min_k_plus_plus),
+        _compare(CONTEXT_GAIN, own, other, lambda results: _map(results.context_change, lambda value: value < 0)),
+        _compare(PEAKEDNESS, own, other, lambda results: results.peak),
+    ]
+    if observations.shards:
+        published, others = _split(observations.shards)
+        evidence.append(exchangeability(published, others))
+    if observations.options:
+        evidence.append(option_order(*_split(observations.options)))
+        letters = [[float(right) for right in row] for row in observations.letters]
+        evidence.append(replace(option_order(*_split(letters)), witness=OPTION_ANSWERS))
+    evidence.append(_guess(own, other))
+    return [found for found in evidence if found is not None]
+
+
+def statistics(observations: Observations) -> dict[str, float]:
+    """Return a statistic by witness, for comparison with other models on the same sets; larger for contamination.
+
+    It is the effect where two sets are compared; for context gain the difference of mean changes, which says more than
+    the share of falls. The interview gap is the accuracy minus the interview score on the same items.
+    """
+    by_witness = {evidence.witness: evidence for evidence in weigh(observations)}
+    values = {
+        name: evidence.statistic if name in _STANDARDISED else evidence.effect or 0.0
+        for name, evidence in by_witness.items()
+    }
+    own, other = observations.benchmark, observations.second
+    if CONTEXT_GAIN in values:
+        values[CONTEXT_GAIN] = _mean(other.context_change) - _mean(own.context_change)
+    pairs = [
+        (right, score)
+        for right, score in zip(own.right, own.interview, strict=True)
+        if right is not None and score is not None
+    ]
+    if pairs:
+        values[INTERVIEW_GAP] = math.fsum(right - score for right, score in pairs) / len(pairs)
+    return values
+
+
+def _mean(values: Sequence[float | None]) -> float:
+    measured = [value for value in values if value is not None]
+    return math.fsum(measured) / len(measured)
+
+
+def _map(values: Sequence[float | None], function: Callable[[float], float]) -> list[float | None]:
+    return [None if value is None else float(function(value)) for value in values]
+
+
+def _compare(
+    witness: str, own: SetResults, other: SetResults, column: Callable[[SetResults], Sequence[float | None]]
+) -> Evidence | None:
+    samples: list[_Sample] = []
+    for results in (own, other):
+        pairs = [
+            (value, cluster)
+            for value, cluster in zip(column(results), results.clusters, strict=True)
+            if value is not None
+        ]
+        samples.append(([value for value, _ in pairs], [cluster for _, cluster in pairs]))
+    (values, clusters), (reference, reference_clusters) = _pair(*samples)
+    if not values or not reference:
+        return None
+    return compare_sets(witness, values, reference, clusters, reference_clusters)
+
+
+_Sample = tuple[list[float], list[str]]
+
+
+def _pair(own: _Sample, other: _Sample) -> tuple[_Sample, _Sample]:
+    """Leave out what only one set has, if the sets have common clusters, such as items and their rephrased versions."""
+    shared = {*own[1]} & {*other[1]}
+    if not shared:
+        return own, other
+    pairs = [[pair for pair in zip(*sample, strict=True) if pair[1] in shared] for sample in (own, other)]
+    first, second = (([value for value, _ in side], [cluster for _, cluster in side]) for side in pairs)
+    return first, second
+
+
+def _split(rows: Sequence[Sequence[float]]) -> tuple[list[float], list[Sequence[float]]]:
+    return [row[0] for row in rows], [row[1:] for row in rows]
+
+
+def _guess(own: SetResults, other: SetResults) -> Evidence | None:
+    (answers, choices, clusters), (reference, reference_choices, reference_clusters) = map(_guesses, (own, other))
+    if not answers or not reference:
+        return None
+    try:
+        return guessing(answers, choices, reference, reference_choices, clusters, reference_clusters)
+    except ValueError:  # no choice belongs to one item alone
+        return None
+
+
+def _guesses(results: SetResults) -> tuple[list[str], list[str], list[str]]:
+    rows = [
+        (answer, choice, cluster)
+        for answer, choice, cluster in zip(results.guesses, results.masked, results.clusters, strict=True)
+        if answer is not None and choice is not None
+    ]
+    answers, choices, clusters = ([row[side] for row in rows] for side in range(3))
+    return answers, choices, clusters
