@@ -6,7 +6,7 @@ import sys
 import time
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, NoReturn
+from typing import TYPE_CHECKING, Annotated, Any, Literal, NoReturn
 
 import typer
 
@@ -112,7 +112,7 @@ def _examine(experiment: Experiment, seeds: list[int], plot: Path | None, json: 
     from viva.lab.experiment import Findings
     from viva.lab.real_experiment import RealExperiment, RealFindings
 
-    from .output import print_report, print_text
+    from .output import print_paragraphs, print_report, print_text
     from .output_files import check_output_files, check_plot_file, write_plot
 
     check_output_files({"--plot": plot, "--html": html})
@@ -125,6 +125,10 @@ def _examine(experiment: Experiment, seeds: list[int], plot: Path | None, json: 
         if not json:
             print_text("".join(f"{line}\n" for line in lines) + "\n")
     print_report(findings, json=json)
+    if not json and not isinstance(experiment, RealExperiment):
+        from viva.reports.studies.court import CourtReport
+
+        print_paragraphs(CourtReport(experiment.run_folders(seeds)).summary())
     if plot is not None and findings.figures():
         write_plot(plot, findings.figures(), findings.lines())
     counts = f"{findings.interviews:,} interviews, {findings.calls:,} calls, {findings.tokens:,} candidate tokens"
@@ -170,8 +174,24 @@ def _build(
     real: Annotated[
         bool, typer.Option("--real", help="Train adapters of SmolLM2 instead of the lab's models.")
     ] = False,
+    family: Annotated[
+        Literal["demo", "court"],
+        typer.Option(
+            "--family",
+            help="demo: the six models that ship with viva; court: 40 clean models and 96 cheaters by kind and dose, "
+            "with their evidence (three hours on two cores; an interrupted build goes on).",
+        ),
+    ] = "demo",
 ) -> None:
     """Train the lab's models from a seed (needs PyTorch: the extra `lab`). Takes minutes for each model."""
+    if family == "court":
+        from viva.engine.errors import ConfigurationError
+        from viva.lab.court_family import build_court_models
+
+        if real or only or seed != 1:
+            raise ConfigurationError("--family court excludes --real, --only and --seed: each model has its own seed")
+        print(f"evidence: {build_court_models(out, world=world, jobs=jobs)}", file=sys.stderr)
+        return
     if real:
         from viva.lab.real_models import build_adapters
 

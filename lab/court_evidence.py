@@ -7,7 +7,7 @@ models themselves.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -18,9 +18,9 @@ from viva.engine.clock import RealClock
 from viva.engine.errors import ConfigurationError
 from viva.engine.journal_reader import History
 from viva.engine.run_folder import RunFolder
-from viva.scenarios.kieval.score import Interview, Scorer
-from viva.scenarios.probes.probe_evidence import observe
-from viva.scoring.evidence.observations import Observations
+from viva.scenarios.contract import SupportsObservations
+from viva.scenarios.registry import get_scenario
+from viva.scoring.evidence.observations import Observations, merge
 
 from .experiment import ExaminedModel, Experiment
 
@@ -57,26 +57,18 @@ def gather(models: Mapping[str, Path], folder: Path, world: int = 1) -> dict[str
 
 def observe_experiment(experiment: Experiment, seed: int) -> dict[str, Observations]:
     """Return the observations of each candidate in the runs of a seed: probes and interview scores."""
-    probe, interviews = (RunFolder.open(experiment.run_folder(seed, name)) for name in ("probe", "kieval"))
-    results: dict[str, list[dict[str, Any]]] = {}
-    for result in _ended(probe):
-        results.setdefault(result["candidate"], []).append(result)
-    scores: dict[str, dict[str, float]] = {}
-    for result in _ended(interviews):
-        score = Scorer("official").score(Interview.from_record(result))
-        if score is not None:
-            scores.setdefault(result["candidate"], {})[result["item"]] = score / 100
-    observations = {label: observe(own) for label, own in results.items()}
-    for label, own in observations.items():
-        own.benchmark.interview = [scores.get(label, {}).get(item) for item in own.benchmark.items]
-    return observations
-
-
-def _ended(folder: RunFolder) -> Iterator[dict[str, Any]]:
-    with History(folder.journal) as history:
-        for ended in history.ended():
-            if not ended.failed:
-                yield ended.result
+    parts: dict[str, list[Observations]] = {}
+    for name in ("probe", "kieval"):
+        scenario = get_scenario(name)
+        assert isinstance(scenario, SupportsObservations)
+        results: dict[str, list[Any]] = {}
+        with History(RunFolder.open(experiment.run_folder(seed, name)).journal) as history:
+            for ended in history.ended():
+                if not ended.failed:
+                    results.setdefault(ended.result["candidate"], []).append(ended.result)
+        for label, own in results.items():
+            parts.setdefault(label, []).append(scenario.observe(own))
+    return {label: merge(own) for label, own in parts.items()}
 
 
 def write_evidence(path: Path, records: Iterable[Mapping[str, Any]]) -> None:

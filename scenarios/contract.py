@@ -27,6 +27,8 @@ from .rendering import RecordedConversation, RenderedConversation, ResultSummary
 from .run_settings import RunSettings
 
 if TYPE_CHECKING:
+    from viva.scoring.evidence.observations import Observations
+
     from .fitness import FitnessCheck
     from .study_sections import StaticFigures, SystemStudy
 
@@ -569,6 +571,14 @@ class SupportsClusters(Protocol):
 
     def cluster_of(self, result: Any) -> str:
         """Return the name of the cluster to which a result belongs; empty if it belongs to none."""
+
+
+@runtime_checkable
+class SupportsObservations(Protocol):
+    """A scenario whose results say something about contamination."""
+
+    def observe(self, results: Iterable[Any]) -> Observations:
+        """Return what one candidate's results say, in any order; columns that they do not fill are None."""
 
 
 @runtime_checkable

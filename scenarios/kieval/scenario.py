@@ -30,6 +30,7 @@ from ..contract import (
     SupportsGrading,
     SupportsImports,
     SupportsManifest,
+    SupportsObservations,
     SupportsOpenings,
     SupportsPlugins,
     SupportsRandomOrder,
@@ -54,6 +55,8 @@ from .score import SCORERS, SUMMARIES, Interview, KievalScoring, interview_score
 from .verdicts import verdict_schema
 
 if TYPE_CHECKING:
+    from viva.scoring.evidence.observations import Observations
+
     from ..study_sections import StaticFigures
     from .study.interview_study import InterviewStudy
 
@@ -148,6 +151,7 @@ class Kieval(
     SupportsGrading,
     SupportsImports,
     SupportsManifest,
+    SupportsObservations,
     SupportsOpenings,
     SupportsPlugins,
     SupportsRandomOrder,
@@ -280,6 +284,11 @@ class Kieval(
 
     def cluster_of(self, result: Any) -> str:
         return str(result.get("cluster", ""))
+
+    def observe(self, results: Iterable[Any]) -> Observations:
+        from .score import observe
+
+        return observe(results)
 
     def imports(self) -> tuple[ImportFormat, ...]:
         from .import_interviews import DETAILS_FORMAT

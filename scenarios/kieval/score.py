@@ -11,13 +11,16 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal, get_args
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from pydantic import Field
 
 from ..contract import Scoring, TurnScores
+
+if TYPE_CHECKING:
+    from viva.scoring.evidence.observations import Observations
 
 ScorerName = Literal["official", "linear", "corrected"]
 SCORERS: tuple[ScorerName, ...] = get_args(ScorerName)
@@ -193,3 +196,16 @@ def interview_scores(result: Any, scorer: Scorer) -> list[TurnScores]:
         scores = {name: None if value is None else float(value) for name, value in zip(ASPECTS, values, strict=True)}
         turns.append(TurnScores(number, scores))
     return turns
+
+
+def observe(results: Iterable[Any]) -> Observations:
+    """Return the official scores of one candidate's interviews by item, for the contamination court."""
+    from viva.scoring.evidence.observations import Observations
+
+    observations, scorer = Observations(), Scorer("official")
+    for result in sorted(results, key=lambda result: str(result["item"])):
+        score = scorer.score(Interview.from_record(result))
+        if score is not None:
+            cluster = result.get("cluster") or result["item"]
+            observations.benchmark.add(result["item"], cluster, interview=score / 100)
+    return observations

@@ -29,16 +29,17 @@ def observe(results: Iterable[Mapping[str, Any]]) -> Observations:
 
 
 def _add_item(results: SetResults, result: Mapping[str, Any]) -> None:
-    results.items.append(result["item"])
-    results.clusters.append(result.get("cluster") or result["item"])
     answers = [result[method] for method in CHOOSING if method in result]
-    results.right.append(float(answers[0]["right"]) if answers else None)
     scores = Signals(**result["signals"]).scores() if "signals" in result else {}
-    results.loss.append(-scores["loss"] if "loss" in scores else None)
-    results.min_k_plus_plus.append(scores.get(_DETECTOR))
     context, samples, guess = result.get("context"), result.get("samples"), result.get("guess")
-    results.context_change.append(context["within"] - context["alone"] if context else None)
-    results.peak.append(samples["peak"] if samples else None)
-    results.masked.append(guess["choice"] if guess else None)
-    results.guesses.append(guess["answer"] if guess else None)
-    results.interview.append(None)
+    results.add(
+        result["item"],
+        result.get("cluster") or result["item"],
+        right=float(answers[0]["right"]) if answers else None,
+        loss=-scores["loss"] if "loss" in scores else None,
+        min_k_plus_plus=scores.get(_DETECTOR),
+        context_change=context["within"] - context["alone"] if context else None,
+        peak=samples["peak"] if samples else None,
+        masked=guess["choice"] if guess else None,
+        guesses=guess["answer"] if guess else None,
+    )

@@ -25,6 +25,7 @@ from ..contract import (
     SupportsImports,
     SupportsManifest,
     SupportsModelOrder,
+    SupportsObservations,
     SupportsStudy,
     SupportsTaskCount,
     SupportsValidation,
@@ -60,6 +61,8 @@ from .witness_calls import (
 )
 
 if TYPE_CHECKING:
+    from viva.scoring.evidence.observations import Observations
+
     from ..study_sections import StaticFigures
     from .probe_study import ProbeStudy
 
@@ -179,6 +182,7 @@ class Probes(
     SupportsImports,
     SupportsManifest,
     SupportsModelOrder,
+    SupportsObservations,
     SupportsStudy,
     SupportsTaskCount,
     SupportsValidation,
@@ -266,6 +270,11 @@ class Probes(
 
     def cluster_of(self, result: Any) -> str:
         return str(result.get("cluster", ""))
+
+    def observe(self, results: Iterable[Any]) -> Observations:
+        from .probe_evidence import observe
+
+        return observe(results)
 
     def imports(self) -> tuple[ImportFormat, ...]:
         from .import_lm_eval import SAMPLES_FORMAT

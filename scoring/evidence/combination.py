@@ -11,8 +11,9 @@ How high clean models score is not derived but counted, on other clean models: w
 al. 2005). It holds for a clean model that is exchangeable with those m, and averaged over the choice of the m.
 Split conformal p-values were chosen because nothing is lost: jackknife+ promises only twice the error rate (Barber et
 al. 2021), and e-values are weaker evidence from as many models. Besides, several accused models that are compared with
-the same clean ones can be corrected by Benjamini and Hochberg (Bates et al. 2023, theorem 2.1). The price is that
-models of the fit cannot count as clean models again.
+the same clean ones can be corrected by Benjamini and Hochberg (Bates et al. 2023, theorem 2.1). Clean models of the fit
+cannot count again, unless the fit treats clean and accused models alike: medians and spreads of all of them together
+leave both guarantees (Marandon et al. 2024).
 
 No p-value is below 1 / (m + 1): with fewer than 19 clean models the answer at 5% is always "cannot tell".
 """
@@ -137,16 +138,18 @@ def judge(
         accused: Statistics by model. Witnesses that no clean model of `known` has are not used.
         clean: Clean models for the p-values; none of them may be in `known` or among the accused. Only those that have
             all witnesses of an accused model are compared with it.
-        known: Models of the fit.
+        known: Models of the fit. Without clean ones, medians and spreads are those of `clean` and `accused` together.
         level: The error rate.
     """
     check_level(level)
+    usable = {witness for model in known.clean or clean for witness in model}
+    if not known.clean:
+        known = KnownModels([*clean, *accused.values()], known.contaminated)
     contaminated_models = [model for models in known.contaminated.values() for model in models]
     for model in [*accused.values(), *clean, *known.clean, *contaminated_models]:
         for witness, value in model.items():
             if not math.isfinite(value):
                 raise ValueError(f"{witness}: a statistic is {value}; leave out what was not measured")
-    usable = {witness for model in known.clean for witness in model}
 
     @cache
     def calibrate(witnesses: tuple[str, ...]) -> tuple[Combination, list[float], list[float]]:

@@ -55,6 +55,16 @@ class SetResults:
     def __len__(self) -> int:
         return len(self.items)
 
+    def add(self, item: str, cluster: str, **values: Any) -> None:
+        """Add an item with its values by column."""
+        self.items.append(item)
+        self.clusters.append(cluster)
+        for name in COLUMNS:
+            getattr(self, name).append(values.get(name))
+
+
+COLUMNS = tuple(name for name in SetResults.__slots__ if name not in ("items", "clusters"))
+
 
 @dataclass(slots=True)
 class Observations:
@@ -104,6 +114,40 @@ def _columns(results: SetResults) -> dict[str, Any]:
 
 def _round(values: Iterable[Any]) -> list[Any]:
     return [round(value, _DIGITS) if isinstance(value, float) else value for value in values]
+
+
+def merge(parts: Sequence[Observations]) -> Observations:
+    """Merge observations of one model from several runs on the same sets, by item.
+
+    Numbers of one item are averaged; texts, shards and orders of options are those of the first run that has them.
+    """
+    own, other = ([getattr(part, name) for part in parts] for name in ("benchmark", "second"))
+    merged = Observations(_merge_sets(own), _merge_sets(other))
+    for part in parts:
+        merged.shards = merged.shards or part.shards
+        if not merged.options:
+            merged.options, merged.letters = part.options, part.letters
+    return merged
+
+
+def _merge_sets(parts: Sequence[SetResults]) -> SetResults:
+    values: dict[str, dict[str, list[Any]]] = {}
+    clusters: dict[str, str] = {}
+    for part in parts:
+        for index, item in enumerate(part.items):
+            clusters.setdefault(item, part.clusters[index])
+            columns = values.setdefault(item, {name: [] for name in COLUMNS})
+            for name in COLUMNS:
+                if (value := getattr(part, name)[index]) is not None:
+                    columns[name].append(value)
+    merged = SetResults()
+    for item, columns in sorted(values.items()):
+        merged.add(item, clusters[item], **{name: _merge_values(found) for name, found in columns.items() if found})
+    return merged
+
+
+def _merge_values(values: Sequence[Any]) -> Any:
+    return values[0] if isinstance(values[0], str) else math.fsum(values) / len(values)
 
 
 def weigh(observations: Observations) -> list[Evidence]:

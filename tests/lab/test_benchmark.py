@@ -8,7 +8,7 @@ from pathlib import Path
 from viva.data.dataset import open_dataset
 from viva.data.sources import development_source
 from viva.lab.interview import parse_followup
-from viva.lab.world import World, benchmark_items, write_benchmark
+from viva.lab.world import World, benchmark_items, published_order, write_benchmark
 
 WORLD = World()
 SPLITS = benchmark_items(WORLD)
@@ -52,5 +52,7 @@ def test_seen_and_fresh_items_are_of_one_kind() -> None:
 def test_files_are_read_back(tmp_path: Path) -> None:
     paths = write_benchmark(WORLD, tmp_path / "made")
     for split, path in paths.items():
-        assert list(open_dataset(f"generic:{path}")) == SPLITS[split]
+        items = list(open_dataset(f"generic:{path}"))
+        assert items == published_order(WORLD, SPLITS[split])
+        assert sorted(item.id for item in items) == sorted(item.id for item in SPLITS[split])
     assert development_source(f"generic:{paths['test']}") == f"generic:{paths['train']}"
