@@ -35,7 +35,7 @@ class CourtExperiment(Experiment):
     methods: Sequence[str] = ("text", "loss", "order", "options", "context", "samples")
 
     def _probe_settings(self) -> dict[str, Any]:
-        settings = super()._probe_settings()
+        settings = Experiment._probe_settings(self)  # a dataclass with slots is another class than `super` knows
         return settings | {"against_method": [method for method in self.methods if method not in _ON_ONE]}
 
 

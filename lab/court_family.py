@@ -104,10 +104,14 @@ def build_court_models(folder: Path, *, world: int = 1, jobs: int = 2, units: ra
     # Spawned, not forked: PyTorch and llama.cpp do not survive a fork.
     with ProcessPoolExecutor(max_workers=jobs, mp_context=get_context("spawn")) as pool:
         futures = [pool.submit(_build_unit, folder, unit, world, vocabulary) for unit in units if unit not in known]
-        for future in as_completed(futures):
-            records += future.result()
-            write_evidence(path, records)
-            print_progress(f"evidence of {len(records)} models: {path}")
+        try:
+            for future in as_completed(futures):
+                records += future.result()
+                write_evidence(path, records)
+                print_progress(f"evidence of {len(records)} models: {path}")
+        except BaseException:
+            pool.shutdown(wait=False, cancel_futures=True)
+            raise
     return path
 
 
