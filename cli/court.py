@@ -12,7 +12,7 @@ from .exit_codes import print_note
 from .options import Json
 
 
-@command("court", "viva court sweeps/mine", "viva court runs/probe runs/kieval --clean old-model")
+@command("court", "viva court sweeps/mine", "viva court runs/probe runs/interviews --clean old-model")
 def _court(
     folders: Annotated[list[Path], typer.Argument(metavar="FOLDER...", help="Runs and sweeps with probes.")],
     clean: Annotated[

@@ -208,7 +208,9 @@ def paired_difference(
 
 
 def _probe_results(result: dict[str, object]) -> dict[str, float]:
-    """Return whether the item was answered right: by letter if that was probed, else by the options' texts."""
+    """Return whether the benchmark's item was answered right: by letter if that was probed, else by options' texts."""
+    if result.get("second"):
+        return {}
     record = result.get("letter") or result.get("text")
     return {"accuracy": 100.0 * bool(record["right"])} if isinstance(record, dict) else {}
 

@@ -29,16 +29,21 @@ ASSUMPTIONS = (
 )
 
 
+ONE_BY_ONE = "one by one"  # the entry of a role for models that need a request for each text
+
+
 class Forecast:
     """Upper bounds for what remains of a sweep; a cell that has begun counts with its unfinished conversations.
 
     `models` has the totals by model, `remaining` the number of conversations by cell, and `per_conversation` the usage
-    of one conversation by cell and role. `problems` are predictable failures, by model or cell.
+    of one conversation by cell and role. `parts` are what parts of the totals are for. `problems` are predictable
+    failures, by model or cell.
     """
 
     def __init__(self, sweep: Sweep) -> None:
         self._sweep = sweep
         self.models: dict[str, UsageForecast] = {}
+        self.parts: dict[str, UsageForecast] = {}
         self.problems: dict[str, VivaError] = {}
         self.remaining: dict[str, int] = {}
         self.per_conversation: dict[str, dict[str, UsageForecast]] = {}
@@ -65,20 +70,13 @@ class Forecast:
     def report(self) -> dict[str, Any]:
         """Return everything as plain data."""
         cells = [{"name": run.cell.name} | run.progress_record() for run in self._sweep.runs]
-        models = {
-            model: {
-                "calls": round(use.calls),
-                "prompt_tokens": math.ceil(use.prompt),
-                "completion_tokens": math.ceil(use.completion),
-                "cost": _cost(model, use),
-            }
-            for model, use in self.models.items()
-        }
+        models = {model: _usage(use) | {"cost": _cost(model, use)} for model, use in self.models.items()}
         return {
             "forecast": 1,
             "cells": cells,
             "conversations": self.conversations,
             "models": models,
+            **({"methods": {part: _usage(use) for part, use in self.parts.items()}} if self.parts else {}),
             "problems": {name: error.to_record() for name, error in self.problems.items()},
             "assumptions": " ".join(ASSUMPTIONS),
         }
@@ -99,9 +97,14 @@ class Forecast:
             for model, record in report["models"].items()
         ]
         title = f"Upper bounds for the remaining {report['conversations']:,} conversations"
+        methods = [
+            [method, *(f"{record[name]:,}" for name in ("calls", "prompt_tokens", "completion_tokens"))]
+            for method, record in report.get("methods", {}).items()
+        ]
         return [
             (f"{len(cells)} cells", ["cell", "state", "planned", "done"], cells),
             (title, ["model", "calls", "prompt tokens", "completion tokens", "cost"], models),
+            ("Of these, by method", ["method", "calls", "prompt tokens", "completion tokens"], methods),
         ]
 
     def _count(self, run: CellRun, usage_by_key: dict[str, dict[str, UsageForecast]]) -> None:
@@ -119,8 +122,12 @@ class Forecast:
         for role, model in cell.roles.items():
             usages[role] = usage_by_key[key].get(role, UsageForecast())
             if self._reads_one(model):
-                usages[role] = usage_by_key[key].get(f"{role}, one by one", usages[role])
+                usages[role] = usage_by_key[key].get(f"{role}, {ONE_BY_ONE}", usages[role])
             self.models[model] = self.models.get(model, UsageForecast()) + usages[role] * remaining
+            for name, use in usage_by_key[key].items():
+                whole, _, part = name.partition(", ")
+                if whole == role and part and part != ONE_BY_ONE:
+                    self.parts[part] = self.parts.get(part, UsageForecast()) + use * remaining
 
     def _reads_one(self, model: str) -> bool:
         """Return True if a model needs a request for each likelihood; note a problem if its name is invalid."""
@@ -132,6 +139,14 @@ class Forecast:
                 backend = None
             self._one_by_one[model] = bool(getattr(getattr(backend, "inner", backend), "reads_one", False))
         return self._one_by_one[model]
+
+
+def _usage(use: UsageForecast) -> dict[str, int]:
+    return {
+        "calls": round(use.calls),
+        "prompt_tokens": math.ceil(use.prompt),
+        "completion_tokens": math.ceil(use.completion),
+    }
 
 
 def _cost(model: str, use: UsageForecast) -> float | None:

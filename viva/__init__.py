@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from viva.engine.tools import Toolbox, ToolCall
     from viva.orchestration.python_api import LiveRun, Result, Run, fork, load, resume, run, run_sync, start
     from viva.orchestration.rollouts import Rollout, Turn, rollouts
+    from viva.reports.studies.court import CourtReport, court
     from viva.scenarios.contract import Aggregate, Prepared, Role, Scenario, Scoring, Task
     from viva.scenarios.function import scenario
     from viva.scenarios.run_settings import RunSettings
@@ -44,6 +45,7 @@ _HOMES = {
     "viva.engine.tools": ("ToolCall", "Toolbox"),
     "viva.orchestration.python_api": ("LiveRun", "Result", "Run", "fork", "load", "resume", "run", "run_sync", "start"),
     "viva.orchestration.rollouts": ("Rollout", "Turn", "rollouts"),
+    "viva.reports.studies.court": ("CourtReport", "court"),
     "viva.scenarios.contract": ("Aggregate", "Prepared", "Role", "Scenario", "Scoring", "Task"),
     "viva.scenarios.function": ("scenario",),
     "viva.scenarios.run_settings": ("RunSettings",),
@@ -62,6 +64,7 @@ __all__ = [
     "ConversationFailed",
     "ConversationFinished",
     "ConversationStopped",
+    "CourtReport",
     "Event",
     "Likelihood",
     "LiveRun",
@@ -90,6 +93,7 @@ __all__ = [
     "VirtualClock",
     "VivaError",
     "__version__",
+    "court",
     "fork",
     "load",
     "resume",

@@ -25,7 +25,7 @@ from viva.scenarios.study_cells import StudyCell
 from viva.scoring.evidence.combination import count_clean_models
 from viva.scoring.evidence.court import COMPARISON, SECOND_SET, WITNESSES, Ruling, rule
 from viva.scoring.evidence.evidence import Evidence
-from viva.scoring.evidence.observations import INTERVIEW_GAP, Observations, merge, statistics
+from viva.scoring.evidence.observations import INTERVIEW_GAP, Hearing, Observations, hear, merge
 
 from ..figures import round_figure
 from ..tables import DASH, Table, number, p_value
@@ -110,8 +110,8 @@ def read_known_models(path: Path) -> list[tuple[str | None, Observations]]:
             models.append((known.kind, known.observations()))
         except ValidationError as error:
             first = error.errors()[0]
-            where = ".".join(map(str, first["loc"]))
-            raise ConfigurationError(f"{path}, line {line}: {where}: {first['msg']}") from None
+            field_name = ".".join(map(str, first["loc"]))
+            raise ConfigurationError(f"{path}, line {line}: {field_name}: {first['msg']}") from None
         except ValueError as error:
             raise ConfigurationError(f"{path}, line {line}: {error}") from None
     return models
@@ -174,18 +174,18 @@ class CourtReport:
 
     def _benchmark(self, case: Case) -> dict[str, Any]:
         observations = {label: merge(parts) for label, parts in case.candidates.items()}
-        accused = {label: own for label, own in observations.items() if label not in self._clean}
-        clean = [own for label, own in observations.items() if label in self._clean]
-        contaminated: dict[str, list[Observations]] = {}
+        accused = {label: hear(own) for label, own in observations.items() if label not in self._clean}
+        clean = [hear(own) for label, own in observations.items() if label in self._clean]
+        contaminated: dict[str, list[Hearing]] = {}
         items = {item for own in observations.values() for item in own.benchmark.items}
         same = [(kind, own) for kind, own in self._known if _overlaps(items, own)]
         if self._known and not same:
             self.notes.append(f"The models of known truth were not asked about {case.dataset}, so they are not used.")
         for kind, own in same:
             if kind is None:
-                clean.append(own)
+                clean.append(hear(own))
             else:
-                contaminated.setdefault(kind, []).append(own)
+                contaminated.setdefault(kind, []).append(hear(own))
         rulings = rule(accused, clean, contaminated, self.level)
         records = {
             label: _ruling_record(ruling, accused[label], case, label, len(clean), len(accused), self.level)
@@ -251,6 +251,18 @@ class CourtReport:
         return tables
 
 
+def court(
+    *folders: Path | str, clean: Sequence[str] = (), known: Path | str | None = None, level: float = 0.05
+) -> CourtReport:
+    """Rule whether the models in runs and sweeps have seen a benchmark; see `CourtReport`, and docs/court.md.
+
+    Raises:
+        ConfigurationError: A folder or the file is invalid, a label is unknown, or no run has evidence.
+    """
+    paths = [Path(folder) for folder in folders]
+    return CourtReport(paths, clean=clean, known=None if known is None else Path(known), level=level)
+
+
 def _read_cases(cells: Sequence[StudyCell]) -> list[Case]:
     cases: dict[tuple[str, str], Case] = {}
     runs: dict[Path, list[StudyCell]] = {}
@@ -273,8 +285,8 @@ def _read_cases(cells: Sequence[StudyCell]) -> list[Case]:
 def _results(cells: Sequence[StudyCell]) -> dict[str, list[Any]]:
     run = cells[0].run
     assert run is not None
-    wanted = {cell.candidate for cell in cells}
-    results: dict[str, list[Any]] = {label: [] for label in cells[0].labels if label in wanted}
+    candidates = {cell.candidate for cell in cells}
+    results: dict[str, list[Any]] = {label: [] for label in cells[0].labels if label in candidates}
     with History(run.journal) as history:
         for ended in history.ended():
             label = label_of_key(ended.key, cells[0].labels)
@@ -295,9 +307,9 @@ def _overlaps(items: set[str], known: Observations) -> bool:
 
 
 def _ruling_record(
-    ruling: Ruling, observations: Observations, case: Case, label: str, clean: int, accused: int, level: float
+    ruling: Ruling, hearing: Hearing, case: Case, label: str, clean: int, accused: int, level: float
 ) -> dict[str, Any]:
-    heard = [evidence.witness for evidence in ruling.evidence]
+    witnesses = [evidence.witness for evidence in ruling.evidence]
     record: dict[str, Any] = {
         "ruling": ruling.conclusion,
         "p": ruling.p,
@@ -306,11 +318,11 @@ def _ruling_record(
         "tests": [asdict(trial) for trial in ruling.trials],
         "evidence": [asdict(evidence) for evidence in ruling.evidence],
         "disbelieved": list(ruling.disbelieved),
-        "absent": [witness for witness in WITNESSES if witness not in heard],
+        "absent": [witness for witness in WITNESSES if witness not in witnesses],
         "remedies": [asdict(remedy) for remedy in ruling.remedies],
         "comparison": None if ruling.comparison is None else asdict(ruling.comparison),
     }
-    interview = statistics(observations).get(INTERVIEW_GAP)
+    interview = hearing.statistics.get(INTERVIEW_GAP)
     if interview is not None:
         record["interview_gap"] = round_figure(interview)
     record["sentence"] = _sentence(ruling, case, label, clean, accused, level)
@@ -393,8 +405,8 @@ def _limits(case: Case, rulings: Iterable[Ruling], clean: int, level: float) -> 
     disbelieved = sorted({witness for ruling in rulings for witness in ruling.disbelieved})
     if disbelieved:
         limits.append(f"Not believed, because of their alarms on clean models: {', '.join(disbelieved)}.")
-    heard = {evidence.witness for ruling in rulings for evidence in ruling.evidence}
-    absent = {_METHODS[witness] for witness in WITNESSES if witness not in heard}
+    witnesses = {evidence.witness for ruling in rulings for evidence in ruling.evidence}
+    absent = {_METHODS[witness] for witness in WITNESSES if witness not in witnesses}
     if absent:
         limits.append(f"Not asked: {', '.join(f'--method {method}' for method in sorted(absent))}.")
     return limits

@@ -98,10 +98,10 @@ class ProbeSettings(RunSettings):
         methods = [values["method"]] if isinstance(values["method"], str) else list(values["method"])
         if "court" not in methods:
             return values
-        place = methods.index("court")
+        index = methods.index("court")
         second = [method for method in _COURT if method in COMPARED or method in CHOOSING]
         own = values.get("against_method") or (second if values.get("against") is not None else None)
-        return {**values, "method": [*methods[:place], *_COURT, *methods[place + 1 :]], "against_method": own}
+        return {**values, "method": [*methods[:index], *_COURT, *methods[index + 1 :]], "against_method": own}
 
     @field_validator("method", "against_method")
     @classmethod
@@ -120,7 +120,7 @@ class ProbeSettings(RunSettings):
     @model_validator(mode="after")
     def _second_set_has_a_use(self) -> ProbeSettings:
         if self.against is not None and not self.second_methods:
-            raise ValueError(f"against: none of the methods compares two sets; add one of {', '.join(COMPARED)}")
+            raise ValueError("against: no method compares two sets; add one, such as --method loss or --method court")
         if self.against is None and self.against_method:
             raise ValueError("against_method: there is no second set; add --against")
         for method in self.second_methods:

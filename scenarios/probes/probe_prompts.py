@@ -115,11 +115,11 @@ class Questions:
         """Return a conversation that asks for one choice, which is masked; the key is named."""
         choices = [MASK if index == masked else choice for index, choice in enumerate(item.choices)]
         fields = _fields(replace(item, choices=choices)) | _answer(item)
-        return self._asked("guess", fields | {"masked": choice_letter(masked)})
+        return self._question("guess", fields | {"masked": choice_letter(masked)})
 
     def free_view(self, item: Item) -> View:
         """Return a conversation that asks for an answer of some length."""
-        return self._asked("samples", _fields(item))
+        return self._question("samples", _fields(item))
 
     def check_templates(self, methods: Iterable[str]) -> None:
         """Raise ConfigurationError if the pack lacks templates that only some methods need."""
@@ -131,7 +131,7 @@ class Questions:
                     "needs; write it, as in the shipped pack probe, or leave the method out"
                 )
 
-    def _asked(self, method: str, fields: Mapping[str, str]) -> View:
+    def _question(self, method: str, fields: Mapping[str, str]) -> View:
         view = View()
         view.append("system", self._pack.render(f"{method}.system"))
         view.append("user", self._pack.render(f"{method}.question", **fields))

@@ -127,13 +127,13 @@ def option_orders(item: Item, seed: int) -> list[list[str]]:
 
 def _reordered(item: Item, places: Sequence[int], order: Sequence[int]) -> list[str]:
     choices = list(item.choices)
-    for place, source in zip(places, order, strict=True):
-        choices[place] = item.choices[source]
+    for target, source in zip(places, order, strict=True):
+        choices[target] = item.choices[source]
     return choices
 
 
 def shards(items: Sequence[Item], count: int | None, seed: int) -> Iterator[tuple[int, list[Item]]]:
-    """Yield numbered shards of consecutive items, `count` of them, drawn by `seed`; a short rest is left out."""
+    """Yield numbered shards of consecutive items, `count` of them, neighbours by `seed`; a short rest is left out."""
     number = len(items) // SHARD_ITEMS
     chosen = sorted(range(number), key=lambda shard: seeds.uniform(seed, "probe shard", shard))[:count]
     for shard in sorted(chosen):
@@ -141,14 +141,14 @@ def shards(items: Sequence[Item], count: int | None, seed: int) -> Iterator[tupl
 
 
 def neighbours_of(item: Item, items: Sequence[Item], seed: int) -> list[Item]:
-    """Return the items of the context: drawn from the same set for each item, none of the same cluster."""
+    """Return the items of an item's context, drawn from the same set; none is of the same cluster."""
     generator = seeds.generator("probe neighbours", seed, item.id)
     cluster = item.cluster()
-    found: dict[str, Item] = {}
+    neighbours: dict[str, Item] = {}
     for _ in range(20 * NEIGHBOURS):
         other = generator.choice(items)
         if other.id != item.id and (not cluster or other.cluster() != cluster):
-            found.setdefault(other.id, other)
-        if len(found) == NEIGHBOURS:
+            neighbours.setdefault(other.id, other)
+        if len(neighbours) == NEIGHBOURS:
             break
-    return list(found.values())
+    return list(neighbours.values())

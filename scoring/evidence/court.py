@@ -9,6 +9,7 @@ are known, that is checked: a witness that accuses too many of them is not belie
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
@@ -17,7 +18,7 @@ from ..intervals import normal_quantile
 from .combination import Conclusion, KnownModels, Verdict, count_clean_models, judge
 from .context_gain import WITNESS as CONTEXT_GAIN
 from .evidence import Evidence
-from .observations import ACCURACY_GAP, LOSS_GAP, MIN_K, OPTION_ANSWERS, Observations, statistics, weigh
+from .observations import ACCURACY_GAP, LOSS_GAP, MIN_K, OPTION_ANSWERS, Hearing
 from .peakedness import WITNESS as PEAKEDNESS
 
 COMPARISON = "clean models"  # name of the test by rank
@@ -69,38 +70,39 @@ class Ruling:
 
     @property
     def strongest(self) -> str:
-        """Return the name of the test with the smallest p-value; empty without any."""
+        """Return the name of the test with the smallest corrected p-value; empty without any."""
         return self.trials[0].name if self.trials else ""
 
 
 def rule(
-    accused: Mapping[str, Observations],
-    clean: Sequence[Observations] = (),
-    contaminated: Mapping[str, Sequence[Observations]] | None = None,
+    accused: Mapping[str, Hearing],
+    clean: Sequence[Hearing] = (),
+    contaminated: Mapping[str, Sequence[Hearing]] | None = None,
     level: float = 0.05,
 ) -> dict[str, Ruling]:
     """Return a ruling for each accused model; all have been asked about the same sets.
 
     Args:
-        accused: Observations by model.
+        accused: Hearings by model.
         clean: Those of models that are known to be clean.
         contaminated: Those of known contaminated models, by kind. They give weights to the witnesses; without them, no
             model can be found clean.
         level: The error rate.
     """
-    evidence = {name: weigh(observations) for name, observations in accused.items()}
     disbelieved = _disbelieved(clean, level)
     comparisons = _compare(accused, clean, contaminated or {}, level)
     rulings = {}
-    for name, found in evidence.items():
+    for name, hearing in accused.items():
+        own_evidence = hearing.evidence
         comparison = comparisons.get(name)
         if comparison is not None and comparison.clean_models < count_clean_models(level):
             comparison = None
-        trials = _trials([item for item in found if item.witness not in disbelieved], comparison)
+        believed = [item for item in own_evidence if item.witness not in disbelieved]
+        trials = _trials(believed, comparison)
         p = min((trial.p_adjusted for trial in trials), default=1.0)
-        own = [item.witness for item in found if item.witness in disbelieved]
-        remedies = _remedies(found, set(disbelieved), len(trials), len(accused), level)
-        rulings[name] = Ruling("cannot tell", p, p, trials, found, comparison, own, remedies)
+        rejected = [item.witness for item in own_evidence if item.witness in disbelieved]
+        remedies = _remedies(believed, len(accused) * (1 if comparison is None else 2), level)
+        rulings[name] = Ruling("cannot tell", p, p, trials, own_evidence, comparison, rejected, remedies)
     corrected = adjust_p_values([ruling.p for ruling in rulings.values()], "benjamini-hochberg")
     return {
         name: _conclude(replace(ruling, p_adjusted=ruling.p if p is None else p), level)
@@ -133,44 +135,46 @@ def _conclude(ruling: Ruling, level: float) -> Ruling:
 
 
 def _compare(
-    accused: Mapping[str, Observations],
-    clean: Sequence[Observations],
-    contaminated: Mapping[str, Sequence[Observations]],
+    accused: Mapping[str, Hearing],
+    clean: Sequence[Hearing],
+    contaminated: Mapping[str, Sequence[Hearing]],
     level: float,
 ) -> dict[str, Verdict]:
-    figures = {name: statistics(observations) for name, observations in accused.items()}
-    known_clean = [statistics(observations) for observations in clean]
+    figures = {name: hearing.statistics for name, hearing in accused.items()}
+    known_clean = [hearing.statistics for hearing in clean]
     usable = {witness for model in known_clean for witness in model}
     figures = {name: values for name, values in figures.items() if values.keys() & usable}
     if not figures:
         return {}
-    kinds = {kind: [statistics(model) for model in models] for kind, models in contaminated.items()}
+    kinds = {kind: [hearing.statistics for hearing in models] for kind, models in contaminated.items()}
     return judge(figures, known_clean, KnownModels((), kinds), level)
 
 
-def _disbelieved(clean: Sequence[Observations], level: float) -> list[str]:
-    """Return the witnesses that accuse significantly more clean models than the level says."""
+def _disbelieved(clean: Sequence[Hearing], level: float) -> list[str]:
+    """Return the witnesses that accuse significantly more clean models than the level says, if there are enough."""
     from scipy.stats import binomtest
 
     alarms: dict[str, list[bool]] = {}
-    for observations in clean:
-        for evidence in weigh(observations):
+    for hearing in clean:
+        for evidence in hearing.evidence:
             alarms.setdefault(evidence.witness, []).append(evidence.p <= level)
     return [
         witness
-        for witness, found in alarms.items()
-        if binomtest(sum(found), len(found), level, alternative="greater").pvalue <= level
+        for witness, accused in alarms.items()
+        if len(accused) >= count_clean_models(level)
+        and binomtest(sum(accused), len(accused), level, alternative="greater").pvalue <= level
     ]
 
 
-def _remedies(
-    evidence: Sequence[Evidence], disbelieved: set[str], tests: int, accused: int, level: float
-) -> list[Remedy]:
-    """Return for each witness that leans to contamination how many items would reach the level, by its z-value."""
-    needed = normal_quantile(1 - level / (max(1, tests) * max(1, accused)))
+def _remedies(evidence: Sequence[Evidence], shares: int, level: float) -> list[Remedy]:
+    """Return for each witness that leans to contamination how many items would reach the level, by its z-value.
+
+    `shares`: into how many parts the level is divided, besides the witnesses.
+    """
+    needed = normal_quantile(1 - level / (max(1, len(evidence)) * max(1, shares)))
     remedies = []
     for item in evidence:
         z = normal_quantile(1 - max(item.p, 1e-9)) if item.p < 1 else -1.0
-        if item.witness not in disbelieved and 0.5 < z < needed:
-            remedies.append(Remedy(item.witness, round(item.n * (needed / z) ** 2)))
+        if 0.5 < z < needed:
+            remedies.append(Remedy(item.witness, max(item.n + 1, math.ceil(item.n * (needed / z) ** 2))))
     return sorted(remedies, key=lambda remedy: (remedy.items, remedy.witness))

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, TypeVar
 
 from .context_gain import WITNESS as CONTEXT_GAIN
 from .evidence import Evidence
@@ -19,9 +19,11 @@ from .option_order import option_order
 from .peakedness import WITNESS as PEAKEDNESS
 from .permutation import compare_sets
 
+T = TypeVar("T")
 ACCURACY_GAP, LOSS_GAP, MIN_K, INTERVIEW_GAP = "accuracy gap", "loss gap", "Min-K%++", "interview gap"
 OPTION_ANSWERS = "option answers"
 _STANDARDISED = ("exchangeability", "option order", OPTION_ANSWERS)  # witnesses that compare a set with itself
+_GUESSES = ("masked", "guesses")
 _DIGITS = 4  # of stored values: far below what any witness can tell apart
 
 
@@ -99,8 +101,8 @@ class Observations:
 
 
 def _results(columns: Mapping[str, Any]) -> SetResults:
-    missing = [None] * len(columns["items"])
-    return SetResults(**{name: columns.get(name, missing) for name in SetResults.__slots__})
+    count = len(columns["items"])
+    return SetResults(**{name: columns.get(name, [None] * count) for name in SetResults.__slots__})
 
 
 def _columns(results: SetResults) -> dict[str, Any]:
@@ -138,11 +140,13 @@ def _merge_sets(parts: Sequence[SetResults]) -> SetResults:
             clusters.setdefault(item, part.clusters[index])
             columns = values.setdefault(item, {name: [] for name in COLUMNS})
             for name in COLUMNS:
-                if (value := getattr(part, name)[index]) is not None:
+                # A choice counts only with its answer.
+                alone = name in _GUESSES and None in (part.masked[index], part.guesses[index])
+                if not alone and (value := getattr(part, name)[index]) is not None:
                     columns[name].append(value)
     merged = SetResults()
     for item, columns in sorted(values.items()):
-        merged.add(item, clusters[item], **{name: _merge_values(found) for name, found in columns.items() if found})
+        merged.add(item, clusters[item], **{name: _merge_values(own) for name, own in columns.items() if own})
     return merged
 
 
@@ -168,23 +172,37 @@ def weigh(observations: Observations) -> list[Evidence]:
         letters = [[float(right) for right in row] for row in observations.letters]
         evidence.append(replace(option_order(*_split(letters)), witness=OPTION_ANSWERS))
     evidence.append(_guess(own, other))
-    return [found for found in evidence if found is not None]
+    return [item for item in evidence if item is not None]
 
 
-def statistics(observations: Observations) -> dict[str, float]:
-    """Return a statistic by witness, for comparison with other models on the same sets; larger for contamination.
+@dataclass(frozen=True, slots=True)
+class Hearing:
+    """Statements of all witnesses about one model.
 
-    It is the effect where two sets are compared; for context gain the difference of mean changes, which says more than
-    the share of falls. The interview gap is the accuracy minus the interview score on the same items.
+    `evidence` needs no other model. `statistics` are for comparison with other models on the same sets, by witness,
+    larger for contamination: the effect where two sets are compared, but for context gain the difference of mean
+    changes, which says more than the share of falls. The interview gap is the accuracy minus the interview score on the
+    same items.
     """
-    by_witness = {evidence.witness: evidence for evidence in weigh(observations)}
+
+    evidence: Sequence[Evidence]
+    statistics: Mapping[str, float]
+
+
+def hear(observations: Observations) -> Hearing:
+    """Hear all witnesses."""
+    evidence = weigh(observations)
+    return Hearing(evidence, _statistics(observations, evidence))
+
+
+def _statistics(observations: Observations, evidence: Sequence[Evidence]) -> dict[str, float]:
     values = {
-        name: evidence.statistic if name in _STANDARDISED else evidence.effect or 0.0
-        for name, evidence in by_witness.items()
+        item.witness: item.statistic if item.witness in _STANDARDISED else item.effect or 0.0 for item in evidence
     }
     own, other = observations.benchmark, observations.second
     if CONTEXT_GAIN in values:
-        values[CONTEXT_GAIN] = _mean(other.context_change) - _mean(own.context_change)
+        (changes, _), (reference, _) = _samples(own, other, lambda results: results.context_change)
+        values[CONTEXT_GAIN] = math.fsum(reference) / len(reference) - math.fsum(changes) / len(changes)
     pairs = [
         (right, score)
         for right, score in zip(own.right, own.interview, strict=True)
@@ -195,11 +213,6 @@ def statistics(observations: Observations) -> dict[str, float]:
     return values
 
 
-def _mean(values: Sequence[float | None]) -> float:
-    measured = [value for value in values if value is not None]
-    return math.fsum(measured) / len(measured)
-
-
 def _map(values: Sequence[float | None], function: Callable[[float], float]) -> list[float | None]:
     return [None if value is None else float(function(value)) for value in values]
 
@@ -207,29 +220,33 @@ def _map(values: Sequence[float | None], function: Callable[[float], float]) -> 
 def _compare(
     witness: str, own: SetResults, other: SetResults, column: Callable[[SetResults], Sequence[float | None]]
 ) -> Evidence | None:
-    samples: list[_Sample] = []
-    for results in (own, other):
-        pairs = [
-            (value, cluster)
-            for value, cluster in zip(column(results), results.clusters, strict=True)
-            if value is not None
-        ]
-        samples.append(([value for value, _ in pairs], [cluster for _, cluster in pairs]))
-    (values, clusters), (reference, reference_clusters) = _pair(*samples)
+    (values, clusters), (reference, reference_clusters) = _samples(own, other, column)
     if not values or not reference:
         return None
     return compare_sets(witness, values, reference, clusters, reference_clusters)
 
 
-_Sample = tuple[list[float], list[str]]
+_Sample = tuple[list[T], list[str]]
 
 
-def _pair(own: _Sample, other: _Sample) -> tuple[_Sample, _Sample]:
-    """Leave out what only one set has, if the sets have common clusters, such as items and their rephrased versions."""
-    shared = {*own[1]} & {*other[1]}
-    if not shared:
-        return own, other
-    pairs = [[pair for pair in zip(*sample, strict=True) if pair[1] in shared] for sample in (own, other)]
+def _samples(
+    own: SetResults, other: SetResults, column: Callable[[SetResults], Sequence[T | None]]
+) -> tuple[_Sample[T], _Sample[T]]:
+    """Return the values of both sets with their clusters.
+
+    If the sets have common clusters, such as items and their rephrased versions, what only one set has is left out.
+    """
+    pairs = [
+        [
+            (value, cluster)
+            for value, cluster in zip(column(results), results.clusters, strict=True)
+            if value is not None
+        ]
+        for results in (own, other)
+    ]
+    shared = {cluster for _, cluster in pairs[0]} & {cluster for _, cluster in pairs[1]}
+    if shared:
+        pairs = [[pair for pair in side if pair[1] in shared] for side in pairs]
     first, second = (([value for value, _ in side], [cluster for _, cluster in side]) for side in pairs)
     return first, second
 
@@ -239,20 +256,20 @@ def _split(rows: Sequence[Sequence[float]]) -> tuple[list[float], list[Sequence[
 
 
 def _guess(own: SetResults, other: SetResults) -> Evidence | None:
-    (answers, choices, clusters), (reference, reference_choices, reference_clusters) = map(_guesses, (own, other))
-    if not answers or not reference:
+    (first, clusters), (second, reference_clusters) = _samples(own, other, _guesses)
+    if not first or not second:
         return None
+    answers, choices = zip(*first, strict=True)
+    reference, reference_choices = zip(*second, strict=True)
     try:
         return guessing(answers, choices, reference, reference_choices, clusters, reference_clusters)
     except ValueError:  # no choice belongs to one item alone
         return None
 
 
-def _guesses(results: SetResults) -> tuple[list[str], list[str], list[str]]:
-    rows = [
-        (answer, choice, cluster)
-        for answer, choice, cluster in zip(results.guesses, results.masked, results.clusters, strict=True)
-        if answer is not None and choice is not None
+def _guesses(results: SetResults) -> list[tuple[str, str] | None]:
+    """Return each item's answer and masked choice."""
+    return [
+        None if answer is None or choice is None else (answer, choice)
+        for answer, choice in zip(results.guesses, results.masked, strict=True)
     ]
-    answers, choices, clusters = ([row[side] for row in rows] for side in range(3))
-    return answers, choices, clusters

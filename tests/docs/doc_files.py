@@ -187,6 +187,7 @@ def _fresh_pool(folder: Path) -> None:
 
 _MADE: dict[str, Callable[[Path], object]] = {
     "items.jsonl": lambda path: shutil.copy(SCIENCE, path),
+    "second.jsonl": lambda path: shutil.copy(SCIENCE, path),
     "grid.yaml": lambda path: path.write_text(_GRID),
     "topics.jsonl": lambda path: path.write_text('"tides"\n"rust"\n'),
     "cases.jsonl": _cases,

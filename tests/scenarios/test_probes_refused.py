@@ -25,7 +25,7 @@ Chaos = Callable[[dict[str, Any]], "Server"]
         (["--shots", "41", "--shots-from", str(ITEMS)], ["shots: 41", "40 items"]),
         (["--shots", "-1"], ["--shots", "found -1"]),
         (["--shots", "5", "--shots-from", "none.jsonl"], ["none.jsonl: cannot be read"]),
-        (["--shots", "0", "--method", "lettre"], ["--method", "'letter', 'text', 'generate' or 'loss'", "'lettre'"]),
+        (["--shots", "0", "--method", "lettre"], ["--method", "'letter', 'text', 'generate', 'loss'", "'lettre'"]),
         (["--shots", "0", "--against", str(ITEMS)], ["against", "--method loss"]),
         (["--method", "loss", "--against", "none.jsonl"], ["none.jsonl: cannot be read"]),
         (["--shots", "0", "--members", "both"], ["--members", "'both'"]),
