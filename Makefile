@@ -223,6 +223,7 @@ bench: venv peers
 	$(BIN)/python benches/certified.py $(QUICK)
 	$(BIN)/python benches/claims.py $(QUICK)
 	$(BIN)/python benches/court_nulls.py $(QUICK)
+	$(BIN)/python benches/court_lab.py $(QUICK)
 	$(BIN)/python benches/grading.py $(QUICK)
 	$(BIN)/python benches/load.py $(QUICK)
 	$(BIN)/python benches/judgement.py $(QUICK)
