@@ -1,7 +1,8 @@
 """False alarms and power of the contamination court on the lab's models of known truth (``lab/court/evidence.jsonl``).
 
 Each model is judged alone at 5%, beside all other clean models, with the cheaters of all other kinds as known ones: its
-own kind is never seen. The best witness is the one that finds most of this kind, after the fact, by its own p-value. A cheater that was taught all facts has nothing to gain from the benchmark.
+own kind is never seen. The best witness is the one that finds most of this kind, after the fact, by its own p-value. A
+cheater that was taught all facts has nothing to gain from the benchmark.
 
 By kind and dose, beside the exact 95% interval of the share; AUC is that of p-values of this kind against those of
 clean models. ``--quick`` judges every fourth model.

@@ -574,3 +574,24 @@ def test_the_forecast_of_a_plain_probe_names_no_method(tmp_path: Path) -> None:
     forecast = _forecast(tmp_path / "run")
     assert [*forecast] == ["candidate", "candidate, one by one"]
     assert (forecast["candidate"].calls, forecast["candidate, one by one"].calls) == _calls(tmp_path / "run")
+
+
+def _swept(tmp_path: Path, name: str, *methods: str) -> dict[str, Any]:
+    """The forecast of a sweep of two candidates over two seeds."""
+    other = make_items(tmp_path / "other.jsonl", 9, seed=2)
+    probes = {"method": [*methods], "against": str(other), "shots": 0, "n": 8}
+    sweep = {"candidates": ["simulated:a", "simulated:b"], "datasets": [str(ITEMS)], "seeds": [1, 2], "probes": probes}
+    (tmp_path / f"{name}.yaml").write_text(yaml.safe_dump(sweep))
+    done = viva("sweep", tmp_path / f"{name}.yaml", "--out", tmp_path / name, "--dry-run", "--json")
+    assert done.returncode == 0, done.stderr
+    report: dict[str, Any] = orjson.loads(done.stdout)
+    return report
+
+
+def test_the_forecast_of_a_sweep_names_the_methods_that_gather_evidence(tmp_path: Path) -> None:
+    report = _swept(tmp_path, "evidence", "court")
+    assert report["methods"].keys() == {*_COURT}
+    for part in ("calls", "prompt_tokens", "completion_tokens"):
+        total = sum(model[part] for model in report["models"].values())
+        assert sum(method[part] for method in report["methods"].values()) == pytest.approx(total, abs=len(_COURT))
+    assert "methods" not in _swept(tmp_path, "plain", "letter", "loss")
