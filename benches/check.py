@@ -19,6 +19,7 @@ MEASURED = {
     "claims": "benches/simulated_studies.py reports scenarios/kieval/study scenarios/lalaeval/candidate_grades.py "
     "scenarios/default_aggregate.py sweeps scoring",
     "court": "scoring/evidence/constat.py scoring/evidence/combination.py",
+    "court_lab": "scoring/evidence lab/court",
     "court_nulls": "scoring/evidence/permutation.py scoring/evidence/exchangeability.py "
     "scoring/evidence/option_order.py scoring/evidence/context_gain.py scoring/evidence/guessing.py "
     "scoring/evidence/peakedness.py",

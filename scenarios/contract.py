@@ -486,8 +486,8 @@ class SupportsForecast(Protocol):
     def forecast(self, settings: Any, prepared: Prepared[Any], pack: PromptPack | None) -> dict[str, UsageForecast]:
         """Return the maximum numbers of calls and tokens of each role for all tasks of one model.
 
-        The entry `ROLE, one by one` is for models that need one request for each text that they read; entries with
-        other words after the comma say what parts of the total are for.
+        The entry `ROLE, one by one` is for models that need one request for each text that they read. Entries with
+        other words after the comma, `ROLE, PART` and `ROLE, PART, one by one`, say what parts of the total are for.
         """
 
 

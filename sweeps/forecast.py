@@ -124,9 +124,11 @@ class Forecast:
             if self._reads_one(model):
                 usages[role] = usage_by_key[key].get(f"{role}, {ONE_BY_ONE}", usages[role])
             self.models[model] = self.models.get(model, UsageForecast()) + usages[role] * remaining
+            single = self._one_by_one[model]
             for name, use in usage_by_key[key].items():
                 whole, _, part = name.partition(", ")
-                if whole == role and part and part != ONE_BY_ONE:
+                part, _, mode = part.partition(", ")
+                if whole == role and part and part != ONE_BY_ONE and (mode == ONE_BY_ONE) == single:
                     self.parts[part] = self.parts.get(part, UsageForecast()) + use * remaining
 
     def _reads_one(self, model: str) -> bool:

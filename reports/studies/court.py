@@ -6,7 +6,6 @@ interviews add their scores. Models of known truth come from a file, or are name
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -14,7 +13,7 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from viva.data.record_files import read_records
+from viva.data.record_files import read_records, sound_records
 from viva.engine.errors import ConfigurationError, did_you_mean
 from viva.engine.journal_reader import History
 from viva.orchestration.completeness import missing_conversations, unfinished_text
@@ -32,6 +31,8 @@ from ..tables import DASH, Table, number, p_value
 from .study import find_cells
 
 _OVERLAP = 0.9  # fraction of a benchmark's items that models of known truth must have been asked
+_LARGEST = 1e6  # of a number in a file of known models, in nats
+_RANGES = {"right": (0.0, 1.0), "peak": (0.0, 1.0), "interview": (0.0, 1.0)}
 # The methods of probes that a witness needs.
 _METHODS = {
     "accuracy gap": "text",
@@ -86,13 +87,15 @@ class KnownModel(BaseModel):
             if len({*lengths.values()}) > 1:
                 raise ValueError(f"{name}: columns of different lengths: {lengths}")
             for column, values in columns.items():
-                if any(isinstance(value, float) and not math.isfinite(value) for value in values):
-                    raise ValueError(f"{name}.{column}: numbers must be finite")
-        if len(self.options) != len(self.letters):
-            raise ValueError(f"letters: {len(self.letters)} rows; expected {len(self.options)}, as of options")
-        for name in ("shards", "options", "letters"):
-            if any(len(row) < 2 or not all(map(math.isfinite, row)) for row in getattr(self, name)):
-                raise ValueError(f"{name}: each row needs at least two finite numbers")
+                low, high = _RANGES.get(column, (-_LARGEST, _LARGEST))
+                if any(isinstance(value, float) and not low <= value <= high for value in values):
+                    raise ValueError(f"{name}.{column}: expected numbers from {low:g} to {high:g}")
+        if [len(row) for row in self.options] != [len(row) for row in self.letters]:
+            raise ValueError("letters: expected rows of the same lengths as those of options")
+        for name, low, high in (("shards", -_LARGEST, 0.0), ("options", -_LARGEST, 0.0), ("letters", 0, 1)):
+            rows = getattr(self, name)
+            if any(len(row) < 2 or not all(low <= value <= high for value in row) for row in rows):
+                raise ValueError(f"{name}: each row needs at least two numbers from {low:g} to {high:g}")
         return Observations.from_record(self.model_dump(exclude_none=True))
 
 
@@ -104,7 +107,7 @@ def read_known_models(path: Path) -> list[tuple[str | None, Observations]]:
         ConfigurationError: A line is not such a record.
     """
     models = []
-    for line, record in read_records(path):
+    for line, record in sound_records(read_records(path)):
         try:
             known = KnownModel.model_validate(record)
             models.append((known.kind, known.observations()))
@@ -114,6 +117,8 @@ def read_known_models(path: Path) -> list[tuple[str | None, Observations]]:
             raise ConfigurationError(f"{path}, line {line}: {field_name}: {first['msg']}") from None
         except ValueError as error:
             raise ConfigurationError(f"{path}, line {line}: {error}") from None
+    if not models:
+        raise ConfigurationError(f"{path}: no models; expected one in each line")
     return models
 
 
@@ -123,6 +128,7 @@ class Case:
 
     dataset: str
     second: str = ""
+    second_digest: str = ""
     candidates: dict[str, list[Observations]] = field(default_factory=dict)
 
 
@@ -273,10 +279,20 @@ def _read_cases(cells: Sequence[StudyCell]) -> list[Case]:
         scenario, manifest = get_scenario(own[0].scenario), own[0].manifest
         if not isinstance(scenario, SupportsObservations):
             continue
-        dataset = manifest["dataset"]
+        dataset, second = manifest["dataset"], manifest.get("against")
+        if second is not None and manifest["settings"].get("members") == "against":
+            raise ConfigurationError(
+                f"{own[0].folder}: its setting members says that {second['name']} was seen; the court judges "
+                f"{dataset['name']}. Probe again, with the two sets exchanged"
+            )
         case = cases.setdefault((dataset["name"], dataset["digest"]), Case(dataset["name"]))
-        if manifest.get("against"):
-            case.second = manifest["against"]["name"]
+        if second is not None:
+            if case.second_digest not in ("", second["digest"]):
+                raise ConfigurationError(
+                    f"{own[0].folder}: its second set {second['name']} is not that of other runs, {case.second}; judge "
+                    "these runs separately"
+                )
+            case.second, case.second_digest = second["name"], second["digest"]
         for label, results in _results(own).items():
             case.candidates.setdefault(label, []).append(scenario.observe(results))
     return [case for case in cases.values() if case.candidates]
@@ -399,14 +415,18 @@ def _limits(case: Case, rulings: Iterable[Ruling], clean: int, level: float) -> 
     needed = count_clean_models(level)
     if clean < needed:
         limits.append(
-            f"With {clean} clean models of this benchmark, assumptions are not checked and no candidate can be found "
-            f"clean; that takes {needed}."
+            f"Clean models of this benchmark: {clean}. It takes {needed} to check assumptions and to find a candidate "
+            "clean."
         )
     disbelieved = sorted({witness for ruling in rulings for witness in ruling.disbelieved})
     if disbelieved:
         limits.append(f"Not believed, because of their alarms on clean models: {', '.join(disbelieved)}.")
     witnesses = {evidence.witness for ruling in rulings for evidence in ruling.evidence}
-    absent = {_METHODS[witness] for witness in WITNESSES if witness not in witnesses}
-    if absent:
-        limits.append(f"Not asked: {', '.join(f'--method {method}' for method in sorted(absent))}.")
+    absent = [witness for witness in WITNESSES if witness not in witnesses]
+    if rulings and not case.second and any(witness in SECOND_SET for witness in absent):
+        limits.append("No second set: name one with --against, so that the benchmark can be compared with it.")
+        absent = [witness for witness in absent if witness not in SECOND_SET]
+    methods = sorted({_METHODS[witness] for witness in absent})
+    if rulings and methods:
+        limits.append(f"Not asked: {', '.join(f'--method {method}' for method in methods)}.")
     return limits

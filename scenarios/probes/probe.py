@@ -41,7 +41,7 @@ from ..run_settings import (
     tokens_option,
 )
 from .few_shot import Shots
-from .probe_prompts import ProbeHint, Questions
+from .probe_prompts import MASK, ProbeHint, Questions
 from .witness_calls import WitnessCalls
 
 Method = Literal["letter", "text", "generate", "loss", "order", "options", "context", "guess", "samples", "court"]
@@ -101,6 +101,8 @@ class ProbeSettings(RunSettings):
         index = methods.index("court")
         second = [method for method in _COURT if method in COMPARED or method in CHOOSING]
         own = values.get("against_method") or (second if values.get("against") is not None else None)
+        if own is not None and "court" in own:
+            own = second
         return {**values, "method": [*methods[:index], *_COURT, *methods[index + 1 :]], "against_method": own}
 
     @field_validator("method", "against_method")
@@ -204,7 +206,7 @@ class Probe:
         record: dict[str, Any] = {"candidate": conversation.label, "item": item.id, "second": task.second}
         if (cluster := item.cluster()) != "":
             record["cluster"] = cluster
-        shots = self.shots.for_item(item) if self.shots is not None and not task.second else []
+        shots = self.shots.for_item(item) if self.shots is not None else []
         unseen = task.second != self.members_are_second
         try:
             for method in self.second_methods if task.second else self.methods:
@@ -301,49 +303,64 @@ _METHOD_TITLES: dict[Method, str] = {
     "samples": "sampled answers",
     "court": "",
 }
-_FIELDS = {"signals": "loss"}  # fields of a record that have another name than their method
+_FIELDS = {"loss": "signals"}  # methods whose field in a record has another name
 
 
 def render_probe(recorded: RecordedConversation, sides: Mapping[str, Side]) -> RenderedConversation:
     """Return the item, then one turn per call; the method's result is marked at its first call."""
     turns = []
     result = recorded.result or {}
-    # Calls come in the order of the methods; each completed method has a part of the record.
-    methods = [method for name in result for method in [_FIELDS.get(name, name)] if method in _METHOD_TITLES]
-    remaining = 0
+    exchanges = [entry for entry in recorded.entries if isinstance(entry, Exchange)]
+    methods = dict(zip(map(id, exchanges), _methods_of(exchanges, result), strict=True))
+    marked: set[Method] = set()
     for entry in recorded.entries:
         turn = render_entry(entry, sides)
         if isinstance(entry, Exchange):
-            if not remaining and methods:
-                method = methods.pop(0)
-                part = result["signals" if method == "loss" else method]
-                remaining = _count_calls(method, part)
-                while not remaining and methods:  # a method without calls for this item
-                    method = methods.pop(0)
-                    part = result["signals" if method == "loss" else method]
-                    remaining = _count_calls(method, part)
+            method = methods[id(entry)]
+            part = result.get(_FIELDS.get(method, method))
+            if part is not None and method not in marked:
                 turn.marks.insert(0, _mark(method, part))
-            remaining -= 1
+            marked.add(method)
             if entry.reading is not None:
                 turn.details.insert(0, Detail("text read", entry.reading.shared + entry.reading.context))
         turns.append(turn)
     return RenderedConversation([*turns, *pending_turns(recorded, sides)])
 
 
-def _count_calls(method: str, part: Any) -> int:
-    if part is None:
-        return 0
-    match method:
-        case "options":
-            return 1 + len(part["right"])
-        case "context":
-            return 2
-        case "samples":
-            return 1 + int(part["samples"])
-    return 1
+def _methods_of(exchanges: Sequence[Exchange], result: Mapping[str, Any]) -> list[Method]:
+    """Return the method of each call, told by what was asked: records do not keep the order of methods."""
+    methods: list[Method] = []
+    letters = 0  # readings of letters that belong to the orders of options
+    for index, exchange in enumerate(exchanges):
+        reading = exchange.reading
+        if reading is not None:
+            method = _reading_method(reading, result)
+            if method == "options":
+                letters = len(reading.continuations)
+            elif method == "letter" and letters:
+                method, letters = "options", letters - 1
+        elif any(MASK in message.content for message in exchange.messages or ()):
+            method = "guess"
+        else:
+            beside = [*exchanges[max(0, index - 1) : index], *exchanges[index + 1 : index + 2]]
+            repeated = any(other.messages == exchange.messages for other in beside if other.reading is None)
+            method = "samples" if repeated else "generate"
+        methods.append(method)
+    return methods
 
 
-def _mark(method: Any, part: Mapping[str, Any]) -> Mark:
+def _reading_method(reading: Reading, result: Mapping[str, Any]) -> Method:
+    if reading.moments:
+        return "loss"
+    if len(reading.continuations) == 1:
+        return "context"
+    if not reading.shared and not reading.context:
+        return "order" if "shard" in result else "options"
+    letters = [f" {choice_letter(index)}" for index in range(len(reading.continuations))]
+    return "letter" if list(reading.continuations) == letters else "text"
+
+
+def _mark(method: Method, part: Mapping[str, Any]) -> Mark:
     title = _METHOD_TITLES[method]
     match method:
         case "loss":

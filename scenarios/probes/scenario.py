@@ -92,7 +92,8 @@ def forecast_probes(probe: Probe, tasks: Iterable[ProbeTask | ShardTask]) -> dic
     batched, single = (sum((use[side] for use in by_method.values()), UsageForecast()) for side in (0, 1))
     forecast = {CANDIDATE: batched, f"{CANDIDATE}, one by one": single}
     if any(method not in (*CHOOSING, "loss") for method in by_method):
-        forecast |= {f"{CANDIDATE}, {method}": use[0] for method, use in by_method.items()}
+        for name, use in by_method.items():
+            forecast |= {f"{CANDIDATE}, {name}": use[0], f"{CANDIDATE}, {name}, one by one": use[1]}
     return forecast
 
 
@@ -102,7 +103,7 @@ def _forecast_task(probe: Probe, task: ProbeTask | ShardTask) -> Iterator[tuple[
         yield "order", _reading_use(Reading("", (questions.shard_text(task.items),) * (1 + SHUFFLES)))
         return
     item = task.item
-    shots = probe.shots.for_item(item) if probe.shots is not None and not task.second else []
+    shots = probe.shots.for_item(item) if probe.shots is not None else []
     for method in probe.second_methods if task.second else probe.methods:
         match method:
             case "loss":
@@ -222,10 +223,12 @@ class Probes(
             "against": None if against is None else against.to_record(),
             "examples": None,
         }
-        if settings.shots and set(settings.method) != {"loss"}:
+        if settings.shots and any(method in CHOOSING for method in settings.method):
             examples = open_examples(settings.dataset, settings.shots_from, without="give --shots 0", skip_bad=skip)
             shots = Shots.sample(examples, settings.shots, settings.seed)
             shots.check(dataset)
+            if against is not None and any(method in CHOOSING for method in settings.second_methods):
+                shots.check(against)
             records |= {"examples": examples.to_record(), "shots": shots.to_record()}
         whole, count = None, 0
         if "order" in settings.method:

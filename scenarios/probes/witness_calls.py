@@ -27,7 +27,11 @@ PERMUTATIONS = 5  # other orders of an item's options; four options have five th
 NEIGHBOURS = 2  # items in an item's context
 SAMPLES, SAMPLE_TOKENS, TEMPERATURE = 10, 64, 0.8
 
-_SET_PHRASES = re.compile(r"\b(?:all|none|both|neither|any|each) of\b|\b[a-d] (?:and|or) [a-d]\b|\bthe above\b", re.I)
+_SET_PHRASES = re.compile(
+    r"\b(?:all|none|both|neither|any|each) (?:of|are|is)\b|\bthe above\b|"
+    r"\b(?:[a-f]|i{1,3}|iv)(?:, | ?& ?| and/or |,? (?:and|or) )(?:[a-f]|i{1,3}|iv)\b",
+    re.IGNORECASE,
+)
 _NUMBER = re.compile(r"[-+]?\d[\d,]*(?:\.\d+)?")
 
 
@@ -109,7 +113,7 @@ def option_orders(item: Item, seed: int) -> list[list[str]]:
 
     Options have their own order if one of them refers to others, if all are numbers, or if two are alike.
     """
-    choices = [choice.strip() for choice in item.choices]
+    choices = [choice.strip().casefold() for choice in item.choices]
     numbers = all(_NUMBER.search(choice) for choice in choices)
     if len({*choices}) < len(choices) or numbers or any(map(_SET_PHRASES.search, choices)):
         return []
@@ -121,7 +125,11 @@ def option_orders(item: Item, seed: int) -> list[list[str]]:
         orders = [order for order in permutations(places) if list(order) != places]
         orders = generator.sample(orders, min(PERMUTATIONS, len(orders)))
     else:
-        orders = [tuple(generator.sample(places, len(places))) for _ in range(PERMUTATIONS)]
+        others: dict[tuple[int, ...], None] = {}
+        while len(others) < PERMUTATIONS:
+            order = tuple(generator.sample(places, len(places)))
+            others |= {order: None} if list(order) != places else {}
+        orders = list(others)
     return [_reordered(item, places, order) for order in orders]
 
 
@@ -133,7 +141,7 @@ def _reordered(item: Item, places: Sequence[int], order: Sequence[int]) -> list[
 
 
 def shards(items: Sequence[Item], count: int | None, seed: int) -> Iterator[tuple[int, list[Item]]]:
-    """Yield numbered shards of consecutive items, `count` of them, neighbours by `seed`; a short rest is left out."""
+    """Yield numbered shards of consecutive items, `count` of them, drawn by `seed`; a short rest is left out."""
     number = len(items) // SHARD_ITEMS
     chosen = sorted(range(number), key=lambda shard: seeds.uniform(seed, "probe shard", shard))[:count]
     for shard in sorted(chosen):

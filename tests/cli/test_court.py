@@ -43,7 +43,16 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     ]
     for name in _CANDIDATES:
         options += ["--candidate", f"llama:{model_file(name)}?label={name}&threads=1"]
-    sets = ["--dataset", files["test"], "--against", files["fresh"], "--pack", "lab-probe", "--shots", "0"]
+    sets: list[str | Path] = [
+        "--dataset",
+        files["test"],
+        "--against",
+        files["fresh"],
+        "--pack",
+        "lab-probe",
+        "--shots",
+        "0",
+    ]
     probe(root / "run", *sets, *options)
     return root / "run"
 
@@ -70,7 +79,7 @@ def test_each_candidate_has_a_sentence_contaminated_ones_first(run: Path) -> Non
     ]
     places.append(flowing.index("clean-50: cannot tell whether it has seen lab_test (p = "))
     places.append(flowing.index("Comparisons of two sets assume that lab_fresh was seen by none of the candidates"))
-    places.append(flowing.index(f"that takes {count_clean_models(0.05)}."))
+    places.append(flowing.index(f"It takes {count_clean_models(0.05)} to check assumptions"))
     assert places == sorted(places)
     assert flowing.count("corrected for 3 candidates") == 3
 
@@ -213,7 +222,7 @@ def test_with_models_of_known_truth_a_candidate_can_be_clean(
     )
     for record in benchmark["candidates"].values():
         assert record["comparison"]["clean_models"] >= count_clean_models(0.05)
-    assert "assumptions are not checked" not in done.stdout
+    assert "to check assumptions" not in done.stdout
 
 
 def test_models_that_were_asked_about_other_items_are_not_used(
@@ -272,12 +281,20 @@ def _replaced(old: bytes, new: bytes) -> _Line:
         (_replaced(b'"loss":[', b'"loss":[Infinity,'), []),
         (_replaced(b'"loss":[', b'"loss":[1e400,'), []),
         (_replaced(b'"loss":[', b'"loss":["NaN",'), ["benchmark"]),
-        (_changed(options=[[-1.0, -2.0]]), ["letters: 0 rows; expected 1, as of options"]),
-        (_changed(options=[[-1.0, -2.0]], letters=[[1, 10**18], [0, 1]]), ["letters: 2 rows; expected 1"]),
+        (_changed(options=[[-1.0, -2.0]]), ["letters: expected rows of the same lengths"]),
+        (
+            _changed(options=[[-1.0, -2.0]], letters=[[1, 10**18], [0, 1]]),
+            ["letters: expected rows of the same lengths"],
+        ),
         (_changed(options=[[-1.0, -2.0]], letters=[["yes", 0]]), ["letters.0.0"]),
-        (_changed(options=[[-1.0, -2.0]], letters=[[1]]), ["letters: each row needs at least two finite numbers"]),
-        (_changed(shards=[[-1.0]]), ["shards: each row needs at least two finite numbers"]),
-        (_changed(shards=[["Infinity", -1.0]]), ["shards: each row needs at least two finite numbers"]),
+        (_changed(options=[[-1.0, -2.0]], letters=[[1]]), ["letters: expected rows of the same lengths"]),
+        (_changed(options=[[-1.0, -2.0]], letters=[[1, 5]]), ["letters: each row needs at least two numbers"]),
+        (_changed(shards=[[-1.0]]), ["shards: each row needs at least two numbers"]),
+        (_changed(shards=[["Infinity", -1.0]]), ["shards: each row needs at least two numbers"]),
+        (_changed(shards=[[-1e308, 1e308]]), ["shards: each row needs at least two numbers"]),
+        (_changed(shards=[[-1.0, 3.0]]), ["shards: each row needs at least two numbers"]),
+        (_replaced(b'"right":[0.0', b'"right":[1e308'), ["right: expected numbers from 0 to 1"]),
+        (_replaced(b'"loss":[', b'"loss":[-1e308,'), ["benchmark"]),
         (_changed(shards=-1.0), ["shards"]),
         (_column(**{"\x1b[31mred": [1.0]}), ["red", "not permitted"]),
     ],
@@ -294,6 +311,14 @@ def test_a_faulty_line_of_known_models_is_named(
     assert "\x1b" not in done.stderr
     for word in words:
         assert word in done.stderr
+
+
+def test_a_file_without_models_is_refused(run: Path, tmp_path: Path) -> None:
+    path = tmp_path / "known.jsonl"
+    path.write_bytes(b"\n")
+    done = viva("court", run, "--known", path)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert f"{path}: no models" in done.stderr
 
 
 # -- names ------------------------------------------------------------------------------------------------------------

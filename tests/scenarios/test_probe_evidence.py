@@ -211,7 +211,18 @@ def test_a_task_is_restored_from_its_record(second: bool, neighbours: int) -> No
 def test_a_wrong_combination_of_methods_is_named_before_the_run(
     options: list[str | Path], words: list[str], tmp_path: Path
 ) -> None:
-    base = ["run", "probe", "--dataset", ITEMS, "--shots", "0", "--candidate", "simulated:c", "--out", tmp_path / "run"]
+    base: list[str | Path] = [
+        "run",
+        "probe",
+        "--dataset",
+        ITEMS,
+        "--shots",
+        "0",
+        "--candidate",
+        "simulated:c",
+        "--out",
+        tmp_path / "run",
+    ]
     done = viva(*base, *options)
     assert (done.returncode, done.stdout) == (2, ""), done.stderr
     for word in words:
@@ -228,7 +239,7 @@ def test_a_wrong_combination_of_methods_is_named_before_the_run(
 )
 def test_too_few_items_for_a_method_are_named(count: int, method: str, words: list[str], tmp_path: Path) -> None:
     few = make_items(tmp_path / "few.jsonl", count)
-    base = ["run", "probe", "--shots", "0", "--candidate", "simulated:c", "--out", tmp_path / "run"]
+    base: list[str | Path] = ["run", "probe", "--shots", "0", "--candidate", "simulated:c", "--out", tmp_path / "run"]
     done = viva(*base, "--dataset", few, "--method", method)
     assert done.returncode == 2
     for word in words:
@@ -261,14 +272,26 @@ def test_court_stands_for_all_methods_and_for_their_second_set(
 
 def test_a_run_of_an_earlier_version_is_reported_and_resumed_as_ever(tmp_path: Path) -> None:
     other, run = make_items(tmp_path / "other.jsonl", 5), tmp_path / "run"
-    options = ["--dataset", ITEMS, "-n", "6", "--against", other, "--shots", "0", "--candidate", "simulated:c"]
+    options: list[str | Path] = [
+        "--dataset",
+        ITEMS,
+        "-n",
+        "6",
+        "--against",
+        other,
+        "--shots",
+        "0",
+        "--candidate",
+        "simulated:c",
+    ]
     probe(run, *options, *_methods("letter", "loss"))
-    before = [viva(*words).stdout for words in (["report", run], ["report", run, "--json"], ["show", run, "--json"])]
+    printed: list[list[str | Path]] = [["report", run], ["report", run, "--json"], ["show", run, "--json"]]
+    before = [viva(*words).stdout for words in printed]
     manifest = orjson.loads((run / "manifest.json").read_bytes())
     del manifest["settings"]["against_method"]
     manifest.pop("shards", None)
     (run / "manifest.json").write_bytes(orjson.dumps(manifest))
-    after = [viva(*words).stdout for words in (["report", run], ["report", run, "--json"], ["show", run, "--json"])]
+    after = [viva(*words).stdout for words in printed]
     assert after == before
     assert SCENARIO.tasks_in(manifest) == 6 + 5
     resumed = viva("resume", run, "--json")
@@ -412,7 +435,9 @@ def test_each_conversation_is_shown_with_all_its_calls(lab_run: Path) -> None:
 
 def test_each_methods_result_is_marked_once(lab_run: Path) -> None:
     own = {"by text", "loss of the text", "orders of options", "alone and in context", "sampled answers"}
-    results = recorded(lab_run)
+    results, methods = recorded(lab_run), RunFolder.open(lab_run).manifest["settings"]["method"]
+    titles = {"text": "by text", "loss": "loss of the text", "options": "orders of options"}
+    titles |= {"context": "alone and in context", "samples": "sampled answers"}
     for key, page in _pages(lab_run):
         result = results[key]
         marks = [(name, value) for name, value in _marks(page) if name in {*own, "published and shuffled orders"}]
@@ -422,6 +447,7 @@ def test_each_methods_result_is_marked_once(lab_run: Path) -> None:
             continue
         values = dict(marks)
         assert len(marks) == len(values)
+        assert list(values) == [titles[method] for method in methods if titles.get(method) in values]
         assert values.keys() == (own - {"orders of options"} if "/against/" in key else own)
         assert values["by text"].endswith("right" if result["text"]["right"] else "wrong")
         assert values["loss of the text"] == f"{result['signals']['loss']:.3f} nats per token"
@@ -469,7 +495,19 @@ def court_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
         "--candidate",
         "simulated:clean?knowledge=1",
     ]
-    options = ["--dataset", ITEMS, "-n", "8", "--against", other, "--shots", "0", "--method", "court", *models]
+    options: list[str | Path] = [
+        "--dataset",
+        ITEMS,
+        "-n",
+        "8",
+        "--against",
+        other,
+        "--shots",
+        "0",
+        "--method",
+        "court",
+        *models,
+    ]
     probe(root / "run", *options)
     return root / "run"
 
@@ -516,7 +554,18 @@ def test_a_pack_without_a_methods_templates_is_refused_before_the_first_call(sec
     pack = yaml.safe_load(PACK.read_text())
     del pack[section]
     (tmp_path / "old.yaml").write_text(yaml.safe_dump(pack | {"name": "old"}))
-    base = ["run", "probe", "--dataset", ITEMS, "-n", "6", "--shots", "0", "--candidate", "simulated:c"]
+    base: list[str | Path] = [
+        "run",
+        "probe",
+        "--dataset",
+        ITEMS,
+        "-n",
+        "6",
+        "--shots",
+        "0",
+        "--candidate",
+        "simulated:c",
+    ]
     done = viva(*base, "--method", "court", "--pack", tmp_path / "old.yaml", "--out", tmp_path / "run")
     assert (done.returncode, done.stdout) == (2, "")
     for word in (f"'old' has no template {section}.system or {section}.question", f"method {section}", "leave"):
@@ -544,7 +593,11 @@ def _calls(run: Path) -> tuple[float, float]:
 
 def test_a_forecast_names_calls_and_tokens_by_method(court_run: Path) -> None:
     forecast = _forecast(court_run)
-    by_method = {name.removeprefix("candidate, "): use for name, use in forecast.items() if name != "candidate"}
+    by_method = {
+        name.removeprefix("candidate, "): use
+        for name, use in forecast.items()
+        if name != "candidate" and not name.endswith(", one by one")
+    } | {"one by one": forecast["candidate, one by one"]}
     one_by_one = by_method.pop("one by one")
     assert by_method.keys() == {*_COURT}
     reordered = sum(bool(result.get("options")) for result in recorded(court_run).values()) / 2
@@ -569,7 +622,7 @@ def test_a_run_makes_as_many_calls_as_were_forecast(lab_run: Path) -> None:
 
 
 def test_the_forecast_of_a_plain_probe_names_no_method(tmp_path: Path) -> None:
-    options = ["--dataset", ITEMS, "-n", "5", "--shots", "0", "--candidate", "simulated:c"]
+    options: list[str | Path] = ["--dataset", ITEMS, "-n", "5", "--shots", "0", "--candidate", "simulated:c"]
     probe(tmp_path / "run", *options, *_methods("letter", "text", "generate", "loss"))
     forecast = _forecast(tmp_path / "run")
     assert [*forecast] == ["candidate", "candidate, one by one"]
@@ -595,3 +648,18 @@ def test_the_forecast_of_a_sweep_names_the_methods_that_gather_evidence(tmp_path
         total = sum(model[part] for model in report["models"].values())
         assert sum(method[part] for method in report["methods"].values()) == pytest.approx(total, abs=len(_COURT))
     assert "methods" not in _swept(tmp_path, "plain", "letter", "loss")
+
+
+def test_both_sets_are_asked_with_the_same_examples(tmp_path: Path) -> None:
+    data, second, examples = (make_items(tmp_path / f"{name}.jsonl", 8) for name in ("data", "second", "examples"))
+    options = ["--against", second, *_methods("text", "loss"), "--against-method", "text", "--against-method", "loss"]
+    options += ["--shots", "2", "--shots-from", examples, "--candidate", "simulated:c", "-n", "3"]
+    probe(tmp_path / "run", "--dataset", data, *options)
+    with History(RunFolder.open(tmp_path / "run").journal) as history:
+        prompts = {
+            (history.started(number) or ("", {}))[0]: history.calls(number)[0].completion.prompt_tokens
+            for number in history.numbers()
+        }
+    own, other = ([tokens for key, tokens in prompts.items() if ("/against/" in key) == side] for side in (False, True))
+    assert len(own) == len(other) == 3
+    assert max(own) - min(own + other) < min(own + other) / 4  # an example is more than a third of each prompt
