@@ -251,11 +251,11 @@ def run_lazy_command(context: typer.Context, command: Callable[..., Any], epilog
 
 _MORE = "More"
 _SECTIONS = {
-    "Commands": ("run", "sweep", "report", "court", "view", "show", "suite", "judge", "serve"),
+    "Commands": ("run", "sweep", "report", "view", "show", "suite", "judge", "serve"),
     "People": ("grade", "review"),
     "Data": ("data", "validate", "lab", "demo"),
     "Exchange": ("export", "import"),
-    _MORE: ("resume", "score", "invariance", "list"),
+    _MORE: ("resume", "score", "court", "invariance", "list"),
 }
 
 

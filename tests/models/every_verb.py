@@ -28,6 +28,7 @@ run --fork runs/run --judge gemini:evaluator?retries=0 --concurrency 1 --out run
 resume runs/run --retry-failed
 probe --dataset ITEMS -n 6 --candidate openai:candidate?retries=0 --shots 0 --method generate --method letter
     --concurrency 1 --out runs/probe
+court runs/probe runs/run
 qualify openai:evaluator?retries=0 --role evaluator --brief --concurrency 1 --out runs/fitness
 invariance openai:candidate?retries=0 => 1
 sweep run sweep.yaml --concurrency 1 --out runs/sweep
