@@ -9,7 +9,7 @@ import typer
 
 from .app import command
 from .exit_codes import print_note
-from .options import Json
+from .options import Html, Json
 
 
 @command("court", "viva court sweeps/mine", "viva court runs/probe runs/interviews --clean old-model")
@@ -25,6 +25,7 @@ def _court(
     ] = None,
     level: Annotated[float, typer.Option("--level", help="Fraction of clean models that may be accused.")] = 0.05,
     json: Json = False,
+    html: Html = None,
 ) -> None:
     """Rule whether models have seen a benchmark: contaminated, clean, or cannot tell.
 
@@ -33,10 +34,14 @@ def _court(
     from viva.reports.studies.court import CourtReport
 
     from .output import print_paragraphs, print_report
+    from .output_files import check_output_files, write_tables_page
 
+    check_output_files({"--html": html}, [] if known is None else [known])
     report = CourtReport(folders, clean=clean or (), known=known, level=level)
     if not json:
         print_paragraphs(report.sentences())
     print_report(report, json=json)
+    if html is not None:
+        write_tables_page(html, "Contamination court", [*report.sentences(), *report.notes], report.tables())
     for note in report.notes:
         print_note(note)

@@ -313,6 +313,14 @@ def test_a_faulty_line_of_known_models_is_named(
         assert word in done.stderr
 
 
+def test_the_page_has_the_sentences_and_tables(run: Path, tmp_path: Path) -> None:
+    done = viva("court", run, "--html", tmp_path / "court.html")
+    assert done.returncode == 0, done.stderr
+    page = (tmp_path / "court.html").read_text()
+    for words in ("pt-cheater is contaminated with lab_test", "Rulings on lab_test", "Witnesses on lab_test"):
+        assert words in page
+
+
 def test_a_file_without_models_is_refused(run: Path, tmp_path: Path) -> None:
     path = tmp_path / "known.jsonl"
     path.write_bytes(b"\n")
