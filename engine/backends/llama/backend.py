@@ -448,10 +448,10 @@ class LlamaBackend(Backend):
         segments = [Segment(tokens) for tokens in prompt if len(tokens)]
         if not segments and len(continuations) == 1:
             segments, continuations = [Segment(continuations[0][:1])], [continuations[0][1:]]
+        if not segments and continuations and all(len(tokens) for tokens in continuations):
+            return await self._read_apart(reading)
         if not segments or not continuations or not all(len(tokens) for tokens in continuations):
-            raise Rejected(
-                "nothing to score: a text is empty, or several continuations have no context", model=self.label
-            )
+            raise Rejected("nothing to score: a text is empty, or has one token and no context", model=self.label)
         began = self._clock.now()
         pending = PendingRequest(
             segments,
@@ -463,6 +463,14 @@ class LlamaBackend(Backend):
         prompt_tokens = sum(map(len, [*prompt, *continuations]))
         assert pending.reading is not None
         return Completion("", "stop", prompt_tokens, 0, self._clock.now() - began, likelihoods=pending.reading.results)
+
+    async def _read_apart(self, reading: Reading) -> Completion:
+        """Read texts that begin with nothing in common, not even a BOS token, one after the other."""
+        began = self._clock.now()
+        parts = [await self.read(replace(reading, continuations=(text,))) for text in reading.continuations]
+        likelihoods = [likelihood for part in parts for likelihood in part.likelihoods or ()]
+        tokens = sum(part.prompt_tokens for part in parts)
+        return Completion("", "stop", tokens, 0, self._clock.now() - began, likelihoods=likelihoods)
 
     def prompt_size(self, messages: Sequence[Message]) -> PromptSize | None:
         try:

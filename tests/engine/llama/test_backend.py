@@ -420,3 +420,17 @@ def test_the_headings_of_the_fallback_format_are_role_shifts() -> None:
         assert heading in PLAIN_TEMPLATE.replace("{{ message['role'] | capitalize }}", heading[4:-1])
         assert RoleShift().finish(f"It is so.\n\n{heading}\nWhy?") == "unpermitted_role_shift"
     assert RoleShift().finish("### Summary\nSystem: an arrangement of parts.\nassistant: a helper") is None
+
+
+def test_texts_without_anything_before_them_are_read_as_if_alone(smollm2: Path) -> None:
+    # This vocabulary puts no token before a text, so its first one cannot be predicted.
+    texts = ("Which gas do plants take in?", "Plants take in which gas?", "Rain falls.")
+
+    async def main(backend: LlamaBackend) -> list[Completion]:
+        readings = [texts, *((text,) for text in texts)]
+        return [await backend.read(Reading("", reading, moments=True)) for reading in readings]
+
+    together, *alone = using(f"llama:{smollm2}?ctx=512&lanes=1", main)
+    assert together.likelihoods == [likelihood for one in alone for likelihood in one.likelihoods or ()]
+    assert together.prompt_tokens == sum(one.prompt_tokens for one in alone)
+    assert all(len(likelihood.logprobs) > 1 for likelihood in together.likelihoods or ())
