@@ -8,7 +8,6 @@ from viva.engine.file_descriptors import raise_descriptor_limit
 from viva.engine.imports import load_entry_points
 
 from . import (  # noqa: F401
-    court,
     exchange,
     invariance,
     judge,

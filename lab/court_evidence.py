@@ -16,11 +16,9 @@ import orjson
 
 from viva.engine.clock import RealClock
 from viva.engine.errors import ConfigurationError
-from viva.engine.journal_reader import History
-from viva.engine.run_folder import RunFolder
-from viva.scenarios.contract import SupportsObservations
-from viva.scenarios.registry import get_scenario
-from viva.scoring.evidence.observations import Observations, merge
+from viva.reports.studies.court import read_cases
+from viva.reports.studies.study import find_cells
+from viva.scoring.evidence.observations import Observations
 
 from .experiment import ExaminedModel, Experiment
 
@@ -52,23 +50,8 @@ def gather(models: Mapping[str, Path], folder: Path, world: int = 1) -> dict[str
         outcome = clock.run(launch.run)
         if outcome.how != "done" or outcome.failed:
             raise ConfigurationError(f"{launch.folder.path}: {outcome.how}, {outcome.failed} failed: {outcome.error}")
-    return observe_experiment(experiment, 1)
-
-
-def observe_experiment(experiment: Experiment, seed: int) -> dict[str, Observations]:
-    """Return the observations of each candidate in the runs of a seed: probes and interview scores."""
-    parts: dict[str, list[Observations]] = {}
-    for name in ("probe", "kieval"):
-        scenario = get_scenario(name)
-        assert isinstance(scenario, SupportsObservations)
-        results: dict[str, list[Any]] = {}
-        with History(RunFolder.open(experiment.run_folder(seed, name)).journal) as history:
-            for ended in history.ended():
-                if not ended.failed:
-                    results.setdefault(ended.result["candidate"], []).append(ended.result)
-        for label, own in results.items():
-            parts.setdefault(label, []).append(scenario.observe(own))
-    return {label: merge(own) for label, own in parts.items()}
+    [case] = read_cases(find_cells(experiment.run_folders([1])))
+    return case.observations()
 
 
 def write_evidence(path: Path, records: Iterable[Mapping[str, Any]]) -> None:

@@ -131,6 +131,10 @@ class Case:
     second_digest: str = ""
     candidates: dict[str, list[Observations]] = field(default_factory=dict)
 
+    def observations(self) -> dict[str, Observations]:
+        """Return the observations of each candidate, merged over its runs."""
+        return {label: merge(parts) for label, parts in self.candidates.items()}
+
 
 class CourtReport:
     """Rulings on the candidates of runs and sweeps. `report` is plain data, equal for equal records."""
@@ -154,7 +158,7 @@ class CourtReport:
         self.level = level
         self.notes: list[str] = []
         cells = [cell for cell in find_cells(folders) if cell.run is not None]
-        self._cases = _read_cases(cells)
+        self._cases = read_cases(cells)
         if not self._cases:
             raise ConfigurationError(
                 "no evidence: none of these runs has probes or interviews; make some with `viva run probe --method "
@@ -179,7 +183,7 @@ class CourtReport:
         return self._report
 
     def _benchmark(self, case: Case) -> dict[str, Any]:
-        observations = {label: merge(parts) for label, parts in case.candidates.items()}
+        observations = case.observations()
         accused = {label: hear(own) for label, own in observations.items() if label not in self._clean}
         clean = [hear(own) for label, own in observations.items() if label in self._clean]
         contaminated: dict[str, list[Hearing]] = {}
@@ -269,7 +273,12 @@ def court(
     return CourtReport(paths, clean=clean, known=None if known is None else Path(known), level=level)
 
 
-def _read_cases(cells: Sequence[StudyCell]) -> list[Case]:
+def read_cases(cells: Sequence[StudyCell]) -> list[Case]:
+    """Read the observations in cells that have begun, by benchmark and candidate.
+
+    Raises:
+        ConfigurationError: A run calls its second set the one that was seen, or runs have different second sets.
+    """
     cases: dict[tuple[str, str], Case] = {}
     runs: dict[Path, list[StudyCell]] = {}
     for cell in cells:

@@ -48,7 +48,7 @@ from .probe import (
     summarize_probe,
 )
 from .probe_prompts import TEMPLATES, Questions
-from .probe_report import ProbeAggregate
+from .probe_report import ProbeAggregate, observe
 from .witness_calls import (
     SAMPLE_TOKENS,
     SAMPLES,
@@ -149,7 +149,7 @@ def _view_use(view: View, tokens: int) -> Use:
 class ProbeTasks:
     """The items of both sets, then shards of the whole benchmark in the source's order.
 
-    `compared` has the sets whose items get neighbours, by `second`; `shards` counts shards.
+    `neighbours` has the sets whose items get neighbours, by `second`; `shards` counts the shards of `whole`.
     """
 
     dataset: Dataset
@@ -275,8 +275,6 @@ class Probes(
         return str(result.get("cluster", ""))
 
     def observe(self, results: Iterable[Any]) -> Observations:
-        from .probe_evidence import observe
-
         return observe(results)
 
     def imports(self) -> tuple[ImportFormat, ...]:

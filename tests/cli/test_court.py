@@ -20,7 +20,7 @@ from study_runs import probed
 from viva.lab.court_evidence import write_evidence
 from viva.lab.family import CARD_FILE, MODELS, model_file
 from viva.lab.world import World, write_benchmark
-from viva.scenarios.probes.probe_evidence import observe
+from viva.scenarios.probes.probe_report import observe
 from viva.scoring.evidence.combination import count_clean_models
 
 _CANDIDATES = ("clean-50", "sft-cheater", "pt-cheater")
