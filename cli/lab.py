@@ -126,9 +126,9 @@ def _examine(experiment: Experiment, seeds: list[int], plot: Path | None, json: 
             print_text("".join(f"{line}\n" for line in lines) + "\n")
     print_report(findings, json=json)
     if not json and not isinstance(experiment, RealExperiment):
-        from viva.reports.studies.court import CourtReport
+        from viva.reports.studies.court import court
 
-        print_paragraphs(CourtReport(experiment.run_folders(seeds)).summary())
+        print_paragraphs(court(*experiment.run_folders(seeds)).summary())
     if plot is not None and findings.figures():
         write_plot(plot, findings.figures(), findings.lines())
     counts = f"{findings.interviews:,} interviews, {findings.calls:,} calls, {findings.tokens:,} candidate tokens"

@@ -154,18 +154,30 @@ def _report(
     if alone:
         results, missing, damaged = _results(folders[0], {})
         print_results(results, folders[0], json=json, missing=missing, damaged=damaged)
-        if not json and len(results.report().get("candidates", ())) > 1:
-            from viva.reports.studies.study import study_findings
+        if not json:
+            _print_run_verdicts(folders[0], len(results.report().get("candidates", ())), study, fresh=fresh)
 
-            study = study or _read_study(folders, None, fresh=fresh)
-            # Findings without a rule only repeat what a run's own tables and remarks say.
-            if any(finding.rule for finding in study_findings(study.report())):
-                _print_verdicts(study)
+
+def _print_run_verdicts(run: Path, candidates: int, study: Study | None, *, fresh: bool) -> None:
+    """Print what a study of a single run says beyond the run's own tables and remarks, if anything."""
+    from viva.reports.studies.cells import find_cells
+    from viva.reports.studies.court import gathers_evidence
+    from viva.reports.studies.study import study_findings
+
+    judged = any(map(gathers_evidence, find_cells([run])))
+    if judged or candidates > 1:
+        study = study or _read_study([run], None, fresh=fresh)
+        # Findings without a rule only repeat what the run says.
+        if judged or any(finding.rule for finding in study_findings(study.report())):
+            _print_verdicts(study)
 
 
 @command("court", "viva court sweeps/mine", "viva court runs/probe runs/interviews --clean old-model")
 def _court(
-    folders: Annotated[list[Path], typer.Argument(metavar="FOLDER...", help="Runs and sweeps with probes.")],
+    folders: Annotated[
+        list[Path],
+        typer.Argument(metavar="RUN|SWEEP...", help="Runs and sweeps with probes, or folders that contain some."),
+    ],
     clean: Annotated[
         list[str] | None,
         typer.Option("--clean", metavar="LABEL", help="Candidate that is known to be clean, and is not judged."),
@@ -182,13 +194,14 @@ def _court(
 
     The evidence comes from `viva run probe --method court`; interviews of the same models add to it.
     """
-    from viva.reports.studies.court import CourtReport
+    from viva.reports.studies.court import court
 
     from .output import print_paragraphs, print_report
     from .output_files import check_output_files, write_tables_page
 
     check_output_files({"--html": html}, [] if known is None else [known])
-    report = CourtReport(folders, clean=clean or (), known=known, level=level)
+    runs = [run for folder in folders for run in _runs_of(folder)]
+    report = court(*runs, clean=clean or (), known=known, level=level)
     if not json:
         print_paragraphs(report.sentences())
     print_report(report, json=json)
@@ -221,7 +234,8 @@ def _runs_of(folder: Path) -> list[Path]:
         return [folder]
     runs_below = below(folder, _MAX_LEVELS)
     if runs_below:
-        print_note(f"{folder} contains {len(runs_below)} runs: {', '.join(map(str, runs_below))}")
+        count = f"{len(runs_below)} run" + "s" * (len(runs_below) > 1)
+        print_note(f"{folder} contains {count}: {', '.join(map(str, runs_below))}")
     return runs_below or [folder]
 
 

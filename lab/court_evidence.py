@@ -16,8 +16,8 @@ import orjson
 
 from viva.engine.clock import RealClock
 from viva.engine.errors import ConfigurationError
+from viva.reports.studies.cells import find_cells
 from viva.reports.studies.court import read_cases
-from viva.reports.studies.study import find_cells
 from viva.scoring.evidence.observations import Observations
 
 from .experiment import ExaminedModel, Experiment

@@ -581,6 +581,9 @@ class SupportsObservations(Protocol):
     def observe(self, results: Iterable[Any]) -> Observations:
         """Return what one candidate's results say, in any order; columns that they do not fill are None."""
 
+    def gathers_evidence(self, manifest: Mapping[str, Any]) -> bool:
+        """Return whether a run with this manifest was made for the contamination court."""
+
 
 @runtime_checkable
 class SupportsRandomOrder(Protocol):

@@ -25,7 +25,7 @@ from viva.engine.run_folder import RunFolder
 from viva.engine.tools import Toolbox, ToolCall
 from viva.orchestration.launch import recorded_settings
 from viva.orchestration.transcripts import Transcripts
-from viva.reports.studies.study import find_cells
+from viva.reports.studies.cells import find_cells
 from viva.reports.tables import Row, record_rows
 from viva.scenarios.contract import (
     SCORE,

@@ -6,7 +6,7 @@ interviews add their scores. Models of known truth come from a file, or are name
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -25,10 +25,11 @@ from viva.scoring.evidence.combination import count_clean_models
 from viva.scoring.evidence.court import COMPARISON, SECOND_SET, WITNESSES, Ruling, rule
 from viva.scoring.evidence.evidence import Evidence
 from viva.scoring.evidence.observations import INTERVIEW_GAP, Hearing, Observations, hear, merge
+from viva.scoring.evidence.reference_models import WITNESS as CONSTAT
 
 from ..figures import round_figure
 from ..tables import DASH, Table, number, p_value
-from .study import find_cells
+from .cells import find_cells
 
 _OVERLAP = 0.9  # fraction of a benchmark's items that models of known truth must have been asked
 _LARGEST = 1e6  # of a number in a file of known models, in nats
@@ -140,25 +141,19 @@ class CourtReport:
     """Rulings on the candidates of runs and sweeps. `report` is plain data, equal for equal records."""
 
     def __init__(
-        self, folders: Sequence[Path], *, clean: Sequence[str] = (), known: Path | None = None, level: float = 0.05
+        self, cells: Iterable[StudyCell], *, clean: Sequence[str] = (), known: Path | None = None, level: float = 0.05
     ) -> None:
-        """Read the runs.
-
-        Args:
-            folders: Runs and sweeps.
-            clean: Labels of candidates that are known to be clean; they are compared with, and not judged.
-            known: A file of models of known truth, asked about the same benchmark.
-            level: The error rate.
+        """Read the runs of the cells; for the arguments see `court`.
 
         Raises:
-            ConfigurationError: A folder or the file is invalid, a label is unknown, or no run has evidence.
+            ConfigurationError: The file is invalid, a label is unknown, or no run has evidence.
         """
         if not 0.0 < level < 1.0:
             raise ConfigurationError(f"level: {level:g}; expected a number between 0 and 1")
         self.level = level
         self.notes: list[str] = []
-        cells = [cell for cell in find_cells(folders) if cell.run is not None]
-        self._cases = read_cases(cells)
+        begun = [cell for cell in cells if cell.run is not None and cell.run.begun]
+        self._cases = read_cases(begun)
         if not self._cases:
             raise ConfigurationError(
                 "no evidence: none of these runs has probes or interviews; make some with `viva run probe --method "
@@ -171,7 +166,7 @@ class CourtReport:
                 raise ConfigurationError(f"--clean: no candidate '{label}'{near}")
         self._clean = {*clean}
         self._known = [] if known is None else read_known_models(known)
-        self.notes += _unfinished(cells)
+        self.notes += _unfinished(begun)
         self._report: dict[str, Any] | None = None
 
     def report(self) -> dict[str, Any]:
@@ -226,51 +221,75 @@ class CourtReport:
 
     def sentences(self) -> list[str]:
         """Return a sentence for each candidate and benchmark, contaminated ones first, then the limits."""
-        order = ("contaminated", "cannot tell", "clean")
-        lines = []
-        for benchmark in self.report()["benchmarks"]:
-            records = sorted(benchmark["candidates"].values(), key=lambda record: order.index(record["ruling"]))
-            lines += [record["sentence"] for record in records]
-            lines += benchmark["limits"]
-        return lines
+        return court_sentences(self.report())
 
     def tables(self) -> list[Table]:
         """Return for each benchmark the rulings, and what each witness says."""
-        tables: list[Table] = []
-        for benchmark in self.report()["benchmarks"]:
-            candidates = benchmark["candidates"]
-            rows = [
-                [
-                    label,
-                    record["ruling"],
-                    p_value(record["p_adjusted"]),
-                    p_value(record["p"]),
-                    record["strongest"] or DASH,
-                ]
-                for label, record in candidates.items()
+        return court_tables(self.report())
+
+
+def court_sentences(report: Mapping[str, Any]) -> list[str]:
+    """Return the sentences of a report (`CourtReport.report`)."""
+    order = ("contaminated", "cannot tell", "clean")
+    lines = []
+    for benchmark in report["benchmarks"]:
+        records = sorted(benchmark["candidates"].values(), key=lambda record: order.index(record["ruling"]))
+        lines += [record["sentence"] for record in records]
+        lines += benchmark["limits"]
+    return lines
+
+
+def court_tables(report: Mapping[str, Any]) -> list[Table]:
+    """Return the tables of a report (`CourtReport.report`)."""
+    tables: list[Table] = []
+    for benchmark in report["benchmarks"]:
+        candidates = benchmark["candidates"]
+        rows = [
+            [
+                label,
+                record["ruling"],
+                p_value(record["p_adjusted"]),
+                p_value(record["p"]),
+                record["strongest"] or DASH,
             ]
-            header = ["candidate", "ruling", "p, all candidates", "p", "strongest test"]
-            tables.append((f"Rulings on {benchmark['dataset']}", header, rows))
-            rows = [
-                [label, item["witness"], number(item["effect"], 3), str(item["n"]), p_value(item["p"])]
-                for label, record in candidates.items()
-                for item in record["evidence"]
-            ]
-            header = ["candidate", "witness", "effect", "n", "p alone"]
-            tables.append((f"Witnesses on {benchmark['dataset']}", header, rows))
-        return tables
+            for label, record in candidates.items()
+        ]
+        header = ["candidate", "ruling", "p, all candidates", "p", "strongest test"]
+        tables.append((f"Rulings on {benchmark['dataset']}", header, rows))
+        rows = [
+            [label, item["witness"], number(item["effect"], 3), str(item["n"]), p_value(item["p"])]
+            for label, record in candidates.items()
+            for item in record["evidence"]
+        ]
+        header = ["candidate", "witness", "effect", "n", "p alone"]
+        tables.append((f"Witnesses on {benchmark['dataset']}", header, rows))
+    return tables
 
 
 def court(
     *folders: Path | str, clean: Sequence[str] = (), known: Path | str | None = None, level: float = 0.05
 ) -> CourtReport:
-    """Rule whether the models in runs and sweeps have seen a benchmark; see `CourtReport`, and docs/court.md.
+    """Rule whether the models in runs and sweeps have seen a benchmark (docs/court.md).
+
+    Args:
+        folders: Runs and sweeps.
+        clean: Labels of candidates that are known to be clean; they are compared with, and not judged.
+        known: A file of models of known truth, asked about the same benchmark.
+        level: The error rate.
 
     Raises:
         ConfigurationError: A folder or the file is invalid, a label is unknown, or no run has evidence.
     """
-    paths = [Path(folder) for folder in folders]
-    return CourtReport(paths, clean=clean, known=None if known is None else Path(known), level=level)
+    cells = find_cells([Path(folder) for folder in folders])
+    return CourtReport(cells, clean=clean, known=None if known is None else Path(known), level=level)
+
+
+def gathers_evidence(cell: StudyCell) -> bool:
+    """Return whether a cell's run was made for the court, and has begun."""
+    if cell.run is None or not cell.run.begun:
+        return False
+    scenario = get_scenario(cell.scenario)
+    return isinstance(scenario, SupportsObservations) and scenario.gathers_evidence(cell.manifest)
 
 
 def read_cases(cells: Sequence[StudyCell]) -> list[Case]:
@@ -401,6 +420,11 @@ def _describe_witness(evidence: Evidence, dataset: str, second: str) -> str:
             return f"its sampled answers resemble each other {100 * effect:.0f} points more often than on {second}"
         case "guessing":
             return f"it reproduces masked choices {100 * effect:.0f} points more often than on {second}"
+        case "constat":
+            return (
+                f"it answers {100 * effect:.0f} points more of {dataset} right than clean models that are as good at "
+                f"{second}"
+            )
         case "exchangeability":
             return f"the published order of items is {effect:.1f} nats a shard likelier to it than other orders"
         case "option order":
@@ -419,6 +443,11 @@ def _limits(case: Case, rulings: Iterable[Ruling], clean: int, level: float) -> 
             f"Comparisons of two sets assume that {case.second} was seen by none of the candidates and differs from "
             f"{case.dataset} in nothing else: the same source, form and difficulty."
         )
+    if CONSTAT in rests_on:
+        limits.append(
+            f"ConStat assumes that clean models which are equally good at {case.second} are equally good at "
+            f"{case.dataset}."
+        )
     if rests_on & {"exchangeability", "option order", "option answers"}:
         limits.append("Tests of orders assume that the published order is as good as random.")
     needed = count_clean_models(level)
@@ -435,6 +464,7 @@ def _limits(case: Case, rulings: Iterable[Ruling], clean: int, level: float) -> 
     if rulings and not case.second and any(witness in SECOND_SET for witness in absent):
         limits.append("No second set: name one with --against, so that the benchmark can be compared with it.")
         absent = [witness for witness in absent if witness not in SECOND_SET]
+    absent = [witness for witness in absent if witness != CONSTAT]  # asked as the accuracy gap is
     methods = sorted({_METHODS[witness] for witness in absent})
     if rulings and methods:
         limits.append(f"Not asked: {', '.join(f'--method {method}' for method in methods)}.")

@@ -12,22 +12,20 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from viva.engine.errors import ConfigurationError
-from viva.engine.run_folder import RunFolder
-from viva.orchestration.completeness import missing_conversations, planned_conversations, unfinished_text
-from viva.orchestration.launch import recorded_settings
-from viva.scenarios.contract import Findings, Role, compared_role, judge_role, study_of
-from viva.scenarios.models import lineup_labels, lineups
+from viva.orchestration.completeness import missing_conversations, unfinished_text
+from viva.scenarios.contract import Findings, judge_role, study_of
 from viva.scenarios.registry import get_scenario, installed_scenarios
 from viva.scenarios.study_cells import ItemCatalogue, ItemNumbers, RunReading, StudyCell
 from viva.scenarios.study_sections import Material, Section, Subject, SystemStudy
 from viva.scoring.aggregates import merge_reasons
-from viva.sweeps.recorded_sweep import RecordedCell, recorded_cells
-from viva.sweeps.sweep_folder import is_sweep, resumable_folder
+from viva.sweeps.sweep_folder import resumable_folder
 
 from ..page import Record
 from ..run_tables import FAILURES_TITLE
 from ..tables import DASH, Table
 from .cache import ReportCache, cache_key, folder_state
+from .cells import find_cells
+from .court import CourtReport, court_sentences, court_tables, gathers_evidence
 
 _T = TypeVar("_T")
 # Order in the report's record, in exports and on a page.
@@ -128,6 +126,15 @@ class FailureSection(Section[Material]):
         return [(FAILURES_TITLE, ["scenario", "candidate", "failed", "reason"], rows)]
 
 
+class CourtSection(Section[Material]):
+    """Rulings of the contamination court, if runs have gathered evidence for it (`report["court"]`)."""
+
+    subject, heading, anchor = Subject.CONTAMINATION, "Contamination court", "court"
+
+    def tables(self, report: Record) -> list[Table]:
+        return court_tables(report["court"]) if "court" in report else []
+
+
 class CellSection(Section[Material]):
     """Cells and their progress. `readers` maps each scenario to the study that describes its results."""
 
@@ -158,7 +165,7 @@ class CellSection(Section[Material]):
 
 def common_sections(readers: Mapping[str, SystemStudy]) -> list[Section[Any]]:
     """Return the sections of every study."""
-    return [FailureSection(), CellSection(readers)]
+    return [CourtSection(), FailureSection(), CellSection(readers)]
 
 
 def describe_differences(cells: Sequence[StudyCell], groups: Sequence[SystemGroup]) -> list[str]:
@@ -239,78 +246,6 @@ def _system_differences(cells: Sequence[StudyCell], settings: Sequence[str], par
         if len(distinct) > 1:
             notes.append(f"cells differ in their {name}: {len(distinct)} different ones")
     return notes
-
-
-def find_cells(folders: Sequence[Path]) -> list[StudyCell]:
-    """Return the cells of runs and sweeps, in the order of the folders; duplicates count once.
-
-    Raises:
-        ConfigurationError: if a folder is neither a run nor a sweep, or its manifest is unusable.
-    """
-    cells: list[StudyCell] = []
-    known_keys: set[tuple[Path, str]] = set()
-    for folder, name in zip(folders, _folder_names(folders), strict=True):
-        if is_sweep(folder):
-            prefix = "" if len(folders) == 1 else f"{name}/"
-            folder_cells = [_sweep_cell(recorded, prefix) for recorded in recorded_cells(folder)]
-        else:
-            folder_cells = _cells_of_run(RunFolder.open(folder), name)
-        for cell in folder_cells:
-            path = cell.run.path if cell.run is not None else folder / cell.name
-            key = (path.resolve(), cell.candidate)
-            if key not in known_keys:
-                known_keys.add(key)
-                cells.append(cell)
-    return cells
-
-
-def _sweep_cell(recorded: RecordedCell, prefix: str) -> StudyCell:
-    name = prefix + recorded.name
-    run, roles = recorded.folder, get_scenario(recorded.scenario).roles
-    cell = StudyCell(name, name, recorded.scenario, recorded.candidate, recorded.model, recorded.dataset, recorded.seed)
-    cell.evaluator, cell.run, cell.until, cell.planned = recorded.evaluator, run, recorded.until, recorded.planned
-    cell.compared = compared_role(roles).name
-    if run is not None:
-        cell.labels = lineup_labels(roles, run.manifest)
-        cell.manifest = run.manifest
-        cell.evaluator = cell.evaluator or _evaluator_of(cell, roles)
-    return cell
-
-
-def _cells_of_run(run: RunFolder, name: str) -> list[StudyCell]:
-    scenario, settings = recorded_settings(run)  # checks the manifest
-    roles = scenario.roles_of(settings)
-    manifest, compared = run.manifest, " and ".join(role.name for role in roles if role.many)
-    models, dataset = manifest["models"], manifest["dataset"]["name"]
-    lineup_by_label = lineups(roles, models)
-    cells = []
-    for label, lineup in lineup_by_label.items():
-        own = name if len(lineup_by_label) == 1 else f"{name}#{label}"
-        model = " and ".join(models[role][model_label] for role, model_label in lineup.items())
-        cell = StudyCell(own, name, scenario.name, label, model, dataset, manifest["seed"], run=run, manifest=manifest)
-        cell.compared, cell.labels, cell.planned = compared, list(lineup_by_label), planned_conversations(run)
-        cell.evaluator = _evaluator_of(cell, roles)
-        cells.append(cell)
-    return cells
-
-
-def _evaluator_of(cell: StudyCell, roles: Iterable[Role]) -> str | None:
-    role = judge_role(roles)
-    # If judges are compared, a cell's own model is the judge.
-    return None if role is None or role.many else cell.label(role.name)
-
-
-def _folder_names(folders: Sequence[Path]) -> list[str]:
-    """Return a name for each folder: its own, with as many of its parents as make it unique."""
-    parts = [folder.resolve().parts for folder in folders]
-    different = set(parts)
-    names = []
-    for mine in parts:
-        length = 1
-        while length < len(mine) and sum(other[-length:] == mine[-length:] for other in different) > 1:
-            length += 1
-        names.append("/".join(mine[-length:]))
-    return names
 
 
 # Cached fields of a reading.
@@ -498,6 +433,11 @@ class Study:
             for section in sort_by_subject(RECORD_ORDER, ((section.subject, section) for section in study.sections)):
                 if section.key:
                     report[section.key] = section.compute(material, report)
+        if any(gathers_evidence(cell) for cell in self._cells):
+            try:
+                report["court"] = CourtReport(self._cells).report()
+            except ConfigurationError as error:  # these runs cannot be judged together
+                report["notes"].append(f"contamination court: {error}")
         report["notes"] += self._notes(report)
         report["tables"] = [
             {"title": title, "header": header, "rows": rows}
@@ -587,11 +527,15 @@ def study_findings(report: Mapping[str, Any]) -> list[Findings]:
 
 
 def study_sentences(report: Mapping[str, Any]) -> list[tuple[str, list[str]]]:
-    """Return the sentences of `study_findings` in groups, with headings if there are several; their rules come last."""
+    """Return all sentences in groups with headings: findings (without a heading if alone), their rules, the court's."""
     findings = [finding for finding in study_findings(report) if finding.sentences]
     groups = [(finding.about if len(findings) > 1 else "", finding.sentences) for finding in findings]
     rules = list(dict.fromkeys(finding.rule for finding in findings if finding.rule))
-    return [*groups, ("", rules)] if rules else groups
+    if rules:
+        groups.append(("", rules))
+    if "court" in report:
+        groups.append(("Contamination court", court_sentences(report["court"])))
+    return groups
 
 
 def _distinct_names(names: Iterable[str]) -> list[str]:

@@ -290,6 +290,9 @@ class Kieval(
 
         return observe(results)
 
+    def gathers_evidence(self, manifest: Mapping[str, Any]) -> bool:
+        return False  # interviews only add to the evidence of probes
+
     def imports(self) -> tuple[ImportFormat, ...]:
         from .import_interviews import DETAILS_FORMAT
 

@@ -91,10 +91,15 @@ def forecast_probes(probe: Probe, tasks: Iterable[ProbeTask | ShardTask]) -> dic
             by_method[method] = batched + use[0], single + use[1]
     batched, single = (sum((use[side] for use in by_method.values()), UsageForecast()) for side in (0, 1))
     forecast = {CANDIDATE: batched, f"{CANDIDATE}, one by one": single}
-    if any(method not in (*CHOOSING, "loss") for method in by_method):
+    if _gather_evidence(by_method):
         for name, use in by_method.items():
             forecast |= {f"{CANDIDATE}, {name}": use[0], f"{CANDIDATE}, {name}, one by one": use[1]}
     return forecast
+
+
+def _gather_evidence(methods: Iterable[str]) -> bool:
+    """Return whether one of the methods is asked for the court alone."""
+    return any(method not in (*CHOOSING, "loss") for method in methods)
 
 
 def _forecast_task(probe: Probe, task: ProbeTask | ShardTask) -> Iterator[tuple[Method, Use]]:
@@ -276,6 +281,9 @@ class Probes(
 
     def observe(self, results: Iterable[Any]) -> Observations:
         return observe(results)
+
+    def gathers_evidence(self, manifest: Mapping[str, Any]) -> bool:
+        return _gather_evidence(manifest["settings"]["method"])
 
     def imports(self) -> tuple[ImportFormat, ...]:
         from .import_lm_eval import SAMPLES_FORMAT

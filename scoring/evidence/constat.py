@@ -17,7 +17,7 @@ chapters 2 and 3, and Brent 1973, chapter 5, finds its smoothness.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -181,15 +181,18 @@ def compute_gaps(first: Results, second: Results, resamples: Resamples) -> tuple
     sizes = last.sum(axis=1)
     low, high = x[:, 0] > 0.0, x[:, -1] < 1.0
     shapes = np.stack([sizes, low, high], axis=1)
-    expected = np.full(len(x), np.nan)
+    groups = []
     for size, add_low, add_high in np.unique(shapes[sizes >= SMALLEST_SET], axis=0):
         rows = np.flatnonzero((shapes == (size, add_low, add_high)).all(axis=1))
         own_x, own_y = x[rows][last[rows]].reshape(-1, size), y[rows][last[rows]].reshape(-1, size)
-        smoothness = _choose_smoothness(own_x, own_y)
-        padding, weights = (int(add_low), int(add_high)), np.ones(size + add_low + add_high)
+        groups.append((rows, own_x, own_y, (int(add_low), int(add_high))))
+    smoothness = _choose_smoothness(len(x), [group[:3] for group in groups])
+    expected = np.full(len(x), np.nan)
+    for rows, own_x, own_y, padding in groups:
+        weights = np.ones(own_x.shape[1] + sum(padding))
         weights[: padding[0]] = weights[len(weights) - padding[1] :] = _CORNER_WEIGHT
         own_x, own_y = (np.pad(axis, ((0, 0), padding), constant_values=(0.0, 1.0)) for axis in (own_x, own_y))
-        expected[rows] = _evaluate_spline(own_x, own_y, weights, smoothness, position[rows])
+        expected[rows] = _evaluate_spline(own_x, own_y, weights, smoothness[rows], position[rows])
     kept = np.isfinite(expected)
     expected = np.clip(expected[kept], 0.0, 1.0)
     return actual[kept] - expected, expected
@@ -217,23 +220,38 @@ def _spline_bands(x: Floats) -> tuple[Floats, Floats]:
     return q, r
 
 
-def _choose_smoothness(x: Floats, y: Floats) -> Floats:
-    """Return by row the smoothness λ from 0 to the number of points with the least generalised cross-validation."""
-    q, r = _spline_bands(x)
-    # The penalty matrix Q R⁻¹ Qᵀ is A Aᵀ: its eigenvalues as squares of singular values keep the small ones exact.
-    a = np.linalg.solve(np.linalg.cholesky(r), q.transpose(0, 2, 1)).transpose(0, 2, 1)
-    vectors, roots, _ = np.linalg.svd(a, full_matrices=False)
-    eigenvalues = roots**2
-    parts = (y[:, None, :] @ vectors)[:, 0]
-    count = x.shape[1]
+def _choose_smoothness(count: int, groups: Sequence[tuple[Ints, Floats, Floats]]) -> Floats:
+    """Return by row the smoothness λ from 0 to the number of points with the least generalised cross-validation.
 
-    def score(smoothness: Floats, rows: Ints) -> Floats:
-        product = smoothness[:, None] * eigenvalues[rows]
-        removed = product / (1.0 + product)
-        scores: Floats = ((removed * parts[rows]) ** 2).sum(axis=1) / count / (removed.sum(axis=1) / count) ** 2
+    Args:
+        count: Rows in total; those in no group get 0.
+        groups: Rows with equally many points, and their coordinates.
+    """
+    if not groups:
+        return np.zeros(count)
+    rows = np.concatenate([own for own, _, _ in groups])
+    points = np.concatenate([np.full(len(own), x.shape[1], dtype=float) for own, x, _ in groups])
+    # Rows with fewer points have eigenvalues of 0 in the last columns, which change no sum.
+    eigenvalues, parts = np.zeros((2, len(rows), max(x.shape[1] for _, x, _ in groups) - 2))
+    start = 0
+    for own, x, y in groups:
+        q, r = _spline_bands(x)
+        # The penalty matrix Q R⁻¹ Qᵀ is A Aᵀ: its eigenvalues as squares of singular values keep the small ones exact.
+        a = np.linalg.solve(np.linalg.cholesky(r), q.transpose(0, 2, 1)).transpose(0, 2, 1)
+        vectors, roots, _ = np.linalg.svd(a, full_matrices=False)
+        end, width = start + len(own), roots.shape[1]
+        eigenvalues[start:end, :width], parts[start:end, :width] = roots**2, (y[:, None, :] @ vectors)[:, 0]
+        start = end
+
+    def score(smoothness: Floats, chosen: Ints) -> Floats:
+        product = smoothness[:, None] * eigenvalues[chosen]
+        removed, own = product / (1.0 + product), points[chosen]
+        scores: Floats = ((removed * parts[chosen]) ** 2).sum(axis=1) / own / (removed.sum(axis=1) / own) ** 2
         return scores
 
-    return _minimize(score, len(x), float(count))
+    smoothness = np.zeros(count)
+    smoothness[rows] = _minimize(score, points)
+    return smoothness
 
 
 def _evaluate_spline(x: Floats, y: Floats, weights: Floats, smoothness: Floats, position: Floats) -> Floats:
@@ -256,14 +274,15 @@ def _evaluate_spline(x: Floats, y: Floats, weights: Floats, smoothness: Floats, 
     return (before * at(values, 1) + after * at(values, 0)) / h - before * after * bend / 6
 
 
-def _minimize(score: Callable[[Floats, Ints], Floats], count: int, upper: float) -> Floats:
+def _minimize(score: Callable[[Floats, Ints], Floats], upper: Floats) -> Floats:
     """Return by row a minimum between 0 and `upper`, by golden sections and parabolas (Brent 1973).
 
     Rows are independent: each takes the steps that it would take alone. `score` gets values and their rows. The step
     does not go below an absolute one, so the minimum found depends on the rule for steps: this is the rule of the
     scalar minimiser in the authors' code (`scipy.optimize.fminbound`).
     """
-    low, high = np.zeros(count), np.full(count, upper)
+    count = len(upper)
+    low, high = np.zeros(count), upper.copy()
     best = low + _GOLDEN * (high - low)
     second, third = best.copy(), best.copy()
     f_best = score(best, np.arange(count))

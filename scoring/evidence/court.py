@@ -20,10 +20,12 @@ from .context_gain import WITNESS as CONTEXT_GAIN
 from .evidence import Evidence
 from .observations import ACCURACY_GAP, LOSS_GAP, MIN_K, OPTION_ANSWERS, Hearing
 from .peakedness import WITNESS as PEAKEDNESS
+from .reference_models import WITNESS as CONSTAT
+from .reference_models import with_constat
 
 COMPARISON = "clean models"  # name of the test by rank
 SECOND_SET = (ACCURACY_GAP, LOSS_GAP, MIN_K, CONTEXT_GAIN, PEAKEDNESS, "guessing")  # witnesses that compare two sets
-WITNESSES = (*SECOND_SET, "exchangeability", "option order", OPTION_ANSWERS)
+WITNESSES = (*SECOND_SET, CONSTAT, "exchangeability", "option order", OPTION_ANSWERS)
 _ROUNDING = 1e-12
 
 
@@ -89,8 +91,9 @@ def rule(
             model can be found clean.
         level: The error rate.
     """
+    accused, clean, contaminated = with_constat(accused, clean, contaminated or {}, level)
     disbelieved = _disbelieved(clean, level)
-    comparisons = _compare(accused, clean, contaminated or {}, level)
+    comparisons = _compare(accused, clean, contaminated, level)
     rulings = {}
     for name, hearing in accused.items():
         own_evidence = hearing.evidence

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, TypeVar
+from typing import Any, TypeAlias, TypeVar
 
 from .context_gain import WITNESS as CONTEXT_GAIN
 from .evidence import Evidence
@@ -20,6 +20,7 @@ from .peakedness import WITNESS as PEAKEDNESS
 from .permutation import compare_sets
 
 T = TypeVar("T")
+Answers: TypeAlias = tuple[Mapping[str, float], Mapping[str, float]]  # accuracy by cluster, on both sets
 ACCURACY_GAP, LOSS_GAP, MIN_K, INTERVIEW_GAP = "accuracy gap", "loss gap", "Min-K%++", "interview gap"
 OPTION_ANSWERS = "option answers"
 _STANDARDISED = ("exchangeability", "option order", OPTION_ANSWERS)  # witnesses that compare a set with itself
@@ -182,17 +183,27 @@ class Hearing:
     `evidence` needs no other model. `statistics` are for comparison with other models on the same sets, by witness,
     larger for contamination: the effect where two sets are compared, but for context gain the difference of mean
     changes, which says more than the share of falls. The interview gap is the accuracy minus the interview score on the
-    same items.
+    same items. `answers` are for witnesses that need other models.
     """
 
     evidence: Sequence[Evidence]
     statistics: Mapping[str, float]
+    answers: Answers = ({}, {})
 
 
 def hear(observations: Observations) -> Hearing:
     """Hear all witnesses."""
     evidence = weigh(observations)
-    return Hearing(evidence, _statistics(observations, evidence))
+    answers = _accuracies(observations.benchmark), _accuracies(observations.second)
+    return Hearing(evidence, _statistics(observations, evidence), answers)
+
+
+def _accuracies(results: SetResults) -> dict[str, float]:
+    right: dict[str, list[float]] = {}
+    for cluster, value in zip(results.clusters, results.right, strict=True):
+        if value is not None:
+            right.setdefault(cluster, []).append(value)
+    return {cluster: math.fsum(own) / len(own) for cluster, own in right.items()}
 
 
 def _statistics(observations: Observations, evidence: Sequence[Evidence]) -> dict[str, float]:

@@ -109,7 +109,7 @@ def test_the_json_has_ruling_evidence_tests_and_limits(run: Path) -> None:
         assert sorted(trial["name"] for trial in record["tests"]) == sorted(_WITNESSES)
         assert record["strongest"] == record["tests"][0]["name"]
         assert record["p"] == record["tests"][0]["p_adjusted"] <= record["p_adjusted"]
-        assert len(record["absent"]) == 6
+        assert len(record["absent"]) == 7
         assert record["comparison"] is None
         assert record["sentence"] in shown
     assert all(limit in shown for limit in benchmark["limits"])
@@ -146,6 +146,41 @@ def test_an_unfinished_run_is_said_to_be_unfinished(run: Path, tmp_path: Path) -
     assert shown.returncode == 0
     assert f"viva: note: {words}" in shown.stderr
     assert words in _court(copy)["notes"][0]
+
+
+# -- beside other reports ---------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def gathered(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with a run that gathers evidence for the court."""
+    root = tmp_path_factory.mktemp("gathered")
+    options = ["--method", "text", "--method", "samples", "--method", "options", "--shots", "0"]
+    models = ["--candidate", "simulated:a?knowledge=0.9", "--candidate", "simulated:b?knowledge=0.2"]
+    sets = ["--dataset", str(make_items(root / "one.jsonl", 12)), "--against", str(make_items(root / "two.jsonl", 12))]
+    probe(root / "runs" / "probe", *sets, *options, *models)
+    return root / "runs"
+
+
+def test_a_folder_that_contains_runs_is_judged(gathered: Path) -> None:
+    done = viva("court", gathered)
+    assert done.returncode == 0
+    assert done.stdout == viva("court", gathered / "probe").stdout
+    assert f"{gathered} contains 1 run: {gathered / 'probe'}" in done.stderr
+
+
+def test_reports_of_runs_that_gather_evidence_end_with_the_court(gathered: Path, run: Path, tmp_path: Path) -> None:
+    judged = _court(gathered / "probe")
+    done = viva("report", gathered / "probe", "--fresh", "--html", tmp_path / "page.html")
+    assert done.returncode == 0, done.stderr
+    *_, sentences = done.stdout.partition("Contamination court:\n")
+    page = (tmp_path / "page.html").read_text()
+    for record in judged["benchmarks"][0]["candidates"].values():
+        assert record["sentence"] in sentences
+        assert record["sentence"] in page
+    assert "Rulings on one" in page
+    # Runs that were not made for the court have reports as before.
+    assert "court" not in viva("report", run, "--fresh").stdout
 
 
 # -- the command ------------------------------------------------------------------------------------------------------

@@ -10,8 +10,9 @@ from study_runs import dataset, interviewed, probed, with_manifest_alone, writte
 from viva import VirtualClock
 from viva.engine.run_folder import RunFolder
 from viva.orchestration.launch import forked_run
+from viva.reports.studies.cells import find_cells
 from viva.reports.studies.page import study_page
-from viva.reports.studies.study import Study, find_cells
+from viva.reports.studies.study import Study
 from viva.scenarios.kieval.score import Interview, Round
 
 

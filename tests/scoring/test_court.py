@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 
 from viva.scoring.evidence import court
 from viva.scoring.evidence.court import COMPARISON, SECOND_SET, WITNESSES, Ruling
+from viva.scoring.evidence.evidence import Evidence
 from viva.scoring.evidence.observations import (
     ACCURACY_GAP,
     COLUMNS,
@@ -35,6 +36,8 @@ from viva.scoring.evidence.observations import (
     weigh,
 )
 from viva.scoring.evidence.permutation import exchange_within
+from viva.scoring.evidence.reference_models import WITNESS as CONSTAT
+from viva.scoring.evidence.reference_models import with_constat
 
 Numbers = NDArray[np.float64]
 relaxed = settings(deadline=None, max_examples=40)
@@ -50,6 +53,7 @@ KINDS: dict[str, tuple[dict[str, float], set[str]]] = {
     "letters": ({"letters": 6.0}, {OPTION_ANSWERS}),
     "order": ({"order": 30.0}, {"exchangeability"}),
 }
+WITHOUT_OTHERS = {*WITNESSES} - {CONSTAT}  # witnesses that need no other model
 CHEATER = {name: size for effects, _ in KINDS.values() for name, size in effects.items()}
 
 
@@ -57,9 +61,9 @@ _hearings: dict[int, tuple[Observations, Hearing]] = {}
 
 
 def _hear(model: Observations) -> Hearing:
-    """Keep what witnesses say about a model: the same clean models are heard in many cases."""
+    """Keep what witnesses say about a model, but for ConStat: the same clean models are heard in many cases."""
     if id(model) not in _hearings:
-        _hearings[id(model)] = model, hear(model)
+        _hearings[id(model)] = model, replace(hear(model), answers=({}, {}))
     return _hearings[id(model)][1]
 
 
@@ -69,7 +73,7 @@ def rule(
     contaminated: Mapping[str, Sequence[Observations]] | None = None,
     level: float = 0.05,
 ) -> dict[str, Ruling]:
-    """Rule on observations."""
+    """Rule on observations, without ConStat."""
     return court.rule(
         {name: _hear(model) for name, model in accused.items()},
         [_hear(model) for model in clean],
@@ -255,7 +259,7 @@ def test_half_of_the_level_goes_to_the_comparison_with_clean_models() -> None:
     witnesses = {trial.name: trial.p_adjusted for trial in compared.trials}
     assert witnesses.pop(COMPARISON) == min(1.0, 2 * compared.comparison.p)
     assert witnesses == {trial.name: min(1.0, 2 * trial.p_adjusted) for trial in alone.trials}
-    assert {trial.name for trial in alone.trials} == set(WITNESSES)
+    assert {trial.name for trial in alone.trials} == WITHOUT_OTHERS
 
 
 def test_several_accused_models_pay_for_their_number() -> None:
@@ -301,6 +305,81 @@ def test_all_witnesses_are_believed_without_known_clean_models() -> None:
     benchmark = benchmark.for_test(104)
     assert not rule({"model": benchmark.model(CHEATER)})["model"].disbelieved
     assert not rule({"model": benchmark.model()}, clean)["model"].disbelieved
+
+
+# --- ConStat ----------------------------------------------------------------------------------------------------------
+
+
+def _rule_with_constat(
+    accused: Sequence[Observations], clean: Sequence[Observations], kinds: Mapping[str, Sequence[Observations]] = {}
+) -> list[Ruling]:
+    known = {kind: [hear(model) for model in models] for kind, models in kinds.items()}
+    heard = {name: hear(model) for name, model in _accused(accused).items()}
+    return list(court.rule(heard, [hear(model) for model in clean], known).values())
+
+
+def _constat_of(ruling: Ruling) -> Evidence | None:
+    return next((evidence for evidence in ruling.evidence if evidence.witness == CONSTAT), None)
+
+
+def _skilled(benchmark: Benchmark, count: int, effects: Mapping[str, float] | None = None) -> list[Observations]:
+    """Return models of all strengths that were asked for answers alone."""
+    return [
+        _without(model, *(name for name in (*COLUMNS, "shards", "options", "letters") if name != "right"))
+        for model in benchmark.models(count, effects)
+    ]
+
+
+def test_constat_accuses_clean_models_no_more_often_than_stated_although_the_second_set_is_harder() -> None:
+    alarms, found = [], []
+    for seed in range(4):
+        benchmark = _benchmark(70, seed, size=60, harder=1.5)
+        clean, cheaters = _skilled(benchmark, 25), _skilled(benchmark, 4, {"right": 4.0})
+        for first in range(0, 12, 4):
+            others = clean[:first] + clean[first + 4 :]
+            for ruling in _rule_with_constat(clean[first : first + 4], others):
+                statement = _constat_of(ruling)
+                assert statement is not None
+                alarms.append(statement.p <= 0.05)
+        for ruling in _rule_with_constat(cheaters, clean):
+            assert CONSTAT not in ruling.disbelieved
+            found.append(ruling.conclusion == "contaminated")
+    assert np.mean(alarms) <= _bound(len(alarms))
+    assert np.mean(found) >= 0.9
+
+
+def test_constat_is_heard_only_beside_five_clean_models_that_were_asked_the_same_items() -> None:
+    benchmark = _benchmark(71, size=40)
+    clean, model = _skilled(benchmark, 8), _skilled(benchmark, 1)[0]
+    for few in (0, 4):
+        assert _constat_of(_rule_with_constat([model], clean[:few])[0]) is None
+    statement = _constat_of(_rule_with_constat([model], clean[:5])[0])
+    assert statement is not None
+    assert statement.n == 40
+    # A model that was asked about half of the items neither counts nor takes items from the others.
+    half = replace(clean[0], benchmark=_only(clean[0].benchmark, 20))
+    assert _rule_with_constat([model], [half, *clean[1:5]])[0].evidence == rule({"m": model})["m"].evidence
+    with_half = _constat_of(_rule_with_constat([model], [half, *clean[1:6]])[0])
+    assert with_half == _constat_of(_rule_with_constat([model], clean[1:6])[0])
+    # Equal reference models give no curve.
+    assert _constat_of(_rule_with_constat([model], [clean[0]] * 8)[0]) is None
+
+
+def _only(results: SetResults, count: int) -> SetResults:
+    return SetResults(**{name: getattr(results, name)[:count] for name in SetResults.__slots__})
+
+
+def test_constat_s_ranking_treats_clean_and_accused_models_alike() -> None:
+    benchmark = _benchmark(72, size=40)
+    models = _skilled(benchmark, 24)
+    one, two = (_rule_with_constat(own, rest) for own, rest in ((models[:2], models[2:]), (models[1::-1], models[2:])))
+    assert [ruling.comparison for ruling in one] == [ruling.comparison for ruling in two[::-1]]
+    hearings = {str(number): hear(model) for number, model in enumerate(models)}
+    first, others = list(hearings.values())[:2], list(hearings.values())[2:]
+    accused, clean, _ = with_constat({"a": first[0], "b": first[1]}, others, {}, 0.05)
+    swapped, _, _ = with_constat({"a": others[0], "b": first[1]}, [first[0], *others[1:]], {}, 0.05)
+    assert swapped["a"].statistics[CONSTAT] == pytest.approx(clean[0].statistics[CONSTAT], abs=1e-12)
+    assert swapped["b"].statistics[CONSTAT] == pytest.approx(accused["b"].statistics[CONSTAT], abs=1e-12)
 
 
 # --- clean models -----------------------------------------------------------------------------------------------------
@@ -351,7 +430,7 @@ def _without(model: Observations, *names: str) -> Observations:
 def test_without_a_second_set_no_witness_compares_sets() -> None:
     model = replace(_benchmark(7).model(), second=SetResults())
     heard = {evidence.witness for evidence in weigh(model)}
-    assert heard == {"exchangeability", "option order", OPTION_ANSWERS} == set(WITNESSES) - set(SECOND_SET)
+    assert heard == {"exchangeability", "option order", OPTION_ANSWERS} == WITHOUT_OTHERS - set(SECOND_SET)
     assert statistics(model).keys() == heard | {INTERVIEW_GAP}
 
 
@@ -372,7 +451,7 @@ def test_without_a_second_set_no_witness_compares_sets() -> None:
 )
 def test_a_witness_is_absent_where_nothing_was_measured(names: Sequence[str], witnesses: set[str]) -> None:
     model = _benchmark(8).model()
-    assert {evidence.witness for evidence in weigh(model)} == set(WITNESSES)
+    assert {evidence.witness for evidence in weigh(model)} == WITHOUT_OTHERS
     heard = [evidence for evidence in weigh(model) if evidence.witness not in witnesses]
     assert weigh(_without(model, *names)) == heard
     gap = set() if {"right", "interview"} & {*names} else {INTERVIEW_GAP}
@@ -638,7 +717,7 @@ def test_probes_and_interviews_of_the_same_items_are_joined() -> None:
     for parts in ([probes, interviews], [interviews, probes]):
         merged = merge(parts)
         assert statistics(merged).keys() == statistics(probes).keys() | {INTERVIEW_GAP}
-        assert sorted(evidence.witness for evidence in weigh(merged)) == sorted(WITNESSES)
+        assert sorted(evidence.witness for evidence in weigh(merged)) == sorted(WITHOUT_OTHERS)
         assert {item.witness: item.p for item in weigh(merged)} == {item.witness: item.p for item in weigh(probes)}
         scores = _by_item(merged.benchmark, ["interview"])
         assert [scores[item][2] for item in model.benchmark.items[::2]] == model.benchmark.interview[::2]

@@ -1,0 +1,88 @@
+"""Cells of a study: the candidates of runs, and the cells of sweeps, as their manifests describe them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+from viva.engine.run_folder import RunFolder
+from viva.orchestration.completeness import planned_conversations
+from viva.orchestration.launch import recorded_settings
+from viva.scenarios.contract import Role, compared_role, judge_role
+from viva.scenarios.models import lineup_labels, lineups
+from viva.scenarios.registry import get_scenario
+from viva.scenarios.study_cells import StudyCell
+from viva.sweeps.recorded_sweep import RecordedCell, recorded_cells
+from viva.sweeps.sweep_folder import is_sweep
+
+
+def find_cells(folders: Sequence[Path]) -> list[StudyCell]:
+    """Return the cells of runs and sweeps, in the order of the folders; duplicates count once.
+
+    Raises:
+        ConfigurationError: if a folder is neither a run nor a sweep, or its manifest is unusable.
+    """
+    cells: list[StudyCell] = []
+    known_keys: set[tuple[Path, str]] = set()
+    for folder, name in zip(folders, _folder_names(folders), strict=True):
+        if is_sweep(folder):
+            prefix = "" if len(folders) == 1 else f"{name}/"
+            folder_cells = [_sweep_cell(recorded, prefix) for recorded in recorded_cells(folder)]
+        else:
+            folder_cells = _cells_of_run(RunFolder.open(folder), name)
+        for cell in folder_cells:
+            path = cell.run.path if cell.run is not None else folder / cell.name
+            key = (path.resolve(), cell.candidate)
+            if key not in known_keys:
+                known_keys.add(key)
+                cells.append(cell)
+    return cells
+
+
+def _sweep_cell(recorded: RecordedCell, prefix: str) -> StudyCell:
+    name = prefix + recorded.name
+    run, roles = recorded.folder, get_scenario(recorded.scenario).roles
+    cell = StudyCell(name, name, recorded.scenario, recorded.candidate, recorded.model, recorded.dataset, recorded.seed)
+    cell.evaluator, cell.run, cell.until, cell.planned = recorded.evaluator, run, recorded.until, recorded.planned
+    cell.compared = compared_role(roles).name
+    if run is not None:
+        cell.labels = lineup_labels(roles, run.manifest)
+        cell.manifest = run.manifest
+        cell.evaluator = cell.evaluator or _evaluator_of(cell, roles)
+    return cell
+
+
+def _cells_of_run(run: RunFolder, name: str) -> list[StudyCell]:
+    scenario, settings = recorded_settings(run)  # checks the manifest
+    roles = scenario.roles_of(settings)
+    manifest, compared = run.manifest, " and ".join(role.name for role in roles if role.many)
+    models, dataset = manifest["models"], manifest["dataset"]["name"]
+    lineup_by_label = lineups(roles, models)
+    cells = []
+    for label, lineup in lineup_by_label.items():
+        own = name if len(lineup_by_label) == 1 else f"{name}#{label}"
+        model = " and ".join(models[role][model_label] for role, model_label in lineup.items())
+        cell = StudyCell(own, name, scenario.name, label, model, dataset, manifest["seed"], run=run, manifest=manifest)
+        cell.compared, cell.labels, cell.planned = compared, list(lineup_by_label), planned_conversations(run)
+        cell.evaluator = _evaluator_of(cell, roles)
+        cells.append(cell)
+    return cells
+
+
+def _evaluator_of(cell: StudyCell, roles: Iterable[Role]) -> str | None:
+    role = judge_role(roles)
+    # If judges are compared, a cell's own model is the judge.
+    return None if role is None or role.many else cell.label(role.name)
+
+
+def _folder_names(folders: Sequence[Path]) -> list[str]:
+    """Return a name for each folder: its own, with as many of its parents as make it unique."""
+    parts = [folder.resolve().parts for folder in folders]
+    different = set(parts)
+    names = []
+    for mine in parts:
+        length = 1
+        while length < len(mine) and sum(other[-length:] == mine[-length:] for other in different) > 1:
+            length += 1
+        names.append("/".join(mine[-length:]))
+    return names
