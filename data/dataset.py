@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import hashlib
 import heapq
-import re
 from array import array
 from collections import Counter
 from collections.abc import Iterable, Iterator
@@ -27,7 +26,15 @@ from viva.engine.errors import DatasetError
 from viva.scoring.aggregates import ItemClusters
 
 from .forms import RecordLocation
-from .items import CaseInsensitiveRecord, FieldError, Item, Raw, choice_letter, duplicate_choices
+from .items import (
+    CaseInsensitiveRecord,
+    FieldError,
+    Item,
+    Raw,
+    choice_letter,
+    duplicate_choices,
+    strip_letters,
+)
 from .record_files import BadLine, Record, misspelt_field_hint, read_lines, require_regular_file
 from .sources import Source, SourcePart, open_source
 
@@ -137,8 +144,6 @@ def _record_digest(record: Any) -> int:
 MAX_KEPT_ERRORS = 20
 _BAD_LINE_ADVICE = "fix the line, or skip such lines with --skip-bad-items"
 _LINES = 2**40
-# A choice after its letter: "A. the moon", "(a) the moon", "B、the moon".
-_LETTERED_CHOICE = re.compile(r"\s*[(（]?([A-Za-z])(?:[.):．）：、]\s*|\s+[-–—]\s+)(.*)", re.DOTALL)
 
 
 class DatasetReader:
@@ -201,8 +206,9 @@ class DatasetReader:
                 return None
             first = self._earlier_location(str(record[form.unique]) if form.unique else item.id, number, line)
             if first is None:
-                if item.choices and _LETTERED_CHOICE.match(item.choices[0]):
-                    self._strip_letters(item)
+                if item.choices and (stripped := strip_letters(item.choices)) is not None:
+                    item.choices = stripped  # the item's id is unchanged
+                    self.lettered_count += 1
                 return item
             problem = DatasetError(f"the same item as in {first} ('{item.id}')", path=path, line=line, field="id")
         except FieldError as error:
@@ -216,18 +222,6 @@ class DatasetReader:
                 return None
         self._reject(problem)
         return None
-
-    def _strip_letters(self, item: Item) -> None:
-        """Remove `A. `, `B) `, … from the choices if all have their own letter; the item's id is unchanged."""
-        stripped = [
-            match[2]
-            if (match := _LETTERED_CHOICE.match(choice)) is not None and match[1].upper() == choice_letter(index)
-            else ""
-            for index, choice in enumerate(item.choices)
-        ]
-        if all(map(str.strip, stripped)):
-            item.choices = stripped
-            self.lettered_count += 1
 
     def _earlier_location(self, identity: str, number: int, line: int) -> str | None:
         """Return where an item with this id was read earlier; if it is new, remember the id and return None."""

@@ -16,7 +16,6 @@ repeats. The first of equal items is used; the others are dropped and counted.
 
 from __future__ import annotations
 
-import hashlib
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -34,6 +33,7 @@ from .items import (
     answer_index,
     choice_letter,
     choice_list,
+    cluster_name,
     content_id,
     numeric_answer,
     optional_text,
@@ -43,7 +43,6 @@ from .items import (
 )
 from .record_files import DATA_SUFFIXES, JSON_SUFFIXES
 
-_MAX_PASSAGE_NAME = 80  # characters
 _FOUR_LETTERS = ("A", "B", "C", "D")
 
 
@@ -109,10 +108,16 @@ def lettered_choices(raw: Raw) -> list[str]:
     return choice_list([str(raw[column]) for column in columns], "choices")
 
 
+def to_form(item: Item) -> dict[str, Any]:
+    """Return an item as a record of the form `generic` or, without choices, `qa`."""
+    record: dict[str, Any] = {"id": item.id, "question": item.question, "answer": item.reference}
+    if item.choices:
+        record |= {"choices": item.choices, "answer": choice_letter(item.answer)}
+    return record | {name: text for name in ("subject", "passage") if (text := getattr(item, name))}
+
+
 def _passage_name(raw: Raw) -> str:
-    """Return the passage's name or, for a long text, its hash, because journals would store the text with each item."""
-    text = optional_text(raw, "passage")
-    return text if len(text) <= _MAX_PASSAGE_NAME else hashlib.blake2b(text.encode(), digest_size=8).hexdigest()
+    return cluster_name(optional_text(raw, "passage"))
 
 
 def _arc(raw: Raw, location: RecordLocation) -> Item:

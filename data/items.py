@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 from base64 import urlsafe_b64encode
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -79,6 +80,14 @@ def format_item(item: Item) -> str:
     return f"{item.question}\n{item.labelled_choices()}\n(correct: {choice_letter(item.answer)})"
 
 
+_MAX_CLUSTER_NAME = 80  # characters
+
+
+def cluster_name(text: str) -> str:
+    """Return the name of a cluster: the text or, if it is long, its hash, because journals store it with each item."""
+    return text if len(text) <= _MAX_CLUSTER_NAME else hashlib.blake2b(text.encode(), digest_size=8).hexdigest()
+
+
 def choice_letter(index: int) -> str:
     """Return the letter of a choice: A for 0, B for 1, and so on."""
     return chr(65 + index)
@@ -93,6 +102,21 @@ def content_id(question: str, choices: Sequence[str], answer: int, extra: Mappin
 Raw = Mapping[str, Any]
 
 MAX_CHOICES = 26
+
+
+# A choice after its letter: "A. the moon", "(a) the moon", "B、the moon".
+_LETTERED_CHOICE = re.compile(r"\s*[(（]?([A-Za-z])(?:[.):．）：、]\s*|\s+[-–—]\s+)(.*)", re.DOTALL)
+
+
+def strip_letters(choices: Sequence[str]) -> list[str] | None:
+    """Return the choices without `A. `, `B) `, … before them, or None unless all have their own letter."""
+    stripped = [
+        match[2]
+        if (match := _LETTERED_CHOICE.match(choice)) is not None and match[1].upper() == choice_letter(index)
+        else ""
+        for index, choice in enumerate(choices)
+    ]
+    return stripped if all(map(str.strip, stripped)) else None
 
 
 class FieldError(Exception):

@@ -586,6 +586,14 @@ class SupportsObservations(Protocol):
 
 
 @runtime_checkable
+class SupportsItems(Protocol):
+    """A scenario whose models write items of a new dataset (`viva export --format items`)."""
+
+    def item_of(self, result: Any) -> Item | None:
+        """Return the item that a recorded result adds to the dataset; None if it adds none."""
+
+
+@runtime_checkable
 class SupportsRandomOrder(Protocol):
     """A scenario that can shuffle its tasks by the seed, as early-stopping rules require."""
 

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from viva.data.items import Item
 from viva.engine import seeds
-from viva.engine.backends.simulated import SimulatedBackend
+from viva.engine.backends.simulated import SimulatedBackend, SimulatedReply
+from viva.engine.messages import Request
 
-__all__ = ["QUESTIONS", "WRONG", "judgement", "knows", "question", "recites", "static_answer"]
+__all__ = ["QUESTIONS", "WRONG", "ItemHint", "judgement", "knows", "question", "recites", "static_answer"]
 
 QUESTIONS = (
     "Suppose one condition in this problem were reversed: which part of your reasoning would no longer hold?",
@@ -38,6 +41,16 @@ def static_answer(model: SimulatedBackend, item: Item, chance: list[float]) -> s
         return f"The answer is: {item.reference}" if is_known else f"I would say {WRONG}."
     pick = item.answer if is_known else int(chance[3] * len(item.choices))
     return f"The answer is {chr(65 + pick)}. {item.choices[pick]}."
+
+
+@dataclass(slots=True, frozen=True)
+class ItemHint:
+    """The item that a simulated model is asked."""
+
+    item: Item
+
+    def simulated(self, model: SimulatedBackend, request: Request, chance: list[float]) -> SimulatedReply:
+        return static_answer(model, self.item, chance), None
 
 
 def question(chance: list[float]) -> str:

@@ -41,6 +41,7 @@ FORMATS = {
     "parquet": ExportFormat("a table, one conversation per row (extra parquet).", ".parquet", "parquet:export_parquet"),
     "datasets": ExportFormat("the same for datasets.load_from_disk (extra hf).", "", "parquet:export_datasets"),
     "openai": ExportFormat("dialogs as JSON lines in OpenAI's fine-tuning format.", ".jsonl", "chat:export_openai"),
+    "items": ExportFormat("items that a model has written, as a dataset.", ".jsonl", "items:export_items"),
     "sharegpt": ExportFormat("dialogs as JSON lines in ShareGPT's format.", ".jsonl", "chat:export_sharegpt"),
 }
 

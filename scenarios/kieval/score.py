@@ -17,6 +17,8 @@ from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from pydantic import Field
 
+from viva.data.items import cluster_name
+
 from ..contract import Scoring, TurnScores
 
 if TYPE_CHECKING:
@@ -206,6 +208,6 @@ def observe(results: Iterable[Any]) -> Observations:
     for result in sorted(results, key=lambda result: str(result["item"])):
         score = scorer.score(Interview.from_record(result))
         if score is not None:
-            cluster = result.get("cluster") or result["item"]
+            cluster = result.get("cluster") or cluster_name(result["item"])
             observations.benchmark.add(result["item"], cluster, interview=score / 100)
     return observations

@@ -9,7 +9,6 @@ from typing import Any, Literal
 
 from pydantic import Field, field_validator, model_validator
 
-from viva.agents.choices import read_choice
 from viva.data.items import Item, choice_letter, format_item
 from viva.engine.conversation import Conversation, ConversationStopped
 from viva.engine.conversation_replay import Exchange
@@ -19,6 +18,7 @@ from viva.engine.messages import Sampling
 from viva.scoring.accuracy import choose_letter, choose_normalized, choose_raw
 from viva.scoring.contamination import Signals
 
+from ..choice_questions import ask_choice
 from ..rendering import (
     Detail,
     Mark,
@@ -267,10 +267,7 @@ class Probe:
 
     async def _by_generation(self, conversation: Conversation, item: Item, shots: Sequence[Item]) -> dict[str, Any]:
         view = self.questions.question_view(item, shots)
-        completion = await conversation.generate(CANDIDATE, view, self.sampling, hint=ProbeHint(item))
-        # For a model that only continues text, a blank line precedes the next question.
-        choice = read_choice(completion.text.strip().partition("\n\n")[0], item.choices)
-        return {"choice": choice, "right": choice == item.answer}
+        return await ask_choice(conversation, CANDIDATE, view, item, self.sampling, ProbeHint(item))
 
     async def _signals(self, conversation: Conversation, item: Item, unseen: bool) -> dict[str, Any]:
         text = self.questions.item_text(item)

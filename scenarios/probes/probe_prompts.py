@@ -10,23 +10,20 @@ from dataclasses import dataclass, replace
 
 from viva.agents.prompts import PackTemplates, PromptPack
 from viva.data.items import Item, choice_letter
-from viva.engine.backends.simulated import SimulatedBackend, SimulatedReading, SimulatedReply
+from viva.engine.backends.simulated import SimulatedBackend, SimulatedReading
 from viva.engine.errors import ConfigurationError
 from viva.engine.likelihood import Reading
-from viva.engine.messages import Request, View
+from viva.engine.messages import View
 
-from ..simulated_knowledge import knows, recites, static_answer
+from ..choice_questions import ITEM_PLACEHOLDERS, QUESTION_TEMPLATES, answer_fields, item_fields, question_view
+from ..simulated_knowledge import ItemHint, knows, recites
 
 
 @dataclass(slots=True, frozen=True)
-class ProbeHint:
+class ProbeHint(ItemHint):
     """The item; `unseen` is True if it belongs to the set that no model has seen in training."""
 
-    item: Item
     unseen: bool = False
-
-    def simulated(self, model: SimulatedBackend, request: Request, chance: list[float]) -> SimulatedReply:
-        return static_answer(model, self.item, chance), None
 
     def simulated_reading(self, model: SimulatedBackend, reading: Reading) -> SimulatedReading:
         """Return the option that the model prefers, and whether it has memorized the text."""
@@ -34,16 +31,14 @@ class ProbeHint:
         return SimulatedReading(right, knows(model, self.item), not self.unseen and recites(model, self.item))
 
 
-_ITEM = frozenset({"question", "choices"})
 _NEEDED = {
     "letter.header": frozenset[str](),
     "letter.subject_header": frozenset({"subject"}),
-    "letter.question": _ITEM,
-    "text.question": _ITEM,
+    "letter.question": ITEM_PLACEHOLDERS,
+    "text.question": ITEM_PLACEHOLDERS,
     "text.completion": frozenset({"question"}),
-    "loss.text": _ITEM | {"letter", "answer"},
-    "generate.system": frozenset[str](),
-    "generate.question": _ITEM,
+    "loss.text": ITEM_PLACEHOLDERS | {"letter", "answer"},
+    **QUESTION_TEMPLATES,
     "generate.answer": frozenset({"letter", "answer"}),
 }
 _FREE_TEMPLATE = "loss.free_text"  # for questions without choices
@@ -51,11 +46,11 @@ _SHARD_TEMPLATE = "order.text"  # an item as it is published in the benchmark's 
 # What methods ask that an earlier version did not have: packs made for it lack these templates.
 _OPTIONAL = {
     _FREE_TEMPLATE: frozenset({"question", "answer"}),
-    _SHARD_TEMPLATE: _ITEM | {"letter", "answer"},
+    _SHARD_TEMPLATE: ITEM_PLACEHOLDERS | {"letter", "answer"},
     "guess.system": frozenset[str](),
-    "guess.question": _ITEM | {"letter", "answer", "masked"},
+    "guess.question": ITEM_PLACEHOLDERS | {"letter", "answer", "masked"},
     "samples.system": frozenset[str](),
-    "samples.question": _ITEM,
+    "samples.question": ITEM_PLACEHOLDERS,
 }
 TEMPLATES = PackTemplates(_NEEDED, _OPTIONAL)
 MASK = "[MASK]"
@@ -75,14 +70,16 @@ class Questions:
         else:
             header = self._pack.render("letter.header")
         examples = [self._with_answer("letter.question", shot, choice_letter(shot.answer)) for shot in shots]
-        context = self._pack.render("letter.question", **_fields(item))
+        context = self._pack.render("letter.question", **item_fields(item))
         letters = tuple(" " + choice_letter(index) for index in range(len(item.choices)))
         return Reading(context, letters, _join([header, *examples]), hint=ProbeHint(item))
 
     def by_text(self, item: Item, shots: Sequence[Item]) -> Reading:
         examples = [self._with_answer(self._text, shot, shot.choices[shot.answer]) for shot in shots]
         options = tuple(" " + choice.strip() for choice in item.choices)
-        return Reading(self._pack.render(self._text, **_fields(item)), options, _join(examples), hint=ProbeHint(item))
+        return Reading(
+            self._pack.render(self._text, **item_fields(item)), options, _join(examples), hint=ProbeHint(item)
+        )
 
     def item_text(self, item: Item) -> str:
         """Return the item as a text with its answer, as it may have been learned.
@@ -95,17 +92,11 @@ class Questions:
                 needed = "which questions without choices need; write one, as in the shipped pack probe"
                 raise ConfigurationError(f"prompt pack '{self._pack.name}' has no template {_FREE_TEMPLATE}, {needed}")
             return self._pack.render(_FREE_TEMPLATE, question=item.question.strip(), answer=item.reference.strip())
-        return self._pack.render("loss.text", **_fields(item), **_answer(item))
+        return self._pack.render("loss.text", **item_fields(item), **answer_fields(item))
 
     def question_view(self, item: Item, shots: Sequence[Item]) -> View:
         """Return the item as a question in a conversation, with the examples as earlier turns."""
-        view = View()
-        view.append("system", self._pack.render("generate.system"))
-        for shot in shots:
-            view.append("user", self._pack.render("generate.question", **_fields(shot)))
-            view.append("assistant", self._pack.render("generate.answer", **_answer(shot)))
-        view.append("user", self._pack.render("generate.question", **_fields(item)))
-        return view
+        return question_view(self._pack, item, shots)
 
     def shard_text(self, items: Sequence[Item]) -> str:
         """Return items as a text with their answers, divided by blank lines."""
@@ -114,12 +105,12 @@ class Questions:
     def masked_view(self, item: Item, masked: int) -> View:
         """Return a conversation that asks for one choice, which is masked; the key is named."""
         choices = [MASK if index == masked else choice for index, choice in enumerate(item.choices)]
-        fields = _fields(replace(item, choices=choices)) | _answer(item)
+        fields = item_fields(replace(item, choices=choices)) | answer_fields(item)
         return self._question("guess", fields | {"masked": choice_letter(masked)})
 
     def free_view(self, item: Item) -> View:
         """Return a conversation that asks for an answer of some length."""
-        return self._question("samples", _fields(item))
+        return self._question("samples", item_fields(item))
 
     def check_templates(self, methods: Iterable[str]) -> None:
         """Raise ConfigurationError if the pack lacks templates that only some methods need."""
@@ -140,18 +131,10 @@ class Questions:
     def _published_text(self, item: Item) -> str:
         if item.free or _SHARD_TEMPLATE not in self._pack:
             return self.item_text(item)
-        return self._pack.render(_SHARD_TEMPLATE, **_fields(item), **_answer(item))
+        return self._pack.render(_SHARD_TEMPLATE, **item_fields(item), **answer_fields(item))
 
     def _with_answer(self, template: str, item: Item, answer: str) -> str:
-        return f"{self._pack.render(template, **_fields(item))} {answer.strip()}"
-
-
-def _fields(item: Item) -> dict[str, str]:
-    return {"question": item.question.strip(), "choices": item.labelled_choices()}
-
-
-def _answer(item: Item) -> dict[str, str]:
-    return {"letter": choice_letter(item.answer), "answer": item.choices[item.answer]}
+        return f"{self._pack.render(template, **item_fields(item))} {answer.strip()}"
 
 
 def _join(parts: list[str]) -> str:

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from viva.data.items import cluster_name
 from viva.reports.figures import estimate_record, mean_record, round_figure
 from viva.reports.run_tables import failure_table, irregular_record, irregular_table
 from viva.reports.tables import Table, interval, number, percent
@@ -229,7 +230,7 @@ def _add_item(results: SetResults, result: Mapping[str, Any]) -> None:
     context, samples, guess = result.get("context"), result.get("samples"), result.get("guess")
     results.add(
         result["item"],
-        result.get("cluster") or result["item"],
+        result.get("cluster") or cluster_name(result["item"]),
         right=float(answers[0]["right"]) if answers else None,
         loss=-scores["loss"] if "loss" in scores else None,
         min_k_plus_plus=scores.get(_DETECTOR),

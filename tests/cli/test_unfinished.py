@@ -20,6 +20,7 @@ RUNS: dict[str, list[str | Path]] = {
     "kieval": ["--dataset", ITEMS, *TWO, "--interactor", "simulated:i", "--evaluator", "simulated:e"],
     "probe": ["--dataset", ITEMS, *TWO, "--shots", "0", "--method", "generate"],
     "audit": ["--judge", "simulated:a"],
+    "rephrase": ["--dataset", ITEMS, "--writer", "simulated:a", "--checker", "simulated:b"],
 }
 
 

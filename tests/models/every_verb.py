@@ -28,6 +28,8 @@ run --fork runs/run --judge gemini:evaluator?retries=0 --concurrency 1 --out run
 resume runs/run --retry-failed
 probe --dataset ITEMS -n 6 --candidate openai:candidate?retries=0 --shots 0 --method generate --method letter
     --concurrency 1 --out runs/probe
+run rephrase --dataset ITEMS -n 4 --writer openai:candidate?retries=0 --checker anthropic:evaluator?retries=0
+    --concurrency 1 --out runs/rephrased
 court runs/probe runs/run
 qualify openai:evaluator?retries=0 --role evaluator --brief --concurrency 1 --out runs/fitness
 invariance openai:candidate?retries=0 => 1
