@@ -35,7 +35,7 @@ MEASURED = {
     "local_judges": "loadtest engine/backends/llama",
     "overhead": ENGINE,
     "plan": "sweeps",
-    "probe": "scenarios/probes engine/backends/llama",
+    "probe": "scenarios/probes scenarios/choice_questions.py engine/backends/llama",
     "qualify": "scenarios/kieval/qualification scenarios/kieval/verdicts.py scoring/contamination.py",
     "report": "reports scenarios/kieval scoring web/report",
     "rollout": "engine/backends/llama",
