@@ -10,11 +10,21 @@ from __future__ import annotations
 import sys
 import time
 from abc import ABC, abstractmethod
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import anyio
 
-from viva.engine.events import CallFinished, EndpointBack, EndpointLost, Event, LimitHit, Retried, RunStarted
+from viva.engine.events import (
+    CallFinished,
+    Controlled,
+    ConversationsAdded,
+    EndpointBack,
+    EndpointLost,
+    Event,
+    LimitHit,
+    Retried,
+    RunStarted,
+)
 from viva.orchestration.run_progress import RemainingTime, RunProgress, WaitStatus
 from viva.reports.tables import escape_controls, money, one_line
 from viva.scenarios.contract import Aggregate
@@ -115,11 +125,29 @@ class Progress(Display):
         match event:
             case LimitHit() if not event.conversation:
                 self.note = event.detail
+            case ConversationsAdded() if self._total is not None:
+                self._total += event.count
+            case Controlled():
+                self._note_control(event.request)
             case RunStarted():
                 self._total = event.total
                 self._began = self._moved = time.monotonic()
             case CallFinished():
                 self._calls, self._moved = self._tally.calls, time.monotonic()
+
+    def _note_control(self, request: dict[str, Any]) -> None:
+        do, model = request["do"], request.get("model")
+        if do == "pause":
+            self.note = f"{model or 'the run'} is paused by viva control"
+        elif do in ("resume", "drain", "stop"):
+            self.note = {"resume": "", "drain": "finishing the conversations in flight"}.get(
+                do, "finishing the calls in flight"
+            )
+
+    @property
+    def reopened(self) -> bool:
+        """True if failed conversations went on, so that the aggregate has to be read again from the journal."""
+        return self._tally.reopened > 0
 
     @property
     def reasons(self) -> dict[str, int]:

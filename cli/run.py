@@ -307,7 +307,7 @@ class RunResult:
 def run_launch(launch: Launch) -> RunResult:
     """Run conversations while showing progress."""
     from viva.engine.errors import JournalError, user_frame
-    from viva.orchestration.launch import empty_results, recorded_results
+    from viva.orchestration.launch import empty_results, recorded_failures, recorded_results
     from viva.orchestration.run_progress import WaitStatus
 
     from .progress import Progress
@@ -323,6 +323,9 @@ def run_launch(launch: Launch) -> RunResult:
             aggregate = recorded_results(launch.folder)
         except JournalError as error:  # the run's own error says more
             raise (outcome.error or error) from None
+    reasons = progress.reasons
+    if progress.reopened and outcome.how != "failed":
+        aggregate, reasons = recorded_results(launch.folder), recorded_failures(launch.folder).reasons()
     raised = listening.error
     if raised is not None:  # the results are incomplete
         message = f"{type(raised).__name__}: {raised} (at {user_frame(raised)})"
@@ -330,7 +333,7 @@ def run_launch(launch: Launch) -> RunResult:
             f"{launch.scenario.name}: its aggregate raised {message}. Everything is recorded in {launch.folder.path}: "
             "fix the aggregate, then use `viva report` or `viva resume`"
         )
-    return RunResult(aggregate, outcome, progress.line(), progress.reasons)
+    return RunResult(aggregate, outcome, progress.line(), reasons)
 
 
 def exit_with(launch: Launch, result: RunResult, max_failures: int, code: int | None = None) -> NoReturn:

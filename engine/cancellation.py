@@ -204,14 +204,23 @@ class ConversationCanceller:
         """Return a context manager for one conversation; `ConversationCancelled` is raised if it was cancelled."""
         return _CancelGuard(self, key)
 
+    def forget(self, keys: Iterable[str]) -> None:
+        """Let conversations that were cancelled begin again."""
+        for key in keys:
+            self._reasons.pop(key, None)
+
+    def remember(self, keys: Iterable[str], reason: str) -> None:
+        """Cancel conversations that have not begun."""
+        self._reasons = dict.fromkeys(keys, reason) | self._reasons
+
     async def cancel(self, keys: Iterable[str], reason: str) -> list[str]:
         """Cancel conversations, wait until their calls have ended, and return the keys of those that were running.
 
         The caller must not be one of these conversations.
         """
-        reasons = dict.fromkeys(keys, reason)
-        self._reasons = reasons | self._reasons
-        guards = {key: self._under_way[key] for key in reasons if key in self._under_way}
+        keys = [*keys]
+        self.remember(keys, reason)
+        guards = {key: self._under_way[key] for key in keys if key in self._under_way}
         events = [guard.cancel() for guard in guards.values()]
         for event in events:
             await event.wait()

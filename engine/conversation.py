@@ -21,6 +21,7 @@ from .cancellation import ConversationStopped as ConversationStopped
 from .cancellation import RunStopping, StopSignal
 from .clock import Clock
 from .computation import StepExecutor, StepLocation
+from .control import Gate
 from .detectors import Detector, generate_with_detectors
 from .errors import (
     AccountBlocked,
@@ -57,6 +58,7 @@ class RunServices:
     conversation_budget: Budget
     computer: StepExecutor
     stop: StopSignal = field(default_factory=StopSignal)
+    gate: Gate = field(default_factory=Gate)
 
 
 _AFFINITIES = count()
@@ -260,6 +262,8 @@ class Conversation:
             if completion is not None:
                 self._account(role, state, ordinal, backend, completion, services.clock.wall(), replayed=True)
             else:
+                if services.gate.closed:
+                    await services.gate.wait(backend.label)
                 if services.stop.requested or services.meter.bounded or self._meter is not None:
                     self._begin_call()
                 else:
@@ -316,6 +320,8 @@ class Conversation:
             if completion is not None:
                 self._account(role, state, ordinal, backend, completion, self._services.clock.wall(), replayed=True)
             else:
+                if self._services.gate.closed:
+                    await self._services.gate.wait(backend.label)
                 self._begin_call()
                 answer = backend.read(reading)
                 completion = await self._record_answer(role, state, ordinal, digest, backend, answer)

@@ -162,6 +162,28 @@ class EndpointPaused(Event):
 
 
 @dataclass(slots=True)
+class Controlled(Event):
+    """The run was asked to do something while it went on (`viva control`); `request` says what."""
+
+    request: dict[str, Any]
+
+
+@dataclass(slots=True)
+class ConversationReopened(Event):
+    """A failed conversation goes on: what was published of its end no longer holds."""
+
+    number: int
+    error: dict[str, Any]
+
+
+@dataclass(slots=True)
+class ConversationsAdded(Event):
+    """The run has more conversations than it had when it began: `count` more."""
+
+    count: int
+
+
+@dataclass(slots=True)
 class LimitHit(Event):
     """A budget took effect; `limit` names it."""
 

@@ -17,7 +17,7 @@ import time
 import warnings
 from abc import ABC, abstractmethod
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from pathlib import Path
 from typing import Any, Self, TypeVar
 
@@ -100,7 +100,12 @@ create index if not exists calls_by_conversation on calls (conversation);
 create table if not exists ended (
     number integer primary key, status text not null, result text not null, checksum integer not null);
 """
-TABLE_NAMES = frozenset(["meta", "started", "calls", "calls_by_conversation", "ended", DICTIONARIES])  # our names
+# Made when a run is first controlled (`orchestration.control`).
+_CONTROL = """create table if not exists control (
+    number integer primary key, at real not null, request text not null, checksum integer not null)"""
+TABLE_NAMES = frozenset(
+    ["meta", "started", "calls", "calls_by_conversation", "ended", "control", DICTIONARIES]
+)  # our names
 _TABLES = {"started": (3, short_checksum), "calls": (11, call_checksum), "ended": (3, short_checksum)}
 # SQLite takes 32,766 parameters a statement; powers of two keep the statement cache small.
 _CHUNKS = (1024, 256, 64, 16, 4, 1)
@@ -279,6 +284,7 @@ class Journal(LogWriter):
         self._started: deque[tuple[Any, ...]] = deque()
         self._calls: deque[tuple[Any, ...]] = deque()
         self._ended: deque[tuple[Any, ...]] = deque()
+        self._control: deque[tuple[float, str, Collection[int]]] = deque()
         self._latest: tuple[Any, int] = (None, 0)
         self._commits = 0
         self._written = 0
@@ -323,6 +329,10 @@ class Journal(LogWriter):
         """Record a conversation's final end, with status `finished` or `failed`."""
         self._append(self._ended, (number, status, orjson.dumps(result, option=orjson.OPT_SORT_KEYS).decode()))
 
+    def record_control(self, at: float, request: Any, reopened: Collection[int] = ()) -> None:
+        """Record what the run was asked to do; `reopened` are conversations that have ended and are to go on."""
+        self._append(self._control, (at, orjson.dumps(request, option=orjson.OPT_SORT_KEYS).decode(), reopened))
+
     @property
     def full(self) -> bool:
         """True if too many rows are queued; await `flush` before adding more."""
@@ -341,14 +351,26 @@ class Journal(LogWriter):
     def _write(self, connection: sqlite3.Connection) -> None:
         # In reverse order: the calls and start of an ended conversation are in the queues that are emptied later.
         ended, calls, started = drain_queue(self._ended), drain_queue(self._calls), drain_queue(self._started)
-        if total := len(ended) + len(calls) + len(started):
-            self._insert(connection, started, calls, ended)
+        control = drain_queue(self._control)
+        if total := len(ended) + len(calls) + len(started) + len(control):
+            self._insert(connection, control, started, calls, ended)
             self._written += total
             self._commits += 1
         self._check_in_place()
 
-    def _insert(self, connection: sqlite3.Connection, *groups: list[tuple[Any, ...]]) -> None:
+    def _insert(
+        self,
+        connection: sqlite3.Connection,
+        control: list[tuple[float, str, Collection[int]]],
+        *groups: list[tuple[Any, ...]],
+    ) -> None:
         self._begin(connection)
+        for at, request, reopened in control:
+            connection.execute(_CONTROL)
+            [(last,)] = connection.execute("select coalesce(max(number), 0) from control").fetchall()
+            row = (last + 1, at, request)
+            connection.execute("insert into control values (?, ?, ?, ?)", (*row, short_checksum(row)))
+            connection.executemany("delete from ended where number = ?", [(number,) for number in reopened])
         for (table, (columns, checksum)), rows in zip(_TABLES.items(), groups, strict=True):
             if self._summed:
                 try:

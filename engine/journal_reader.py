@@ -97,7 +97,8 @@ def open_for_reading(path: Path) -> OpenedJournal:
 
 def names_in_file(connection: sqlite3.Connection) -> set[str]:
     """Return the names of all tables and indices of a file."""
-    return {str(name) for (name,) in connection.execute("select name from sqlite_master")}
+    names = (name for (name,) in connection.execute("select name from sqlite_master"))
+    return {name.decode("utf-8", "replace") if isinstance(name, bytes) else str(name) for name in names}
 
 
 def _open_journal(path: Path, options: str) -> OpenedJournal:
@@ -290,6 +291,22 @@ class History:
             return keys[key]
         matches = [number for candidate, number in keys.items() if candidate.endswith(key)]
         return matches[0] if len(matches) == 1 else None
+
+    def control(self) -> list[dict[str, Any]]:
+        """Return what the run was asked to do, in order (`Journal.record_control`)."""
+        if "control" not in names_in_file(self._connection):
+            return []
+        requests = []
+        for number, at, request, checksum in self._iter_table("control", "number, at, request, checksum"):
+            try:
+                text = request.decode()
+                if checksum != short_checksum((number, at, text)):
+                    raise ValueError
+                requests.append(orjson.loads(text))
+            except (*DAMAGE_ERRORS, AttributeError, struct.error):
+                self._note_damage(f"control request {number}")
+        self._warn_about_damage()
+        return [request for request in requests if isinstance(request, dict)]
 
     def has_answers(self, roles: Sequence[str], prefix: str) -> bool:
         """Return True if at least one of these roles has an answer in a conversation whose key begins with `prefix`."""

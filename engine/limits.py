@@ -164,6 +164,10 @@ class _TokenWindow:
         self._used = 0.0
 
     @property
+    def limit(self) -> int:
+        return self._rate.count
+
+    @property
     def used(self) -> float:
         self._expire()
         return self._used
@@ -259,6 +263,7 @@ class Limits:
         self.concurrency = concurrency
         self.adaptive, self.breaker = adaptive, breaker
         self._clock = clock
+        self._requests = requests
         self._throttler = _evenly_paced_throttler(clock, requests) if requests else None
         self._tokens = _TokenWindow(clock, tokens) if tokens else None
         self._waiting: deque[tuple[asyncio.Future[None], int, Permit]] = deque()
@@ -295,6 +300,26 @@ class Limits:
             # On a busy event loop (a resumed run replays) the request is sent later than it was admitted. The next
             # request is spaced from the time of sending; otherwise a window would contain one too many.
             permit._departure[0] = self._clock.now()
+
+    def settings(self) -> dict[str, int | None]:
+        """Return the limits that the user has set: calls at once, requests and tokens per minute; None: no limit."""
+        requests, tokens = self._requests, self._tokens
+        per_minute = None if requests is None else round(requests.count * 60 / requests.period)
+        return {
+            "concurrency": self.concurrency,
+            "rpm": per_minute,
+            "tpm": None if tokens is None else tokens.limit,
+        }
+
+    def change(self, concurrency: int | None, requests: Rate | None, tokens: Rate | None) -> None:
+        """Replace the limits that the user has set; None: no such limit. Calls in flight go on."""
+        self.concurrency = concurrency
+        if requests != self._requests:
+            self._requests = requests
+            self._throttler = _evenly_paced_throttler(self._clock, requests) if requests else None
+        if tokens is None or self._tokens is None or tokens.count != self._tokens.limit:
+            self._tokens = _TokenWindow(self._clock, tokens) if tokens else None
+        self._changed.set()
 
     def pause(self, seconds: float) -> None:
         """Admit no call for this many seconds (Retry-After)."""

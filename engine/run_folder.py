@@ -132,9 +132,9 @@ def _read_regular_file(file: Path) -> bytes:
 _JOURNAL = "journal.sqlite"
 _JOURNAL_FILES = (_JOURNAL, f"{_JOURNAL}-wal", f"{_JOURNAL}-shm", f"{_JOURNAL}-journal")
 # Files that a kill may leave before the run begins.
-_LEFTOVERS = ("lock", "manifest.json.part", *_JOURNAL_FILES)  # and leftovers of `write_atomically`
+_LEFTOVERS = ("lock", "control.sock", "manifest.json.part", *_JOURNAL_FILES)  # and leftovers of `write_atomically`
 # Circumstances of a run; runs that differ only here are the same experiment.
-_CIRCUMSTANCES = ("versions", "flash_attention", "invariance", "manifest", "journal", SEAL)
+_CIRCUMSTANCES = ("versions", "added", "flash_attention", "invariance", "manifest", "journal", SEAL)
 
 
 def installed_versions() -> dict[str, str]:
@@ -230,6 +230,19 @@ class RunFolder:
         elif "journal" in self.manifest or [entry.name for entry in self.path.iterdir()] != ["manifest.json"]:
             raise missing_journal_error(self.journal)
         self._make_journal()
+
+    def change_manifest(self, changes: Mapping[str, Any]) -> None:
+        """Replace fields of the manifest.
+
+        Raises:
+            JournalError: The folder cannot be written.
+        """
+        manifest = seal_manifest({**self.manifest, **changes})
+        try:
+            write_atomically(self.path / "manifest.json", _manifest_bytes(manifest))
+        except OSError as error:
+            raise JournalError(f"{self.path / 'manifest.json'}: cannot be written: {error.strerror}") from None
+        self.manifest = manifest
 
     def lock(self) -> None:
         """Keep other processes from writing this run until this one ends.

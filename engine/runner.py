@@ -40,6 +40,7 @@ from .events import (
     ConversationFailed,
     ConversationFinished,
     ConversationInterrupted,
+    ConversationReopened,
     ConversationStarted,
     LimitHit,
     RunFinished,
@@ -193,6 +194,7 @@ class Runner:
         self._outcome = Outcome("done")
         self._group: anyio.abc.TaskGroup | None = None
         self._queue: Iterator[Plan] = iter(())
+        self._more: deque[Plan] = deque()  # conversations that were added during the run
         self._converse: Coroutine | None = None
         self._admitting = True
 
@@ -212,6 +214,43 @@ class Runner:
         """Stop now. Conversations in flight are interrupted and continue when the run is resumed."""
         self._journal.hasten()
         self._end("halted")
+
+    @property
+    def outcome(self) -> Outcome:
+        """The outcome so far."""
+        return self._outcome
+
+    def require_admitting(self) -> None:
+        """Raise `ConfigurationError` if the run is ending, so that no further conversation can begin."""
+        if not self._admitting or self._group is None or not (self.in_flight or not self.admitted.is_set()):
+            raise ConfigurationError("the run is ending and begins no conversation; resume it when it has ended")
+
+    def add(self, plans: Iterable[Plan]) -> None:
+        """Run further conversations, before those that have not begun yet.
+
+        Raises:
+            ConfigurationError: The run is ending.
+        """
+        self.require_admitting()
+        plans = [*plans]
+        self._more += plans
+        for _ in plans:
+            if not self._slots.take():
+                break  # workers that are busy now run the rest
+            self._begin()
+
+    def reopen(self, failed: Iterable[tuple[Plan, dict[str, Any]]], history: History) -> None:
+        """Let conversations go on that have failed, each with its error; `history` has their recorded calls.
+
+        Raises:
+            ConfigurationError: The run is ending.
+        """
+        failed = [*failed]
+        self._history = history
+        for plan, error in failed:
+            self._outcome.failed -= 1
+            self._events.publish(ConversationReopened(self._clock.wall(), plan.key, plan.number, error))
+        self.add(plan for plan, _ in failed)
 
     async def run(self, plans: Iterable[Plan], converse: Coroutine, total: int | None = None) -> Outcome:
         """Run all plans and return the outcome.
@@ -240,6 +279,8 @@ class Runner:
             self._outcome.loop_lag = lag.statistics()
         if self._outcome.how == "drained" and not self._outcome.interrupted and _all_ended(planned, restored):
             self._outcome.how = "done"  # the request to stop came after the last admission
+        if self._outcome.how == "done" and self._more:
+            self._outcome.how = "drained"
         self._events.publish(RunFinished(self._clock.wall(), "", self._outcome.how))
         return self._outcome
 
@@ -294,13 +335,15 @@ class Runner:
                 try:
                     while plan is not None:
                         await self._run_plan(plan)
-                        plan = self._next() if self._slots.keep(self._begin) else None
+                        plan = self._next() if self._more or self._slots.keep(self._begin) else None
                 finally:
                     self.in_flight -= 1
         finally:
             self._slots.release()
 
     def _next(self) -> Plan | None:
+        if self._admitting and self._more:
+            return self._more.popleft()
         plan = next(self._queue, None) if self._admitting else None
         if plan is None:
             self._leave_queue()

@@ -34,7 +34,10 @@ from viva.scenarios.fitness import FitnessCheck, fitness_record, fitness_warning
 from viva.scenarios.models import check_prices, model_labels, replay_name
 from viva.scenarios.registry import AnyScenario, get_scenario
 from viva.scenarios.run_settings import RunSettings
+from viva.scoring.aggregates import Failures
 
+from .control import RunControl
+from .control_socket import listening
 from .manifest import read_manifest_settings
 from .prepared_run import PreparedRun, Shard
 from .result_cache import FitnessCache
@@ -80,6 +83,7 @@ class Launch:
         self.clock = clock
         self.events = EventStream()
         self.runner: Runner | None = None
+        self.control: RunControl | None = None  # while it runs
         self.pool = BackendPool(clock, self.events.publish, backends, self.settings.patience, prepared.chaos)
         self.journal_statistics: dict[str, int] = {}
         self._resumed, self._retry_failed = resumed, retry_failed
@@ -157,10 +161,19 @@ class Launch:
             computer=None if shared is None else shared.computer,
         )
         self.runner.services.meter.charge(spent)
-        if on_ready is not None:
-            on_ready(self.runner)
-        prepared = self.prepared
-        return await self.runner.run(prepared.plans(backends), prepared.converse, prepared.total)
+        self.control = RunControl(self, self.runner, journal, backends)
+        try:
+            for note in self.control.restore(history.control() if history is not None else ()):
+                _log.warning("%s", note, extra={"label": ""})
+            if on_ready is not None:
+                on_ready(self.runner)
+            prepared = self.prepared
+            real = isinstance(self.clock, RealClock)
+            async with listening(self.folder.path, self.control) if real else nullcontext():
+                return await self.runner.run(prepared.plans(backends), prepared.converse, prepared.total)
+        finally:
+            self.control.close()
+            self.control = None
 
     async def _check_fitness(self, shared: SharedResources | None) -> Meter:
         """Test the models of a new run in their roles, record the verdicts, and return the usage of the tests."""
@@ -451,6 +464,16 @@ def scoring_of(scenario: AnyScenario, options: Mapping[str, Any]) -> Scoring:
 def recorded_results(folder: RunFolder, options: Mapping[str, Any] | None = None) -> Aggregate:
     """Aggregate a run's results so far, without calling a model."""
     return results_and_damage(folder, options)[0]
+
+
+def recorded_failures(folder: RunFolder) -> Failures:
+    """Return the failed conversations of a run by reason."""
+    failures = Failures()
+    with History(folder.journal) as history:
+        for ended in history.ended():
+            if ended.failed:
+                failures.add(ended.result)
+    return failures
 
 
 def empty_results(folder: RunFolder, options: Mapping[str, Any] | None = None) -> Aggregate:

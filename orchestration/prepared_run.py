@@ -115,7 +115,11 @@ class PreparedRun:
         self.first = 0  # number of the first conversation in this batch of tasks
         self.run_total = len(self.opened.tasks) * len(self.lineups) * self.repeats
         self.total = self.run_total if shard is None else shard.count(self.run_total)
+        self._items = getattr(settings, "n", None) or 0
         self.converse = scenario.protocol(settings, self.pack, self.opened.records)
+        self._added: list[Any] = []  # tasks that were added during the run, in order
+        for added in () if recorded is None else recorded.get("added", ()):
+            self.add_tasks(added["n"])
 
     def _check_keys(self) -> None:
         """Check that keys are unique, reading the tasks only if duplicates are possible."""
@@ -133,6 +137,34 @@ class PreparedRun:
                     f"task '{name}': its key may equal that of another model's task, because one model's label starts "
                     "with another's; add ?label=NAME to a model's name"
                 )
+
+    def add_tasks(self, count: int) -> int:
+        """Add the next `count` items in the seed's order; return the number of tasks that they make.
+
+        Their conversations are numbered after all others. A run with added items has the items of a run with a larger
+        `n`.
+
+        Raises:
+            ConfigurationError: The run uses all items, is a shard, or its tasks depend on the number of items.
+        """
+        fewer = getattr(self.settings, "n", None)
+        if fewer is None or self.shard is not None:
+            reason = "it is a shard" if self.shard is not None else "it has no -n: all items are used already"
+            raise ConfigurationError(f"add: this run cannot get more items: {reason}")
+        known = {task.id: task.to_record() for task in (*self.opened.tasks, *self._added)}
+        more = self._items + count
+        opened = self.scenario.prepare(self.settings.model_copy(update={"n": more}))
+        tasks = {task.id: task for task in opened.tasks}
+        if any(name not in tasks or tasks[name].to_record() != record for name, record in known.items()):
+            raise ConfigurationError("add: this run cannot get more items: its tasks depend on their number")
+        new = [task for name, task in tasks.items() if name not in known]
+        if not new:
+            raise ConfigurationError(f"add: all {len(known):,} tasks of this dataset are used already")
+        self._items = more
+        self._added += new
+        self.run_total += len(new) * len(self.lineups) * self.repeats
+        self.total = self.run_total
+        return len(new)
 
     def check_openings(self, backends: Mapping[str, Backend]) -> None:
         """Check that the context of each open model is large enough for its first prompt about the longest task.
@@ -234,14 +266,15 @@ class PreparedRun:
         """
         number, scenario = self.first, self.scenario
         by_model = isinstance(scenario, SupportsModelOrder) and scenario.by_model
-        for labels in [[label] for label in self.lineups] if by_model else [list(self.lineups)]:
-            for task in self.opened.tasks:
-                record = task.to_record()
-                for label in labels:
-                    for repeat in range(1, self.repeats + 1):
-                        key = f"{label}/{task.id}" + (f"#{repeat}" if repeat > 1 else "")
-                        yield number, key, label, task, record, repeat
-                        number += 1
+        for tasks in (self.opened.tasks, *([task] for task in self._added)):
+            for labels in [[label] for label in self.lineups] if by_model else [list(self.lineups)]:
+                for task in tasks:
+                    record = task.to_record()
+                    for label in labels:
+                        for repeat in range(1, self.repeats + 1):
+                            key = f"{label}/{task.id}" + (f"#{repeat}" if repeat > 1 else "")
+                            yield number, key, label, task, record, repeat
+                            number += 1
 
     def _models_by_lineup(self, backends: dict[str, Backend]) -> dict[str, dict[str, Backend]]:
         """Return the backends by role for each lineup of compared models."""

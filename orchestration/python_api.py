@@ -38,6 +38,7 @@ from viva.scenarios.registry import AnyScenario, get_scenario
 from viva.scenarios.run_settings import RunSettings
 
 from .completeness import recorded_report
+from .control import ControlRequest
 from .folders import fresh_folder
 from .launch import Launch, empty_results, forked_run, new_run, recorded_results, recorded_settings, resumed_run
 from .run_progress import RunProgress
@@ -291,7 +292,8 @@ class LiveRun(Run):
         self._results = empty_results(launch.folder)
         self._readers: list[Subscription] = []
         self._task: asyncio.Task[None] | None = None
-        self._listening = launch.events.listen(RunProgress(self._results).hear)
+        self._progress = RunProgress(self._results)
+        self._listening = launch.events.listen(self._progress.hear)
 
     async def events(self, capacity: int = 1024) -> AsyncGenerator[Event, None]:
         """Yield all events that occur after the first `anext`.
@@ -371,6 +373,8 @@ class LiveRun(Run):
         """Return the report over the conversations ended so far; raise what the aggregate raised."""
         if self._listening.error is not None:
             raise self._listening.error
+        if self._progress.reopened:
+            return recorded_results(self._folder).report()
         return self._results.report()
 
     def stop(self, key: str, reason: str = "asked from outside") -> bool:
@@ -390,6 +394,22 @@ class LiveRun(Run):
         """
         runner = self._launch.runner
         return [] if runner is None else await runner.cancelling.cancel(keys, reason)
+
+    async def control(self, do: str = "status", **fields: Any) -> dict[str, Any]:
+        """Control the run as `viva control` does; return `message` and `status` as plain data.
+
+        Args:
+            do: `status`, `pause`, `resume`, `drain`, `stop`, `set`, `cancel`, `requeue` or `add`.
+            fields: `model`, `concurrency`, `rpm`, `tpm`, `keys`, `failed`, `reason`, `n`.
+
+        Raises:
+            ConfigurationError: The request is invalid, or the run is not under way.
+        """
+        request = ControlRequest.read({"do": do, **fields})
+        control = self._launch.control
+        if control is None:
+            raise ConfigurationError(f"{self.path}: the run is not under way")
+        return (await control.handle(request)).to_record()
 
     def interrupt(self) -> None:
         """End the run after its calls in flight are answered and recorded; `resume` continues it."""

@@ -12,6 +12,8 @@ from viva.engine.events import (
     ConversationFailed,
     ConversationFinished,
     ConversationInterrupted,
+    ConversationReopened,
+    ConversationsAdded,
     ConversationStarted,
     EndpointBack,
     EndpointLost,
@@ -31,13 +33,14 @@ class RunProgress:
 
     `done`, `failed` and `in_flight` count conversations; `done` includes failed and `restored` conversations.
     `calls`, `tokens` and `cost` count this process only. `failures` counts failures by reason. `aggregate`, if given,
-    receives every result.
+    receives every result; it is out of date once a conversation was reopened (`reopened`).
     """
 
     def __init__(self, aggregate: Aggregate | None = None) -> None:
         self.aggregate = aggregate
         self.done = self.restored = self.failed = self.in_flight = self.calls = self.tokens = 0
         self.cost = 0.0
+        self.reopened = 0
         self.failures = Failures()
 
     def hear(self, event: Event) -> None:
@@ -62,6 +65,10 @@ class RunProgress:
                     self.aggregate.add_failure(event.conversation, event.error)
             case ConversationInterrupted():
                 self.in_flight -= 1
+            case ConversationReopened():
+                self.done -= 1
+                self.failed -= 1
+                self.reopened += 1
 
     def _end(self, restored: bool) -> None:
         self.done += 1
@@ -95,6 +102,10 @@ class RemainingTime:
                     self._calls_of_ended += calls
             case ConversationInterrupted():
                 self._open.pop(event.conversation, None)
+            case ConversationReopened():
+                self._done -= 1
+            case ConversationsAdded():
+                self._total = None if self._total is None else self._total + event.count
 
     @property
     def fresh(self) -> int:

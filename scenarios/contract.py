@@ -639,9 +639,8 @@ class SupportsValidation(Protocol):
 
 def count_tasks(scenario: Scenario[Any, Any], manifest: Mapping[str, Any]) -> int:
     """Return the number of tasks of a run, from its manifest."""
-    return (
-        scenario.tasks_in(manifest) if isinstance(scenario, SupportsTaskCount) else int(manifest["dataset"]["chosen"])
-    )
+    tasks = scenario.tasks_in(manifest) if isinstance(scenario, SupportsTaskCount) else manifest["dataset"]["chosen"]
+    return int(tasks) + sum(int(added["tasks"]) for added in manifest.get("added", ()))
 
 
 def study_of(scenario: Scenario[Any, Any], lent: StaticFigures | None = None) -> SystemStudy:

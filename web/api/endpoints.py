@@ -19,6 +19,7 @@ from pydantic.json_schema import models_json_schema
 
 from viva.engine.journal_reader import History
 from viva.engine.run_folder import RunFolder, installed_versions
+from viva.orchestration.control import ControlRequest
 from viva.orchestration.transcripts import Speech, Transcripts
 from viva.scenarios.registry import installed_scenarios
 
@@ -222,6 +223,16 @@ class Api:
             ),
             Operation(
                 "POST",
+                f"{run}/control",
+                "Pause a run, change its limits, cancel, repeat or add conversations.",
+                self.control_run,
+                schemas.ControlRecord,
+                200,
+                ControlRequest,
+                refusals=busy,
+            ),
+            Operation(
+                "POST",
                 f"{run}/resume",
                 "Resume a stopped run.",
                 self.resume_run,
@@ -300,6 +311,10 @@ class Api:
 
     async def stop_run(self, request: OperationRequest[Any, Any]) -> schemas.RunRecord:
         return await asyncio.shield(self._host.stop(request.path["run"]))
+
+    async def control_run(self, request: OperationRequest[Any, ControlRequest]) -> schemas.ControlRecord:
+        answer = await asyncio.shield(self._host.control(request.path["run"], request.body))
+        return schemas.ControlRecord(**answer)
 
     async def resume_run(self, request: OperationRequest[Any, schemas.ResumeRequest]) -> schemas.RunRecord:
         resumed = self._host.resume(request.path["run"], retry_failed=request.body.retry_failed)

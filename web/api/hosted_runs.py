@@ -25,12 +25,13 @@ from typing import Any
 from viva.engine.backends.base import ModelSpec
 from viva.engine.backends.registry import ENTRY_POINT_GROUP, KINDS
 from viva.engine.errors import ConfigurationError, VivaError
-from viva.engine.events import Event, RunStarted
+from viva.engine.events import ConversationsAdded, Event, RunStarted
 from viva.engine.imports import load_entry_points
 from viva.engine.journal_reader import History
 from viva.engine.permissions import NotPermitted, permissions
 from viva.engine.run_folder import RunFolder
 from viva.orchestration.completeness import MissingConversations, planned_in_total, recorded_report
+from viva.orchestration.control import ControlRequest
 from viva.orchestration.folders import fresh_folder
 from viva.orchestration.launch import Launch, resumed_run
 from viva.orchestration.python_api import LaunchRequest, LiveRun
@@ -301,6 +302,8 @@ class HostedRun:
             self._total = event.total
             if self._state == "starting":
                 self._state = "running"
+        elif isinstance(event, ConversationsAdded) and self._total is not None:
+            self._total += event.count
         self.events.hear(event)
 
 
@@ -419,6 +422,17 @@ class RunHost:
             raise Problem(409, f"run {id_} is not running on this server")
         await hosted.stop()
         return hosted.record()
+
+    async def control(self, id_: str, request: ControlRequest) -> dict[str, Any]:
+        """Do what a request to a run says; return the answer as plain data."""
+        self.open(id_)
+        hosted = self._hosted.get(id_)
+        if hosted is None or not hosted.under_way:
+            raise Problem(409, f"run {id_} is not running on this server")
+        try:
+            return await hosted.live.control(**request.model_dump(exclude_defaults=True))
+        except VivaError as error:
+            raise Problem(409, str(error)) from None
 
     async def record(self, id_: str) -> RunRecord:
         """Return a run and its progress.

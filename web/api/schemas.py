@@ -81,6 +81,13 @@ class StopRequest(_Strict):
     """A request to stop a run. Calls in flight are answered and recorded; the run can be resumed."""
 
 
+class ControlRecord(BaseModel):
+    """What was done, and the state of the run afterwards."""
+
+    message: str
+    status: dict[str, Any] = Field(description="Counts of conversations; `models` by label, with limits.")
+
+
 class RunSummary(BaseModel):
     """A run in a list."""
 
