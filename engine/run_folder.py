@@ -132,7 +132,13 @@ def _read_regular_file(file: Path) -> bytes:
 _JOURNAL = "journal.sqlite"
 _JOURNAL_FILES = (_JOURNAL, f"{_JOURNAL}-wal", f"{_JOURNAL}-shm", f"{_JOURNAL}-journal")
 # Files that a kill may leave before the run begins.
-_LEFTOVERS = ("lock", "control.sock", "manifest.json.part", *_JOURNAL_FILES)  # and leftovers of `write_atomically`
+_LEFTOVERS = (
+    "lock",
+    "control.sock",
+    "control.sock.part",
+    "manifest.json.part",
+    *_JOURNAL_FILES,
+)  # and leftovers of `write_atomically`
 # Circumstances of a run; runs that differ only here are the same experiment.
 _CIRCUMSTANCES = ("versions", "added", "flash_attention", "invariance", "manifest", "journal", SEAL)
 

@@ -191,6 +191,7 @@ class Runner:
         self.cancelling = ConversationCanceller()
         self.most_in_flight = 0
         self.admitted = anyio.Event()
+        self.started = anyio.Event()  # set when further conversations can be added, or the run has ended
         self._outcome = Outcome("done")
         self._group: anyio.abc.TaskGroup | None = None
         self._queue: Iterator[Plan] = iter(())
@@ -268,11 +269,13 @@ class Runner:
                 async with anyio.create_task_group() as self._group:
                     try:
                         self._spawn()
+                        self.started.set()
                         await self.admitted.wait()
                     except BaseException:
                         self._close_admission()  # cancelled from outside: a released slot must start nothing
                         raise
             finally:
+                self.started.set()
                 self._leave_queue()
                 if self._own_computer:
                     self.services.computer.close()

@@ -141,6 +141,7 @@ class RunControl:
             ConfigurationError: The request names a model or a conversation that is not there, or the run is ending.
             JournalError: The request cannot be recorded.
         """
+        await self._runner.started.wait()
         message = await self._handle(request)
         if request.do not in ("status", "requeue"):  # requeued conversations are recorded before they go on
             await self._record(request.model_dump(exclude_defaults=True))

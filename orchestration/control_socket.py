@@ -51,19 +51,7 @@ async def listening(folder: Path, control: RunControl) -> AsyncIterator[None]:
 
     server = None
     with suppress(OSError):
-        _remove_socket(path)
-        with _short_path(path) as short:
-            bound = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-            try:
-                mask = os.umask(0o177)
-                try:
-                    bound.bind(short)
-                finally:
-                    os.umask(mask)
-                server = await asyncio.start_unix_server(serve, sock=bound, limit=_LONGEST_LINE)
-            except BaseException:
-                bound.close()
-                raise
+        server = await asyncio.start_unix_server(serve, sock=_bind(path), limit=_LONGEST_LINE)
     try:
         yield
     finally:
@@ -73,6 +61,29 @@ async def listening(folder: Path, control: RunControl) -> AsyncIterator[None]:
         for task in clients:
             task.cancel()
         await asyncio.gather(*clients, return_exceptions=True)
+
+
+def _bind(path: Path) -> socket.socket:
+    """Return a listening socket that only its owner can open; it gets its name once it listens."""
+    _remove_socket(path)
+    if path.exists():
+        raise FileExistsError(path)
+    partial = path.with_name(f"{path.name}.part")
+    _remove_socket(partial)
+    bound = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    try:
+        mask = os.umask(0o177)
+        try:
+            with _short_path(partial) as short:
+                bound.bind(short)
+        finally:
+            os.umask(mask)
+        bound.listen()
+        partial.rename(path)
+    except BaseException:
+        bound.close()
+        raise
+    return bound
 
 
 async def _answer(reader: asyncio.StreamReader, control: RunControl) -> dict[str, Any]:

@@ -84,6 +84,7 @@ class Launch:
         self.events = EventStream()
         self.runner: Runner | None = None
         self.control: RunControl | None = None  # while it runs
+        self.begun = anyio.Event()  # set when it can be controlled, or has ended
         self.pool = BackendPool(clock, self.events.publish, backends, self.settings.patience, prepared.chaos)
         self.journal_statistics: dict[str, int] = {}
         self._resumed, self._retry_failed = resumed, retry_failed
@@ -130,6 +131,7 @@ class Launch:
                         finally:
                             self.journal_statistics = journal.statistics()
         finally:
+            self.begun.set()
             self.events.close()
             self.folder.unlock()
         return outcome
@@ -162,6 +164,7 @@ class Launch:
         )
         self.runner.services.meter.charge(spent)
         self.control = RunControl(self, self.runner, journal, backends)
+        self.begun.set()
         try:
             for note in self.control.restore(history.control() if history is not None else ()):
                 _log.warning("%s", note, extra={"label": ""})

@@ -7,7 +7,7 @@ without repeats. A shard is every n-th conversation of a run, so shards cannot o
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -247,11 +247,13 @@ class PreparedRun:
         return {"invariance": known} if known else {}
 
     def plans(self, backends: dict[str, Backend]) -> Iterator[Plan]:
-        """Yield the plans of the run or its shard, always in the same order."""
-        models_by_label = self._models_by_lineup(backends)
-        for number, key, label, task, record, repeat in self._enumerate():
+        """Return the plans of the run or its shard, always in the same order; later added tasks are not among them."""
+        return self._plans(self._models_by_lineup(backends), self._enumerate())
+
+    def _plans(self, models: Mapping[str, dict[str, Backend]], conversations: Iterator[Any]) -> Iterator[Plan]:
+        for number, key, label, task, record, repeat in conversations:
             if self.shard is None or self.shard.holds(number):
-                yield Plan(number, key, models_by_label[label], task, record, label, repeat)
+                yield Plan(number, key, models[label], task, record, label, repeat)
 
     def numbered_keys(self) -> Iterator[tuple[int, str]]:
         """Yield number and key of every conversation of the whole run."""
@@ -259,14 +261,17 @@ class PreparedRun:
             yield number, key
 
     def _enumerate(self) -> Iterator[tuple[int, str, str, Any, Any, int]]:
-        """Yield number, key, label, task, its record, and repeat of every conversation of the whole run.
+        """Return number, key, label, task, its record, and repeat of every conversation of the whole run.
 
         All models get one task before the next task, so that an interrupted run compares models on the same tasks. A
         scenario can request all tasks of one model before the next model instead.
         """
+        return self._enumerate_tasks((self.opened.tasks, *([task] for task in self._added)))
+
+    def _enumerate_tasks(self, batches: Sequence[Iterable[Any]]) -> Iterator[tuple[int, str, str, Any, Any, int]]:
         number, scenario = self.first, self.scenario
         by_model = isinstance(scenario, SupportsModelOrder) and scenario.by_model
-        for tasks in (self.opened.tasks, *([task] for task in self._added)):
+        for tasks in batches:
             for labels in [[label] for label in self.lineups] if by_model else [list(self.lineups)]:
                 for task in tasks:
                     record = task.to_record()

@@ -406,6 +406,7 @@ class LiveRun(Run):
             ConfigurationError: The request is invalid, or the run is not under way.
         """
         request = ControlRequest.read({"do": do, **fields})
+        await self._launch.begun.wait()
         control = self._launch.control
         if control is None:
             raise ConfigurationError(f"{self.path}: the run is not under way")
