@@ -1,4 +1,4 @@
-"""`viva control`: steer a run that goes on in another process."""
+"""`viva control`: steer a run that goes on in another process, through the socket in its folder."""
 
 from __future__ import annotations
 

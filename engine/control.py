@@ -12,32 +12,32 @@ EVERY = ""  # instead of a model's label: all models
 class Gate:
     """Gate of one run. `closed` is True if it holds back any calls; nothing else is asked on the hot path."""
 
-    __slots__ = ("_changed", "_held", "closed")
+    __slots__ = ("_changed", "_labels", "closed")
 
     def __init__(self) -> None:
         self.closed = False
-        self._held: set[str] = set()
+        self._labels: set[str] = set()
         self._changed = asyncio.Event()
 
     @property
-    def held(self) -> frozenset[str]:
+    def closed_for(self) -> frozenset[str]:
         """Labels of the models whose calls are held back, or `EVERY`."""
-        return frozenset(self._held)
+        return frozenset(self._labels)
 
     def hold(self, label: str = EVERY) -> None:
         """Hold back the calls that begin from now on."""
-        self._held.add(label)
+        self._labels.add(label)
         self.closed = True
 
     def release(self, label: str = EVERY) -> None:
         """Let calls begin again."""
-        self._held.discard(label)
-        self.closed = bool(self._held)
+        self._labels.discard(label)
+        self.closed = bool(self._labels)
         self._changed.set()
         self._changed = asyncio.Event()
 
     async def wait(self, label: str) -> None:
         """Wait until calls of this model may begin; raise `RunStopping` once the run is asked to stop."""
-        while self._held & {EVERY, label}:
+        while self._labels & {EVERY, label}:
             with cancellable_wait():
                 await self._changed.wait()

@@ -92,7 +92,7 @@ class ControlRequest(BaseModel):
 
 @dataclass(frozen=True, slots=True)
 class ControlAnswer:
-    """What was done, in a sentence, and the state of the run afterwards."""
+    """Answer to a request: a sentence on what was done, and the state of the run afterwards."""
 
     message: str
     status: dict[str, Any]
@@ -131,7 +131,7 @@ class RunControl:
                 continue
         return [
             f"{label} is paused; viva control {self._launch.folder.path} resume {label}"
-            for label in sorted(self._runner.services.gate.held)
+            for label in sorted(self._runner.services.gate.closed_for)
         ]
 
     async def handle(self, request: ControlRequest) -> ControlAnswer:
@@ -173,19 +173,19 @@ class RunControl:
     def status(self) -> dict[str, Any]:
         """Return the state of the run as plain data: counts of conversations, and each model's calls and limits."""
         runner, launch = self._runner, self._launch
-        held = runner.services.gate.held
+        closed_for = runner.services.gate.closed_for
         outcome = runner.outcome
         counters = launch.pool.statistics()
         models: dict[str, Any] = {}
         for name, backend in self._backends.items():
-            own: dict[str, Any] = {"paused": bool(held & {EVERY, backend.label})}
+            own: dict[str, Any] = {"paused": bool(closed_for & {EVERY, backend.label})}
             if isinstance(backend, RetryingBackend):
                 statistics = counters.get(name, {})
                 own |= {key: statistics[key] for key in ("in_flight", "waiting") if key in statistics}
                 own |= backend.limits.settings()
             models[backend.label] = own
         return {
-            "state": self._stopping or ("paused" if EVERY in held else "running"),
+            "state": self._stopping or ("paused" if EVERY in closed_for else "running"),
             "total": launch.prepared.total,
             "finished": outcome.finished,
             "failed": outcome.failed,
@@ -219,12 +219,16 @@ class RunControl:
         gate, label = self._runner.services.gate, EVERY
         if request.model is not None:
             label = self._backend(request.model).label
-        what = f"calls of {label}" if label else "calls"
+        calls = f"calls of {label}" if label else "calls"
         if request.do == "resume":
             gate.release(label)
-            return f"{what} begin again" if not label or EVERY not in gate.held else f"{what}: the whole run is paused"
+            return (
+                f"{calls} begin again"
+                if not label or EVERY not in gate.closed_for
+                else f"{calls}: the whole run is paused"
+            )
         gate.hold(label)
-        return f"no further {what} begin; those in flight are finished"
+        return f"no further {calls} begin; those in flight are finished"
 
     def _set_limits(self, request: ControlRequest) -> str:
         assert request.model is not None
@@ -258,16 +262,16 @@ class RunControl:
         history = History(self._launch.folder.journal)
         self._histories.append(history)
         failed: dict[int, EndedConversation] = {}
-        asked = {*request.keys}
+        keys_given = {*request.keys}
         for ended in history.ended():
             if not ended.failed:
                 continue
             text = f"{ended.result.get('type')}: {ended.result.get('message')}"
             by_reason = request.reason is not None and request.reason.casefold() in text.casefold()
-            if request.failed or by_reason or ended.key in asked:
+            if request.failed or by_reason or ended.key in keys_given:
                 failed[ended.number] = ended
         keys = [ended.key for ended in failed.values()]
-        if missing := sorted(asked - {*keys}):
+        if missing := sorted(keys_given - {*keys}):
             raise ConfigurationError(f"requeue: no failed conversation '{missing[0]}'; `viva show RUN` lists them")
         if not failed:
             return "no failed conversation fits, so none goes on"

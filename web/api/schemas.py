@@ -82,7 +82,7 @@ class StopRequest(_Strict):
 
 
 class ControlRecord(BaseModel):
-    """What was done, and the state of the run afterwards."""
+    """Answer to a request: a sentence on what was done, and the state of the run afterwards."""
 
     message: str
     status: dict[str, Any] = Field(description="Counts of conversations; `models` by label, with limits.")
