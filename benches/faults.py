@@ -1,7 +1,8 @@
 """What faults cost a run, counted at the server: calls lost, calls recorded twice, and calls asked for again.
 
 One process serves interviews (``tests/servers/chaos.py``) and logs what it answered in full. The same interviews run
-undisturbed, then once under each fault: killed with SIGKILL again and again; on disks that fill up and are made larger;
+undisturbed, then once under each fault: killed with SIGKILL again and again; steered by random requests of ``viva
+control`` between kills, where cancelled interviews go on at the end; on disks that fill up and are made larger;
 with the machine's clock set to and fro; stopped for longer than the calls' timeout; with answers whose bytes trickle
 in, are no UTF-8, break off, or come to 10 MB. Each run's journal is compared row by row with the undisturbed one's, its
 report byte by byte.
@@ -12,6 +13,7 @@ from __future__ import annotations
 import argparse
 import itertools
 import os
+import random
 import shutil
 import signal
 import subprocess
@@ -20,13 +22,18 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
 import table
 import yaml
 from running import ROOT, note
+
+from viva.engine.errors import ConfigurationError
+from viva.engine.journal_reader import History
+from viva.orchestration.control import ControlRequest
+from viva.orchestration.control_socket import ask
 
 sys.path[:0] = [str(ROOT / "tests" / "models"), str(ROOT / "tests" / "servers")]
 import process  # noqa: E402 - in a folder of its own
@@ -63,6 +70,53 @@ def killed(folder: Path, server: process.Server, times: int, calls: int) -> int:
     subprocess.run(command(folder, "killed"), cwd=folder, check=True, capture_output=True)
     # Beside those in flight: what was answered and not committed, a group of the journal's at most.
     return times * 2 * _WIDE
+
+
+def steered(folder: Path, server: process.Server, times: int, calls: int, requests: int) -> int:
+    """A run steered by random requests and killed in between; return how many calls may have to be repeated."""
+    draw, run = random.Random(51), folder / "steered"
+    with History(folder / "whole" / "journal.sqlite") as history:
+        keys = [*history.keys()]
+    going, paused, sent = subprocess.Popen(command(folder, "steered"), cwd=folder, **_SILENT), set[str | None](), 0
+    for number in range(requests):
+        while not paused and going.poll() is None and len(server.log()) < (number + 1) * calls // (requests + 2):
+            time.sleep(0.01)  # cancelled interviews make fewer calls than the whole run has
+        if number % (requests // (times + 1)) == requests // (times + 1) - 1 and not paused:
+            going.send_signal(signal.SIGKILL)
+            going.wait()
+            going = subprocess.Popen(command(folder, "steered"), cwd=folder, **_SILENT)
+        model, choice = draw.choice([None, "candidate", "evaluator"]), draw.random()
+        if paused:
+            request = ControlRequest(do="resume", model=paused.pop())
+        elif choice < 0.2:
+            paused.add(model)
+            request = ControlRequest(do="pause", model=model)
+        elif choice < 0.6:
+            width, rate = draw.randrange(5, 60), draw.choice([0, 10**6])
+            request = ControlRequest(do="set", model=model or "interactor", concurrency=width, rpm=rate)
+        elif choice < 0.8:
+            request = ControlRequest(do="cancel", keys=draw.sample(keys, 3))
+        else:
+            request = ControlRequest(do="requeue", failed=True)
+        while True:
+            try:
+                ask(run, request)
+                sent += 1
+            except ConfigurationError as error:
+                if "no process" in str(error) and going.poll() is None:
+                    continue  # it is being loaded
+            break
+    for model in (None, "candidate", "evaluator"):
+        with suppress(ConfigurationError):
+            ask(run, ControlRequest(do="resume", model=model))
+    going.wait()
+    note(f"{sent} requests were met")
+    for model in ("candidate", "evaluator"):  # a pause that a kill came after
+        last = subprocess.Popen([*command(folder, "steered"), "--retry-failed"], cwd=folder, **_SILENT)
+        while last.poll() is None:
+            with suppress(ConfigurationError):
+                ask(run, ControlRequest(do="resume", model=model))
+    return times * 2 * _WIDE + 3 * requests
 
 
 def filled(folder: Path, times: int, size: int) -> int:
@@ -155,6 +209,7 @@ def main() -> None:
             return 2 * _WIDE
 
         slow = {"default": {"do": "slow", "delay": 0.02}}
+        measured("steered", slow, lambda: steered(folder, server, times, calls, 40 if quick else 200))
         measured("killed", slow, lambda: killed(folder, server, times, calls))
         if shutil.which("unshare") and not subprocess.run([*_NAMESPACE, "true"], check=False).returncode:
             measured("filled", {}, lambda: filled(folder, times, size))
