@@ -79,7 +79,7 @@ def steered(folder: Path, server: process.Server, times: int, calls: int, reques
         keys = [*history.keys()]
     going, paused, sent = subprocess.Popen(command(folder, "steered"), cwd=folder, **_SILENT), set[str | None](), 0
     for number in range(requests):
-        while not paused and going.poll() is None and len(server.log()) < (number + 1) * calls // (requests + 2):
+        while not paused and going.poll() is None and len(server.log()) < (number + 1) * calls // (2 * requests):
             time.sleep(0.01)  # cancelled interviews make fewer calls than the whole run has
         if number % (requests // (times + 1)) == requests // (times + 1) - 1 and not paused:
             going.send_signal(signal.SIGKILL)

@@ -304,10 +304,10 @@ def test_a_run_in_another_process_is_steered_and_resumed_with_what_was_asked(tmp
     run = tmp_path / "run"
     process = _start(run)
     assert stat.S_IMODE((run / SOCKET).stat().st_mode) == 0o600
+    ask(run, ControlRequest(do="pause", model="a"))
     done = completed("control", run, "set", "a", "concurrency=3", "rpm=90000")
     assert done.stdout == b"a: concurrency 3, rpm 90000, tpm none\n"
     assert completed("control", run, "add", "-n", "2").stdout == b"2 tasks added: 8 conversations in all\n"
-    completed("control", run, "pause", "a")
     status = json.loads(completed("control", run, "--json").stdout)["status"]
     assert status["models"]["a"]["paused"]
     assert (status["models"]["a"]["concurrency"], status["total"]) == (3, 8)
@@ -340,13 +340,14 @@ def test_a_run_in_another_process_is_steered_and_resumed_with_what_was_asked(tmp
 
 def test_a_stopped_run_goes_on_when_it_is_resumed(tmp_path: Path) -> None:
     run = tmp_path / "run"
-    process = _start(run, latency=0.2)
+    process = _start(run)
+    ask(run, ControlRequest(do="pause"))
     done = completed("control", run, "stop")
     assert done.stdout.startswith(b"calls in flight are finished, no other begins")
     code, _, said = ended(process)
     assert code == 130, said
     assert "resume with: viva resume" in said
-    assert recorded_rows(run, "control") == 1
+    assert recorded_rows(run, "control") == 2
     assert completed("resume", run).returncode == 0
     assert recorded_rows(run, "ended") == 6
 
@@ -355,6 +356,7 @@ def test_a_stopped_run_goes_on_when_it_is_resumed(tmp_path: Path) -> None:
 def test_what_another_program_writes_to_the_socket_does_no_harm(tmp_path: Path, line: bytes) -> None:
     run = tmp_path / "run"
     process = _start(run)
+    ask(run, ControlRequest(do="pause", model="a"))
     with socket.socket(socket.AF_UNIX) as client:
         client.connect(str(run / SOCKET))
         try:
@@ -365,7 +367,7 @@ def test_what_another_program_writes_to_the_socket_does_no_harm(tmp_path: Path, 
             answer = b""
     assert not answer or "error" in json.loads(answer)
     assert ask(run, ControlRequest())["status"]["state"] == "running"
-    completed("control", run, "set", "a", "concurrency=9")
+    ask(run, ControlRequest(do="resume", model="a"))
     assert ended(process)[0] == 0
 
 
@@ -373,8 +375,9 @@ def test_a_run_in_a_deep_folder_can_be_steered_too(tmp_path: Path) -> None:
     run = tmp_path / ("deep" * 20) / ("er" * 30) / "run"
     run.parent.mkdir(parents=True)
     process = _start(run)
-    assert completed("control", run).stdout.startswith(b"running: ")
-    completed("control", run, "set", "a", "concurrency=9")
+    ask(run, ControlRequest(do="pause"))
+    assert completed("control", run).stdout.startswith(b"paused: ")
+    ask(run, ControlRequest(do="resume"))
     assert ended(process)[0] == 0
 
 
