@@ -79,7 +79,7 @@ def steered(folder: Path, server: process.Server, times: int, calls: int, reques
         keys = [*history.keys()]
     going, paused, sent = subprocess.Popen(command(folder, "steered"), cwd=folder, **_SILENT), set[str | None](), 0
     for number in range(requests):
-        while not paused and going.poll() is None and len(server.log()) < (number + 1) * calls // (2 * requests):
+        while not paused and going.poll() is None and len(server.log()) < (number + 1) * calls // (3 * requests):
             time.sleep(0.01)  # cancelled interviews make fewer calls than the whole run has
         if number % (requests // (times + 1)) == requests // (times + 1) - 1 and not paused:
             going.send_signal(signal.SIGKILL)
@@ -104,7 +104,8 @@ def steered(folder: Path, server: process.Server, times: int, calls: int, reques
                 sent += 1
             except ConfigurationError as error:
                 if "no process" in str(error) and going.poll() is None:
-                    continue  # it is being loaded
+                    time.sleep(0.01)  # it is being loaded
+                    continue
             break
     for model in (None, "candidate", "evaluator"):
         with suppress(ConfigurationError):

@@ -43,14 +43,14 @@ class ControlRequest(BaseModel):
     model_config = ConfigDict(extra="forbid")
 
     do: Verb = "status"
-    model: str | None = None
-    concurrency: int | None = Field(default=None, ge=0)
-    rpm: int | None = Field(default=None, ge=0)
-    tpm: int | None = Field(default=None, ge=0)
-    keys: list[str] = []
+    model: str | None = Field(default=None, max_length=2_000)
+    concurrency: int | None = Field(default=None, ge=0, le=10**12)
+    rpm: int | None = Field(default=None, ge=0, le=10**12)
+    tpm: int | None = Field(default=None, ge=0, le=10**12)
+    keys: list[str] = Field(default=[], max_length=10_000)
     failed: bool = False
-    reason: str | None = None
-    n: int | None = Field(default=None, ge=1)
+    reason: str | None = Field(default=None, max_length=2_000)
+    n: int | None = Field(default=None, ge=1, le=10**9)
 
     @classmethod
     def read(cls, data: Any) -> ControlRequest:

@@ -144,6 +144,23 @@ def test_a_run_is_stopped_and_resumed_on_request(served: Any) -> None:
     assert ended(server, "held")[-1][2]["state"] == "done"
 
 
+def test_a_run_is_steered_on_request(served: Any) -> None:
+    server = served.server
+    slow = ROLES | {"interactor": "simulated:i?latency=0.01&concurrency=1"}
+    assert server.ask("POST", "/api/v1/runs/steered/control", {"do": "pause"})[0] == 404
+    server.api("POST", "/runs", asked("steered", n=4, rounds=3) | {"models": slow})
+    assert server.api("POST", "/runs/steered/control", {"do": "pause"})["status"]["state"] == "paused"
+    answer = server.api("POST", "/runs/steered/control", {"do": "set", "model": "i", "concurrency": 9})
+    assert answer["message"] == "i: concurrency 9, rpm none, tpm none"
+    assert server.api("POST", "/runs/steered/control", {"do": "add", "n": 2})["status"]["total"] == 6
+    for wrong, code in (({"do": "explode"}, 422), ({"do": "pause", "model": "x"}, 409), ({"do": "add"}, 409)):
+        assert server.ask("POST", "/api/v1/runs/steered/control", wrong)[0] == code, wrong
+    server.api("POST", "/runs/steered/control", {"do": "resume"})
+    assert ended(server, "steered")[-1][2]["state"] == "done"
+    assert server.api("GET", "/runs/steered")["finished"] == 6
+    assert server.ask("POST", "/api/v1/runs/steered/control", {"do": "pause"})[0] == 409
+
+
 def _refusals(folder: Path) -> dict[str, tuple[int, dict[str, Any]]]:
     evil = {"models": ROLES | {"interactor": "openai:http://127.0.0.1:9/v1#m?key_env=HOME"}}
     model = {"models": ROLES | {"evaluator": f"llama:{folder.parent}/other.gguf"}}

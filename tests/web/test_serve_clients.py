@@ -26,6 +26,7 @@ from viva.engine.backends.registry import BackendPool
 from viva.engine.clock import RealClock
 from viva.engine.errors import Rejected
 from viva.engine.permissions import Client, Endpoints, Permissions, bound_permissions
+from viva.orchestration.control import ControlRequest
 from viva.web.api.schemas import ResumeRequest, RunRequest, StopRequest
 from viva.web.bodies import MOST_VALUES, check_value_count
 from viva.web.openai.requests import ChatForm, TextForm
@@ -347,11 +348,13 @@ HOSTILE: dict[str, tuple[str, bytes]] = {
     "many items": ("chat", _MANY % 10**12),
     "many items of many choices": ("chat", _MANY.replace(b"{", b'{"n":128,', 1) % 1_900),
     "stop": ("runs/x/stop", b"[" * 1_000),
+    "control": ("runs/x/control", _filled(b'{"do":"cancel","keys":[""', b',""', b"]}")),
     "resume": ("runs/x/resume", _filled(b'{"retry_failed":1', b"1", b"}")),
 }  # fmt: skip
 _PATHS = {"chat": "/v1/chat/completions", "completions": "/v1/completions"}
 _FORMS: dict[str, type[Any]] = {"chat": ChatForm, "completions": TextForm, "runs": RunRequest,
-                                "runs/x/stop": StopRequest, "runs/x/resume": ResumeRequest}  # fmt: skip
+                                "runs/x/stop": StopRequest, "runs/x/resume": ResumeRequest,
+                                "runs/x/control": ControlRequest}  # fmt: skip
 
 
 def test_no_body_holds_up_another_clients_requests(here: tuple[Here, Path]) -> None:
