@@ -114,8 +114,11 @@ class RunControl:
         for history in self._histories:
             history.close()
 
-    def restore(self, requests: Iterable[Mapping[str, Any]]) -> list[str]:
+    def restore(self, history: History) -> list[str]:
         """Apply again what earlier processes were asked and what outlasts them; return a note for each paused model."""
+        requests = history.control()
+        # What was cancelled and has failed is a failure like any other: --retry-failed lets it go on.
+        ended = {end.key for end in history.ended()} if any(one.get("do") == "cancel" for one in requests) else set()
         for record in requests:
             try:
                 request = ControlRequest.read(record)
@@ -124,7 +127,8 @@ class RunControl:
                 elif request.do in ("pause", "resume") and request.model is not None:
                     self._pause(request)
                 elif request.do == "cancel":
-                    self._runner.cancelling.remember(request.keys, request.reason or _REASON)
+                    left = [key for key in request.keys if key not in ended]
+                    self._runner.cancelling.remember(left, request.reason or _REASON)
                 elif request.do == "requeue":
                     self._runner.cancelling.forget(request.keys)
             except ConfigurationError:  # another version's request, or a model that is no longer there

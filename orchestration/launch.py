@@ -166,7 +166,7 @@ class Launch:
         self.control = RunControl(self, self.runner, journal, backends)
         self.begun.set()
         try:
-            for note in self.control.restore(history.control() if history is not None else ()):
+            for note in self.control.restore(history) if history is not None else ():
                 _log.warning("%s", note, extra={"label": ""})
             if on_ready is not None:
                 on_ready(self.runner)

@@ -25,6 +25,7 @@ from viva.engine.errors import ConfigurationError
 from viva.engine.journal_reader import History
 from viva.orchestration.control import ControlRequest
 from viva.orchestration.control_socket import SOCKET, ask
+from viva.orchestration.launch import resumed_run
 
 ITEMS = Path(__file__).parents[2] / "scenarios" / "kieval" / "items" / "science.jsonl"
 MODELS = {
@@ -291,10 +292,11 @@ def test_no_request_changes_the_results_of_other_conversations(
 _COMMAND = ["run", "kieval", "--dataset", str(ITEMS), "--interactor", "simulated:asker", "--evaluator", "simulated:j"]
 
 
-def _start(run: Path, n: int = 6, latency: float = 0.05) -> Any:
+def _start(run: Path, concurrency: int = 100) -> Any:
+    candidate = "simulated:a?concurrency=1&latency=0.05"
     process = started(
-        *_COMMAND, "-n", str(n), "--candidate", f"simulated:a?concurrency=1&latency={latency}", "--out", run
-    )
+        *_COMMAND, "-n", "6", "--candidate", candidate, "--out", run, "--concurrency", str(concurrency)
+    )  # fmt: skip
     while not (run / SOCKET).exists():
         assert process.poll() is None
     return process
@@ -369,6 +371,21 @@ def test_what_another_program_writes_to_the_socket_does_no_harm(tmp_path: Path, 
     assert ask(run, ControlRequest())["status"]["state"] == "running"
     ask(run, ControlRequest(do="resume", model="a"))
     assert ended(process)[0] == 0
+
+
+def test_what_was_cancelled_before_it_began_fails_in_a_resumed_run_until_it_is_retried(tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    process = _start(run, concurrency=1)
+    ask(run, ControlRequest(do="pause"))
+    *_, (_, key) = resumed_run(run).prepared.numbered_keys()
+    answer = ask(run, ControlRequest(do="cancel", keys=[key], reason="wrong item"))
+    assert answer["message"] == "0 conversations cancelled; 1 not in flight: cancelled if they have not begun"
+    killed(process, run, 1, "control")
+    assert completed("resume", run).returncode == 3
+    [failure] = [result for result in viva.load(run).results() if result.error]
+    assert (failure.key, failure.error) == (key, {"type": "ConversationCancelled", "message": "wrong item"})
+    assert completed("resume", run, "--retry-failed").returncode == 0
+    assert not [result for result in viva.load(run).results() if result.error]
 
 
 def test_a_run_in_a_deep_folder_can_be_steered_too(tmp_path: Path) -> None:
