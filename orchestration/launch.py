@@ -118,7 +118,10 @@ class Launch:
                 with History(self.folder.journal) if self._resumed else nullcontext() as history:
                     if history is not None and not history.sound:
                         raise damaged_journal_error(self.folder.journal)
-                    async with Journal(self.folder.journal, self.clock) as journal:
+                    durability = self.settings.durability
+                    if durability == "power":
+                        self.folder.sync()
+                    async with Journal(self.folder.journal, self.clock, durability=durability) as journal:
                         try:
                             outcome = await self._run(journal, history, backends, on_ready, shared, spent)
                             if outcome.error is None:
