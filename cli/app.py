@@ -255,7 +255,7 @@ _SECTIONS = {
     "People": ("grade", "review"),
     "Data": ("data", "validate", "lab", "demo"),
     "Exchange": ("export", "import"),
-    _MORE: ("resume", "score", "court", "invariance", "list"),
+    _MORE: ("resume", "verify", "score", "court", "invariance", "list"),
 }
 
 
