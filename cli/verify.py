@@ -12,7 +12,7 @@ from .exit_codes import DONE, FAILED
 from .options import Json, RunArgument
 
 
-@command("verify", "viva verify runs/debate", "viva verify runs/kieval --pack prompts.yaml")
+@command("verify", "viva verify runs/debate", "viva verify runs/interviews --pack prompts.yaml")
 def _verify(
     run: RunArgument,
     pack: Annotated[

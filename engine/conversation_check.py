@@ -24,21 +24,21 @@ from .journal_reader import EndedConversation, RecordedCall
 from .messages import Message
 from .steps import STEP_PREFIX, Computed
 
-How = Literal["request", "added", "missing", "result", "error", "task"]
+Change = Literal["request", "added", "missing", "result", "error", "task"]
 _LONGEST = 200  # characters of a text in a difference
 
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """How a conversation differs from its record.
+    """A difference between a conversation and its record.
 
-    `how` is `request` (another request than the recorded one), `added` (a call that is not recorded), `missing` (a
+    `change` is `request` (another request than the recorded one), `added` (a call that is not recorded), `missing` (a
     recorded call that is not made), `result`, `error` (an exception) or `task` (the task cannot be read). The first
     three are at a call: `role`, `ordinal` and `branch` are as in the journal. `now` says in words what the code does,
     `recorded` what the record has; `messages` are those of a request.
     """
 
-    how: How
+    change: Change
     role: str = ""
     ordinal: int = 0
     branch: str = ""
@@ -107,13 +107,13 @@ class _CheckedConversation(ReplayConversation):
         return call, matches
 
     def _difference(
-        self, how: How, role: str, ordinal: int, branch: str, exchange: Exchange | None, recorded: str
+        self, change: Change, role: str, ordinal: int, branch: str, exchange: Exchange | None, recorded: str
     ) -> Difference:
         if exchange is None:
             return Difference(
-                how, role, ordinal, branch, f"the arguments {shorten(to_json(self._arguments))}", recorded
+                change, role, ordinal, branch, f"the arguments {shorten(to_json(self._arguments))}", recorded
             )
-        return Difference(how, role, ordinal, branch, _describe(exchange), recorded, exchange.messages or ())
+        return Difference(change, role, ordinal, branch, _describe(exchange), recorded, exchange.messages or ())
 
     def _interrupt(self, role: str) -> None:
         assert self._interruption is not None

@@ -57,7 +57,7 @@ class DifferenceKind:
             "result": "another result",
             "error": f"an exception, {difference.now.partition(':')[0]}",
             "task": "a task that can no longer be read",
-        }[difference.how]
+        }[difference.change]
 
     def sentences(self) -> str:
         """Return the kind, its number of conversations, and what differs in the first one."""
@@ -72,7 +72,7 @@ class DifferenceKind:
     def to_record(self) -> dict[str, Any]:
         """Return plain data."""
         difference = self.first
-        names = ("how", "role", "ordinal", "branch", "now", "recorded")
+        names = ("change", "role", "ordinal", "branch", "now", "recorded")
         fields = {name: getattr(difference, name) for name in names}
         return {"conversations": self.conversations, "key": self.key, "number": self.number, **fields}
 
@@ -223,7 +223,7 @@ class _RunCheck:
     async def _with_recorded_prompt(self, history: History, kind: DifferenceKind) -> Difference:
         """Return a difference with the recorded messages, if the recorded pack still gives them."""
         first = kind.first
-        if first.how != "request":
+        if first.change != "request":
             return first
         replay = await Transcripts(self._folder).replay(history, kind.number)
         for entry in replay.lines:
@@ -241,12 +241,10 @@ def recorded_stop(result: Any) -> ConversationStopped:
     """Return how a conversation was stopped, as far as its result says so; else a budget's stop."""
     stopped = result.get("stopped", result) if isinstance(result, dict) else None
     if isinstance(stopped, str):
-        by, _, reason = stopped.partition(": ")
-        return ConversationStopped(by, reason)
-    if isinstance(stopped, dict):
-        by = stopped.get("by", stopped.get("ended_by"))
-        if isinstance(by, str):
-            return ConversationStopped(by, str(stopped.get("reason", "")))
+        source, _, reason = stopped.partition(": ")
+        return ConversationStopped(source, reason)
+    if isinstance(stopped, dict) and isinstance(cause := stopped.get("by", stopped.get("ended_by")), str):
+        return ConversationStopped(cause, str(stopped.get("reason", "")))
     return ConversationStopped("budget", "")
 
 
@@ -262,8 +260,8 @@ def _compare_packs(recorded: PromptPack, current: PromptPack, beginning: str, en
 
 def _kind_name(difference: Difference) -> tuple[str, ...]:
     """Return what differences of one kind have in common."""
-    error = difference.now.partition(":")[0] if difference.how == "error" else ""
-    return difference.how, difference.role, difference.branch, "first" if difference.ordinal == 0 else "later", error
+    error = difference.now.partition(":")[0] if difference.change == "error" else ""
+    return difference.change, difference.role, difference.branch, "first" if difference.ordinal == 0 else "later", error
 
 
 def _compare_messages(now: Sequence[Message], recorded: Sequence[Message]) -> tuple[str, str]:

@@ -125,7 +125,7 @@ def test_a_planted_change_is_found_and_placed(
     _forget(monkeypatch)
     verification = _edited(_recorded(tmp_path), old, new, monkeypatch)
     first = verification.kinds[0].first
-    assert (first.how, (first.role, first.ordinal, first.branch)) == (how, position)
+    assert (first.change, (first.role, first.ordinal, first.branch)) == (how, position)
     assert (verification.differing, verification.fits) == (6, False)
     assert verification.kinds[0].key == "a/tides"
 
@@ -161,7 +161,7 @@ def test_calls_of_an_unfinished_conversation_that_are_no_longer_made_are_found(
 ) -> None:
     run = _recorded(tmp_path, concurrency=1, max_calls=2)
     verification = _edited(run, 'await tutor.ask("Add a hint.")', "question", monkeypatch)
-    assert [(kind.first.how, kind.first.role, kind.first.ordinal) for kind in verification.kinds] == [
+    assert [(kind.first.change, kind.first.role, kind.first.ordinal) for kind in verification.kinds] == [
         ("added", "pupil", 0)
     ]
 
@@ -230,7 +230,7 @@ def test_a_failure_of_the_protocol_is_expected_to_happen_again(tmp_path: Path, m
     run = _recorded(tmp_path, DEBATE.replace('task["id"]\n', 'task["name"] if task["id"] == "rust" else task["id"]\n'))
     assert viva.verify(run).fits
     verification = _edited(run, 'task["name"]', 'task["id"]', monkeypatch)
-    assert [(kind.first.how, kind.conversations) for kind in verification.kinds] == [("added", 2)]
+    assert [(kind.first.change, kind.conversations) for kind in verification.kinds] == [("added", 2)]
     assert "failed with KeyError" in verification.kinds[0].sentences()
 
 
@@ -247,7 +247,7 @@ def test_the_command_says_the_answer_first_and_exits_with_1_if_conversations_dif
     assert done.stdout.startswith("6 of 6 conversations no longer fit: another request of tutor, first call (6).\n")
     done = command("verify", run, "--json")
     record = orjson.loads(done.stdout)
-    assert (done.returncode, record["fits"], record["kinds"][0]["how"]) == (1, False, "request")
+    assert (done.returncode, record["fits"], record["kinds"][0]["change"]) == (1, False, "request")
     assert 'user "Begin with tides."' in record["kinds"][0]["now"]
 
 
@@ -276,7 +276,7 @@ def test_with_another_pack_the_recorded_and_the_new_prompt_are_shown_where_they_
     )
     assert verification.sentences()[0] == verification.pack
     [kind] = verification.kinds
-    assert (kind.first.how, kind.first.role, kind.conversations) == ("request", "candidate", 12)
+    assert (kind.first.change, kind.first.role, kind.conversations) == ("request", "candidate", 12)
     assert kind.first.now.startswith('user "Think twice. ')
     assert kind.first.recorded.startswith('user "')
     assert "Think twice" not in kind.first.recorded
