@@ -25,7 +25,7 @@ from .messages import Message
 from .steps import STEP_PREFIX, Computed
 
 Change = Literal["request", "added", "missing", "result", "error", "task"]
-_LONGEST = 200  # characters of a text in a difference
+_LONGEST = 120  # characters of a text in a difference
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,7 +130,7 @@ def to_json(value: Any) -> str:
 
 
 def shorten(text: str, beginning: int = 0) -> str:
-    """Return at most 200 characters of a text, from its `beginning`."""
+    """Return at most 120 characters of a text, from its `beginning`."""
     part = text[beginning : beginning + _LONGEST]
     return "…" * (beginning > 0) + part + "…" * (beginning + _LONGEST < len(text))
 
@@ -230,8 +230,8 @@ def _error_type(end: EndedConversation) -> str:
 
 def _describe_end(end: EndedConversation | None) -> str:
     if end is None:
-        return "no end"
-    return f"failed with {_error_type(end)}" if end.failed else f"the result {shorten(to_json(end.result))}"
+        return "the conversation has not ended"
+    return f"the conversation failed with {_error_type(end)}" if end.failed else "the conversation finished"
 
 
 def _find_difference(value: Any, recorded: Any, path: str = "") -> tuple[str, Any, Any]:
@@ -256,7 +256,7 @@ def _first_difference(
     remaining = conversation.unused_calls()
     may_continue = end is None or (end.failed and _is_model_failure(end))
     if ending.is_open and (remaining or not may_continue):
-        return replace(conversation.unrecorded[0], recorded=f"no such call, {_describe_end(end)}")
+        return replace(conversation.unrecorded[0], recorded=f"no such call; {_describe_end(end)}")
     if ending.error is not None and (remaining or end is not None):
         name = type(ending.error).__name__
         if end is None or not end.failed or name != _error_type(end):

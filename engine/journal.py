@@ -388,6 +388,7 @@ def open_database(path: Path, durability: Durability = "commit") -> sqlite3.Conn
         connection = sqlite3.connect(path, timeout=_BUSY_SECONDS, isolation_level=None, cached_statements=64)
         connection.execute("pragma journal_mode = wal")
         connection.execute(f"pragma synchronous = {_SYNCHRONOUS[durability]}")
+        connection.execute(f"pragma fullfsync = {durability == 'power'}")  # on macOS a plain sync may stay in the drive
         connection.execute("pragma wal_autocheckpoint = 4000")
         if schema_version(connection) == 0:
             _drop_unfinished_tables(connection, path)

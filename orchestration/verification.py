@@ -16,7 +16,7 @@ from viva.agents.prompts import PromptPack
 from viva.engine.cancellation import ConversationStopped
 from viva.engine.conversation_check import ConversationCheck, Difference, shorten
 from viva.engine.conversation_replay import Exchange
-from viva.engine.errors import ConfigurationError
+from viva.engine.errors import ConfigurationError, JournalError, user_frame
 from viva.engine.journal_reader import History
 from viva.engine.messages import Message
 from viva.engine.permissions import grant_typed
@@ -28,6 +28,7 @@ from .launch import recorded_settings, refuse_imported
 from .python_api import Run, run_blocking
 from .transcripts import Transcripts, repeat_of
 
+_MOST_NAMED = 5  # damaged records in a sentence
 _CONTEXT = 20  # characters shown before the first difference of two texts
 
 
@@ -62,7 +63,7 @@ class DifferenceKind:
     def sentences(self) -> str:
         """Return the kind, its number of conversations, and what differs in the first one."""
         difference = self.first
-        position = f", call {difference.ordinal} (from 0)" if difference.role else ""
+        position = f", {difference.role} #{difference.ordinal}" if difference.role else ""
         count = f"{self.conversations} conversation{'s' * (self.conversations > 1)}"
         return (
             f"{self.title()[0].upper()}{self.title()[1:]}: {count}, the first {self.key or self.number}{position}. "
@@ -109,7 +110,8 @@ class Verification:
         else:
             answer = f"All {count} recorded conversations fit." if count > 1 else "The recorded conversation fits."
         if self.damaged:
-            answer += f" {len(self.unreadable)} cannot be verified, because of damage: {', '.join(self.damaged[:5])}."
+            names = ", ".join(self.damaged[:_MOST_NAMED]) + ", …" * (len(self.damaged) > _MOST_NAMED)
+            answer += f" {len(self.unreadable)} cannot be verified to their end. Damaged: {names}."
         return [*([self.pack] if self.pack else []), answer, *(kind.sentences() for kind in self.kinds)]
 
     def to_record(self) -> dict[str, Any]:
@@ -133,7 +135,7 @@ def verify(run: str | Path | Run, *, pack: str | Path | None = None) -> Verifica
 
     Raises:
         ConfigurationError: There is no run here, nothing is recorded, or the scenario or the pack cannot be read.
-        JournalError: The journal cannot be read.
+        JournalError: The journal cannot be read, or its structure is damaged.
     """
     if isinstance(run, Run):
         run = run.path
@@ -154,7 +156,13 @@ class _RunCheck:
         self._labels = lineup_labels(self._scenario.roles_of(self._settings), manifest)
         current, self._pack_note = self._choose_pack(pack)
         self._has_other_prompts = pack is not None and bool(self._pack_note)
-        converse = self._scenario.protocol(self._settings, current, manifest)
+        try:
+            converse = self._scenario.protocol(self._settings, current, manifest)
+        except Exception as error:
+            problem = f"{type(error).__name__}: {error} (at {user_frame(error)})"
+            raise ConfigurationError(
+                f"{folder.path}: its scenario cannot use the recorded settings: {problem}"
+            ) from error
         self._checker = ConversationCheck(converse, manifest["seed"], recorded_stop)
 
     def _choose_pack(self, source: str | None) -> tuple[PromptPack | None, str]:
@@ -181,7 +189,11 @@ class _RunCheck:
         verification = Verification(pack=self._pack_note)
         kinds: dict[tuple[str, ...], DifferenceKind] = {}
         with History(self._folder.journal) as history:
-            history.keys()  # names damaged starts
+            if not history.sound:
+                raise JournalError(
+                    f"{history.path}: the file is damaged, so records may be missing and nothing can be verified; "
+                    "restore it from a copy"
+                )
             for number in history.numbers():
                 key, differences = await self._check_conversation(history, number, verification)
                 verification.conversations += 1

@@ -15,6 +15,8 @@ import pytest
 from power_cut import Operation, compiled, logged, rebuilt
 
 import viva
+from viva.engine import journal
+from viva.engine.journal import open_database
 from viva.engine.journal_reader import History
 from viva.orchestration.python_api import run_blocking
 
@@ -130,3 +132,21 @@ def test_with_commit_a_power_cut_costs_at_most_the_commits_since_the_last_sync(
         assert _report(run) == _report(disk / "run")
         shutil.rmtree(run.parent)
     assert lost, "the cut takes nothing away, so that the test of `power` would see no loss either"
+
+
+def test_a_resume_may_change_the_level_and_a_wrong_one_is_refused(
+    recorded: dict[str, tuple[Path, list[Operation]]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    disk, operations = recorded["commit"]
+    run = tmp_path / "run"
+    rebuilt(operations[: len(operations) // 2], disk, tmp_path, None)
+    levels: list[str] = []
+    monkeypatch.setattr(
+        journal, "open_database", lambda path, level: levels.append(level) or open_database(path, level)
+    )
+    with pytest.raises(viva.ConfigurationError, match="durability: Input should be 'commit' or 'power', found 'disk'"):
+        run_blocking(lambda: viva.resume(run, durability="disk"))
+    assert levels == []
+    run_blocking(lambda: viva.resume(run, durability="power"))
+    assert levels == ["power"]
+    assert _report(run) == _report(disk / "run")

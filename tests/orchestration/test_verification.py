@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import shutil
 import sqlite3
 import sys
 import warnings
@@ -140,7 +141,7 @@ def test_each_kind_of_difference_has_a_paragraph_with_what_is_sent_now(
         "request of pupil in the branch 'against', first call (6)."
     )
     assert first.startswith("Another request of pupil in the branch 'for', first call: 6 conversations, the first "
-                            'a/tides, call 0 (from 0). Now: system "You argue well.", user "')  # fmt: skip
+                            'a/tides, pupil #0. Now: system "You argue well.", user "')  # fmt: skip
     assert "against" in second
 
 
@@ -154,6 +155,28 @@ def test_a_run_that_was_interrupted_fits_and_what_it_has_recorded_is_checked(
         run = _recorded(folder, concurrency=2, max_calls=calls)
         assert viva.verify(run).fits, calls
     assert not _edited(run, "You argue.", "You argue well.", monkeypatch).fits
+
+
+def _cut(run: Path, calls: int) -> None:
+    """Leave a journal as a kill does after so many calls: what was recorded later is not there."""
+    with closing(sqlite3.connect(run / "journal.sqlite")) as journal, journal:
+        journal.execute("delete from ended where number in (select conversation from calls where rowid > ?)", (calls,))
+        journal.execute("delete from calls where rowid > ?", (calls,))
+
+
+def test_a_run_that_was_killed_after_any_call_fits(
+    tmp_path: Path, interviews: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _forget(monkeypatch)
+    for number, run in enumerate((_recorded(tmp_path), interviews)):
+        with closing(sqlite3.connect(run / "journal.sqlite")) as journal:
+            (total,) = journal.execute("select count(*) from calls").fetchone()
+        for calls in range(total, -1, -7):
+            copy = tmp_path / f"{number}-{calls}"
+            shutil.copytree(run, copy)
+            _cut(copy, calls)
+            assert viva.verify(copy).fits, calls
+            shutil.rmtree(copy)
 
 
 def test_calls_of_an_unfinished_conversation_that_are_no_longer_made_are_found(
@@ -380,5 +403,16 @@ def test_damage_is_a_warning_in_python(tmp_path: Path) -> None:
         warnings.simplefilter("always", JournalNotice)
         verification = viva.verify(run)
     assert not verification.fits
-    assert "cannot be verified, because of damage: call 2 of conversation 0" in verification.sentences()[0]
+    assert "1 cannot be verified to their end. Damaged: call 2 of conversation 0." in verification.sentences()[0]
     assert notices
+
+
+def test_a_journal_with_a_broken_structure_is_refused(tmp_path: Path) -> None:
+    run = _recorded(tmp_path)
+    data = bytearray((run / "journal.sqlite").read_bytes())
+    data[4096 * 6 : 4096 * 6 + 2000] = b"\xff" * 2000
+    (run / "journal.sqlite").write_bytes(data)
+    done = command("verify", run)
+    assert (done.returncode, done.stdout) == (1, "")
+    assert "nothing can be verified; restore it from a copy" in done.stderr
+    assert "Traceback" not in done.stderr
