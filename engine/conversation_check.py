@@ -80,6 +80,11 @@ class _CheckedConversation(ReplayConversation):
         self._interruption = interruption
         self._arguments: Any = None
 
+    @property
+    def is_branched(self) -> bool:
+        """True if the protocol opened branches."""
+        return self._traffic.branched
+
     async def compute(
         self,
         name: str,
@@ -99,6 +104,7 @@ class _CheckedConversation(ReplayConversation):
         if (stored, ordinal) not in self._answers:
             self.unrecorded.append(self._difference("added", role, ordinal, branch, exchange, "no such call"))
             if self._interruption is not None:
+                await self.run_overlapping_calls()
                 self._interrupt(role)
         call, matches = await super()._recorded_call(name, stored, ordinal, digest, exchange)
         if not matches and (branch, role) not in self.differences:
@@ -140,16 +146,14 @@ def _describe(exchange: Exchange) -> str:
     if exchange.reading is not None:
         return f'the context "{shorten(exchange.reading.shared + exchange.reading.context)}"'
     messages = exchange.messages or ()
-    texts = [f"{len(messages)} messages, the last: "] if len(messages) > 1 + (messages[0].role == "system") else []
-    if messages and messages[0].role == "system" and len(messages) > 1:
-        texts.insert(0, f'system "{shorten(messages[0].content)}", ')
-    texts += [f'{messages[-1].role} "{shorten(messages[-1].content)}"'] if messages else ["no message"]
-    options = []
+    parts = [message for message in messages[:-1][:1] if message.role == "system"] + list(messages[-1:])
+    text = ", ".join(f'{message.role} "{shorten(message.content)}"' for message in parts) or "no message"
+    options = [f"{len(messages)} messages"] * (len(messages) > len(parts))
     if exchange.sampling is not None:
-        options = [f"temperature {exchange.sampling.temperature:g}", f"at most {exchange.sampling.max_tokens} tokens"]
+        options += [f"temperature {exchange.sampling.temperature:g}", f"at most {exchange.sampling.max_tokens} tokens"]
     if exchange.tools is not None:
-        options.append(f"{len(exchange.tools.specs)} tools")
-    return "".join(texts) + f" ({', '.join(options)})" * bool(options)
+        options.append(f"tools: {', '.join(exchange.tools.names)}")
+    return text + f" ({', '.join(options)})" * bool(options)
 
 
 @dataclass(frozen=True, slots=True)
@@ -262,6 +266,8 @@ def _first_difference(
         if end is None or not end.failed or name != _error_type(end):
             now = f"{name}: {shorten(error_text(ending.error))} (at {user_frame(ending.error)})"
             return Difference("error", now=now, recorded=_describe_end(end))
+        if conversation.is_branched:
+            return None  # the error ended the other branches, and when depended on latency
     if remaining:
         call = remaining[0]
         return Difference("missing", call.role, call.ordinal, call.branch, "no such call", _answer_text(call))

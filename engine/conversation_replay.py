@@ -127,7 +127,11 @@ class ReplayConversation(Conversation):
         exchange = Exchange(role, ordinal, None, view.messages, tools, sampling=sampling, hint=hint, branch=self.path)
         completion = await self._answer(exchange, stored, digest)
         if watch:
-            self._check_detectors(completion, watch)
+            try:
+                self._check_detectors(completion, watch)
+            except ConversationStopped:
+                await self.run_overlapping_calls()  # a stop is raised after all other calls have been answered
+                raise
         return completion
 
     async def read(self, role: str, reading: Reading) -> list[Likelihood]:

@@ -19,7 +19,6 @@ from viva.engine.conversation_replay import Exchange
 from viva.engine.errors import ConfigurationError, JournalError, user_frame
 from viva.engine.journal_reader import History
 from viva.engine.messages import Message
-from viva.engine.permissions import grant_typed
 from viva.engine.run_folder import RunFolder
 from viva.engine.steps import STEP_PREFIX
 from viva.scenarios.models import label_of_key, lineup_labels
@@ -141,8 +140,6 @@ def verify(run: str | Path | Run, *, pack: str | Path | None = None) -> Verifica
         run = run.path
     folder = RunFolder.open(Path(run))
     refuse_imported(folder)
-    if pack is not None:
-        grant_typed(str(pack))
     checker = _RunCheck(folder, None if pack is None else str(pack))
     return run_blocking(checker.check)
 

@@ -244,6 +244,58 @@ def test_conversations_that_a_budget_or_a_caller_stopped_fit(tmp_path: Path, mon
     assert viva.verify(tmp_path / "stopped" / "run").fits
 
 
+GROUPED = """
+import asyncio
+import viva
+
+class Long:
+    def feed(self, text):
+        return None
+    def finish(self, text):
+        return "long" if len(text) > 10 else None
+
+@viva.scenario(compare="pupil")
+async def debate(conversation: viva.Conversation, task: dict[str, str]) -> float:
+    async def argue(part: viva.Conversation, turns: int, watch) -> None:
+        pupil = viva.Agent(part, "pupil")
+        for turn in range(turns):
+            for _ in range(3 * (turns - 2)):
+                await asyncio.sleep(0)  # the other branch is ahead
+            pupil.view.append("user", f"Turn {turn}.")
+            await part.generate("pupil", pupil.view, viva.Sampling(), watch=watch if turn else ())
+        if task["id"] == "salt" and part.path == "first":
+            raise ValueError("mine")
+
+    async with asyncio.TaskGroup() as group:
+        group.create_task(argue(conversation.branch("first"), 2, [Long]))
+        group.create_task(argue(conversation.branch("second"), 3, []))
+    return 1.0
+"""
+
+
+class _SlowFirst(viva.Backend):
+    """A pupil whose answers in one branch come late, so that the other branch is ahead in the run."""
+
+    label = "a"
+
+    async def generate(self, request: viva.Request) -> viva.Completion:
+        for _ in range(100 if request.branch == "first" else 1):
+            await asyncio.sleep(0)
+        return viva.Completion("yes, well")
+
+
+def test_an_ending_of_one_branch_leaves_the_calls_of_the_others_to_be_compared(tmp_path: Path) -> None:
+    watched = _recorded(tmp_path, GROUPED, models={"pupil": "simulated:a"})
+    assert "detector" in _ended(watched)[0]
+    assert viva.verify(watched).fits
+    for name, settings in (("unwatched", {}), ("budget", {"conversation_calls": 1})):
+        (tmp_path / name).mkdir()
+        text = GROUPED.replace("[Long]", "[]")
+        run = _recorded(tmp_path / name, text, models={"pupil": _SlowFirst()}, **settings)
+        assert ("stopped" in _ended(run)[0]) == (name == "budget")
+        assert viva.verify(run).fits, name
+
+
 def _ended(run: Path) -> list[str]:
     with closing(sqlite3.connect(run / "journal.sqlite")) as journal:
         return [result for (result,) in journal.execute("select result from ended order by number")]
