@@ -255,7 +255,7 @@ _SECTIONS = {
     "People": ("grade", "review"),
     "Data": ("data", "validate", "lab", "demo"),
     "Exchange": ("export", "import"),
-    _MORE: ("resume", "control", "score", "court", "invariance", "list"),
+    _MORE: ("resume", "control", "verify", "score", "court", "invariance", "list"),
 }
 
 

@@ -22,6 +22,7 @@ from . import (  # noqa: F401
     show,
     sweep,
     validate,
+    verify,
 )
 from .app import app
 from .exit_codes import exit_with_error

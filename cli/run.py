@@ -225,6 +225,14 @@ def _resume(
             help="Seconds to wait for an unreachable model before the run stops, to be resumed (0: none).",
         ),
     ] = None,
+    durability: Annotated[
+        str | None,
+        typer.Option(
+            "--durability",
+            metavar="commit|power",
+            help="What recorded answers survive: commit (a kill) or power (also a power cut).",
+        ),
+    ] = None,
     retry_failed: RetryFailed = False,
     json: Json = False,
     html: Html = None,
@@ -244,6 +252,7 @@ def _resume(
         "max_tokens_total": max_tokens_total,
         "max_seconds": max_seconds,
         "patience": patience,
+        "durability": durability,
     }
     changes = {name: value for name, value in changes.items() if value is not None}
     if is_sweep(run):

@@ -90,7 +90,7 @@ class Replay:
 _IDLE_TURNS = 32
 
 
-class _ReplayConversation(Conversation):
+class ReplayConversation(Conversation):
     """A conversation answered from its record alone."""
 
     __slots__ = ("_answers", "_superseded", "replay")
@@ -127,7 +127,11 @@ class _ReplayConversation(Conversation):
         exchange = Exchange(role, ordinal, None, view.messages, tools, sampling=sampling, hint=hint, branch=self.path)
         completion = await self._answer(exchange, stored, digest)
         if watch:
-            self._check_detectors(completion, watch)
+            try:
+                self._check_detectors(completion, watch)
+            except ConversationStopped:
+                await self.run_overlapping_calls()  # a stop is raised after all other calls have been answered
+                raise
         return completion
 
     async def read(self, role: str, reading: Reading) -> list[Likelihood]:
@@ -155,9 +159,9 @@ class _ReplayConversation(Conversation):
     def tell(self, lines: Callable[[], Iterable[tuple[str, str]]]) -> None:
         self.replay.lines += [Aside(party, text, self.path) for party, text in lines()]
 
-    def unused_entries(self) -> list[Entry]:
+    def unused_calls(self) -> list[RecordedCall]:
         """Return the recorded calls that the protocol did not make, in order."""
-        return [entry_from_record(call) for position, call in self._answers.items() if position not in self._superseded]
+        return [call for position, call in self._answers.items() if position not in self._superseded]
 
     async def _answer(self, exchange: Exchange, stored: str, digest: bytes) -> Completion:
         """Return the recorded answer and add the exchange to the transcript."""
@@ -177,15 +181,15 @@ class _ReplayConversation(Conversation):
         if call is None:
             if exchange is not None and self.replay.problem is None:
                 self.replay.unanswered.append(exchange)
-            await self._run_overlapping_calls()
+            await self.run_overlapping_calls()
             raise EndOfRecord
         matches = call.digest == digest
         if not matches and self.replay.problem is None:
             self.replay.problem = f"the request {name} #{ordinal} differs from the recorded one"
         return call, matches
 
-    async def _run_overlapping_calls(self) -> None:
-        """Answer the recorded calls that overlap with an unanswered one."""
+    async def run_overlapping_calls(self) -> None:
+        """Answer the recorded calls of parts that run beside one that has ended or made an unanswered call."""
         turns, remaining = 0, len(self._answers)
         while turns < _IDLE_TURNS:
             await asyncio.sleep(0)
@@ -199,6 +203,14 @@ def entry_from_record(call: RecordedCall) -> Exchange | Step:
             call.role.removeprefix(STEP_PREFIX), call.ordinal, computed_from_record(call.completion), call.branch
         )
     return Exchange(call.role, call.ordinal, call.completion, branch=call.branch)
+
+
+def replay_services(seed: int, clock: Clock) -> RunServices:
+    """Return services for conversations that call no model and record nothing."""
+    meter = Meter(Budget(), "run", clock.now())
+    return RunServices(
+        seed, clock, cast(Journal, None), EventStream(), meter, LoopYield(), Budget(), StepExecutor(clock)
+    )
 
 
 async def replay_conversation(
@@ -217,12 +229,8 @@ async def replay_conversation(
 
     Exceptions of the coroutine are not raised; if recorded calls remain, they become the `problem`.
     """
-    clock = clock or RealClock()
-    meter = Meter(Budget(), "run", clock.now())
-    services = RunServices(
-        seed, clock, cast(Journal, None), EventStream(), meter, LoopYield(), Budget(), StepExecutor(clock)
-    )
-    conversation = _ReplayConversation(services, number, key, recorded, label, repeat)
+    services = replay_services(seed, clock or RealClock())
+    conversation = ReplayConversation(services, number, key, recorded, label, repeat)
     reason = "the scenario's code now makes fewer calls than were recorded"
     try:
         await converse(conversation, task)
@@ -235,7 +243,7 @@ async def replay_conversation(
         if not isinstance(error, EndOfRecord | ConversationStopped):
             reason = f"{type(error).__name__}: {error}"
     replay = conversation.replay
-    unused = conversation.unused_entries()
+    unused = [entry_from_record(call) for call in conversation.unused_calls()]
     replay.lines += unused
     if unused and replay.problem is None:
         replay.problem = reason

@@ -19,7 +19,7 @@ from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable, Collection
 from pathlib import Path
-from typing import Any, Self, TypeVar
+from typing import Any, Literal, Self, TypeVar
 
 import orjson
 
@@ -84,6 +84,9 @@ def is_locked(error: sqlite3.Error) -> bool:
 
 T = TypeVar("T")
 
+# What a committed row survives: `commit` a kill of the process, `power` also a power cut.
+Durability = Literal["commit", "power"]
+_SYNCHRONOUS: dict[Durability, str] = {"commit": "normal", "power": "full"}
 SCHEMA_VERSION = 2
 # Rows of version 1 have no checksums; such a journal continues without them. Version 3 is version 2 with packed texts.
 PACKED_VERSION = 3
@@ -278,8 +281,15 @@ class LogWriter(ABC):
 class Journal(LogWriter):
     """The writing half of a run's journal."""
 
-    def __init__(self, path: Path, clock: Clock, on_failure: Callable[[JournalError], None] | None = None) -> None:
+    def __init__(
+        self,
+        path: Path,
+        clock: Clock,
+        on_failure: Callable[[JournalError], None] | None = None,
+        durability: Durability = "commit",
+    ) -> None:
         super().__init__(path, clock, on_failure)
+        self._durability: Durability = durability
         # Deques: append and pop are atomic, so the hot path needs no lock.
         self._started: deque[tuple[Any, ...]] = deque()
         self._calls: deque[tuple[Any, ...]] = deque()
@@ -343,7 +353,7 @@ class Journal(LogWriter):
         return {"rows": self._written, "commits": self._commits, "waiting": len(self._calls)}
 
     def _open(self) -> sqlite3.Connection:
-        connection = open_database(self.path)
+        connection = open_database(self.path, self._durability)
         self._file = _file_identity(self.path)
         self._summed = schema_version(connection) >= 2
         return connection
@@ -390,7 +400,7 @@ class Journal(LogWriter):
             )
 
 
-def open_database(path: Path) -> sqlite3.Connection:
+def open_database(path: Path, durability: Durability = "commit") -> sqlite3.Connection:
     """Open (or create) a journal file for writing and check its version.
 
     Raises:
@@ -399,7 +409,8 @@ def open_database(path: Path) -> sqlite3.Connection:
     try:
         connection = sqlite3.connect(path, timeout=_BUSY_SECONDS, isolation_level=None, cached_statements=64)
         connection.execute("pragma journal_mode = wal")
-        connection.execute("pragma synchronous = normal")
+        connection.execute(f"pragma synchronous = {_SYNCHRONOUS[durability]}")
+        connection.execute(f"pragma fullfsync = {durability == 'power'}")  # on macOS a plain sync may stay in the drive
         connection.execute("pragma wal_autocheckpoint = 4000")
         if schema_version(connection) == 0:
             _drop_unfinished_tables(connection, path)

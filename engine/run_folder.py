@@ -271,6 +271,25 @@ class RunFolder:
         if is_new:
             self._created.append(file)
 
+    def sync(self) -> None:
+        """Wait until the folder, its path and its files survive a power cut.
+
+        Raises:
+            JournalError: The disk reports an error.
+        """
+        path = self.path.resolve()
+        for entry in (*(file for file in path.iterdir() if file.is_file()), path, *path.parents):
+            try:
+                descriptor = os.open(entry, os.O_RDONLY)
+            except PermissionError:
+                continue  # this user did not create it
+            try:
+                os.fsync(descriptor)
+            except OSError as error:
+                raise JournalError(f"{entry}: cannot be written to the disk: {error.strerror}") from None
+            finally:
+                os.close(descriptor)
+
     def remove(self) -> None:
         """Delete what this object created, unless something is recorded there by now.
 

@@ -118,7 +118,8 @@ class RunControl:
         """Apply again what earlier processes were asked and what outlasts them; return a note for each paused model."""
         requests = history.control()
         # What was cancelled and has failed is a failure like any other: --retry-failed lets it go on.
-        ended = {end.key for end in history.ended()} if any(one.get("do") == "cancel" for one in requests) else set()
+        has_cancelled = any(record.get("do") == "cancel" for record in requests)
+        ended = {end.key for end in history.ended()} if has_cancelled else set()
         for record in requests:
             try:
                 request = ControlRequest.read(record)

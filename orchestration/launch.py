@@ -123,7 +123,10 @@ class Launch:
                 with History(self.folder.journal) if self._resumed else nullcontext() as history:
                     if history is not None and not history.sound:
                         raise damaged_journal_error(self.folder.journal)
-                    async with Journal(self.folder.journal, self.clock) as journal:
+                    durability = self.settings.durability
+                    if durability == "power":
+                        self.folder.sync()
+                    async with Journal(self.folder.journal, self.clock, durability=durability) as journal:
                         try:
                             outcome = await self._run(journal, history, backends, on_ready, shared, spent)
                             if outcome.error is None:
@@ -275,7 +278,7 @@ def resumed_run(
         JournalError: The journal is missing.
     """
     folder = RunFolder.open(path)
-    _refuse_imported(folder)
+    refuse_imported(folder)
     scenario, settings = recorded_settings(folder)
     folder.require_journal()
     changes = changes or {}
@@ -385,7 +388,7 @@ def forked_run(
         ConfigurationError: The source is not a run, has no judge, or the changes affect more than judging.
     """
     folder = RunFolder.open(source)
-    _refuse_imported(folder)
+    refuse_imported(folder)
     scenario, settings = recorded_settings(folder)
     roles = scenario.roles_of(settings)
     judge = judge_role(roles)
@@ -407,12 +410,12 @@ def forked_run(
     return new_run(scenario, settings.model_copy(update=changes), path, clock, backends=backends, shard=shard)
 
 
-def _refuse_imported(folder: RunFolder) -> None:
+def refuse_imported(folder: RunFolder) -> None:
     """Raise ConfigurationError for a run imported from another tool, because its prompts are unknown."""
     if (imported := folder.manifest.get("imported")) is not None:
         raise ConfigurationError(
-            f"{folder.path}: imported ({imported['from']}): its prompts are unknown, so it cannot be resumed or "
-            "forked; use `viva score` or `viva report`"
+            f"{folder.path}: imported ({imported['from']}): its prompts are unknown, so it cannot be resumed, "
+            "forked or verified; use `viva score` or `viva report`"
         )
 
 

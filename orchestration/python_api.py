@@ -477,7 +477,8 @@ async def resume(
 ) -> Run:
     """Resume a run; recorded calls are not repeated.
 
-    `models` are needed for roles that had `Backend` objects. `changes` may contain `concurrency` and the run's budgets.
+    `models` are needed for roles that had `Backend` objects. `changes` may contain `concurrency`, `durability`
+    and the run's budgets.
 
     Raises:
         ConfigurationError: There is no run here, or its inputs have changed.

@@ -126,7 +126,7 @@ class Transcripts:
                     number=number,
                     key=key,
                     label=label,
-                    repeat=_repeat_of(key, label, task.id),
+                    repeat=repeat_of(key, label, task.id),
                 )
             except Exception as error:  # today's scenario reads tasks differently
                 problem = f"this version cannot read its task: {type(error).__name__}: {error}"
@@ -147,7 +147,8 @@ def _unknown_reason(manifest: Mapping[str, Any]) -> str | None:
     return None
 
 
-def _repeat_of(key: str, label: str, task: str) -> int:
+def repeat_of(key: str, label: str, task: str) -> int:
+    """Return how often a conversation's task had begun with its label, counting from 1, from the conversation's key."""
     number = key.removeprefix(f"{label}/{task}").removeprefix("#")
     return int(number) if number.isdigit() else 1
 

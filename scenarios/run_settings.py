@@ -10,6 +10,7 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, PrivateAttr, 
 
 from viva.data.sources import absolute_source
 from viva.engine.backends.registry import with_absolute_path
+from viva.engine.journal import Durability
 from viva.engine.messages import Sampling
 
 
@@ -126,6 +127,9 @@ class RunSettings(BaseModel):
         ge=0,
         description="Seconds to wait for an unreachable model before the run stops, to be resumed (0: none).",
     )
+    durability: Durability = Field(
+        default="commit", description="What recorded answers survive: commit (a kill) or power (also a power cut)."
+    )
     chaos: FilePath | None = Field(default=None, description="YAML file of faults to inject (docs/models.md).")
     strict: bool = Field(default=False, description="Refuse models without reproducible transcripts.")
     conversation_tokens: int | None = Field(
@@ -191,5 +195,5 @@ class RunSettings(BaseModel):
 
     # Settings that may change when a run is resumed, without making it another experiment.
     circumstances: ClassVar[frozenset[str]] = frozenset(
-        {"concurrency", "max_tokens_total", "max_calls", "max_cost", "max_seconds", "patience"}
+        {"concurrency", "max_tokens_total", "max_calls", "max_cost", "max_seconds", "patience", "durability"}
     )

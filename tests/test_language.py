@@ -40,6 +40,7 @@ _PUBLIC = {
     "engine/cancellation.py": "by",
     "engine/computation.py": "where",
     "engine/conversation.py": "by where",
+    "engine/conversation_check.py": "where",
     "engine/conversation_replay.py": "where",
     "engine/events.py": "by",
     "engine/runner.py": "how",

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from viva.engine.tools import Toolbox, ToolCall
     from viva.orchestration.python_api import LiveRun, Result, Run, fork, load, resume, run, run_sync, start
     from viva.orchestration.rollouts import Rollout, Turn, rollouts
+    from viva.orchestration.verification import Verification, verify
     from viva.reports.studies.court import CourtReport, court
     from viva.scenarios.contract import Aggregate, Prepared, Role, Scenario, Scoring, Task
     from viva.scenarios.function import scenario
@@ -45,6 +46,7 @@ _HOMES = {
     "viva.engine.tools": ("ToolCall", "Toolbox"),
     "viva.orchestration.python_api": ("LiveRun", "Result", "Run", "fork", "load", "resume", "run", "run_sync", "start"),
     "viva.orchestration.rollouts": ("Rollout", "Turn", "rollouts"),
+    "viva.orchestration.verification": ("Verification", "verify"),
     "viva.reports.studies.court": ("CourtReport", "court"),
     "viva.scenarios.contract": ("Aggregate", "Prepared", "Role", "Scenario", "Scoring", "Task"),
     "viva.scenarios.function": ("scenario",),
@@ -89,6 +91,7 @@ __all__ = [
     "ToolCall",
     "Toolbox",
     "Turn",
+    "Verification",
     "View",
     "VirtualClock",
     "VivaError",
@@ -102,6 +105,7 @@ __all__ = [
     "run_sync",
     "scenario",
     "start",
+    "verify",
 ]
 
 

@@ -50,7 +50,17 @@ def test_line_15_h_is_help_and_run_is_first_in_the_list() -> None:
     assert [*sections][1:] == ["Commands", "People", "Data", "Exchange", "More"]
     assert sections["Commands"] == ["run", "sweep", "report", "view", "show", "suite", "judge", "serve"]
     assert sections["People"] == ["grade", "review"]
-    assert sections["More"] == ["resume", "probe", "qualify", "control", "score", "court", "invariance", "list"]
+    assert sections["More"] == [
+        "resume",
+        "probe",
+        "qualify",
+        "control",
+        "verify",
+        "score",
+        "court",
+        "invariance",
+        "list",
+    ]
     assert not re.search(r"\w\.\.\.$", said, re.MULTILINE)  # summaries stand there whole
 
 

@@ -76,7 +76,9 @@ def test_line_28_no_edit_of_a_manifest_gives_a_traceback(run: Path, tmp_path: Pa
         edits += 1
         if said:
             refused += 1
-            assert str(file) in said or "changed since the run began" in said, (what, said)
+            # A setting that was dropped has its default, which a resume may refuse by the setting's name.
+            own = f"viva: error: {what.removeprefix('settings.').partition(':')[0]}: "
+            assert str(file) in said or "changed since the run began" in said or said.startswith(own), (what, said)
     assert 0 < refused < edits
 
 

@@ -30,6 +30,11 @@ probe --dataset ITEMS -n 6 --candidate openai:candidate?retries=0 --shots 0 --me
     --concurrency 1 --out runs/probe
 run rephrase --dataset ITEMS -n 4 --writer openai:candidate?retries=0 --checker anthropic:evaluator?retries=0
     --concurrency 1 --out runs/rephrased
+verify runs/run --json
+verify runs/tools
+verify runs/fork
+verify runs/probe
+verify runs/rephrased
 court runs/probe runs/run
 qualify openai:evaluator?retries=0 --role evaluator --brief --concurrency 1 --out runs/fitness
 invariance openai:candidate?retries=0 => 1
@@ -67,6 +72,9 @@ suite check suite/suite.yaml
 suite run suite/suite.yaml --candidate anthropic:app?retries=0 --grader openai:grader?retries=0 --out runs/suite
     --concurrency 1 --junit gate.xml => 1
 suite gate runs/suite => 1
+verify runs/suite
+verify runs/audit
+verify runs/fitness
 suite export runs/suite --csv suite-csv
 suite watch log.jsonl --suite suite/suite.yaml --once --out runs/watch
 suite schema
@@ -81,6 +89,7 @@ grade collect project --candidate openai:candidate?retries=0 --candidate gemini:
     --concurrency 1 --max-failures 99
 grade judge project/rounds/r --grader anthropic:grader?retries=0 --grader simulated:second
     --concurrency 1
+verify project/rounds/r/answers
 grade report project/rounds/r --json --csv grades.csv
 grade queue runs/run --out queue
 grade graders queue add Ada --role admin
