@@ -80,7 +80,9 @@ class Launch:
         self.clock = clock
         self.events = EventStream()
         self.runner: Runner | None = None
-        self.pool = BackendPool(clock, self.events.publish, backends, self.settings.patience, prepared.chaos)
+        self.pool = BackendPool(
+            clock, self.events.publish, backends, self.settings.patience, prepared.chaos, folder.path
+        )
         self.journal_statistics: dict[str, int] = {}
         self._resumed, self._retry_failed = resumed, retry_failed
 

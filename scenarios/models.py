@@ -86,10 +86,13 @@ def replay_name(run: str, label: str, model: str) -> str:
 
 
 def token_prices(model: str) -> list[float]:
-    """Return the prices per million prompt and completion tokens (0 if not stated), and of cached ones if stated."""
+    """Return the prices per million prompt and completion tokens (0 if not stated), and of cached ones if stated.
+
+    They are those of the model's name, or half of them for a batch API.
+    """
     spec = ModelSpec.parse(model)
-    prices = [spec.number("price_in", 0.0), spec.number("price_out", 0.0)]
-    return [*prices, spec.number("price_cached", 0.0)] if "price_cached" in spec.options else prices
+    names = ("price_in", "price_out", *["price_cached"] * ("price_cached" in spec.options))
+    return [spec.price_factor * spec.number(name, 0.0) for name in names]
 
 
 def known_price(model: str) -> list[float] | None:

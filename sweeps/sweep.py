@@ -129,7 +129,7 @@ class Sweep:
                     ready(self)
                 units = self._survey()
                 async with BackendPool(
-                    self.clock, self.events.publish, patience=self._patience, chaos=self._chaos
+                    self.clock, self.events.publish, patience=self._patience, chaos=self._chaos, folder=self.out
                 ) as pool:
                     computer = StepExecutor(self.clock)
                     self._shared = SharedResources(pool, Slots(self._concurrency), LoopYield(), computer)
