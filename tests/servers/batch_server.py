@@ -1,11 +1,12 @@
 """The batch APIs of OpenAI, Anthropic and Google in one process, and their single calls: what is paid for is counted.
 
-Answers are a function of the request alone (``chaos_answers``), so a run by batches and one by single calls get the same
-ones. A plan (``POST /plan``) has
+Answers are a function of the request alone (``chaos_answers``), so a run by batches and one by single calls get the
+same ones. A plan (``POST /plan``) has
 
-``polls``: how often a batch is still in progress when it is polled (1);
-``create``: what happens to the creations of batches in turn (then ``ok``): ``lost`` (created, and the connection closed),
-``500``, ``late_500`` (created all the same), ``429``, ``400``, ``402``, ``garbage`` (created; the answer is no JSON);
+``polls``: how often a batch is in progress still when it is polled or listed (1);
+``create``: what happens to the creations of batches in turn (then ``ok``): ``lost`` (created, and the connection
+closed), ``500``, ``late_500`` (created all the same), ``429``, ``400``, ``402``, ``garbage`` (created; the answer is no
+JSON);
 ``batches``: how batches end in turn (then ``completed``): ``failed``, ``limit`` (too many tokens), ``expired`` and
 ``cancelled`` (after the first half of the requests), ``empty`` (without any result);
 ``results``: what happens to requests in turn (then ``ok``): a status (``400``, ``429``, ``500``, …), ``missing``,
@@ -236,7 +237,7 @@ class Batches:
         return operation
 
     def _list(self, api: str) -> list[Body]:
-        return [self._record(batch) for batch in reversed(self._batches.values()) if batch.api == api]
+        return [self._record(batch, poll=True) for batch in reversed(self._batches.values()) if batch.api == api]
 
     # OpenAI
 

@@ -1,0 +1,81 @@
+"""Runs whose calls go through batch APIs, killed at any moment: what the provider was paid for is counted there."""
+
+from __future__ import annotations
+
+import importlib
+import random
+import signal
+import sqlite3
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import orjson
+import pytest
+from viva_process import completed, ended, started
+
+if TYPE_CHECKING:
+    from tests.servers.batch_process import BatchServer
+
+ITEMS = Path(__file__).parents[2] / "scenarios" / "kieval" / "items" / "science.jsonl"
+KINDS = ("openai", "anthropic", "gemini")
+_REQUESTS_BEFORE_A_KILL = 40  # at most; a part that makes no progress is killed again later
+_KILLS = 20
+
+
+@pytest.fixture
+def server() -> Iterator[BatchServer]:
+    with importlib.import_module("batch_process").running() as one:
+        yield one
+
+
+def arguments(server: BatchServer, kinds: tuple[str, str, str], out: Path, **options: object) -> list[str | Path]:
+    roles = zip(("candidate", "interactor", "evaluator"), kinds, strict=True)
+    models = [text for role, kind in roles for text in (f"--{role}", server.model(kind, role, **options))]
+    return ["run", "kieval", "--dataset", ITEMS, "-n", "8", "--rounds", "2", *models, "--json", "--out", out]
+
+
+def report(printed: bytes) -> object:
+    """A report without the models' names, which say how they were called."""
+    return orjson.loads(printed)["candidates"]
+
+
+def killed_until_done(server: BatchServer, run: list[str | Path], folder: Path, seed: int) -> tuple[bytes, int]:
+    """The report of a run that is killed again and again after a random number of requests, and the kills."""
+    draw, kills = random.Random(seed), 0
+    while kills < _KILLS:
+        command = ["resume", folder, "--json"] if (folder / "manifest.json").exists() else run
+        before = len(server.log()["requests"])
+        process = started(*command)
+        moment = before + draw.randint(1, 2 + kills * _REQUESTS_BEFORE_A_KILL // _KILLS)
+        while process.poll() is None and len(server.log()["requests"]) < moment:
+            pass
+        process.kill()
+        code, printed, _ = ended(process)
+        if code != -signal.SIGKILL:
+            assert code == 0
+            return printed, kills
+        kills += 1
+    done = completed("resume", folder, "--json")
+    assert done.returncode == 0, done.stderr.decode()
+    return done.stdout, kills
+
+
+@pytest.mark.parametrize("kinds", [(kind,) * 3 for kind in KINDS], ids=KINDS)
+def test_killed_at_many_moments_each_call_is_paid_once(
+    kinds: tuple[str, str, str], server: BatchServer, tmp_path: Path
+) -> None:
+    whole = completed(*arguments(server, kinds, tmp_path / "whole", batch="off"))
+    assert whole.returncode == 0, whole.stderr.decode()
+    paid = server.log()["paid"]
+    server.replan({"create": ["lost", "ok", "late_500", "500", "ok", "garbage"] * 5, "polls": 2})
+    run = arguments(server, kinds, tmp_path / "killed")
+    printed, kills = killed_until_done(server, run, tmp_path / "killed", seed=len(kinds[0]))
+    assert kills > 3
+    assert report(printed) == report(whole.stdout)
+    assert server.log()["paid"] == paid
+    [record, *_] = sorted((tmp_path / "killed").glob("batches-*.sqlite"))
+    with closing(sqlite3.connect(record)) as database:
+        states = {state for (state,) in database.execute("select state from batches")}
+    assert states <= {"ended", "dropped"}
