@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 import orjson
 import pytest
+from small_sweeps import write_file
 from viva_process import completed, ended, started
 
 if TYPE_CHECKING:
@@ -79,3 +80,54 @@ def test_killed_at_many_moments_each_call_is_paid_once(
     with closing(sqlite3.connect(record)) as database:
         states = {state for (state,) in database.execute("select state from batches")}
     assert states <= {"ended", "dropped"}
+
+
+def test_ctrl_c_ends_a_run_that_waits_for_a_batch_and_the_batch_is_not_lost(
+    server: BatchServer, tmp_path: Path
+) -> None:
+    server.replan({"polls": 1_000_000})
+    kinds = ("openai",) * 3
+    process = started(*arguments(server, kinds, tmp_path / "run"))
+    while not any(path == "GET /v1/batches/" + path.rpartition("/")[2] for path in server.log()["requests"]):
+        assert process.poll() is None
+    process.send_signal(signal.SIGINT)
+    code, _, said = ended(process)
+    assert code != 0
+    assert "viva resume" in said
+    [batch] = server.log()["batches"]
+    assert batch == 8
+    server.replan({})
+    done = completed("resume", tmp_path / "run", "--json")
+    assert done.returncode == 0, done.stderr.decode()
+    log = server.log()
+    assert log["batches"].count(8) >= 1
+    assert not any(path == "POST /v1/batches" for path in log["requests"][:2]), "the batch was there"
+
+
+def test_the_first_lines_say_how_many_batches_follow_each_other(server: BatchServer, tmp_path: Path) -> None:
+    run = arguments(server, ("openai", "gemini", "anthropic"), tmp_path / "run", price_in=2, price_out=4)
+    done = completed(*run, "--concurrency", "3")
+    assert done.returncode == 0, done.stderr.decode()
+    said = " ".join(done.stderr.decode().split())
+    assert "batch=on (candidate, interactor, evaluator): at least 3 and at most" in said
+    assert "8 conversations, 3 at once" in said
+    prices = orjson.loads((tmp_path / "run" / "manifest.json").read_bytes())["prices"]
+    assert set(map(tuple, prices.values())) == {(1.0, 2.0)}
+
+
+def test_cells_of_a_sweep_share_batches_and_a_killed_sweep_pays_once(server: BatchServer, tmp_path: Path) -> None:
+    roles = {role: server.model("openai", role) for role in ("interactor", "evaluator")}
+    candidates = [server.model("openai", label=label) for label in ("first", "second")]
+    file = write_file(tmp_path, names=("alpha", "beta"), candidates=candidates, interviews=roles | {"rounds": 2})
+    command = ["sweep", file, "--out", tmp_path / "sweep"]
+    for number in (3, 5, 9):
+        before = len(server.log()["requests"])
+        process = started(*command)
+        while process.poll() is None and len(server.log()["requests"]) < before + number:
+            pass
+        process.kill()
+        ended(process)
+    done = completed(*command)
+    assert done.returncode == 0, done.stderr.decode()
+    assert set(server.log()["paid"].values()) == {1}
+    assert len(list((tmp_path / "sweep").glob("batches-*.sqlite"))) == 4

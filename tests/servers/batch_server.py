@@ -3,7 +3,7 @@
 Answers are a function of the request alone (``chaos_answers``), so a run by batches and one by single calls get the
 same ones. A plan (``POST /plan``) has
 
-``polls``: how often a batch is in progress still when it is polled or listed (1);
+``polls``: how often a batch is in progress still when it is polled or listed (1), also of earlier batches;
 ``create``: what happens to the creations of batches in turn (then ``ok``): ``lost`` (created, and the connection
 closed), ``500``, ``late_500`` (created all the same), ``429``, ``400``, ``402``, ``garbage`` (created; the answer is no
 JSON);
@@ -90,6 +90,8 @@ class Batches:
 
     async def replan(self, request: web.Request) -> web.Response:
         self._begin(await request.json())
+        for batch in self._batches.values():
+            batch.polls = min(batch.polls, self._plan.get("polls", 1))
         return web.Response()
 
     async def log(self, request: web.Request) -> web.Response:
