@@ -47,10 +47,10 @@ def killed_until_done(server: BatchServer, run: list[str | Path], folder: Path, 
     draw, kills = random.Random(seed), 0
     while kills < _KILLS:
         command = ["resume", folder, "--json"] if (folder / "manifest.json").exists() else run
-        before = len(server.log()["requests"])
+        before = server.number()
         process = started(*command)
         moment = before + draw.randint(1, 2 + kills * _REQUESTS_BEFORE_A_KILL // _KILLS)
-        while process.poll() is None and len(server.log()["requests"]) < moment:
+        while process.poll() is None and server.number() < moment:
             pass
         process.kill()
         code, printed, _ = ended(process)
@@ -121,9 +121,9 @@ def test_cells_of_a_sweep_share_batches_and_a_killed_sweep_pays_once(server: Bat
     file = write_file(tmp_path, names=("alpha", "beta"), candidates=candidates, interviews=roles | {"rounds": 2})
     command = ["sweep", file, "--out", tmp_path / "sweep"]
     for number in (3, 5, 9):
-        before = len(server.log()["requests"])
+        before = server.number()
         process = started(*command)
-        while process.poll() is None and len(server.log()["requests"]) < before + number:
+        while process.poll() is None and server.number() < before + number:
             pass
         process.kill()
         ended(process)

@@ -37,6 +37,11 @@ class BatchServer:
         sent = Request(f"{self.root}/plan", json.dumps(plan).encode(), {"Content-Type": "application/json"})
         urlopen(sent, timeout=_PATIENCE_SECONDS).close()
 
+    def number(self) -> int:
+        """How many requests have come since the plan."""
+        with urlopen(f"{self.root}/number", timeout=_PATIENCE_SECONDS) as answer:
+            return int(json.load(answer))
+
     def log(self, requests: int = 0) -> dict[str, Any]:
         """What came since the plan, as soon as there were so many requests."""
         with urlopen(f"{self.root}/log?requests={requests}", timeout=_PATIENCE_SECONDS) as answer:

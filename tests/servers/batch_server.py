@@ -14,7 +14,7 @@ JSON);
 ``hide``: paths (beginnings) that answer 404; ``bad_ids``: ids of files are paths.
 
 ``GET /log?requests=N`` answers once N requests have come: ``paid`` counts by API and hash of the body, ``requests`` are
-``METHOD PATH``, ``batches`` the numbers of requests in each.
+``METHOD PATH``, ``batches`` the numbers of requests in each. ``GET /number`` says how many requests have come.
 """
 
 from __future__ import annotations
@@ -100,9 +100,12 @@ class Batches:
         sizes = [len(batch.requests) for batch in self._batches.values()]
         return web.json_response({"paid": self._paid, "requests": self._requests, "batches": sizes})
 
+    async def number(self, request: web.Request) -> web.Response:
+        return web.json_response(len(self._requests))
+
     @web.middleware
     async def count(self, request: web.Request, handler: Any) -> web.StreamResponse:
-        if request.path not in ("/log", "/plan"):
+        if request.path not in ("/log", "/number", "/plan"):
             self._requests.append(f"{request.method} {request.path}")
             async with self._changed:
                 self._changed.notify_all()
@@ -315,6 +318,7 @@ async def _serve() -> None:
     app = web.Application(middlewares=[batches.count], client_max_size=1 << 30)
     app.router.add_post("/plan", batches.replan)
     app.router.add_get("/log", batches.log)
+    app.router.add_get("/number", batches.number)
     app.router.add_get("/v1/models", batches.models)
     app.router.add_get("/v1beta/models", batches.models)
     app.router.add_post("/v1/chat/completions", batches.single)
