@@ -1,8 +1,8 @@
 """What kills cost a run by batch APIs, counted at the provider: calls paid twice, calls lost, reports that differ.
 
-One process serves the batch APIs of OpenAI, Anthropic and Google (``tests/servers/batch_server.py``) and counts what is
-paid for. The same interviews run once by single calls, then by batches, killed with SIGKILL again and again, between two
-requests or at a random moment after one, while some answers to the creation of a batch are lost.
+One process serves the batch APIs of OpenAI, Anthropic and Google (``tests/servers/batch_server.py``) and counts what
+is paid for. The same interviews run once by single calls, then by batches, killed with SIGKILL again and again, at a
+request or at a random moment after one, while some answers to the creation of a batch are lost.
 """
 
 from __future__ import annotations
