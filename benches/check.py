@@ -15,6 +15,7 @@ import table
 ENGINE = "engine scenarios/kieval agents"
 MEASURED = {
     "audit": "scenarios/audit scoring/comparison.py",
+    "batches": "engine/backends/batches.py engine/backends/batch_api.py",
     "certified": "scoring/certificate.py scoring/prediction_powered.py scoring/confidence_sequences.py",
     "claims": "benches/simulated_studies.py reports scenarios/kieval/study scenarios/lalaeval/candidate_grades.py "
     "scenarios/default_aggregate.py sweeps scoring",

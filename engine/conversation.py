@@ -13,6 +13,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mappin
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from itertools import count
+from pathlib import Path
 from typing import Any, NoReturn, Self
 
 from .backends.base import Backend
@@ -57,6 +58,7 @@ class RunServices:
     loop_yield: LoopYield
     conversation_budget: Budget
     computer: StepExecutor
+    folder: Path | None = None
     stop: StopSignal = field(default_factory=StopSignal)
     gate: Gate = field(default_factory=Gate)
 
@@ -280,6 +282,7 @@ class Conversation:
                     tools=tools,
                     affinity=self.affinity,
                     branch=self.path,
+                    run=services.folder,
                 )
                 answer = (
                     generate_with_detectors(backend, request, watch, services.clock)

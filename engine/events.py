@@ -184,6 +184,16 @@ class ConversationsAdded(Event):
 
 
 @dataclass(slots=True)
+class BatchChanged(Event):
+    """A batch of a model's calls was sent or has ended (`state`); `number` counts the model's batches from 1."""
+
+    model: str
+    number: int
+    calls: int
+    state: str
+
+
+@dataclass(slots=True)
 class LimitHit(Event):
     """A budget took effect; `limit` names it."""
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, Literal
 
 import orjson
@@ -167,8 +168,9 @@ class Request:
     simulated or oracle model may know of the item; real backends never read it. `tools` are the functions that the
     model may call. `affinity` identifies the conversation in this process, because parallel runs may have conversations
     of the same name: backends keep KV and contexts by it. `prompt`, in place of messages, is text to continue as is,
-    without a chat template (only for backends with `continues_text`). `branch` is the path of the branch that makes the
-    request, "" for the conversation itself; requests of one role may overlap between branches.
+    without a chat template (only for backends with `continues_text`). `branch` is the path of the branch that makes
+    the request, "" for the conversation itself; requests of one role may overlap between branches. `run` is the run's
+    folder.
     """
 
     messages: Sequence[Message]
@@ -185,6 +187,7 @@ class Request:
     affinity: str = ""
     prompt: str | None = None
     branch: str = ""
+    run: Path | None = None
 
     @property
     def characters(self) -> int:

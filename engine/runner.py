@@ -184,6 +184,7 @@ class Runner:
             loop_yield or LoopYield(),
             conversation_budget or Budget(),
             computer or StepExecutor(clock),
+            journal.path.parent,
         )
         self._own_computer = computer is None
         self.in_flight = 0

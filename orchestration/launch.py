@@ -17,7 +17,7 @@ from typing import Any
 import anyio
 from pydantic import ValidationError
 
-from viva.engine.backends.base import Backend
+from viva.engine.backends.base import Backend, ModelSpec
 from viva.engine.backends.registry import BackendPool, build
 from viva.engine.budget import Budget, Meter
 from viva.engine.clock import Clock, RealClock
@@ -85,7 +85,9 @@ class Launch:
         self.runner: Runner | None = None
         self.control: RunControl | None = None  # while it runs
         self.begun = anyio.Event()  # set when it can be controlled, or has ended
-        self.pool = BackendPool(clock, self.events.publish, backends, self.settings.patience, prepared.chaos)
+        self.pool = BackendPool(
+            clock, self.events.publish, backends, self.settings.patience, prepared.chaos, folder.path
+        )
         self.journal_statistics: dict[str, int] = {}
         self._resumed, self._retry_failed = resumed, retry_failed
 
@@ -200,8 +202,13 @@ class Launch:
         return spent
 
     async def _check_model(self, check: FitnessCheck, shared: SharedResources, spent: Meter) -> dict[str, str] | None:
-        """Return the verdict on a model, from the cache or from a test; None if the test did not finish."""
+        """Return the verdict on a model, from the cache or from a test; None if the test did not finish.
+
+        A model behind a batch API is not tested, because the run would wait for its batches.
+        """
         s = self.settings
+        if ModelSpec.parse(check.model).is_batched:
+            return None
         budget = {name: bound and type(bound)(bound * _TEST_SHARE)
                   for name in ("max_tokens_total", "max_calls", "max_cost", "max_seconds")
                   if (bound := getattr(s, name)) is not None}  # fmt: skip

@@ -12,15 +12,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from viva.engine.backends.base import Backend
+from viva.engine.backends.base import Backend, ModelSpec
 from viva.engine.backends.fault_injection import read_fault_plan
 from viva.engine.backends.registry import file_records, flash_attention_record, variation_reason
 from viva.engine.errors import ConfigurationError
 from viva.engine.messages import Message
 from viva.engine.run_folder import installed_versions
 from viva.engine.runner import Plan
-from viva.scenarios.contract import Role, SupportsModelOrder, SupportsOpenings
-from viva.scenarios.models import lineups, model_labels, token_prices
+from viva.scenarios.contract import Role, SupportsForecast, SupportsModelOrder, SupportsOpenings
+from viva.scenarios.models import batch_note, lineups, model_labels, token_prices
 from viva.scenarios.registry import AnyScenario
 from viva.scenarios.run_settings import RunSettings, repeats_of
 
@@ -120,6 +120,17 @@ class PreparedRun:
         self._added: list[Any] = []  # tasks that were added during the run, in order
         for added in () if recorded is None else recorded.get("added", ()):
             self.add_tasks(added["n"])
+        if note := batch_note(self.models, self.total, settings.concurrency, self._batched_calls()):
+            self.notes.append(note)
+
+    def _batched_calls(self) -> float:
+        """Return the maximum number of a conversation's calls that go through batch APIs; 0 if it is unknown."""
+        roles = [role.name for role in self.roles
+                 if any(ModelSpec.parse(model).is_batched for model in role.models(self.settings))]  # fmt: skip
+        if not roles or not isinstance(self.scenario, SupportsForecast):
+            return 0.0
+        usage = self.scenario.forecast(self.settings, self.opened, self.pack)
+        return sum(usage[role].calls for role in roles if role in usage) / max(1, len(self.opened.tasks))
 
     def _check_keys(self) -> None:
         """Check that keys are unique, reading the tasks only if duplicates are possible."""

@@ -8,6 +8,7 @@ from typing import Any
 
 from viva.engine.backends.base import ModelSpec
 from viva.engine.events import (
+    BatchChanged,
     CallFinished,
     ConversationFailed,
     ConversationFinished,
@@ -161,6 +162,7 @@ class WaitStatus:
         # By label: (end of the pause that the endpoint requested, reason).
         self._endpoint_pauses: dict[str, tuple[float, str]] = {}
         self._lost: dict[str, tuple[float, str]] = {}  # unreachable models by label: (start, error)
+        self._batches: dict[str, dict[int, tuple[float, int]]] = {}  # by label and number: (start, calls)
 
     @classmethod
     def from_launch(cls, launch: Launch) -> WaitStatus:
@@ -181,6 +183,11 @@ class WaitStatus:
             self._lost[event.model] = (event.at, event.reason)
         elif isinstance(event, EndpointBack):
             self._lost.pop(event.model, None)
+        elif isinstance(event, BatchChanged):
+            batches = self._batches.setdefault(event.model, {})
+            batches.pop(event.number, None)
+            if event.state == "sent":
+                batches[event.number] = (event.at, event.calls)
 
     def paused(self) -> str:
         """Return `paused: judge unreachable since 12:03:04 (…)`, `paused: judge until 12:03:04 (…)`, or ""."""
@@ -203,7 +210,8 @@ class WaitStatus:
     def describe(self) -> str:
         """Return `waiting for judge: 32 in flight, 3 retrying after 429`, or "".
 
-        Roles with the same models are grouped.
+        A batch is `batch of 500 since 12:03:04`, with the date if it was sent on another day. Roles with the same
+        models are grouped.
         """
         self._drop_ended()
         counters = self._counters()
@@ -215,9 +223,15 @@ class WaitStatus:
             counts = [f"{count:,} {word}" for key, word in (("in_flight", "in flight"), ("waiting", "queued"))
                       if (count := sum(int(counters.get(name, {}).get(key) or 0) for name in names))]  # fmt: skip
             counts += self._retries({self._labels[name] for name in names})
+            counts += [self._describe_batch(*batch) for name in names
+                       for batch in self._batches.get(self._labels[name], {}).values()]  # fmt: skip
             if counts:
                 parts.append(f"{' and '.join(roles)}: {', '.join(counts)}")
         return f"waiting for {'; '.join(parts)}" if parts else ""
+
+    def _describe_batch(self, since: float, calls: int) -> str:
+        start, now = datetime.fromtimestamp(since), datetime.fromtimestamp(self._now())
+        return f"batch of {calls:,} since {start:{'%H:%M:%S' if start.date() == now.date() else '%Y-%m-%d %H:%M'}}"
 
     def _retries(self, labels: set[str]) -> list[str]:
         causes = [error for _, model, error in self._pauses if model in labels]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping
 from itertools import product
 from pathlib import Path
@@ -86,10 +87,13 @@ def replay_name(run: str, label: str, model: str) -> str:
 
 
 def token_prices(model: str) -> list[float]:
-    """Return the prices per million prompt and completion tokens (0 if not stated), and of cached ones if stated."""
+    """Return the prices per million prompt and completion tokens (0 if not stated), and of cached ones if stated.
+
+    They are those of the model's name, or half of them for a batch API.
+    """
     spec = ModelSpec.parse(model)
-    prices = [spec.number("price_in", 0.0), spec.number("price_out", 0.0)]
-    return [*prices, spec.number("price_cached", 0.0)] if "price_cached" in spec.options else prices
+    names = ("price_in", "price_out", *["price_cached"] * ("price_cached" in spec.options))
+    return [spec.price_factor * spec.number(name, 0.0) for name in names]
 
 
 def known_price(model: str) -> list[float] | None:
@@ -97,6 +101,22 @@ def known_price(model: str) -> list[float] | None:
     spec = ModelSpec.parse(model)
     is_stated = any(name in spec.options for name in ("price_in", "price_out", "price_cached"))
     return token_prices(model) if is_stated or spec.kind in _FREE else None
+
+
+def batch_note(models: Iterable[str], conversations: int, at_once: int, calls: float = 0.0) -> str:
+    """Return a note on the number of batches that must end one after another; "" if no model is batched.
+
+    `calls` is the maximum number of batched calls of a conversation, 0 if it is unknown.
+    """
+    labels = [ModelSpec.parse(model).label for model in models if ModelSpec.parse(model).is_batched]
+    if not labels or not conversations:
+        return ""
+    waves = math.ceil(conversations / at_once)
+    limit = f" and at most {math.ceil(waves * calls):,}" if calls > 1.0 else ""
+    return (
+        f"batch=on ({', '.join(labels)}): at least {waves:,}{limit} batches one after another, each within a day: "
+        f"{conversations:,} conversations, {at_once:,} at once (--concurrency)"
+    )
 
 
 def recorded_price(manifest: Mapping[str, Any], model: str) -> list[float] | None:

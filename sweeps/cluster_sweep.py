@@ -18,6 +18,7 @@ import anyio
 import anyio.to_thread
 
 from viva.data.dataset import CheckedDatasets
+from viva.engine.backends.base import ModelSpec
 from viva.engine.errors import ClusterError, ConfigurationError, JournalError, NotScheduled, VivaError
 from viva.engine.permissions import permissions
 from viva.engine.run_folder import RunFolder
@@ -236,9 +237,12 @@ class ClusterSweep(Sweep):
         """Run all cells to their end, like `Sweep.run`.
 
         Raises:
-            ConfigurationError: As for `Sweep.run`; or Ray cannot be reached.
+            ConfigurationError: As for `Sweep.run`; Ray cannot be reached; or a model uses a batch API.
             JournalError: As for `Sweep.run`.
         """
+        for model in dict.fromkeys(model for run in self.runs for model in run.cell.models):
+            if ModelSpec.parse(model).is_batched:  # a worker that dies would take its record of paid batches with it
+                raise ConfigurationError(f"model '{model}': batch=on does not work on a cluster; run the sweep here")
         check_sweep_folder(self.out)
         lock = RunFolder(self.out, {})
         try:
@@ -315,7 +319,7 @@ class ClusterSweep(Sweep):
             task=task.id,
             cells=tuple(cell.name for cell in task.cells),
             shard=None if task.shard is None else (task.shard.index, task.shard.total),
-            concurrency=self._concurrency,
+            concurrency=self.concurrency,
             retry_failed=self.retry_failed,
             copy_seconds=self.options.copy_seconds,
             code=tuple(sorted(permissions().code)),

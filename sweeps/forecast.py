@@ -10,13 +10,14 @@ import math
 from typing import Any
 
 from viva.data.dataset import CheckedDatasets
+from viva.engine.backends.base import ModelSpec
 from viva.engine.backends.registry import build
 from viva.engine.errors import VivaError
 from viva.orchestration.prepared_run import PreparedRun
 from viva.reports.run_tables import token_cost
 from viva.reports.tables import DASH, Table, money
 from viva.scenarios.contract import CHARACTERS_PER_TOKEN, SupportsForecast, UsageForecast
-from viva.scenarios.models import known_price
+from viva.scenarios.models import batch_note, known_price
 from viva.scenarios.registry import get_scenario
 
 from .cell_run import CellRun
@@ -64,8 +65,16 @@ class Forecast:
 
     @property
     def assumptions(self) -> tuple[str, ...]:
-        """Assumptions behind the figures."""
-        return ASSUMPTIONS
+        """Assumptions behind the figures, and a note on batches."""
+        calls = max((self._batched_calls(run) for run in self._sweep.runs), default=0.0)
+        note = batch_note(self.models, self.conversations, self._sweep.concurrency, calls)
+        return (*ASSUMPTIONS, note) if note else ASSUMPTIONS
+
+    def _batched_calls(self, run: CellRun) -> float:
+        """Return the maximum number of a conversation's calls that go through batch APIs."""
+        usages = self.per_conversation.get(run.cell.name, {})
+        batched = [role for role, model in run.cell.roles.items() if ModelSpec.parse(model).is_batched]
+        return sum(usages[role].calls for role in batched if role in usages)
 
     def report(self) -> dict[str, Any]:
         """Return everything as plain data."""
@@ -78,7 +87,7 @@ class Forecast:
             "models": models,
             **({"methods": {part: _usage(use) for part, use in self.parts.items()}} if self.parts else {}),
             "problems": {name: error.to_record() for name, error in self.problems.items()},
-            "assumptions": " ".join(ASSUMPTIONS),
+            "assumptions": " ".join(self.assumptions),
         }
 
     def tables(self) -> list[Table]:

@@ -68,7 +68,9 @@ def price_of(model: str) -> Price | None:
             for name in (spec.where, _VERSION.sub("", spec.where)):
                 if name in table["models"]:
                     prompt, completion, date, kind = table["models"][name]
-                    return Price(prompt, completion, f"{table['source']}; {date}, {_KINDS[kind]}")
+                    prompt, completion = prompt * spec.price_factor, completion * spec.price_factor
+                    half = ", half of it in batches" if spec.is_batched else ""
+                    return Price(prompt, completion, f"{table['source']}; {date}, {_KINDS[kind]}{half}")
     return None
 
 

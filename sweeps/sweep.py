@@ -63,7 +63,7 @@ class Sweep:
         self.clock = clock or RealClock()
         self.events = EventStream()
         self.runs = [CellRun(cell, out / cell.name) for cell in self.selection.select_cells(recorded)]
-        self._concurrency = concurrency or file.concurrency
+        self.concurrency = concurrency or file.concurrency
         self._chaos = None if file.chaos is None else read_fault_plan(Path(file.chaos))
         self._patience, self._local_models = file.patience, file.local_models
         self.retry_failed = retry_failed
@@ -129,10 +129,10 @@ class Sweep:
                     ready(self)
                 units = self._survey()
                 async with BackendPool(
-                    self.clock, self.events.publish, patience=self._patience, chaos=self._chaos
+                    self.clock, self.events.publish, patience=self._patience, chaos=self._chaos, folder=self.out
                 ) as pool:
                     computer = StepExecutor(self.clock)
-                    self._shared = SharedResources(pool, Slots(self._concurrency), LoopYield(), computer)
+                    self._shared = SharedResources(pool, Slots(self.concurrency), LoopYield(), computer)
                     self._loaded = LoadedModels(pool, [unit.models for unit in units], self._local_models)
                     try:
                         async with anyio.create_task_group() as group:

@@ -23,6 +23,7 @@ from ..errors import ConfigurationError
 from ..messages import Completion, Message, Request
 from ..tools import Toolbox, argument_text, number_calls
 from .base import Backend, ModelSpec
+from .batch_api import AnthropicBatches
 from .endpoint_address import EndpointAddress, ProviderApi, resolve_endpoint
 from .endpoint_answer import (
     PartWithoutText,
@@ -290,6 +291,7 @@ class AnthropicBackend(EndpointBackend):
     models_path = "/v1/models?limit=1000"
     next_form = _NEXT_FORM
     api_name = "Messages"
+    batch_api = AnthropicBatches
     unsupported = _UNSUPPORTED_SAMPLING
 
     def __init__(

@@ -13,6 +13,7 @@ from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qsl
 
@@ -119,6 +120,13 @@ class Backend(ABC):
         """Return the size of a prompt in this model's context; None if it is unknown before a call."""
         return None
 
+    def join_run(self, model: str, folder: Path | None, publish: EventSink | None, patience: float) -> None:
+        """Take notice, before opening, of the model's whole name and of the run.
+
+        A backend may keep records of its own in the run's `folder` (None: there is no run), `publish` events, and wait
+        for an endpoint that fails for `patience` seconds.
+        """
+
     async def check(self) -> None:
         """Check within seconds that the model is reachable; raise the matching BackendError if it is not."""
 
@@ -146,6 +154,8 @@ class Backend(ABC):
 # File names may contain blanks and semicolons. After these, only one of our own kinds starts another model name.
 _SEVERAL_MODELS = re.compile(r",\s*\w+:|[;|\s]\s*(?:openai|anthropic|gemini|llama|simulated|oracle|replay|human|pool):")
 _KINDS_WITHOUT_COMMA = ("openai", "anthropic", "gemini", "simulated")  # kinds whose names are not file paths
+_BATCH_KINDS = ("openai", "anthropic", "gemini")
+_BATCH_PRICE = 0.5
 MAX_WHOLE_OPTION = 2**31 - 1  # maximum of integer options: llama.cpp accepts no more
 
 
@@ -191,6 +201,16 @@ class ModelSpec:
             )
         location, _, fragment = location.partition("#")
         return cls(text, kind, location, fragment, _parse_options(query, text))
+
+    @property
+    def is_batched(self) -> bool:
+        """Return True if the calls go through the provider's batch API."""
+        return self.kind in _BATCH_KINDS and self.options.get("batch") == "on"
+
+    @property
+    def price_factor(self) -> float:
+        """Factor of the list prices: providers ask half of them in batches."""
+        return _BATCH_PRICE if self.is_batched else 1.0
 
     def take(self, name: str, default: str | None = None) -> str | None:
         """Return the option's text, or `default`."""

@@ -10,7 +10,7 @@ import asyncio
 import socket
 import sys
 import zlib
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextvars import ContextVar
 from typing import Any, TypeVar
 
@@ -90,6 +90,29 @@ class AnswerBody:
         while piece := await self.piece():
             pieces.append(piece)
         return b"".join(pieces).removeprefix(BYTE_ORDER_MARK)
+
+    async def lines(self, longest: int, longest_body: int) -> AsyncIterator[bytes | None]:
+        """Yield the non-empty lines of a body of at most `longest_body` bytes; None for a line of over `longest`."""
+        self._longest = longest_body
+        rest, is_cut = bytearray(), False
+        while piece := await self.piece():
+            *ends, tail = piece.split(b"\n")
+            for end in ends:
+                if not is_cut:
+                    rest += end
+                if is_cut or len(rest) > longest:
+                    yield None
+                elif rest.strip():
+                    yield bytes(rest)
+                rest, is_cut = bytearray(), False
+            if not is_cut:
+                rest += tail
+            if len(rest) > longest:
+                rest, is_cut = bytearray(), True
+        if is_cut:
+            yield None
+        elif rest.strip():
+            yield bytes(rest)
 
     async def head(self, longest: int = _LONGEST_ERROR) -> bytes:
         """Return the beginning of the body for an error message. The body may be truncated or broken."""

@@ -15,6 +15,7 @@ from abc import abstractmethod
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from ipaddress import ip_address
+from pathlib import Path
 from types import TracebackType
 from typing import Any, TypeVar
 
@@ -35,7 +36,9 @@ from ..errors import (
 )
 from ..messages import Completion, Message, Request, fold_system_messages
 from ..tools import Toolbox, ToolCall
-from .base import Backend, ModelSpec, OnRateLimit, PromptSize
+from .base import Backend, EventSink, ModelSpec, OnRateLimit, PromptSize
+from .batch_api import BatchApi
+from .batches import DEFAULT_WAIT, BatchQueue
 from .endpoint import AnswerBody, Endpoint
 from .endpoint_address import EndpointAddress
 from .endpoint_answer import FORMAT_ERRORS, ReadAnswer, answer_error, estimate_missing_counts, parse_json
@@ -284,6 +287,7 @@ class ProviderState:
 
 T = TypeVar("T")
 
+_BATCH_TIMEOUT = 1800.0  # seconds for sending a batch, or for reading its results
 _LONGEST_LIST = 8 << 20  # bytes read of an endpoint's model list
 SAMPLING_ADVICE = (
     "add sampling=off to the model's name to leave out temperature, top_p and similar settings, or temperature=NUMBER "
@@ -319,6 +323,7 @@ class EndpointBackend(Backend):
     refusing_statuses: tuple[int, ...] = (401, 403)  # statuses of the model list that mean a wrong key
     next_form: Mapping[str, str]  # structured output: the form to try after each refused form
     unsupported: Mapping[str, Any] = {}  # sampling settings that the API lacks, with their neutral values
+    batch_api: type[BatchApi]
     api_name = ""  # the API's name in errors about unsupported settings
 
     def __init__(
@@ -332,13 +337,15 @@ class EndpointBackend(Backend):
         self.nearby = _is_local_address(self.base_url)
         self._redact = make_redactor([address.key, *address.secrets, *proxy_secrets()])
         self._asking = asking or EndpointOptions()
+        wait = self._asking.batch_wait
         self._endpoint = Endpoint(
             self.base_url,
             self._redact,
-            self._asking.timeout,
+            self._asking.timeout if wait is None else max(self._asking.timeout, _BATCH_TIMEOUT),
             self._asking.longest_answer,
             {**self._own_headers(address), **address.headers},
             dialect=self.dialect,
+            repeatable=wait is None,  # a batch that arrives twice is paid for twice
             query=address.query,
         )
         self._clock = clock
@@ -346,6 +353,12 @@ class EndpointBackend(Backend):
         self._context: int | None = None  # tokens, if the endpoint lists them
         self._unlisted = ""  # says that the endpoint does not list the model
         self._forms, self._returned = FormFallback(form, self.next_form), ProviderState()
+        self._batches: BatchQueue | None = None
+        if wait is not None:
+            api = self.batch_api(
+                self._endpoint, self.base_url, self._listed_name, self._trust.call, self._asking.longest_answer
+            )
+            self._batches = BatchQueue(api, clock, wait)
 
     def _base_url(self, url: str) -> str:
         """Return the base URL of calls."""
@@ -381,11 +394,23 @@ class EndpointBackend(Backend):
     def on_rate_limit(self, callback: OnRateLimit) -> None:
         self._endpoint.on_rate_limit = callback
 
+    def join_run(self, model: str, folder: Path | None, publish: EventSink | None, patience: float) -> None:
+        if self._batches is not None:
+            self._batches.join_run(folder, model, self.label, publish, patience)
+
     async def __aenter__(self) -> Backend:
         await self._endpoint.open()
+        if self._batches is not None:
+            try:
+                self._batches.open()
+            except BaseException:
+                await self._endpoint.close()  # the caller will not do so
+                raise
         return self
 
     async def __aexit__(self, *exc: object) -> None:
+        if self._batches is not None:
+            await self._batches.close()
         await self._endpoint.close()
 
     async def check(self) -> None:
@@ -419,7 +444,7 @@ class EndpointBackend(Backend):
         self._returned.forget(affinity)
 
     async def generate(self, request: Request) -> Completion:
-        """Send one HTTP request; raise FormRefused until a form of structured output is accepted."""
+        """Send one request, alone or in a batch; raise FormRefused until a form of structured output is accepted."""
         return await self._forms.ask(self._asking.settled(request), self._attempt, self.label)
 
     async def _attempt(self, request: Request, form: str) -> Completion:
@@ -432,8 +457,12 @@ class EndpointBackend(Backend):
             completion, returned = await self._receive(answer, on_text, tools=tools)
             return completion
 
-        streaming = on_text is not None
+        streaming = on_text is not None and self._batches is None
         body = self._asking.body_of(self._body(request, form, streaming=streaming))
+        if self._batches is not None:
+            completion, returned = await self._ask_in_batch(self._batches, request, body)
+            self._returned.keep(request, completion, returned)
+            return completion
         completion = await self._ask(request, self._call_url(streaming=streaming), body, receive)
         self._returned.keep(request, completion, returned)
         return completion
@@ -478,19 +507,37 @@ class EndpointBackend(Backend):
             async with self._trust.call():
                 completion = await self._endpoint.ask(self.label, url, data, receive)
         except Rejected as error:
-            if type(error) is not Rejected or (advice := self._advice_on(error)) is None:
-                raise
-            message = f"{str(error).removeprefix(f'{error.model}: ').rstrip('.')}; {advice}"
-            if self._trust.proven:  # other requests succeed with the same name and settings
-                raise Rejected(message, model=error.model, status=error.status) from None
-            raise SettingRefused(
-                f"{self.label}: {message}; a resumed run keeps its model names, so start a new run"
-            ) from None
+            raise self._advised(error, proven=self._trust.proven) from None
         if completion.first_token is not None:
             completion.first_token -= began
         completion.latency = self._clock.now() - began
         estimate_missing_counts(completion, request)
         return completion
+
+    def _advised(self, error: Rejected, *, proven: bool) -> Exception:
+        """Return a refusal with advice, if there is any. `proven`: other requests with the same settings succeed."""
+        if type(error) is not Rejected or (advice := self._advice_on(error, proven=proven)) is None:
+            return error
+        message = f"{str(error).removeprefix(f'{error.model}: ').rstrip('.')}; {advice}"
+        if proven:
+            return Rejected(message, model=error.model, status=error.status)
+        return SettingRefused(f"{self.label}: {message}; a resumed run keeps its model names, so start a new run")
+
+    async def _ask_in_batch(self, batches: BatchQueue, request: Request, body: bytes) -> ReadAnswer:
+        """Return the answer from a batch. Detectors read the finished text, because nothing is streamed."""
+        began = self._clock.now()
+        try:
+            data = await batches.ask(request, body)
+        except Rejected as error:
+            raise self._advised(error, proven=batches.has_answers) from None
+        try:
+            read = self._parse(data, tools=request.tools is not None)
+        except (Rejected, Unavailable) as error:
+            batches.discard(request)
+            raise error_in_answer(self._endpoint, self.label, data) or error from None
+        read.completion.latency = self._clock.now() - began
+        estimate_missing_counts(read.completion, request)
+        return read
 
     async def _parse_whole(self, answer: AnswerBody, parse: Callable[[bytes], T]) -> T:
         """Parse a whole answer, or raise the error that the endpoint sent in its place."""
@@ -504,12 +551,13 @@ class EndpointBackend(Backend):
         raise reported
 
     def statistics(self) -> dict[str, Any]:
-        return {"json_mode": self._forms.chosen, "connections": self._endpoint.connections}
+        batches = {} if self._batches is None else self._batches.statistics()
+        return {"json_mode": self._forms.chosen, "connections": self._endpoint.connections, **batches}
 
-    def _advice_on(self, error: Rejected) -> str | None:
+    def _advice_on(self, error: Rejected, *, proven: bool) -> str | None:
         """Return advice if the endpoint refuses the model's name, which it does not list, or one of our settings."""
         text = str(error)
-        if self._unlisted and not self._trust.proven and (error.status == 404 or _REFUSES_MODEL.search(text)):
+        if self._unlisted and not proven and (error.status == 404 or _REFUSES_MODEL.search(text)):
             return self._unlisted
         if not _REFUSES_SETTING.search(text):
             return None
@@ -561,6 +609,7 @@ class EndpointOptions:
     Args:
         sampling: True to send temperature, top_p and the like.
         settings: Sampling settings that override the run's.
+        batch_wait: Seconds without a new call after which a batch is sent; None for single requests.
         body: Values to put into the body, by path; None removes a field.
     """
 
@@ -568,6 +617,7 @@ class EndpointOptions:
     longest_answer: int = 64_000_000
     sampling: bool = True
     settings: Mapping[str, Any] = field(default_factory=dict)
+    batch_wait: float | None = None
     body: Mapping[tuple[str, ...], Any] = field(default_factory=dict)
 
     @classmethod
@@ -589,6 +639,7 @@ class EndpointOptions:
             longest_answer=int(spec.number("answer_mb", 64.0, 0.001, 100_000.0) * 1e6),
             sampling=sampling,
             settings=settings,
+            batch_wait=_parse_batch_wait(spec),
             body={
                 tuple(name.split(".")): _parse_body_value(spec, name, text) for name, text in spec.group("body").items()
             },
@@ -605,6 +656,15 @@ class EndpointOptions:
         for path, value in self.body.items():
             _set_field(body, path, value)
         return orjson.dumps(body)
+
+
+def _parse_batch_wait(spec: ModelSpec) -> float | None:
+    """Return the wait before a batch is sent; None without `batch=on`."""
+    batched = spec.one_of("batch", ("on", "off"), "off") == "on"
+    wait = spec.number("batch_wait", DEFAULT_WAIT, 0.001, 3600.0, unit="seconds")
+    if not batched and "batch_wait" in spec.options:
+        raise ConfigurationError(f"model '{spec.text}': batch_wait needs batch=on")
+    return wait if batched else None
 
 
 def _set_field(body: dict[str, Any], path: Sequence[str], value: Any) -> None:

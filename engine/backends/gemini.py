@@ -24,6 +24,7 @@ from ..errors import BackendError, ConfigurationError, Unauthorized
 from ..messages import Completion, Message, Request
 from ..tools import Toolbox, argument_text, number_calls
 from .base import Backend, ModelSpec
+from .batch_api import GeminiBatches
 from .endpoint_address import EndpointAddress, ProviderApi, resolve_endpoint
 from .endpoint_answer import (
     PartWithoutText,
@@ -269,6 +270,7 @@ class GeminiBackend(EndpointBackend):
     refusing_statuses = (400, 401, 403)  # a wrong key is reported as an invalid argument
     next_form = _NEXT_FORM
     api_name = "Gemini"
+    batch_api = GeminiBatches
     unsupported = _UNSUPPORTED_SAMPLING
 
     def __init__(
@@ -281,8 +283,8 @@ class GeminiBackend(EndpointBackend):
         thinking: str = "",
         filters: bool = True,
     ) -> None:
-        super().__init__(clock, address, asking, form)
         self._name = address.model if "/" in address.model else f"models/{address.model}"
+        super().__init__(clock, address, asking, form)
         self._thinking, self._filters = thinking, filters
 
     def _base_url(self, url: str) -> str:

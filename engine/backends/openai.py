@@ -17,9 +17,11 @@ import orjson
 from yarl import URL
 
 from ..clock import Clock
+from ..errors import ConfigurationError
 from ..likelihood import Reading
 from ..messages import Completion, Request, Sampling
 from .base import Backend, ModelSpec
+from .batch_api import OpenAIBatches
 from .endpoint import AnswerBody
 from .endpoint_address import EndpointAddress, ProviderApi, resolve_endpoint
 from .endpoint_answer import ReadAnswer
@@ -59,6 +61,7 @@ class OpenAIBackend(EndpointBackend):
     reads_one = True
     form = "a chat completion"
     next_form = _NEXT_FORM
+    batch_api = OpenAIBatches
 
     def __init__(
         self,
@@ -99,6 +102,10 @@ class OpenAIBackend(EndpointBackend):
 
     async def read(self, reading: Reading) -> Completion:
         """Score a text at an endpoint that reports log-probabilities of a prompt (vLLM, SGLang and others)."""
+        if self._batches is not None:
+            raise ConfigurationError(
+                f"{self.label}: a batch API gives no log-probabilities of a given text; leave batch=on out"
+            )
         before, after = reading.shared + reading.context, reading.continuations[0]
         data = orjson.dumps(self._way.body(self.model, before + after))
 

@@ -85,6 +85,8 @@ def build(spec: ModelSpec, clock: Clock) -> Backend:
                     f"{', '.join(foreign)} belongs in the pool's own name" if foreign else "a pool contains no pools"
                 )
                 raise ConfigurationError(problem)
+            if member.is_batched:
+                raise ConfigurationError("batch=on is for a single model; name the model without a pool")
             built = build_member(name, clock)
         except ConfigurationError as error:
             raise ConfigurationError(f"{path}: members.{index}: {error}") from None

@@ -90,6 +90,7 @@ def build(
     publish: EventSink | None = None,
     patience: float = DEFAULT_PATIENCE,
     chaos: FaultPlan | None = None,
+    folder: Path | None = None,
 ) -> Backend:
     """Build the backend for a model name, wrapped in the limits and retries that its options specify.
 
@@ -102,6 +103,7 @@ def build(
         publish: Receives events about retries.
         patience: Seconds for which calls wait for an unreachable endpoint.
         chaos: Faults to inject.
+        folder: The run's folder, for records of backends.
 
     Raises:
         ConfigurationError: Unknown kind or option, a value out of range, or a model that is not allowed here.
@@ -111,8 +113,10 @@ def build(
     with bound_permissions(permissions().for_model(text)):
         inner = _factory(spec)(spec, clock)
     inner.label = spec.label
-    inner.price_in, inner.price_out = spec.number("price_in", 0.0), spec.number("price_out", 0.0)
-    inner.price_cached = spec.number("price_cached", inner.price_in)
+    factor = spec.price_factor
+    inner.price_in, inner.price_out = factor * spec.number("price_in", 0.0), factor * spec.number("price_out", 0.0)
+    inner.price_cached = factor * spec.number("price_cached", inner.price_in / factor)
+    inner.join_run(text, folder, publish, patience)
     if spec.kind == "python":
         inner = ValidatingBackend(inner)
     marks = spec.take("thoughts")
@@ -128,13 +132,18 @@ def build(
     spec.finish()
     if per_minute and per_second:
         raise ConfigurationError(f"model '{text}': give rpm or rps, not both")
+    if spec.is_batched and (per_minute or per_second or tokens or concurrency):
+        raise ConfigurationError(
+            f"model '{text}': batch=on excludes concurrency, rpm, rps and tpm; --concurrency of the run limits how "
+            "many calls wait for one batch"
+        )
     if chaos is not None:
         inner = FaultInjector(inner, chaos, clock)
     if not (per_minute or per_second or tokens or concurrency or attempts) and not inner.fallible:
         return inner  # nothing to limit: no wrapper on the hot path
     rate = Rate(per_minute, 60.0) if per_minute else Rate(per_second, 1.0) if per_second else None
     learning = None
-    if adaptive and inner.fallible:
+    if adaptive and inner.fallible and not spec.is_batched:
         known = concurrency is not None or inner.nearby
         learning = AdaptiveLimit(clock.now(), None if known else FIRST_WINDOW)
     limits = Limits(
@@ -143,7 +152,7 @@ def build(
         requests=rate,
         tokens=Rate(tokens) if tokens else None,
         adaptive=learning,
-        breaker=_breaker(inner, clock, publish, patience),
+        breaker=None if spec.is_batched else _breaker(inner, clock, publish, patience),
     )
     return RetryingBackend(inner, limits, clock, _policy(patience, attempts), publish)
 
@@ -297,8 +306,8 @@ def variation_reason(text: str) -> str | None:
 class BackendPool:
     """The open backends of one run, or of concurrent runs; one per name. Use `async with`, and `open` inside it.
 
-    `publish` receives events about retries; `backends` are ready-made ones, by name. `patience` and `chaos` are as for
-    `build`.
+    `publish` receives events about retries; `backends` are ready-made ones, by name. `patience`, `chaos` and `folder`
+    are as for `build`.
     """
 
     def __init__(
@@ -308,7 +317,9 @@ class BackendPool:
         backends: Mapping[str, Backend] | None = None,
         patience: float = DEFAULT_PATIENCE,
         chaos: FaultPlan | None = None,
+        folder: Path | None = None,
     ) -> None:
+        self._folder = folder
         self._clock, self._publish, self._patience, self._chaos = clock, publish, patience, chaos
         self._prepared = backends or {}
         self._open: dict[str, Backend] = {}
@@ -330,7 +341,7 @@ class BackendPool:
             if text not in self._open:
                 made = self._prepared.get(text)
                 made = (
-                    build(text, self._clock, self._publish, self._patience, self._chaos)
+                    build(text, self._clock, self._publish, self._patience, self._chaos, self._folder)
                     if made is None
                     else self._governed(made)
                 )
