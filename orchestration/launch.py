@@ -38,6 +38,7 @@ from viva.scenarios.run_settings import RunSettings
 from .manifest import read_manifest_settings
 from .prepared_run import PreparedRun, Shard
 from .result_cache import FitnessCache
+from .tracing import traced
 
 _log = logging.getLogger("viva")
 # If this environment variable is "off", fitness tests before runs are skipped, as with `--no-qualify`.
@@ -120,7 +121,8 @@ class Launch:
                         raise damaged_journal_error(self.folder.journal)
                     async with Journal(self.folder.journal, self.clock) as journal:
                         try:
-                            outcome = await self._run(journal, history, backends, on_ready, shared, spent)
+                            async with traced(self, backends):
+                                outcome = await self._run(journal, history, backends, on_ready, shared, spent)
                             if outcome.error is None:
                                 await journal.flush()
                         finally:
