@@ -46,8 +46,8 @@ from viva.engine.messages import Completion, Message, Request
 from viva.engine.tools import ToolCall
 
 if TYPE_CHECKING:
-    from opentelemetry.sdk.trace.id_generator import IdGenerator
     from opentelemetry.sdk.trace.export import SpanExporter
+    from opentelemetry.sdk.trace.id_generator import IdGenerator
     from opentelemetry.trace import Span
 
     from .launch import Launch
