@@ -10,10 +10,12 @@ import asyncio
 import hashlib
 import logging
 import os
+import re
 import secrets
 import threading
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass
 from functools import cache
 from importlib.metadata import version
 from pathlib import Path
@@ -60,6 +62,8 @@ CONTENT = "OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT"
 _CONTENT_VALUES = ("true", "span_only", "span_and_event")
 _FLUSH_SECONDS = 3.0  # maximum wait for the collector at the end of a run
 _PROVIDERS = {"gemini": "gcp.gemini"}  # kinds whose name in the conventions differs
+
+_IDENTIFIER = re.compile(r"[!-~]+")  # ASCII without blanks
 
 Attributes = dict[str, Any]
 
@@ -219,6 +223,15 @@ async def traced(launch: Launch, backends: Mapping[str, Backend]) -> AsyncIterat
             await sender.flush(launch.clock)
 
 
+@dataclass(slots=True)
+class _OpenConversation:
+    """Span of a conversation in flight, the id that its calls name, and its number of replayed calls."""
+
+    span: Span
+    key: str
+    replayed: int = 0
+
+
 class RunTrace:
     """Listener that turns a run's events into one trace.
 
@@ -227,9 +240,11 @@ class RunTrace:
     """
 
     def __init__(self, sender: SpanSender, launch: Launch, backends: Mapping[str, Backend]) -> None:
-        from opentelemetry.trace import SpanKind, StatusCode
+        from opentelemetry.context import Context
+        from opentelemetry.trace import SpanKind, StatusCode, set_span_in_context
 
         self._sender, self._kind, self._error = sender, SpanKind, StatusCode.ERROR
+        self._no_parent, self._below = Context(), set_span_in_context  # the program's own spans are no parents
         self._models = {id(backend): model_attributes(name) for name, backend in backends.items()}
         self._content = os.environ.get(CONTENT, "").lower() in _CONTENT_VALUES
         manifest = launch.folder.path / "manifest.json"
@@ -237,25 +252,29 @@ class RunTrace:
         self._trace_id = int.from_bytes(hashlib.blake2b(identity, digest_size=16).digest(), "big") or 1
         self._attributes = {"viva.scenario": launch.scenario.name, "viva.run": launch.folder.path.name}
         self._root: Span | None = None
-        self._conversations: dict[str, Span] = {}
-        self._replayed: dict[str, int] = {}
+        self._conversations: dict[str, _OpenConversation] = {}
 
     def on_event(self, event: Event) -> None:
         """Handle an event of the run."""
         match event:
             case CallFinished():
-                if event.replayed:
-                    self._replayed[event.conversation] = self._replayed.get(event.conversation, 0) + 1
-                elif event.details is not None:
+                conversation = self._conversations.get(event.conversation)
+                if event.details is not None:
                     self._add_call(event, event.details)
+                elif conversation is not None:
+                    conversation.replayed += event.replayed
             case CallFailed():
                 self._add_call(event, event.details)
             case StepComputed():
                 if not event.replayed:
                     self._add_step(event)
             case ConversationStarted():
-                attributes = {"gen_ai.conversation.id": event.conversation, "viva.number": event.number}
-                self._conversations[event.conversation] = self._start("conversation", self._root, event.at, attributes)
+                # A key may contain a task's text.
+                is_text = not self._content and not _IDENTIFIER.fullmatch(event.conversation)
+                key = f"#{event.number}" if is_text else strip_surrogates(event.conversation)
+                attributes = {"gen_ai.conversation.id": key, "viva.number": event.number}
+                span = self._start("conversation", self._root, event.at, attributes)
+                self._conversations[event.conversation] = _OpenConversation(span, key)
             case ConversationFinished() | ConversationFailed() | ConversationInterrupted():
                 self._end_conversation(event)
             case RunStarted():
@@ -276,35 +295,33 @@ class RunTrace:
 
     def close(self, at: float) -> None:
         """End the spans of a run that raised."""
-        for span in self._conversations.values():
-            self._sender.end(span, at)
+        for conversation in self._conversations.values():
+            self._sender.end(conversation.span, at)
         self._conversations.clear()
         self._end_root("failed", at)
 
     def _start(
         self, name: str, parent: Span | None, at: float, attributes: Attributes, *, calls_model: bool = False
     ) -> Span:
-        from opentelemetry.context import Context
-        from opentelemetry.trace import set_span_in_context
-
-        empty = Context()  # the program's own spans are no parents
-        context = empty if parent is None else set_span_in_context(parent, empty)
+        context = self._no_parent if parent is None else self._below(parent, self._no_parent)
         kind = self._kind.CLIENT if calls_model else self._kind.INTERNAL
-        texts = {key: strip_surrogates(value) if isinstance(value, str) else value for key, value in attributes.items()}
-        return self._sender.tracer.start_span(strip_surrogates(name), context, kind, texts, None, _nanoseconds(at))
+        return self._sender.tracer.start_span(name, context, kind, attributes, None, _nanoseconds(at))
 
     def _fail(self, span: Span, error: str, message: str = "") -> None:
         span.set_attribute("error.type", error)
         span.set_status(self._error, strip_surrogates(message) if self._content and message else None)
 
     def _parent(self, event: Event) -> Span | None:
-        return self._conversations.get(event.conversation, self._root)
+        conversation = self._conversations.get(event.conversation)
+        return self._root if conversation is None else conversation.span
 
     def _add_call(self, event: CallFinished | CallFailed, details: CallDetails) -> None:
         request, completion = details.request, details.completion
         model = self._models.get(id(details.backend)) or {"gen_ai.request.model": details.backend.label}
         attributes: Attributes = {"viva.role": event.role, "viva.ordinal": event.ordinal} | model
-        attributes["gen_ai.conversation.id"] = event.conversation
+        conversation = self._conversations.get(event.conversation)
+        if conversation is not None:
+            attributes["gen_ai.conversation.id"] = conversation.key
         if event.branch:
             attributes["viva.branch"] = event.branch
         operation = "likelihood"
@@ -337,11 +354,12 @@ class RunTrace:
             span.add_event(name, attributes, _nanoseconds(event.at))
 
     def _end_conversation(self, event: ConversationFinished | ConversationFailed | ConversationInterrupted) -> None:
-        span = self._conversations.pop(event.conversation, None)
-        if span is None:  # it ended before this run was resumed
+        conversation = self._conversations.pop(event.conversation, None)
+        if conversation is None:  # it ended before this run was resumed
             return
-        if replayed := self._replayed.pop(event.conversation, 0):
-            span.set_attribute("viva.replayed_calls", replayed)
+        span = conversation.span
+        if conversation.replayed:
+            span.set_attribute("viva.replayed_calls", conversation.replayed)
         if isinstance(event, ConversationFailed):
             self._fail(span, str(event.error.get("type", "_OTHER")), str(event.error.get("message", "")))
         span.set_attribute("viva.outcome", type(event).__name__.removeprefix("Conversation").lower())
@@ -379,26 +397,31 @@ def model_attributes(name: str) -> Attributes:
 
 
 def request_attributes(request: Request) -> Attributes:
-    """Return the attributes of a request's sampling options."""
+    """Return the attributes of a request: its seed, and its sampling options if they differ from the defaults."""
     sampling = request.sampling
     attributes: Attributes = {
         "gen_ai.request.temperature": float(sampling.temperature),
-        "gen_ai.request.top_p": float(sampling.top_p),
         "gen_ai.request.max_tokens": sampling.max_tokens,
         "gen_ai.request.seed": request.seed,
-        "gen_ai.output.type": "text" if sampling.schema is None else "json",
     }
-    return attributes | ({"gen_ai.request.stop_sequences": list(sampling.stop)} if sampling.stop else {})
+    if sampling.top_p != 1.0:
+        attributes["gen_ai.request.top_p"] = float(sampling.top_p)
+    if sampling.schema is not None:
+        attributes["gen_ai.output.type"] = "json"
+    if sampling.stop:
+        attributes["gen_ai.request.stop_sequences"] = list(map(strip_surrogates, sampling.stop))
+    return attributes
 
 
 def answer_attributes(event: CallFinished, completion: Completion) -> Attributes:
-    """Return the attributes of an answer: finish reason, tokens, attempts and cost."""
+    """Return the attributes of an answer: finish reason, tokens, several attempts, cost."""
     attributes: Attributes = {
         "gen_ai.response.finish_reasons": [strip_surrogates(completion.finish)],
         "gen_ai.usage.input_tokens": completion.prompt_tokens,
         "gen_ai.usage.output_tokens": completion.completion_tokens,
-        "viva.attempts": completion.attempts,
     }
+    if completion.attempts > 1:
+        attributes["viva.attempts"] = completion.attempts
     if completion.cached_tokens:
         attributes["gen_ai.usage.cache_read.input_tokens"] = completion.cached_tokens
     if completion.first_token is not None:
