@@ -44,9 +44,7 @@ FORMATS = {
     "openai": ExportFormat("dialogs as JSON lines in OpenAI's fine-tuning format.", ".jsonl", "chat:export_openai"),
     "items": ExportFormat("items that a model has written, as a dataset.", ".jsonl", "items:export_items"),
     "sharegpt": ExportFormat("dialogs as JSON lines in ShareGPT's format.", ".jsonl", "chat:export_sharegpt"),
-    "wandb": ExportFormat(
-        "offline runs of Weights & Biases for `wandb sync` (extra wandb).", "", "trackers:export_wandb"
-    ),
+    "wandb": ExportFormat("runs for `wandb sync`, one per cell (extra wandb).", "", "trackers:export_wandb"),
 }
 
 
