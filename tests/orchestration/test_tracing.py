@@ -376,6 +376,7 @@ def test_a_dead_collector_harms_no_run_and_is_noted_once(tmp_path: Path, collect
     assert done.stderr.count("traces: ") == 1, done.stderr
     assert "11 of 11 spans have not reached the collector" in done.stderr
     assert "own-key" not in done.stdout + done.stderr
-    assert took < 20, "a few seconds at the end, beside the start"
+    began = time.monotonic()
     plain = _process([*_RUN, "--out", "plain"], tmp_path)
+    assert took < 3 * (time.monotonic() - began) + 15, "a few seconds at the end, on a busy machine too"
     assert plain.stdout == done.stdout
