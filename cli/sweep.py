@@ -12,7 +12,7 @@ from viva.engine.errors import ConfigurationError
 
 from .app import HELP, CommandGroup, app, command
 from .exit_codes import DONE, FAILED, FAILURES, INTERRUPTED, print_error, print_message, print_note
-from .options import Concurrency, Html, Json, MaxFailures, RetryFailed
+from .options import Concurrency, Html, Json, MaxFailures, Otel, RetryFailed, request_traces
 
 if TYPE_CHECKING:
     from viva.orchestration.prepared_run import Shard
@@ -110,6 +110,7 @@ def _sweep(
     json: Json = False,
     html: Html = None,
     max_failures: MaxFailures = 0,
+    otel: Otel = False,
 ) -> None:
     """Examine many candidates on many datasets; repeat the command to resume."""
     from viva.orchestration.prepared_run import Shard
@@ -119,6 +120,7 @@ def _sweep(
     from .output_files import check_output_files
 
     check_output_files({"--html": html}, [file])
+    request_traces(otel)
     if html is not None and (shard is not None or dry_run):
         option = "--dry-run" if dry_run else "--shard"
         raise ConfigurationError(f"--html: with {option} there is no report yet; leave out {option} or --html")

@@ -34,7 +34,7 @@ from .errors import (
     did_you_mean,
 )
 from .event_loop import LoopYield
-from .events import CallFinished, Diverged, LimitHit, Noted, StepComputed, StopRequested
+from .events import CallDetails, CallFailed, CallFinished, Diverged, LimitHit, Noted, StepComputed, StopRequested
 from .journal import BRANCH_PREFIX, Journal, role_in_branch
 from .journal_reader import RecordedCall
 from .likelihood import Likelihood, Reading
@@ -289,7 +289,7 @@ class Conversation:
                     if watch
                     else backend.generate(request)
                 )
-                completion = await self._record_answer(role, state, ordinal, digest, backend, answer)
+                completion = await self._record_answer(role, state, ordinal, digest, backend, request, answer)
             if services.events.congested:
                 await services.events.wait_for_room()
             if not services.loop_yield.pass_nowait():
@@ -327,7 +327,7 @@ class Conversation:
                     await self._services.gate.wait(backend.label)
                 self._begin_call()
                 answer = backend.read(reading)
-                completion = await self._record_answer(role, state, ordinal, digest, backend, answer)
+                completion = await self._record_answer(role, state, ordinal, digest, backend, reading, answer)
             return completion.likelihoods or []
 
     async def compute(
@@ -564,13 +564,28 @@ class Conversation:
             traffic.calls_waiting -= own_calls
 
     async def _record_answer(
-        self, role: str, state: _RoleState, ordinal: int, digest: bytes, backend: Backend, answer: Awaitable[Completion]
+        self,
+        role: str,
+        state: _RoleState,
+        ordinal: int,
+        digest: bytes,
+        backend: Backend,
+        request: Request | Reading,
+        answer: Awaitable[Completion],
     ) -> Completion:
         """Await a model's answer and record it before it is used."""
         services = self._services
         began = services.clock.now()
         try:
             completion = await answer
+        except Exception as error:
+            if services.events.detailed and not isinstance(error, _INTERRUPTIONS):
+                at, latency = services.clock.wall(), services.clock.now() - began
+                failed = CallDetails(backend, request)
+                services.events.publish(
+                    CallFailed(at, self.key, role, ordinal, type(error).__name__, latency, state.branch, failed)
+                )
+            raise
         finally:
             services.meter.end()
         if not completion.latency:
@@ -581,7 +596,8 @@ class Conversation:
         services.journal.record_call(self.number, state.stored, ordinal, digest, completion, at)
         if services.journal.full:
             await services.journal.flush()
-        self._account(role, state, ordinal, backend, completion, at, replayed=False)
+        details = CallDetails(backend, request, completion) if services.events.detailed else None
+        self._account(role, state, ordinal, backend, completion, at, details, replayed=False)
         return completion
 
     def _account(
@@ -592,6 +608,7 @@ class Conversation:
         backend: Backend,
         completion: Completion,
         at: float,
+        details: CallDetails | None = None,
         *,
         replayed: bool,
     ) -> None:
@@ -622,6 +639,7 @@ class Conversation:
                 replayed,
                 None,
                 state.branch,
+                details,
             )
         )
 

@@ -4,9 +4,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from operator import attrgetter
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import orjson
+
+if TYPE_CHECKING:
+    from .backends.base import Backend
+    from .likelihood import Reading
+    from .messages import Completion, Request
 
 
 @dataclass(slots=True)
@@ -25,7 +30,8 @@ class Event:
 
         Payload values that are not JSON data are converted to text.
         """
-        names = [name for base in reversed(type(self).__mro__) for name in getattr(base, "__slots__", ())]
+        slots = [name for base in reversed(type(self).__mro__) for name in getattr(base, "__slots__", ())]
+        names = [name for name in slots if name != "details"]
         record = {"event": type(self).__name__} | {name: attrgetter(name)(self) for name in names}
         plain: dict[str, Any] = orjson.loads(orjson.dumps(record, default=str, option=orjson.OPT_NON_STR_KEYS))
         return plain
@@ -47,10 +53,23 @@ class ConversationStarted(Event):
 
 
 @dataclass(slots=True)
+class CallDetails:
+    """Request and answer of a call, for listeners in this process; not part of an event's record.
+
+    `completion` is None if the call failed.
+    """
+
+    backend: Backend
+    request: Request | Reading
+    completion: Completion | None = None
+
+
+@dataclass(slots=True)
 class CallFinished(Event):
     """A model call was answered; `replayed` means that the answer is from the journal, at no cost.
 
     `branch` is the path of the call's branch, "" for the conversation itself; `ordinal` counts within the branch.
+    `details` are set for new answers if a listener asked for them (`EventStream.detailed`).
     """
 
     role: str
@@ -63,6 +82,22 @@ class CallFinished(Event):
     replayed: bool
     text: None = None  # kept in the record, which once had answers
     branch: str = ""
+    details: CallDetails | None = field(default=None, compare=False, repr=False)
+
+
+@dataclass(slots=True)
+class CallFailed(Event):
+    """A model call failed for good, after `latency` seconds with all retries. `error` is the type's name.
+
+    Published only if a listener asked for details (`EventStream.detailed`).
+    """
+
+    role: str
+    ordinal: int
+    error: str
+    latency: float
+    branch: str
+    details: CallDetails = field(compare=False, repr=False)
 
 
 @dataclass(slots=True)

@@ -97,7 +97,10 @@ class ListenerHandle:
 
 
 class EventStream:
-    """Events of a run. Publishing never waits or raises; if `congested`, conversations first await `wait_for_room`."""
+    """Events of a run. Publishing never waits or raises; if `congested`, conversations first await `wait_for_room`.
+
+    If `detailed` is set, events of calls carry request and answer (`CallDetails`), and calls that fail are published.
+    """
 
     def __init__(self) -> None:
         self._handles: tuple[ListenerHandle, ...] = ()  # replaced, never changed, because publishing iterates over it
@@ -109,6 +112,7 @@ class EventStream:
         self._warned = False
         self._closed = False
         self.congested = False
+        self.detailed = False
 
     def listen(self, listener: Listener) -> ListenerHandle:
         """Call `listener` at once with every event. If it raises, it is not called again, and an event reports it."""

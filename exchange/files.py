@@ -110,6 +110,12 @@ def atomic_path(path: Path) -> Iterator[Path]:
         _remove(part)
 
 
+def final_path(part: Path) -> Path:
+    """Return the path to which `atomic_path` of this process renames a temporary path."""
+    stem, _, suffix = part.name.rpartition(f".{os.getpid()}.part")
+    return part.with_name(stem.removeprefix(".") + suffix)
+
+
 def _is_alive(process: int) -> bool:
     try:
         os.kill(process, 0)

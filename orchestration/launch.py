@@ -41,6 +41,7 @@ from .control_socket import listening
 from .manifest import read_manifest_settings
 from .prepared_run import PreparedRun, Shard
 from .result_cache import FitnessCache
+from .tracing import traced
 
 _log = logging.getLogger("viva")
 # If this environment variable is "off", fitness tests before runs are skipped, as with `--no-qualify`.
@@ -130,7 +131,8 @@ class Launch:
                         self.folder.sync()
                     async with Journal(self.folder.journal, self.clock, durability=durability) as journal:
                         try:
-                            outcome = await self._run(journal, history, backends, on_ready, shared, spent)
+                            async with traced(self, backends):
+                                outcome = await self._run(journal, history, backends, on_ready, shared, spent)
                             if outcome.error is None:
                                 await journal.flush()
                         finally:

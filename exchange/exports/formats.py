@@ -38,11 +38,13 @@ FORMATS = {
         "aggregates and instance lines in Every Eval Ever's schemas.", "", "every_eval:export_every_eval"
     ),
     "lm-eval": ExportFormat("results_*.json, samples_*.jsonl of lm-evaluation-harness.", "", "lm_eval:export_lm_eval"),
+    "mlflow": ExportFormat("a store of MLflow, one run per cell (extra mlflow).", "", "trackers:export_mlflow"),
     "parquet": ExportFormat("a table, one conversation per row (extra parquet).", ".parquet", "parquet:export_parquet"),
     "datasets": ExportFormat("the same for datasets.load_from_disk (extra hf).", "", "parquet:export_datasets"),
     "openai": ExportFormat("dialogs as JSON lines in OpenAI's fine-tuning format.", ".jsonl", "chat:export_openai"),
     "items": ExportFormat("items that a model has written, as a dataset.", ".jsonl", "items:export_items"),
     "sharegpt": ExportFormat("dialogs as JSON lines in ShareGPT's format.", ".jsonl", "chat:export_sharegpt"),
+    "wandb": ExportFormat("runs for `wandb sync`, one per cell (extra wandb).", "", "trackers:export_wandb"),
 }
 
 
