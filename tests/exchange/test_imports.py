@@ -226,6 +226,6 @@ def test_nothing_is_written_over_and_choices_are_checked(tmp_path: Path) -> None
     assert (code, "expected ROLE=NAME" in printed) == (2, True)
     for words in (("resume", tmp_path / "run"), ("run", "--fork", tmp_path / "run", "--judge", "simulated:e")):
         code, printed = _viva(*words)
-        assert (code, "cannot be resumed or forked" in printed) == (2, True)
+        assert (code, "cannot be resumed, forked or verified" in printed) == (2, True)
     code, printed = _viva("import", "--help")
     assert all(f"  {name}" in printed for name in ("inspect", "kieval", "lm-eval"))
