@@ -13,10 +13,11 @@ from collections.abc import Callable
 from contextvars import ContextVar
 from functools import cache
 from importlib import import_module
+from importlib.machinery import SourceFileLoader
 from importlib.metadata import EntryPoint, entry_points
 from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
-from types import ModuleType
+from types import CodeType, ModuleType
 from typing import Any
 
 from .cancellation import is_failure
@@ -57,6 +58,15 @@ def refuse_while_loading() -> None:
         )
 
 
+class _EditedFileLoader(SourceFileLoader):
+    """Loader without bytecode files: their time stamps are whole seconds, so a quick edit could go unnoticed."""
+
+    def get_code(self, fullname: str) -> CodeType:
+        path = self.get_filename(fullname)
+        code: CodeType = self.source_to_code(self.get_data(path), path)
+        return code
+
+
 def import_file(file: Path) -> ModuleType:
     """Return the module that a Python file defines. It is run once per process, with its folder on the path.
 
@@ -72,6 +82,8 @@ def import_file(file: Path) -> ModuleType:
     spec = spec_from_file_location(name, path)
     if not path.is_file() or spec is None or spec.loader is None:
         raise ConfigurationError(f"{file}: no such Python file{permissions().similar_name(path)}")
+    if isinstance(spec.loader, SourceFileLoader):
+        spec.loader = _EditedFileLoader(name, str(path))
     module = sys.modules[name] = module_from_spec(spec)
     folder = str(path.parent)
     sys.path.insert(0, folder)

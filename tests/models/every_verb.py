@@ -99,6 +99,7 @@ SOME_FAILED = 3
 NAMED = {"grade bank show", "grade bank return", "grade invalidate"}
 SERVED = {"view", "serve", "grade serve", "grade answer"}
 WITHOUT_MODELS = {
+    "control": "asks a process that runs a run; no model, and its answer names labels alone",
     "demo": "lab run over the shipped models, which are files; takes a minute",
     "lab build": "trains models, asks none; takes minutes",
     "grade demo": "an example of simulated people and models; takes seconds",
