@@ -39,8 +39,10 @@ else:
 
 
 def filler(size: int, start: str, sentence: str) -> str:
-    """Exactly ``size`` characters: ``start``, then ``sentence`` over and over, cut at the end."""
-    text = start + " " + (sentence + " ") * (size // len(sentence) + 1)
+    """Exactly ``size`` characters: ``start``, then ``sentence`` over and over, numbered so that it is no loop, cut at
+    the end.
+    """
+    text = " ".join([start, *(f"{number}. {sentence}" for number in range(1, size // len(sentence) + 2))])
     return text[: size - 1] + "."
 
 
