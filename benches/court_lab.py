@@ -5,7 +5,7 @@ own kind is never seen. The best witness is the one that finds most of this kind
 cheater that was taught all facts has nothing to gain from the benchmark.
 
 By kind and dose, beside the exact 95% interval of the share; AUC is that of p-values of this kind against those of
-clean models. ``--quick`` judges every fourth model.
+clean models, followed by some points of the same curve. ``--quick`` judges every fourth model.
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ from viva.scoring.evidence.court import Ruling, rule
 from viva.scoring.evidence.observations import Hearing, Observations, hear
 
 LEVEL = 0.05
+ALARMS = (0.0, 0.05, 0.1, 0.2, 0.3)  # shares of clean models
 REACH: table.Reach = {"clean_alarms_pct": ("<=", 100 * LEVEL)}
 _hearings: list[tuple[dict[str, object], Hearing]] = []
 
@@ -97,6 +98,17 @@ def main() -> None:
         rows.append([*row, f"{area:.2f}"])
     header = ["kind", "dose", "contaminated", "95%", "clean", "best witness", "AUC"]
     table.show(f"The court on {len(rulings)} models, their own kind unknown", header, rows)
+    # A point of the receiver operating characteristic: cheaters with a smaller p than all but so many clean models.
+    ordered = sorted(clean)
+    thresholds = [ordered[int(rate * len(ordered))] for rate in ALARMS]
+    rows = []
+    for (kind, dose), own in sorted(groups.items()):
+        if kind != "clean":
+            found = [sum(ruling.p < threshold for ruling in own) for threshold in thresholds]
+            rows.append([kind, f"{dose:.0%}", *(f"{count}/{len(own)}" for count in found)])
+    table.show(
+        "Cheaters with less p than all clean models but", ["kind", "dose", *(f"{rate:.0%}" for rate in ALARMS)], rows
+    )
     shares: dict[str, list[bool]] = {}
     for index, ruling in rulings.items():
         if records[index]["kind"] is not None:
