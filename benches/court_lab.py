@@ -104,8 +104,8 @@ def main() -> None:
     rows = []
     for (kind, dose), own in sorted(groups.items()):
         if kind != "clean":
-            found = [sum(ruling.p < threshold for ruling in own) for threshold in thresholds]
-            rows.append([kind, f"{dose:.0%}", *(f"{count}/{len(own)}" for count in found)])
+            counts = [sum(ruling.p < threshold for ruling in own) for threshold in thresholds]
+            rows.append([kind, f"{dose:.0%}", *(f"{count}/{len(own)}" for count in counts)])
     table.show(
         "Cheaters with less p than all clean models but", ["kind", "dose", *(f"{rate:.0%}" for rate in ALARMS)], rows
     )

@@ -19,7 +19,7 @@ async def _run(scenario: Path, tasks: Path, disk: Path, durability: str) -> None
     file = os.open(disk / "acknowledged", os.O_WRONLY | os.O_CREAT | os.O_APPEND)
     options = {"models": MODELS, "tasks": tasks, "out": disk / "run", "concurrency": 4, "durability": durability}
     async with viva.start(scenario, **options) as live:
-        async for event in live.events():
+        async for event in live.events(capacity=4):  # the run goes on when its answers are acknowledged
             if isinstance(event, viva.CallFinished):
                 await live.flush()  # returns when the answer is committed
                 os.write(file, f"{event.conversation} {event.role} {event.ordinal}\n".encode())
