@@ -1,4 +1,4 @@
-"""What kills cost a run by batch APIs, counted at the provider: calls paid twice, calls lost, reports that differ.
+"""Cost of kills of runs by batch APIs, counted at the provider: calls paid twice or lost, reports that differ.
 
 One process serves the batch APIs of OpenAI, Anthropic and Google (``tests/servers/batch_server.py``) and counts what
 is paid for. The same interviews run once by single calls, then by batches, killed with SIGKILL again and again, at a

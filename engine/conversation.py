@@ -19,10 +19,9 @@ from typing import Any, NoReturn, Self
 from .backends.base import Backend
 from .budget import WATCH_PREFIX, Budget, Meter, RoleUsage
 from .cancellation import ConversationStopped as ConversationStopped
-from .cancellation import RunStopping, StopSignal
+from .cancellation import Gate, RunStopping, StopSignal
 from .clock import Clock
 from .computation import StepExecutor, StepLocation
-from .control import Gate
 from .detectors import Detector, generate_with_detectors
 from .errors import (
     AccountBlocked,

@@ -15,7 +15,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from viva.engine.backends.base import Backend
 from viva.engine.backends.retry import RetryingBackend
-from viva.engine.control import EVERY
+from viva.engine.cancellation import EVERY
 from viva.engine.errors import ConfigurationError, did_you_mean
 from viva.engine.events import Controlled, ConversationsAdded
 from viva.engine.journal import Journal

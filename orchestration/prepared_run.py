@@ -158,8 +158,7 @@ class PreparedRun:
         Raises:
             ConfigurationError: The run uses all items, is a shard, or its tasks depend on the number of items.
         """
-        fewer = getattr(self.settings, "n", None)
-        if fewer is None or self.shard is not None:
+        if not self._items or self.shard is not None:
             reason = "it is a shard" if self.shard is not None else "it has no -n: all items are used already"
             raise ConfigurationError(f"add: this run cannot get more items: {reason}")
         known = {task.id: task.to_record() for task in (*self.opened.tasks, *self._added)}

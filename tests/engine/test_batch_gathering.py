@@ -1,4 +1,4 @@
-"""How calls gather into batches and how batches are polled, in simulated time with a provider in this process."""
+"""Gathering of calls into batches and polling of batches, in simulated time with a provider in this process."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def request(number: int) -> Request:
 def run(
     clock: VirtualClock, folder: Path | None, provider: Provider, work: Callable[[BatchQueue], Awaitable[Any]]
 ) -> Any:
-    """What the work gives with a queue of its own, as in a process that begins and ends."""
+    """Return the result of work with a queue of its own, as in a process that begins and ends."""
 
     async def main() -> Any:
         queue = BatchQueue(provider, clock)

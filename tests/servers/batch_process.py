@@ -38,12 +38,12 @@ class BatchServer:
         urlopen(sent, timeout=_PATIENCE_SECONDS).close()
 
     def number(self) -> int:
-        """How many requests have come since the plan."""
+        """Return how many requests have come since the plan."""
         with urlopen(f"{self.root}/number", timeout=_PATIENCE_SECONDS) as answer:
             return int(json.load(answer))
 
     def log(self, requests: int = 0) -> dict[str, Any]:
-        """What came since the plan, as soon as there were so many requests."""
+        """Return what came since the plan, as soon as there were so many requests."""
         with urlopen(f"{self.root}/log?requests={requests}", timeout=_PATIENCE_SECONDS) as answer:
             entries: dict[str, Any] = json.load(answer)
         return entries
