@@ -91,7 +91,7 @@ class KnownModel(BaseModel):
                 low, high = _RANGES.get(column, (-_LARGEST, _LARGEST))
                 if any(isinstance(value, float) and not low <= value <= high for value in values):
                     raise ValueError(f"{name}.{column}: expected numbers from {low:g} to {high:g}")
-        if [len(row) for row in self.options] != [len(row) for row in self.letters]:
+        if self.options and [len(row) for row in self.options] != [len(row) for row in self.letters]:
             raise ValueError("letters: expected rows of the same lengths as those of options")
         for name, low, high in (("shards", -_LARGEST, 0.0), ("options", -_LARGEST, 0.0), ("letters", 0, 1)):
             rows = getattr(self, name)

@@ -42,9 +42,11 @@ from ..run_settings import (
 )
 from .few_shot import Shots
 from .probe_prompts import MASK, ProbeHint, Questions
-from .witness_calls import WitnessCalls
+from .witness_calls import WitnessCalls, permuted_items
 
-Method = Literal["letter", "text", "generate", "loss", "order", "options", "context", "guess", "samples", "court"]
+Method = Literal[
+    "letter", "text", "generate", "loss", "order", "options", "permute", "context", "guess", "samples", "court"
+]
 CHOOSING: tuple[Method, ...] = ("letter", "text", "generate")  # methods that give an accuracy
 COMPARED: tuple[Method, ...] = ("loss", "context", "guess", "samples")  # methods that compare the two sets
 # All evidence that a model with likelihoods can give. `text` and not `letter`: the model need not know letters.
@@ -63,7 +65,7 @@ class ProbeSettings(RunSettings):
         min_length=1,
         description="letter or text: likelihood of each option's letter or words; generate: a written answer; loss: "
         "the loss of the item's text. Evidence for `viva court`: order, options, context, guess, samples; court: all "
-        "of these, with text and loss.",
+        "of these, with text and loss; permute: options without likelihoods.",
     )
     against_method: list[Method] | None = Field(
         default=None,
@@ -128,7 +130,7 @@ class ProbeSettings(RunSettings):
         for method in self.second_methods:
             if method not in self.method:
                 raise ValueError(f"against_method: {method} is not among the methods; add --method {method}")
-            if method in ("order", "options"):
+            if method in ("order", "options", "permute"):
                 raise ValueError(f"against_method: {method} needs no second set")
         if self.against is None and self.members == "against":
             raise ValueError("members: there is no second set that could have been seen in training; add --against")
@@ -221,6 +223,8 @@ class Probe:
                         record["signals"] = await self._signals(conversation, item, unseen)
                     case "options":
                         record["options"] = await self.calls.options(conversation, item, unseen)
+                    case "permute":
+                        record["permute"] = await self._by_permutation(conversation, item)
                     case "context":
                         neighbours = task.neighbours
                         record["context"] = await self.calls.context(conversation, item, neighbours, unseen)
@@ -269,6 +273,12 @@ class Probe:
         view = self.questions.question_view(item, shots)
         return await ask_choice(conversation, CANDIDATE, view, item, self.sampling, ProbeHint(item))
 
+    async def _by_permutation(self, conversation: Conversation, item: Item) -> dict[str, Any] | None:
+        """Return whether a written answer was right, by order of the options; see `WitnessCalls.options`."""
+        variants = permuted_items(item, self.calls.seed)
+        answers = [await self._by_generation(conversation, variant, ()) for variant in variants]
+        return {"right": [answer["right"] for answer in answers]} if answers else None
+
     async def _signals(self, conversation: Conversation, item: Item, unseen: bool) -> dict[str, Any]:
         text = self.questions.item_text(item)
         [likelihood] = await conversation.read(
@@ -295,6 +305,7 @@ _METHOD_TITLES: dict[Method, str] = {
     "loss": "loss of the text",
     "order": "published and shuffled orders",
     "options": "orders of options",
+    "permute": "answers by order of options",
     "context": "alone and in context",
     "guess": "masked choice",
     "samples": "sampled answers",
@@ -328,6 +339,7 @@ def _methods_of(exchanges: Sequence[Exchange], result: Mapping[str, Any]) -> lis
     """Return the method of each call, told by what was asked: records do not keep the order of methods."""
     methods: list[Method] = []
     letters = 0  # readings of letters that belong to the orders of options
+    permuted = _permuted_calls(exchanges, len((result.get("permute") or {"right": ()})["right"]))
     for index, exchange in enumerate(exchanges):
         reading = exchange.reading
         if reading is not None:
@@ -338,12 +350,27 @@ def _methods_of(exchanges: Sequence[Exchange], result: Mapping[str, Any]) -> lis
                 method, letters = "options", letters - 1
         elif any(MASK in message.content for message in exchange.messages or ()):
             method = "guess"
+        elif index in permuted:
+            method = "permute"
         else:
-            beside = [*exchanges[max(0, index - 1) : index], *exchanges[index + 1 : index + 2]]
+            beside = [exchanges[other] for other in {index - 1, index + 1} - {*permuted} if 0 <= other < len(exchanges)]
             repeated = any(other.messages == exchange.messages for other in beside if other.reading is None)
             method = "samples" if repeated else "generate"
         methods.append(method)
     return methods
+
+
+def _permuted_calls(exchanges: Sequence[Exchange], count: int) -> range:
+    """Return the indices of consecutive calls that ask one question with its options in `count` orders."""
+    words = [
+        None if exchange.reading is not None else sorted(" ".join(m.content for m in exchange.messages or ()).split())
+        for exchange in exchanges
+    ]
+    for start in range(len(exchanges) - count + 1 if count else 0):
+        alike = words[start] is not None and all(own == words[start] for own in words[start : start + count])
+        if alike and exchanges[start].messages != exchanges[start + 1].messages:
+            return range(start, start + count)
+    return range(0)
 
 
 def _reading_method(reading: Reading, result: Mapping[str, Any]) -> Method:
@@ -366,6 +393,12 @@ def _mark(method: Method, part: Mapping[str, Any]) -> Mark:
             others = part["shuffled" if method == "order" else "permuted"]
             higher = sum(other < part["published"] for other in others)
             return Mark(title, f"published likelier than {higher} of {len(others)}")
+        case "permute":
+            published, *others = part["right"]
+            text = (
+                f"{'right' if published else 'wrong'} in the published order, right in {sum(others)} of {len(others)}"
+            )
+            return Mark(title, f"{text} others")
         case "context":
             return Mark(title, f"{part['within'] - part['alone']:+.3f} nats per token in context")
         case "guess":

@@ -221,6 +221,8 @@ def observe(results: Iterable[Mapping[str, Any]]) -> Observations:
         if (options := result.get("options")) is not None:
             observations.options.append([options["published"], *options["permuted"]])
             observations.letters.append(options["right"])
+        elif (permuted := result.get("permute")) is not None:
+            observations.letters.append(permuted["right"])
     return observations
 
 

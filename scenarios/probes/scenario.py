@@ -57,6 +57,7 @@ from .witness_calls import (
     WitnessCalls,
     neighbours_of,
     option_orders,
+    permuted_items,
     shards,
 )
 
@@ -125,6 +126,9 @@ def _forecast_task(probe: Probe, task: ProbeTask | ShardTask) -> Iterator[tuple[
                     batched, single = _reading_use(questions.by_letter(item, ()))
                     texts = _reading_use(Reading("", (questions.item_text(item),) * orders))
                     yield method, (texts[0] + batched * orders, texts[1] + single * orders)
+            case "permute":
+                for variant in permuted_items(item, probe.calls.seed):
+                    yield method, _view_use(questions.question_view(variant, ()), probe.sampling.max_tokens)
             case "context":
                 before, text = questions.shard_text(task.neighbours), questions.item_text(item)
                 alone, within = _reading_use(Reading("", (text,))), _reading_use(Reading(before, (text,)))
@@ -217,7 +221,7 @@ class Probes(
         if settings.against is not None:
             count = settings.against_n or settings.n
             against = open_dataset(settings.against, limit=count, seed=settings.seed, skip_bad=skip)
-        choosing = [method for method in settings.method if method in (*CHOOSING, "options", "guess")]
+        choosing = [method for method in settings.method if method in (*CHOOSING, "options", "permute", "guess")]
         if dataset.free and choosing:
             raise ConfigurationError(
                 f"method: {', '.join(choosing)} asks which choice a model takes, and {dataset.free:,} questions of "

@@ -56,10 +56,9 @@ class WitnessCalls:
 
         The first order is the published one; the key keeps its letter. None if the options have an order of their own.
         """
-        orders = option_orders(item, self.seed)
-        if not orders:
+        variants = permuted_items(item, self.seed)
+        if not variants:
             return None
-        variants = [item, *(replace(item, choices=choices) for choices in orders)]
         texts = tuple(map(self.questions.item_text, variants))
         likelihoods = await conversation.read(self.candidate, Reading("", texts, hint=ProbeHint(item, unseen)))
         totals = [likelihood.total for likelihood in likelihoods]
@@ -131,6 +130,12 @@ def option_orders(item: Item, seed: int) -> list[list[str]]:
             others |= {order: None} if list(order) != places else {}
         orders = list(others)
     return [_reordered(item, places, order) for order in orders]
+
+
+def permuted_items(item: Item, seed: int) -> list[Item]:
+    """Return the item, then the item with its options in other orders; none if they have an order of their own."""
+    orders = option_orders(item, seed)
+    return [item, *(replace(item, choices=choices) for choices in orders)] if orders else []
 
 
 def _reordered(item: Item, places: Sequence[int], order: Sequence[int]) -> list[str]:

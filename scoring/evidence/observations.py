@@ -78,7 +78,7 @@ class Observations:
         second: Results on the second set.
         shards: For each shard its log-likelihoods in nats, that of the published order first.
         options: For some items the log-likelihoods by order of the options, that of the published order first.
-        letters: For the same items, whether the key's letter was chosen in each of these orders.
+        letters: For some items, whether the key's letter was chosen, by order of the options, likewise.
     """
 
     benchmark: SetResults = field(default_factory=SetResults)
@@ -128,8 +128,8 @@ def merge(parts: Sequence[Observations]) -> Observations:
     merged = Observations(_merge_sets(own), _merge_sets(other))
     for part in parts:
         merged.shards = merged.shards or part.shards
-        if not merged.options:
-            merged.options, merged.letters = part.options, part.letters
+        merged.options = merged.options or part.options
+        merged.letters = merged.letters or part.letters
     return merged
 
 
@@ -170,6 +170,7 @@ def weigh(observations: Observations) -> list[Evidence]:
         evidence.append(exchangeability(published, others))
     if observations.options:
         evidence.append(option_order(*_split(observations.options)))
+    if observations.letters:
         letters = [[float(right) for right in row] for row in observations.letters]
         evidence.append(replace(option_order(*_split(letters)), witness=OPTION_ANSWERS))
     evidence.append(_guess(own, other))

@@ -663,3 +663,67 @@ def test_both_sets_are_asked_with_the_same_examples(tmp_path: Path) -> None:
     own, other = ([tokens for key, tokens in prompts.items() if ("/against/" in key) == side] for side in (False, True))
     assert len(own) == len(other) == 3
     assert max(own) - min(own + other) < min(own + other) / 4  # an example is more than a third of each prompt
+
+
+# -- models without likelihoods ---------------------------------------------------------------------------------------
+
+_TEXT_MODELS = '''
+import json
+from pathlib import Path
+
+ITEMS = [json.loads(line) for line in Path(__file__).with_name("items.jsonl").read_text().splitlines()]
+
+
+def learned(messages):
+    """Know items whose options stand in their published order."""
+    lines = messages[-1]["content"].splitlines()
+    for item in ITEMS:
+        if item["question"] in lines[0] and lines[1:] == [f"{'ABCD'[i]}. {c}" for i, c in enumerate(item["choices"])]:
+            return "ABCD"[item["answer"]]
+    return "A"
+
+
+def clean(messages):
+    """Know every second answer by its contents."""
+    question, *choices = messages[-1]["content"].splitlines()
+    [number] = [number for number, item in enumerate(ITEMS) if item["question"] in question]
+    key = ITEMS[number]["choices"][ITEMS[number]["answer"]]
+    right = [choice[0] for choice in choices if choice.endswith(f". {key}")]
+    return right[0] if number % 2 else "B"
+'''
+
+
+@pytest.fixture(scope="module")
+def text_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    root = tmp_path_factory.mktemp("text")
+    items = make_items(root / "items.jsonl", 24)
+    (root / "models.py").write_text(_TEXT_MODELS)
+    models = [word for name in ("learned", "clean") for word in ("--candidate", f"python:{root / 'models.py'}#{name}")]
+    methods = _methods("generate", "permute", "guess")
+    probe(root / "run", "--dataset", items, "-n", "24", "--shots", "0", *methods, *models)
+    return root / "run"
+
+
+def test_the_order_of_options_accuses_a_model_without_likelihoods_that_learned_it(text_run: Path) -> None:
+    done = viva("court", text_run, "--json")
+    assert done.returncode == 0, done.stderr
+    [benchmark] = orjson.loads(done.stdout)["benchmarks"]
+    said = {
+        label.rpartition("#")[2]: {witness["witness"]: witness for witness in ruling["evidence"]}
+        for label, ruling in benchmark["candidates"].items()
+    }
+    assert said["learned"]["option answers"]["p"] < 0.001
+    assert said["learned"]["option answers"]["effect"] > 0.5
+    assert said["clean"]["option answers"]["p"] > 0.2
+    assert "option order" not in said["learned"]
+
+
+def test_answers_by_order_of_options_are_shown_once_and_forecast(text_run: Path) -> None:
+    forecast = _forecast(text_run)
+    assert forecast["candidate, permute"].calls == 24 * (1 + PERMUTATIONS)
+    assert (forecast["candidate"].calls, forecast["candidate, one by one"].calls) == _calls(text_run)
+    for _, page in _pages(text_run):
+        names = [name for name, _ in _marks(page)]
+        assert names == ["generated", "answers by order of options", "masked choice"]
+        marked = [bool(turn.marks) for turn in page.rendered.turns][-(3 + PERMUTATIONS) :]
+        assert marked == [True, True, *[False] * PERMUTATIONS, True]
