@@ -217,6 +217,12 @@ def test_limits_of_single_calls_are_refused(option: str, tmp_path: Path) -> None
         ask(f"openai:http://127.0.0.1:9/v1#m?batch=on&{option}", tmp_path, [])
 
 
+def test_a_member_of_a_pool_has_no_batches(tmp_path: Path) -> None:
+    (tmp_path / "pool.yaml").write_text("members:\n  - model: openai:http://127.0.0.1:9/v1#m?batch=on\n")
+    with pytest.raises(ConfigurationError, match=r"members\.0: batch=on is for a single model"):
+        ask(f"pool:{tmp_path / 'pool.yaml'}", tmp_path, [])
+
+
 def test_without_a_run_folder_there_are_no_batches(tmp_path: Path) -> None:
     async def work() -> None:
         async with BackendPool(RealClock()) as pool:
