@@ -52,17 +52,24 @@ def question_fault(
     words = question_words(text)
     if not words:
         return NO_QUESTION
-    if is_loop(text):
+    if _loops(text, words):
         return "loop"
-    if any(words == question_words(reply) for reply in replies):
+    if any(_has_words(reply, words) for reply in replies):
         return "echo"
     if _QUESTION_MARKS.search(text):
         return None
-    if any(words == question_words(question) for question in earlier):
+    if any(_has_words(question, words) for question in earlier):
         return None if _REQUESTS.search(text) else "repeated_question"
     if _is_copied(words, [question_words(source) for source in (*prompts, *replies)]):
         return "echo"
     return "cut_question" if truncated else None
+
+
+def _has_words(text: str, words: Sequence[str]) -> bool:
+    """Return True if a text consists of these words; most texts are told apart by their first."""
+    folded = text.casefold()
+    first = _WORDS.search(folded)
+    return first is not None and first[0] == words[0] and _WORDS.findall(folded) == words
 
 
 def seems_to_ask(text: str) -> bool:
@@ -72,9 +79,12 @@ def seems_to_ask(text: str) -> bool:
 
 def is_loop(text: str) -> bool:
     """Return True if a text ends in one phrase over and over, or half of its phrases have occurred in it before."""
+    return _loops(text, question_words(text))
+
+
+def _loops(text: str, words: Sequence[str]) -> bool:
     if Repetition().finish(text) is not None:
         return True
-    words = question_words(text)
     grams = [tuple(words[start : start + _LOOP_GRAM]) for start in range(len(words) - _LOOP_GRAM + 1)]
     return len(grams) >= _LOOP_GRAMS and len(set(grams)) <= (1 - _LOOP_SHARE) * len(grams)
 

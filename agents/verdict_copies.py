@@ -23,8 +23,7 @@ def normalize_words(text: str) -> str:
 
 def words_digest(comments: Mapping[str, str]) -> str:
     """Return a short digest of comments by name, equal for equal words; "" if there are no words."""
-    words = [f"{name}: {text}" for name in sorted(comments) if (text := normalize_words(comments[name]))]
-    return hashlib.blake2b("\n".join(words).encode("utf-8", "replace"), digest_size=6).hexdigest() if words else ""
+    return WordedVerdict.from_texts((), comments).digest()
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +36,11 @@ class WordedVerdict:
     @classmethod
     def from_texts(cls, scores: Sequence[object], comments: Mapping[str, str]) -> WordedVerdict:
         return cls(tuple(scores), {name: normalize_words(text) for name, text in comments.items()})
+
+    def digest(self) -> str:
+        """Return a short digest of the comments, equal for equal words; "" if there are no words."""
+        words = [f"{name}: {text}" for name, text in sorted(self.comments.items()) if text]
+        return hashlib.blake2b("\n".join(words).encode("utf-8", "replace"), digest_size=6).hexdigest() if words else ""
 
     def copies(self, other: WordedVerdict) -> bool:
         """Return True if all scores are equal, and of this verdict's comments at least half and at least two."""
@@ -64,7 +68,7 @@ class CopyCounter:
     def add(self, scores: Sequence[object], comments: Mapping[str, str], judged: str) -> None:
         """Count a verdict on the text `judged`."""
         verdict, text = WordedVerdict.from_texts(scores, comments), normalize_words(judged)
-        self.digests.append(words_digest(comments))
+        self.digests.append(verdict.digest())
         if self.start is not None and verdict.copies(self.start):
             self.from_start += 1
         elif any(verdict.copies(other) for earlier, other in self._earlier if earlier != text):

@@ -38,11 +38,15 @@ else:
     _loads = orjson.loads
 
 
+_LINKS = "Moreover Besides Likewise Still Hence Meanwhile Indeed Otherwise Afterwards Thus Overall Rarely".split()
+
+
 def filler(size: int, start: str, sentence: str) -> str:
-    """Exactly ``size`` characters: ``start``, then ``sentence`` over and over, numbered so that it is no loop, cut at
-    the end.
+    """Exactly ``size`` characters: ``start``, then ``sentence`` after varying words, so that it is no loop, cut at the
+    end.
     """
-    text = " ".join([start, *(f"{number}. {sentence}" for number in range(1, size // len(sentence) + 2))])
+    count = size // len(sentence) + 1
+    text = " ".join([start, *(f"{_LINKS[number % len(_LINKS)]}, {sentence}" for number in range(count))])
     return text[: size - 1] + "."
 
 
