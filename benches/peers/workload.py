@@ -38,7 +38,20 @@ else:
     _loads = orjson.loads
 
 
-_LINKS = "Moreover Besides Likewise Still Hence Meanwhile Indeed Otherwise Afterwards Thus Overall Rarely".split()
+_LINKS = [
+    "Moreover",
+    "Besides",
+    "Likewise",
+    "Still",
+    "Hence",
+    "Meanwhile",
+    "Indeed",
+    "Otherwise",
+    "Afterwards",
+    "Thus",
+    "Overall",
+    "Rarely",
+]
 
 
 def filler(size: int, start: str, sentence: str) -> str:
