@@ -277,6 +277,7 @@ class FusionAggregate(RunAggregate[JudgeScores]):
         super().__init__(manifest, JudgeScores, JUDGE_SOURCE)
         self._task, self._plan = task, plan
         self._folder: Path | None = None
+        self._with_times = False
 
     def beside(self, folder: Path) -> None:
         """Remember the folder, whose journal has the measured times."""
@@ -320,9 +321,8 @@ class FusionAggregate(RunAggregate[JudgeScores]):
         }
 
     def report(self) -> dict[str, Any]:
-        """Return the report; only its `timing`, measured times, may differ between two runs with the same answers."""
         report = super().report()
-        if self._folder is None or not has_tables(RunFolder.open(self._folder).journal):
+        if not self._with_times or self._folder is None or not has_tables(RunFolder.open(self._folder).journal):
             return report
         keys = {label: [key for key, _ in scores.records] for label, scores in self.candidates.items()}
         return report | {"timing": measured_seconds(self._folder, keys)}
@@ -398,6 +398,9 @@ class FusionAggregate(RunAggregate[JudgeScores]):
                     (f"Agreement with the assistants: {title}{mark}", [JUDGE_SOURCE, "assistant", *names], rows)
                 )
         return tables
+
+    def add_times(self) -> None:
+        self._with_times = True
 
     def _timing(self, report: dict[str, Any]) -> Table:
         rows = []
