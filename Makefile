@@ -129,6 +129,10 @@ docs: venv typing compiled
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
 	$(PYTEST) $(WORKERS) tests/docs
 
+# The page of the papers' tables; the tests of the documentation fail while it is older than its file.
+docs/papers.md: docs/papers.yaml tests/docs/doc_papers.py | venv
+	$(BIN)/python tests/docs/doc_papers.py
+
 # The peer has a home of its own: its dependencies are none of ours.
 .inspect/bin/python:
 	$(PYTHON) -m venv .inspect

@@ -138,6 +138,7 @@ def _report(
         typer.Option("--scorer", metavar="official|linear|corrected", help="How rounds are aggregated into a score."),
     ] = None,
     fresh: Annotated[bool, typer.Option("--fresh", help="Ignore the cache of unchanged cells.")] = False,
+    times: Annotated[bool, typer.Option("--times", help="Add measured seconds, if the scenario has some.")] = False,
 ) -> None:
     """Print the results of a run so far, or a joint study of several runs or a sweep."""
     from viva.sweeps.sweep_folder import is_sweep
@@ -151,11 +152,23 @@ def _report(
     # A single run prints its own tables, even if files are written as well. Markup and other scorers need a study.
     alone = len(folders) == 1 and scorer is None and not (markdown or latex or is_sweep(folders[0]))
     study = report_study(folders, scorer, outputs, print_it=not alone) if not alone or outputs.files else None
+    if times and not alone:
+        raise ConfigurationError("--times adds to the tables of a single run; name one, without --scorer or a markup")
     if alone:
         results, missing, damaged = _results(folders[0], {})
+        if times:
+            _add_times(results, folders[0])
         print_results(results, folders[0], json=json, missing=missing, damaged=damaged)
         if not json:
             _print_run_verdicts(folders[0], len(results.report().get("candidates", ())), study, fresh=fresh)
+
+
+def _add_times(results: Any, run: Path) -> None:
+    from viva.scenarios.contract import SupportsTimes
+
+    if not isinstance(results, SupportsTimes):
+        raise ConfigurationError(f"--times: the scenario of {run} has no measured times; leave the option out")
+    results.add_times()
 
 
 def _print_run_verdicts(run: Path, candidates: int, study: Study | None, *, fresh: bool) -> None:

@@ -333,6 +333,15 @@ class History:
                 raise journal_error(self.path, error) from error
             return {}
 
+    def latencies(self) -> Iterator[tuple[int, str, int, float]]:
+        """Yield conversation, role with its branch, ordinal, and seconds of every call and step, oldest first."""
+        for number, role, ordinal, latency in self._iter_table(
+            "calls", "conversation, role, ordinal, latency", key="rowid"
+        ):
+            if isinstance(role, bytes) and isinstance(latency, float):
+                yield number, role.decode(errors="replace"), ordinal, latency
+        self._warn_about_damage()
+
     # -- rows and what is wrong with them -------------------------------------------------------------------------
 
     def _read_end(self, number: int, status: Any, result: Any, checksum: Any) -> EndedConversation | None:

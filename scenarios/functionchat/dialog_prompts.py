@@ -5,6 +5,7 @@ The texts are in `prompts/functionchat.yaml`.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,7 +21,7 @@ from viva.engine.tools import ToolCall
 from viva.engine.yaml_file import parse_yaml
 
 from .functionchat_settings import DATA, PACK, FunctionChatSettings
-from .turns import DialogTurn
+from .turns import DialogTurn, readable_json
 
 _RULE = frozenset({"language_rule"})
 _JUDGED = _RULE | {"tools", "query", "ground_truth", "response"}
@@ -72,6 +73,27 @@ class DialogPrompts:
             response=_json_text(_without_call_ids(assistant_message(content, calls))),
         )
 
+    def published_question(self, turn: DialogTurn, content: str, calls: Sequence[ToolCall]) -> str:
+        """Return the judge's question as the authors' code fills in its rubrics.
+
+        Each part is one JSON value; the query begins with the candidate's system prompt, and a single call's ground
+        truth is the bare function.
+        """
+        truth = _without_call_ids(turn.ground_truth)
+        truth.setdefault("tool_calls", None)
+        if turn.subset == "singlecall":
+            [expected] = turn.expected()
+            truth = {"name": expected.name, "arguments": expected.arguments, "tool_calls": None}
+        system = [] if turn.has_system else [{"role": "system", "content": self.system}]
+        return self.render(
+            f"judge.{turn.type}",
+            tools=readable_json(turn.tools),
+            query=readable_json([*system, *map(_in_published_order, turn.messages)]),
+            ground_truth=readable_json(truth),
+            acceptable_arguments=json.dumps(turn.acceptable.text or None, ensure_ascii=False),
+            response=readable_json(_without_call_ids(assistant_message(content, calls))),
+        )
+
 
 def open_prompts(settings: FunctionChatSettings, language: str) -> DialogPrompts:
     """Return the prompts of a run by its settings; for a recorded run, a shipped pack as it was recorded.
@@ -110,6 +132,15 @@ def _without_call_ids(message: Mapping[str, Any]) -> dict[str, Any]:
     """Return an assistant message without the ids of its calls, which the model did not write."""
     calls = [{name: part for name, part in call.items() if name != "id"} for call in message.get("tool_calls") or ()]
     return {**message, "tool_calls": calls or None} if "tool_calls" in message else dict(message)
+
+
+_PUBLISHED_ORDER = ("role", "tool_call_id", "name", "content", "tool_calls")
+
+
+def _in_published_order(message: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a message with its fields in the order of the published files."""
+    first = {name: message[name] for name in _PUBLISHED_ORDER if name in message}
+    return first | {name: value for name, value in message.items() if name not in first}
 
 
 def _json_text(value: Any) -> str:

@@ -12,7 +12,7 @@ from typing import Any
 
 import orjson
 
-from viva.agents.judge import Judge
+from viva.agents.judge import Judge, Ruling
 from viva.engine.conversation import Conversation, ConversationStopped
 from viva.engine.messages import Completion, Sampling, View
 from viva.engine.tools import Toolbox
@@ -20,7 +20,7 @@ from viva.engine.tools import Toolbox
 from ..run_aggregate import conversation_costs
 from .call_matching import Matching
 from .dialog_prompts import DialogPrompts
-from .rule_grading import RuleGrade, grade
+from .rule_grading import RuleGrade, grade, read_published_verdict
 from .simulated_dialog import AssistantHint, NextCallHint, RulingHint, UserHint
 from .turns import DialogTurn, message_calls, output_text
 from .user_tasks import DialogTask, ToolSimulator
@@ -48,9 +48,16 @@ class TurnProtocol:
     """The turns of a run."""
 
     def __init__(
-        self, prompts: DialogPrompts, answering: Sampling, judging: Sampling, matching: Matching = "strict"
+        self,
+        prompts: DialogPrompts,
+        answering: Sampling,
+        judging: Sampling,
+        matching: Matching = "strict",
+        *,
+        as_published: bool = False,
     ) -> None:
         self.prompts, self.answering, self.judging, self.matching = prompts, answering, judging, matching
+        self.as_published = as_published  # the judge is asked and read as in the authors' code
         self._context: TurnContext | None = None  # all candidates and repeats of a turn run before the next turn
 
     def context_of(self, turn: DialogTurn) -> TurnContext:
@@ -89,9 +96,9 @@ class TurnProtocol:
         return record | conversation_costs(conversation)
 
     async def _answer_and_grade(self, conversation: Conversation, turn: DialogTurn, record: dict[str, Any]) -> None:
-        context, hint = self.context_of(turn), AssistantHint(turn.ground_truth)
+        context, known = self.context_of(turn), AssistantHint(turn.ground_truth)
         completion = await conversation.generate(
-            CANDIDATE, context.view, self.answering, tools=context.tools, hint=hint
+            CANDIDATE, context.view, self.answering, tools=context.tools, hint=known
         )
         calls = completion.calls or []
         truth = turn.ground_truth.get("content") or ""
@@ -104,13 +111,27 @@ class TurnProtocol:
         record["grade"] = grade_record(graded)
         record["passed"] = graded.passed
         if graded.passed is None:
-            judge = Judge(conversation, self.prompts.pack, self.judging)
-            question = self.prompts.question(turn, completion.text, calls)
             # A simulated judge may know that an answer equal to the ground truth is good.
-            is_right = not calls and completion.text.strip() == truth.strip()
-            ruling = await judge.rule(question, RulingHint(is_right), output_text(completion.text, calls))
+            hint = RulingHint(not calls and completion.text.strip() == truth.strip())
+            if self.as_published:
+                ruling = await self._rule_as_published(conversation, turn, completion, hint)
+            else:
+                judge = Judge(conversation, self.prompts.pack, self.judging)
+                question = self.prompts.question(turn, completion.text, calls)
+                ruling = await judge.rule(question, hint, output_text(completion.text, calls))
             record["judge"] = ruling.to_record()
             record["passed"] = ruling.passed
+
+    async def _rule_as_published(
+        self, conversation: Conversation, turn: DialogTurn, answer: Completion, hint: RulingHint
+    ) -> Ruling:
+        """Ask the judge once and read its verdict, as the authors' code does."""
+        view = View()
+        view.append("user", self.prompts.published_question(turn, answer.text, answer.calls or []))
+        completion = await conversation.generate(JUDGE, view, self.judging, hint=hint)
+        passed = read_published_verdict(completion.text)
+        problem = "its last two lines have neither pass nor fail" if passed is None else None
+        return Ruling(passed, completion.text.strip(), int(passed is None), problem)
 
 
 def grade_record(graded: RuleGrade) -> dict[str, Any]:

@@ -1,8 +1,8 @@
 """Reports of FunctionChat runs: the paper's tables of judged turns, and success of dialogs with a simulated user.
 
 For turns, the report has passes by tool list (Table 3) and by type (Table 4), as judged and as corrected, and reviewed
-verdicts (Table 5). For dialogs, it has success and its reliability over repeats. All figures are by candidate, as plain
-data and as tables.
+verdicts (Table 5). Runs that match and judge as the authors' code does have Tables 3 and 4 as it counts them, too. For
+dialogs, it has success and its reliability over repeats. All figures are by candidate, as plain data and as tables.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ from .turns import OUTPUT_TYPES, TOOL_LISTS, OutputType, Subset
 from .verdict_review import Correction, disputed_outputs, effective_corrections, recorded_corrections
 
 R = TypeVar("R", bound=ModelResults)
+AS_PUBLISHED = "as_published"  # the manifest's mark of a run that matches and judges as the authors' code does
 
 
 class CandidateDialogs(ModelResults):
@@ -192,6 +193,35 @@ def dialog_figures(outcomes: Iterable[GradedTurn]) -> dict[str, Any]:
     return {"types": types, "macro": _macro_mean(selected), "micro": _pass_rate(selected)}
 
 
+def published_figures(outcomes: Iterable[GradedTurn]) -> dict[str, Any]:
+    """Return Tables 3 and 4 as the authors' code counts them; turns without a verdict have not passed.
+
+    A rate by type is of turns with a verdict only, the micro average of all turns; the paper adds the macro average,
+    the mean of the rates. Averages are None for tables with an empty column.
+    """
+    cases = list(outcomes)
+    single, dialog = ([case for case in cases if case.subset == subset] for subset in ("singlecall", "dialog"))
+    lists = {name: [case.passed is True for case in single if case.tool_list == name] for name in TOOL_LISTS}
+    passes = {name: sum(passed) for name, passed in lists.items() if passed}
+    rates: dict[str, float] = {}
+    for kind in OUTPUT_TYPES:
+        verdicts = [case.passed for case in dialog if case.type == kind and case.passed is not None]
+        if verdicts:
+            rates[kind] = sum(verdicts) / len(verdicts)
+    return {
+        "singlecall": {
+            "lists": passes,
+            "sum": sum(passes.values()),
+            "average": round_figure(sum(passes.values()) / len(TOOL_LISTS)) if len(passes) == len(TOOL_LISTS) else None,
+        },
+        "dialog": {
+            "types": {kind: round_figure(rate) for kind, rate in rates.items()},
+            "macro": round_figure(sum(rates.values()) / len(rates)) if len(rates) == len(OUTPUT_TYPES) else None,
+            "micro": _rounded_share(sum(case.passed is True for case in dialog), len(dialog)),
+        },
+    }
+
+
 def category_figures(outcomes: Iterable[GradedTurn]) -> dict[str, dict[str, Any]]:
     """Return for each subset with categories the pass rates by category, and `rate`, the share of all turns.
 
@@ -329,6 +359,26 @@ def dialog_table(title: str, rows: Mapping[str, Mapping[str, Any]]) -> Table:
     return (title, header, cells)
 
 
+def published_tables(suffix: str, rows: Mapping[str, Mapping[str, Any]]) -> list[Table]:
+    """Return Tables 3 and 4 as published, from `published_figures` by candidate."""
+    single = [
+        [label, *(str(part["lists"].get(name, DASH)) for name in TOOL_LISTS), str(part["sum"]), number(part["average"])]
+        for label, record in rows.items()
+        if (part := record["singlecall"])["lists"]
+    ]
+    dialogs = [
+        [label, *(number(value, 2) for value in [*map(part["types"].get, OUTPUT_TYPES), part["macro"], part["micro"]])]
+        for label, record in rows.items()
+        if (part := record["dialog"])["micro"] is not None
+    ]
+    return [
+        (f"Pass count of single calls, as the authors count (Table 3){suffix}",
+         ["candidate", *TOOL_LISTS, "SUM", "AVG"], single),
+        (f"Pass rate of dialogs, as the authors count (Table 4){suffix}",
+         ["candidate", *(_TYPE_NAMES[kind] for kind in OUTPUT_TYPES), "macro AVG", "micro AVG"], dialogs),
+    ]  # fmt: skip
+
+
 def category_table(title: str, rows: Mapping[str, Mapping[str, Any]]) -> Table:
     """Return passes and turns by category and in total, from one subset's `category_figures` by candidate."""
     names = sorted({name for record in rows.values() for name in record["categories"]})
@@ -389,7 +439,9 @@ class CandidateTurns(ModelResults):
             self.stops.add(result["stopped"])
         self.add_usage(result)
 
-    def to_dict(self, prices: dict[str, list[float] | None], corrections: dict[str, Correction]) -> dict[str, Any]:
+    def to_dict(
+        self, prices: dict[str, list[float] | None], corrections: dict[str, Correction], *, as_published: bool = False
+    ) -> dict[str, Any]:
         """Return all figures as plain data; corrected figures only if there are corrections of this candidate."""
         outcomes = sorted(self.outcomes, key=lambda outcome: outcome.key)
         turns, texts = len(outcomes), self.judged + self.parse_failures
@@ -418,10 +470,14 @@ class CandidateTurns(ModelResults):
             "usage": usage,
         }
         data |= _by_category(outcomes)
+        if as_published:
+            data[AS_PUBLISHED] = published_figures(outcomes)
         if any(outcome.key in corrections for outcome in outcomes):
             corrected = apply_corrections(outcomes, corrections)
             data["corrected"] = {"singlecall": singlecall_figures(corrected), "dialog": dialog_figures(corrected)}
             data["corrected"] |= _by_category(corrected)
+            if as_published:
+                data["corrected"][AS_PUBLISHED] = published_figures(corrected)
         return data
 
 
@@ -445,7 +501,8 @@ class TurnAggregate(FunctionChatAggregate[CandidateTurns]):
         )
 
     def figures(self, label: str, turns: CandidateTurns) -> dict[str, Any]:
-        return turns.to_dict(self.prices(label), effective_corrections(self._corrections))
+        corrections = effective_corrections(self._corrections)
+        return turns.to_dict(self.prices(label), corrections, as_published=AS_PUBLISHED in self.manifest)
 
     def report(self) -> dict[str, Any]:
         report = super().report()
@@ -484,6 +541,9 @@ class TurnAggregate(FunctionChatAggregate[CandidateTurns]):
                 rows = {label: record["categories"][subset] for label, record in candidates.items()
                         if subset in record.get("categories", ())}  # fmt: skip
                 tables.append(category_table(f"Passes in {subset}, by category: {subject}{suffix}", rows))
+        if AS_PUBLISHED in self.manifest:
+            for suffix, candidates in variants.items():
+                tables += published_tables(suffix, {label: each[AS_PUBLISHED] for label, each in candidates.items()})
         if "corrections" in report:
             tables.append(judge_table("Wrong verdicts among those reviewed", report["corrections"]["judge_errors"]))
         failed, *common = common_tables(report)

@@ -63,7 +63,8 @@ class FunctionChatSettings(RunSettings):
     matching: Matching = Field(
         default="strict",
         description="Grading without the judge: strict (rules can pass or fail an answer) or official (the authors' "
-        "exact match can only pass one) (mode turns).",
+        "exact match can only pass one; with --rubrics, the judge is asked and read as in the authors' code, too) "
+        "(mode turns).",
     )
     # None occurs only in older runs and means Korean in mode turns.
     language: str | None = Field(

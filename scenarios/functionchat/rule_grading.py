@@ -143,6 +143,29 @@ def grade(turn: DialogTurn, content: str, calls: Sequence[ToolCall], matching: M
     return RuleGrade(None)
 
 
+_PASS_WORDS = ("패스", "패쓰", "통과", "합격", "성공")
+
+
+def read_published_verdict(text: str) -> bool | None:
+    """Return the verdict of a judge's text as the authors' code reads it; None if it reads neither word.
+
+    The last two lines decide, and pass comes first: "does not pass: fail" passes, and so does 불합격, because it
+    contains 합격. If these lines are only 입니다., the last four decide.
+    """
+    lines = text.strip().split("\n")
+    for count in (2, 4):
+        ending = "".join(lines[-count:])
+        if "pass" in ending.lower():
+            return True
+        if "fail" in ending.lower():
+            return False
+        if any(word in ending for word in _PASS_WORDS):
+            return True
+        if ending != "입니다.":
+            break
+    return None
+
+
 def _grade_call(turn: DialogTurn, content: str, calls: Sequence[ToolCall]) -> CallComparison:
     if calls:
         return compare_calls(turn, calls)

@@ -27,7 +27,7 @@ from ..rendering import RecordedConversation, RenderedConversation, ResultSummar
 from .dialog_prompts import TEMPLATES, DialogPrompts, open_prompts
 from .dialog_protocols import CANDIDATE, INTERACTOR, JUDGE, TurnProtocol, UserProtocol
 from .dialog_rendering import render_dialog, summarize_dialog
-from .functionchat_report import TurnAggregate, UserAggregate
+from .functionchat_report import AS_PUBLISHED, TurnAggregate, UserAggregate
 from .functionchat_settings import FunctionChatSettings
 from .turn_files import open_turns
 from .turns import DialogTurn
@@ -71,7 +71,9 @@ class FunctionChat(
 
     def _records(self, settings: FunctionChatSettings, dataset: dict[str, Any], language: str) -> dict[str, Any]:
         prompts = open_prompts(settings, settings.reply_language(language))
-        return {"dataset": dataset, "system": prompts.system, "language": prompts.language}
+        records = {"dataset": dataset, "system": prompts.system, "language": prompts.language}
+        published = settings.matching == "official" and settings.rubrics is not None and settings.mode == "turns"
+        return records | ({AS_PUBLISHED: True} if published else {})
 
     def protocol(
         self, settings: FunctionChatSettings, pack: PromptPack | None, records: Mapping[str, Any]
@@ -87,7 +89,9 @@ class FunctionChat(
         # Rubrics from a folder define the form of verdicts themselves, so no schema is used.
         schema = RULING_SCHEMA if s.rubrics is None else None
         judging = replace(s.sampling_of(JUDGE), schema=schema)
-        return TurnProtocol(prompts, answering, judging, s.matching).run
+        # Earlier versions had no such field: their runs are resumed as they began.
+        published = bool(records.get(AS_PUBLISHED))
+        return TurnProtocol(prompts, answering, judging, s.matching, as_published=published).run
 
     def grading(self, settings: FunctionChatSettings, *, by_round: bool = False) -> GradeReader | None:
         """Return the reader of a judge's passes and failures; outputs decided by rules have no judge's grade."""

@@ -78,6 +78,11 @@ def whole_scores(criterion: Criterion) -> list[int]:
     return list(range(int(low), int(high) + 1)) if low == int(low) and high == int(high) else []
 
 
+def prediction_name(number: int) -> str:
+    """Return the name of a prediction's branch; predictions are counted from 1."""
+    return f"prediction {number}"
+
+
 class Judge:
     """A judge of one example; `hint` is for simulated judges."""
 
@@ -102,7 +107,7 @@ class Judge:
         view.append("system", system)
         view.append("user", question)
         # First answers have the seeds of consecutive calls, as in versions without branches.
-        names = [f"prediction {number}" for number in range(1, count + 1)]
+        names = map(prediction_name, range(1, count + 1))
         parts = [self._conversation.branch(name, continuing=JUDGE) for name in names]
         return await gather([partial(self._predict_once, part, view, judged) for part in parts])
 

@@ -1,16 +1,22 @@
 """The Fusion-Eval report: scores by criterion and judge, and the agreement of each source with human ratings.
 
-Sources are the judge, each assistant, and combinations of both by AVG, LLMSel and CorrW.
+Sources are the judge, each assistant, and combinations of both by AVG, LLMSel and CorrW. The report also has the
+agreement of the judge with each assistant (Tables 5 to 8 of the paper) and the measured time per example.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
+from statistics import fmean, median
 from typing import Any
 
 from viva.agents.assistants.assistant import to_unit_scale
 from viva.agents.verdict_copies import words_digest
+from viva.engine.journal import branch_and_role
+from viva.engine.journal_reader import History, has_tables
+from viva.engine.run_folder import RunFolder
 from viva.reports.figures import correlation_record, round_figure
 from viva.reports.tables import DASH, Table, mean_and_interval, number
 from viva.scoring.aggregates import Mean, Tally
@@ -20,11 +26,13 @@ from viva.scoring.juries import ScoreColumn, assign_folds, average_columns, aver
 from viva.scoring.verdict_variety import VerdictVariety
 
 from ..run_aggregate import ModelResults, RunAggregate, common_tables, tier_name
+from .fusion_judge import prediction_name
 from .judge_plan import Plan
 from .task_files import Criterion, TaskFile
 
 JUDGE_SOURCE = "judge"
 IN_FOLD_SUFFIX = ", in fold"
+_COEFFICIENTS = (("spearman", "Spearman by example"), ("system_kendall", "Kendall over systems"))
 
 
 @dataclass(slots=True)
@@ -146,6 +154,68 @@ def agreement_by_criterion(
     return records
 
 
+def assistant_agreement(
+    rows: ExampleRows, criteria: Mapping[str, Criterion], use: Mapping[str, Sequence[str]] | None
+) -> dict[str, Any]:
+    """Return the agreement of the judge's scores with each assistant's numbers, by criterion and assistant.
+
+    `in_plan` says whether the plan names the assistant for the criterion; it is None without a plan.
+    """
+    systems = [record["system"] for record in rows.records]
+    columns = {facts["name"]: rows.assistant(index) for index, facts in enumerate(rows.assistants)}
+    records: dict[str, Any] = {}
+    for name, criterion in criteria.items() if columns else ():
+        judge, records[name] = rows.judge(name, criterion), {}
+        for assistant, column in columns.items():
+            figures = agreement(judge, column, systems)
+            if figures is not None:
+                in_plan = None if use is None else assistant in use.get(name, ())
+                records[name][assistant] = figures | {"in_plan": in_plan}
+    return records
+
+
+def measured_seconds(folder: Path, labels: Mapping[str, Sequence[str]]) -> dict[str, Any]:
+    """Return the seconds per example of assistants and judge, by judge, from the latencies in the journal.
+
+    Assistants run at once, and so do predictions, so an example's time is that of the slowest one; a repaired
+    prediction takes the time of both calls. Waiting for a free slot does not count.
+
+    Args:
+        folder: The run's folder.
+        labels: The keys of the examples by judge.
+    """
+    calls: dict[int, dict[tuple[str, int], float]] = {}
+    with History(RunFolder.open(folder).journal) as history:
+        numbers = history.keys()
+        for number, stored, ordinal, latency in history.latencies():
+            calls.setdefault(number, {})[stored, ordinal] = latency  # of a repeated call, the last one
+    records: dict[str, Any] = {}
+    for label, keys in labels.items():
+        seconds: dict[str, list[float]] = {"assistants": [], JUDGE_SOURCE: []}
+        for key in keys:
+            chains: dict[str, dict[str, float]] = {"assistants": {}, JUDGE_SOURCE: {}}
+            for (stored, ordinal), latency in calls.get(numbers.get(key, -1), {}).items():
+                kind, chain = _chain_of(stored, ordinal)
+                chains[kind][chain] = chains[kind].get(chain, 0.0) + latency
+            for kind, chain_seconds in chains.items():
+                seconds[kind] += [max(chain_seconds.values())] if chain_seconds else []
+        records[label] = {kind: _seconds_record(values) for kind, values in seconds.items()}
+    return records
+
+
+def _chain_of(stored: str, ordinal: int) -> tuple[str, str]:
+    """Return who made a call, and which of its concurrent parts: the prediction, or the assistant."""
+    branch, role = branch_and_role(stored)
+    if role != JUDGE_SOURCE:
+        return "assistants", stored
+    return JUDGE_SOURCE, branch or prediction_name(ordinal + 1)  # first answers have the positions of consecutive calls
+
+
+def _seconds_record(seconds: Sequence[float]) -> dict[str, Any]:
+    mean, middle = (fmean(seconds), median(seconds)) if seconds else (None, None)
+    return {"mean": round_figure(mean), "median": round_figure(middle), "n": len(seconds)}
+
+
 class JudgeScores(ModelResults):
     """The examples of one judge. They are added in any order; the report is the same."""
 
@@ -206,6 +276,12 @@ class FusionAggregate(RunAggregate[JudgeScores]):
     def __init__(self, manifest: dict[str, Any], task: TaskFile, plan: Plan | None) -> None:
         super().__init__(manifest, JudgeScores, JUDGE_SOURCE)
         self._task, self._plan = task, plan
+        self._folder: Path | None = None
+        self._with_times = False
+
+    def beside(self, folder: Path) -> None:
+        """Remember the folder, whose journal has the measured times."""
+        self._folder = folder
 
     def add(self, key: str, result: Any) -> None:
         self.model_of(key).add(key, result)
@@ -238,14 +314,23 @@ class FusionAggregate(RunAggregate[JudgeScores]):
             "criteria": {name: scores.criterion(rows, name, scale.range) for name, scale in criteria.items()},
             "gaps": {name: tally.to_dict() for name, tally in sorted(gaps.items())},
             "agreement": agreement_by_criterion(rows, criteria, use, manifest["settings"]["folds"], manifest["seed"]),
+            "assistant_agreement": assistant_agreement(rows, criteria, use),
             "variety": scores.variety.to_record(),
             **({"warnings": warnings} if (warnings := scores.warnings()) else {}),
             **scores.common_figures(self.prices(label)),
         }
 
+    def report(self) -> dict[str, Any]:
+        report = super().report()
+        if not self._with_times or self._folder is None or not has_tables(RunFolder.open(self._folder).journal):
+            return report
+        keys = {label: [key for key, _ in scores.records] for label, scores in self.candidates.items()}
+        return report | {"timing": measured_seconds(self._folder, keys)}
+
     def tables(self) -> list[Table]:
         report = self.report()
         tables = [self._scores(report), self._spreads(report), *self._agreement(report)]
+        tables += [*self._assistant_agreement(report), self._timing(report)]
         return [*tables, self._gaps(report), *common_tables(report)]
 
     def _scores(self, report: dict[str, Any]) -> Table:
@@ -280,7 +365,7 @@ class FusionAggregate(RunAggregate[JudgeScores]):
             name for name in self._task.criteria if any(name in by_criterion for by_criterion in by_judge.values())
         ]
         tables: list[Table] = []
-        for coefficient, title in (("spearman", "Spearman by example"), ("system_kendall", "Kendall over systems")):
+        for coefficient, title in _COEFFICIENTS:
             rows = []
             for label, by_criterion in by_judge.items():
                 for source in dict.fromkeys(source for record in by_criterion.values() for source in record["sources"]):
@@ -292,6 +377,39 @@ class FusionAggregate(RunAggregate[JudgeScores]):
             if any(cell != DASH for row in rows for cell in row[2:]):
                 tables.append((f"Agreement with human ratings: {title}", [JUDGE_SOURCE, "source", *names], rows))
         return tables
+
+    def _assistant_agreement(self, report: dict[str, Any]) -> list[Table]:
+        """Return the agreement of judges with assistants; a star marks the assistants that the plan names."""
+        by_judge = {label: record["assistant_agreement"] for label, record in report["candidates"].items()}
+        names, mark = list(self._task.criteria), " (*: named by the plan)" if self._plan is not None else ""
+        tables: list[Table] = []
+        for coefficient, title in _COEFFICIENTS:
+            rows = []
+            for label, by_criterion in by_judge.items():
+                for assistant in dict.fromkeys(name for record in by_criterion.values() for name in record):
+                    figures = [by_criterion.get(name, {}).get(assistant) for name in names]
+                    cells = [
+                        _coefficient_cell(record, coefficient) + ("*" if record and record["in_plan"] else "")
+                        for record in figures
+                    ]
+                    rows.append([label, assistant, *cells])
+            if any(not cell.startswith(DASH) for row in rows for cell in row[2:]):
+                tables.append(
+                    (f"Agreement with the assistants: {title}{mark}", [JUDGE_SOURCE, "assistant", *names], rows)
+                )
+        return tables
+
+    def add_times(self) -> None:
+        self._with_times = True
+
+    def _timing(self, report: dict[str, Any]) -> Table:
+        rows = []
+        for label, record in report.get("timing", {}).items():
+            for kind, seconds in record.items():
+                if seconds["n"]:
+                    times = [number(seconds[name], 3) for name in ("mean", "median")]
+                    rows.append([label, kind, *times, f"{seconds['n']:,}"])
+        return ("Measured seconds per example", [JUDGE_SOURCE, "step", "mean", "median", "examples"], rows)
 
     def _gaps(self, report: dict[str, Any]) -> Table:
         rows = [

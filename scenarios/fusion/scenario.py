@@ -83,7 +83,9 @@ class Fusion(Scenario[FusionSettings, JudgedExample], SupportsForecast, Supports
         prompts = self._prompts(settings)
         _check_whole_scores(settings, prompts)
         facts = assistant_facts(prompts.assistants)
-        examples = open_examples(Path(settings.data), prompts.task, limit=settings.n, seed=settings.seed)
+        examples = open_examples(
+            Path(settings.data), prompts.task, limit=settings.n, seed=settings.seed, source=settings.task
+        )
         records = {"dataset": examples.to_record(), "assistants": facts, **prompts.records(settings)}
         notes = [f"{record['name']}: WordNet is not installed, so METEOR matches no synonyms"
                  for record in facts if record.get("wordnet") is False]  # fmt: skip

@@ -143,8 +143,12 @@ class JudgedExample:
         return cls(**record)
 
 
-def open_examples(path: Path, task: TaskFile, *, limit: int | None, seed: int) -> SampledTasks[JudgedExample]:
+def open_examples(
+    path: Path, task: TaskFile, *, limit: int | None, seed: int, source: str = ""
+) -> SampledTasks[JudgedExample]:
     """Return the examples of a file, or a sample of `limit` by the seed.
+
+    `source` is the task's file, or the name of a shipped task, for errors.
 
     Raises:
         DatasetError: The file or an example is wrong; the message names line (or position) and field.
@@ -153,7 +157,7 @@ def open_examples(path: Path, task: TaskFile, *, limit: int | None, seed: int) -
     digest = hashlib.sha256()
     for position, (line, raw) in enumerate(_raw_examples(path), 1):
         digest.update(orjson.dumps(raw, option=orjson.OPT_SORT_KEYS))
-        example = _parse_example(raw, task, position, path, line)
+        example = _parse_example(raw, task, source, position, path, line)
         if example.id in examples:
             problem = (
                 f"a second example has the id '{example.id}'; ids must differ (`id:` in the task file names the field; "
@@ -190,7 +194,9 @@ def _raw_examples(path: Path) -> Iterator[tuple[int | None, dict[str, Any]]]:
         yield None, raw
 
 
-def _parse_example(raw: dict[str, Any], task: TaskFile, position: int, path: Path, line: int | None) -> JudgedExample:
+def _parse_example(
+    raw: dict[str, Any], task: TaskFile, source: str, position: int, path: Path, line: int | None
+) -> JudgedExample:
     def wrong(name: str, message: str) -> DatasetError:
         detail = message if line is not None else f"{message} (entry {position})"
         return DatasetError(detail, path=str(path), line=line, field=name)
@@ -208,7 +214,7 @@ def _parse_example(raw: dict[str, Any], task: TaskFile, position: int, path: Pat
     ratings: dict[str, float] = {}
     for name, criterion in task.criteria.items():
         if criterion.rating is not None and (value := _value_at(raw, criterion.rating)) is not None:
-            problem = _rating_problem(value, criterion)
+            problem = _rating_problem(value, name, criterion, source)
             if problem:
                 raise wrong(criterion.rating, problem)
             ratings[name] = float(value)
@@ -243,8 +249,16 @@ def _label(value: Any) -> str:
     return str(value).strip() if usable else ""
 
 
-def _rating_problem(value: Any, criterion: Criterion) -> str:
+def _rating_problem(value: Any, name: str, criterion: Criterion, source: str) -> str:
     low, high = criterion.range
     if isinstance(value, bool) or not isinstance(value, int | float):
         return f"expected a number, found {preview(value)}"
-    return "" if low <= value <= high else f"{value:g} is outside the criterion's range, {low:g} to {high:g}"
+    if low <= value <= high:
+        return ""
+    own = (
+        f"copy the task ({_SHIPPED / source}.yaml)" if source in SHIPPED_TASKS else f"open {source or 'the task file'}"
+    )
+    return (
+        f"the rating {value:g} is outside the range of the criterion '{name}', {low:g} to {high:g}; if people rated on "
+        f"another scale, {own}, set criteria.{name}.range to it, and pass the file with --task"
+    )

@@ -194,6 +194,7 @@ def _same_grade_share(table: GradeTable, own: NDArray[np.bool_]) -> Estimate | N
 GradeSource = Literal["people", "models", "all"]
 RETRAIN_SHARE, REVIEW_COUNT = 0.2, 10  # defaults without rules in the folder
 SHOWN_ROWS = 12  # rows of the table of grades
+BEFORE = "before_adjudication"  # grades as graders gave them, as in the paper's formula; only with decisions
 
 
 @dataclass(slots=True, frozen=True)
@@ -227,6 +228,7 @@ def make_report(
         )
     weights = graded.weights or None
     sums, fit = GradeSums(table, weights, graded.criteria.wrong), fit_severity(graded.original, LEVEL)
+    before = GradeSums(graded.original.select(selected), weights) if graded.decided else None
     disputing = graded.original
     if source == "people" and not graded.criteria.models:  # models open no dispute among people
         disputing = disputing.select(select_rows(disputing, "people")[0])
@@ -238,7 +240,7 @@ def make_report(
         "dimensions": table.dimensions,
         "groups": [entry.name for entry in dimension_groups(table.dimensions)],
         "weights": dict(zip(table.dimensions, dimension_weights(table.dimensions, weights).tolist(), strict=True)),
-        "candidates": _candidate_records(sums, table, fit, weights, undecided),
+        "candidates": _candidate_records(sums, before, table, fit, weights, undecided),
         "differences": [_difference_record(entry) for entry in compare_candidates(sums)],
         "graders": _grader_records(graded, disputing, flags, fit, choices),
         "severity": {"groups": fit.groups, "noise": round_figure(fit.noise)},
@@ -290,10 +292,16 @@ def _count_record(graded: GradedRound, flags: DisputeFlags, table: GradeTable) -
 
 
 def _candidate_records(
-    sums: GradeSums, table: GradeTable, fit: SeverityFit, weights: Mapping[str, float] | None, undecided: Any
+    sums: GradeSums,
+    before: GradeSums | None,
+    table: GradeTable,
+    fit: SeverityFit,
+    weights: Mapping[str, float] | None,
+    undecided: Any,
 ) -> list[Record]:
+    """Return candidates' figures. `before` has the grades without decisions; None if nothing was decided."""
     corrected = corrected_grades(table, fit, weights, undecided)
-    return [
+    records: list[Record] = [
         {
             "candidate": grades.candidate,
             "grade": {name: _figure_record(figure) for name, figure in grades.grade.items()},
@@ -302,6 +310,10 @@ def _candidate_records(
         }
         for grades, corrected_figures in zip(grade_candidates(sums), corrected, strict=True)
     ]
+    if before is not None:
+        for record, original in zip(records, grade_candidates(before), strict=True):
+            record[BEFORE] = {name: _figure_record(figure) for name, figure in original.grade.items()}
+    return records
 
 
 def _figure_record(figure: GradeFigure) -> Record:
@@ -495,8 +507,8 @@ TEXT_COLUMNS = ("part", "dimension", "candidate", "against", "grader", "question
 def figure_rows(report: ReportMapping) -> Iterator[Row]:
     """Yield every figure of a report as one row."""
     for record in report["candidates"]:
-        for measure in ("grade", "accuracy", "corrected"):
-            for name, figure in record[measure].items():
+        for measure in ("grade", BEFORE, "accuracy", "corrected"):
+            for name, figure in record.get(measure, {}).items():
                 yield _figure_row(
                     "candidates", measure, figure, dimension=name, candidate=record["candidate"], n=figure["grades"]
                 )

@@ -11,6 +11,8 @@ from viva.reports.page import Page, PageSection, Plot, count_of, join_names, lis
 from viva.reports.row_plots import MAX_HEAT_COLUMNS, Bar, NamedBar, dot_plot, heat_map, waterfall_plot
 from viva.reports.tables import DASH, Table, interval, number, p_value, signed
 
+from .round_figures import BEFORE
+
 Record = Mapping[str, Any]
 PART_NAMES = {
     "question": "questions",
@@ -29,6 +31,7 @@ def report_tables(report: Record) -> list[Table]:
         _difference_table(report),
         _group_table("Accuracy, % of grades that are not zero", report, "accuracy", report["groups"]),
         _group_table("Grade by dimension", report, "grade", report["dimensions"]),
+        *_tables_before_adjudication(report),
         _group_table("Grade corrected for graders' severity", report, "corrected",
                   report["groups"]),
         _disagreement_table(report),
@@ -59,6 +62,12 @@ def _group_table(title: str, report: Record, measure: str, names: Sequence[str])
     if len(names) == 1 and measure == "grade" and names == report["dimensions"]:
         rows = []  # the same figures as over all dimensions
     return (title, ["dimension", *(candidate["candidate"] for candidate in candidates)], rows)
+
+
+def _tables_before_adjudication(report: Record) -> Iterator[Table]:
+    if any(BEFORE in candidate for candidate in report["candidates"]):
+        names = list(dict.fromkeys([*report["groups"], *report["dimensions"]]))
+        yield _group_table("Grade before adjudication, % of the attainable (95% interval)", report, BEFORE, names)
 
 
 def _difference_table(report: Record) -> Table:

@@ -118,6 +118,25 @@ def _replies(path: Path) -> None:
     path.write_text(json.dumps(rows))
 
 
+def _summaries(path: Path) -> None:
+    """Summaries of five articles by three systems, in the fields of UniEval's SummEval file."""
+    names = ("coherence", "consistency", "fluency", "relevance")
+    rows = [{
+        "doc_id": f"d{n // 3}", "source": f"Thing {n // 3} was seen. It sank.", "reference": "A thing sank at sea.",
+        "system_output": f"Thing {n // 3} sank{' at sea' * (n % 3)}.", "system_id": f"system-{n % 3}",
+        "scores": {name: 1 + (n * place + n % 3) % 5 for place, name in enumerate(names)},
+    } for n in range(15)]  # fmt: skip
+    path.write_text(json.dumps(rows))
+
+
+def _annotators(path: Path) -> None:
+    """Labels of twenty answers by three people, and a judge's."""
+    rows = ["id,model,judge_overall,annotator1,annotator2,annotator3"]
+    rows += [f"i{n},{name},{1 + n % 4},{1 + n % 4},{1 + (n + n % 2) % 4},{1 + (n - n % 3) % 4}"
+             for n in range(10) for name in ("one", "two")]  # fmt: skip
+    path.write_text("\n".join(rows) + "\n")
+
+
 def _grade(file: Path) -> None:
     """People grade what was drawn: a little less than the judge, whose scores the key file has."""
     with file.open(newline="", encoding="utf-8-sig") as lines:
@@ -190,6 +209,7 @@ _MADE: dict[str, Callable[[Path], object]] = {
     "second.jsonl": lambda path: shutil.copy(SCIENCE, path),
     "grid.yaml": lambda path: path.write_text(_GRID),
     "topics.jsonl": lambda path: path.write_text('"tides"\n"rust"\n'),
+    "annotators.csv": _annotators,
     "cases.jsonl": _cases,
     "data/mmlu": _mmlu,
     "data/ARC-Challenge": _arc,
@@ -198,6 +218,7 @@ _MADE: dict[str, Callable[[Path], object]] = {
     "live.jsonl": _log,
     "people.csv": _people,
     "scores.csv": _scores,
+    "summaries.json": _summaries,
     "scores.jsonl": _scored,
     "topicalchat.json": _replies,
     "unieval_predictions.json": _replies,

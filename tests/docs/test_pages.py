@@ -21,7 +21,6 @@ import process
 import pytest
 import yaml
 from doc_files import provide
-from doc_hub import hub
 from doc_output import compare
 from doc_pages import ROOT, Block, blocks_of, code_spans, pages
 from doc_words import unknown
@@ -32,13 +31,6 @@ _ADDRESSES = ("http://127.0.0.1:8000", "http://127.0.0.1:8080")
 # What a command or a program refuses to make if it is there: `--out X`, `init X`, `out="X"` and `"out": "X"`.
 _MADE = re.compile(r"""--out (\S+)| init (\S+)|\bout=['"]([^'"]+)|['"]out['"]: ['"]([^'"]+)""")
 _KEYS = ("OPENAI_API_KEY", "ANTHROPIC_API_KEY", "GEMINI_API_KEY", "FIRST_KEY", "SECOND_KEY", "SHOP_KEY")
-
-
-@pytest.fixture(scope="session")
-def commands(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """The folder with a quick ``viva``, to be put on the path."""
-    with hub(tmp_path_factory.mktemp("hub") / "bin") as folder:
-        yield folder
 
 
 @pytest.fixture(scope="session")

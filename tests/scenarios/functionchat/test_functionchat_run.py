@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 from pathlib import Path
 from typing import Any
@@ -17,13 +18,13 @@ from viva.engine.journal_reader import History
 from viva.engine.run_folder import RunFolder
 from viva.engine.tools import ToolCall
 from viva.orchestration.launch import forked_run, new_run, recorded_results
-from viva.scenarios.functionchat.dialog_prompts import open_prompts
+from viva.scenarios.functionchat.dialog_prompts import TEMPLATES, DialogPrompts, open_prompts
 from viva.scenarios.functionchat.dialog_protocols import grade_record
 from viva.scenarios.functionchat.functionchat_settings import FunctionChatSettings
-from viva.scenarios.functionchat.rule_grading import grade
+from viva.scenarios.functionchat.rule_grading import grade, read_published_verdict
 from viva.scenarios.functionchat.scenario import SCENARIO
 from viva.scenarios.functionchat.turn_files import read_dialogs, read_singlecall
-from viva.scenarios.functionchat.turns import DialogTurn
+from viva.scenarios.functionchat.turns import TOOL_LISTS, DialogTurn
 
 DATA = (
     Path(os.environ.get("VIVA_DATA") or Path(__file__).parents[3] / ".." / "shared" / "data").resolve() / "functionchat"
@@ -89,6 +90,48 @@ def test_official_matching_asks_the_judge_about_all_that_it_does_not_pass(data: 
     results = _results(tmp_path / "run").values()
     assert one["judged"] == sum(result["type"] != "call" for result in results) > 0
     assert one["decided_by_rule"] == one["turns"] - one["judged"] > 0
+
+
+def test_official_matching_with_rubrics_asks_reads_and_counts_as_the_authors_code(data: Path, tmp_path: Path) -> None:
+    settings: dict[str, Any] = {"rubrics": str(write_rubrics(tmp_path / "rubrics")), "system": "data"}
+    settings |= {"matching": "official", "candidate": ["simulated:c?knowledge=0.5"]}
+    report = _run(tmp_path / "run", data, judge="simulated:j?noise=0&malformed=0.5", **settings)
+    one, run = report["candidates"]["c"], RunFolder.open(tmp_path / "run")
+    with History(run.journal) as history:
+        rows = [(DialogTurn.from_record(end.item), end.result, history.calls(end.number)) for end in history.ended()]
+    words = DialogPrompts(
+        TEMPLATES.read(run.manifest["prompts"], "x"), run.manifest["language"], run.manifest["system"]
+    )
+    passed: dict[str, list[bool | None]] = {}
+    for turn, result, calls in rows:
+        passed.setdefault(turn.tool_list or turn.type, []).append(result["passed"])
+        asked = [call for call in calls if call.role == "judge"]
+        assert len(asked) == (result["judge"] is not None)  # no second try
+        if asked:
+            assert result["passed"] is read_published_verdict(asked[0].completion.text)
+            output = [ToolCall(*call) for call in result["output"]["calls"]]
+            question = words.published_question(turn, result["output"]["content"], output)
+            system = [{"role": "system", "content": "Use the functions, and ask for what is missing."}]
+            [query] = [line.removeprefix("QUERY ") for line in question.splitlines() if line.startswith("QUERY ")]
+            assert json.loads(query) == system + turn.messages
+            assert f"TOOLS {json.dumps(turn.tools)}\n" in question
+            if turn.subset == "singlecall":
+                [expected] = turn.expected()
+                truth = {"name": expected.name, "arguments": expected.arguments, "tool_calls": None}
+                assert f"TRUTH {json.dumps(truth)}\nACCEPTABLE " in question
+                assert ("ACCEPTABLE null\n" in question) is not ('ACCEPTABLE "Only ground truth' in question)
+    assert None in passed["slot"] + passed["relevance"]
+    figures = one["as_published"]
+    assert figures["singlecall"]["lists"] == {name: passed[name].count(True) for name in TOOL_LISTS}
+    assert figures["singlecall"]["average"] == figures["singlecall"]["sum"] / 5
+    kinds = ("call", "completion", "slot", "relevance")
+    rates = [passed[kind].count(True) / (len(passed[kind]) - passed[kind].count(None)) for kind in kinds]
+    assert list(figures["dialog"]["types"].values()) == [pytest.approx(rate, abs=1e-5) for rate in rates]
+    assert figures["dialog"]["macro"] == pytest.approx(sum(rates) / 4, abs=1e-5)
+    assert figures["dialog"]["micro"] == pytest.approx(sum(passed[kind].count(True) for kind in kinds) / 15, abs=1e-5)
+    titles = [title for title, _, cells in recorded_results(run).tables() if cells]
+    assert "Pass count of single calls, as the authors count (Table 3)" in titles
+    assert "Pass rate of dialogs, as the authors count (Table 4)" in titles
 
 
 def test_the_judge_is_shown_no_call_ids(data: Path, tmp_path: Path) -> None:

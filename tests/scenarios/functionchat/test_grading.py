@@ -12,7 +12,7 @@ from small_turns import RIGHT, TOOLS, call, call_turn, message, text_turn, tool,
 
 from viva.engine.tools import ToolCall
 from viva.scenarios.functionchat.call_matching import fits_schema, same_value
-from viva.scenarios.functionchat.rule_grading import TAGS, grade, sort_tags, tag_rows
+from viva.scenarios.functionchat.rule_grading import TAGS, grade, read_published_verdict, sort_tags, tag_rows
 from viva.scenarios.functionchat.turns import Acceptable, DialogTurn, OutputType
 
 VALUES = Acceptable("values", ({"restaurant": ("La Casa Verde",), "note": ("window", "at the window")},))
@@ -147,6 +147,24 @@ def test_official_matching_passes_what_the_authors_code_passes_and_leaves_the_re
     turn: DialogTurn, content: str, calls: list[ToolCall], passed: bool | None
 ) -> None:
     assert grade(turn, content, calls, "official").passed is passed
+
+
+@pytest.mark.parametrize(
+    ("text", "passed"),
+    [
+        ("The call is right.\n\npass\npass", True),
+        ("The call is wrong.\nFail\nFail", False),
+        ("It does not pass the rubric.\nfail", True),  # pass comes first
+        ("It would pass.\nBut no.\nNo.\nfail", False),  # only the last two lines
+        ("맞지 않습니다.\n불합격", True),  # it contains 합격
+        ("좋습니다.\n통과\n입니다.", True),
+        ("fail\n\n\n입니다.", False),  # the last four lines
+        ("fail\n입니다.\nSo it is.\nYes.", None),
+        ("", None),
+    ],
+)
+def test_a_verdict_is_read_as_by_the_authors_code(text: str, passed: bool | None) -> None:
+    assert read_published_verdict(text) is passed
 
 
 def test_a_slot_question_may_name_what_was_said() -> None:

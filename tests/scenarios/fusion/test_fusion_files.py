@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from pathlib import Path
 
 import pytest
@@ -69,7 +70,11 @@ def test_a_plan_that_names_what_there_is_not_is_refused_with_its_line(old: str, 
     [
         ({"answer": None}, r"x\.jsonl:2: field 'answer': is missing"),
         ({"question": " "}, r"x\.jsonl:2: field 'question': expected text, found ' '"),
-        ({"depth": 7}, r"x\.jsonl:2: field 'depth': 7 is outside the criterion's range, 1 to 5"),
+        (
+            {"depth": 7},
+            r"x\.jsonl:2: field 'depth': the rating 7 is outside the range of the criterion 'depth', 1 to 5; "
+            r".*open t\.yaml, set criteria\.depth\.range to it, and pass the file with --task",
+        ),
         ({"depth": "deep"}, r"x\.jsonl:2: field 'depth': expected a number, found 'deep'"),
         ({"id": "e0"}, r"x\.jsonl:2: field 'id': a second example has the id 'e0'"),
         ({"by": None}, r"x\.jsonl:2: field 'by': is missing"),
@@ -83,7 +88,7 @@ def test_an_example_that_cannot_be_judged_is_refused_with_its_line(
     rows[1] |= change
     (tmp_path / "x.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     with pytest.raises(ConfigurationError, match=what):
-        open_examples(tmp_path / "x.jsonl", read_task(TASK, "t.yaml"), limit=None, seed=1)
+        open_examples(tmp_path / "x.jsonl", read_task(TASK, "t.yaml"), limit=None, seed=1, source="t.yaml")
     (tmp_path / "x.json").write_text(json.dumps(rows))
     with pytest.raises(ConfigurationError, match=r"\(entry 2\)|second example"):
         open_examples(tmp_path / "x.json", read_task(TASK, "t.yaml"), limit=None, seed=1)
@@ -121,6 +126,22 @@ def test_what_cannot_be_used_leaves_no_folder(tmp_path: Path, settings: dict[str
     with pytest.raises(ConfigurationError, match=what):
         new_run(SCENARIO, made, tmp_path / "run")
     assert not (tmp_path / "run").exists()
+
+
+def test_ratings_on_another_scale_need_a_copy_of_a_shipped_task(tmp_path: Path) -> None:
+    row = {"source": "Hi!", "context": "Whales sing.", "system_output": "Whales sing.", "system_id": "a"}
+    (tmp_path / "x.json").write_text(json.dumps([{**row, "scores": {"naturalness": 5}}]))
+    settings = {"data": str(tmp_path / "x.json"), "judge": ["simulated:j"], "mode": "direct"}
+    with pytest.raises(ConfigurationError, match=r"copy the task \((.*)\), set criteria\.naturalness") as refused:
+        new_run(SCENARIO, FusionSettings.model_validate({"task": "dialogue", **settings}), tmp_path / "run")
+    shipped = re.search(r"copy the task \((.*?)\)", str(refused.value))
+    assert shipped is not None
+    own = tmp_path / "own.yaml"
+    own.write_text(
+        Path(shipped[1]).read_text().replace("naturalness:\n    range: [1, 3]", "naturalness:\n    range: [1, 5]")
+    )
+    made = FusionSettings.model_validate({"task": str(own), **settings})
+    assert new_run(SCENARIO, made, tmp_path / "run").folder.path.is_dir()
 
 
 def test_expected_scores_need_few_whole_numbers(tmp_path: Path) -> None:

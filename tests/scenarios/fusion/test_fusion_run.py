@@ -15,6 +15,8 @@ from typing import Any
 import orjson
 import pytest
 import yaml
+from command import viva as viva_command
+from scipy.stats import spearmanr
 from scripted import scripted_models
 from small_fusion import judged, make_files
 from tiny_gguf import make_model
@@ -26,7 +28,7 @@ from viva.engine.errors import ConfigurationError
 from viva.engine.permissions import Client, NotPermitted, Permissions, bound_permissions
 from viva.engine.run_folder import RunFolder
 from viva.engine.seeds import derive
-from viva.orchestration.launch import resumed_run
+from viva.orchestration.launch import recorded_results, resumed_run
 from viva.reports.studies.study import Study, study_tables
 
 DATA = Path(os.environ.get("VIVA_DATA") or Path(__file__).parents[3] / ".." / "shared" / "data").resolve()
@@ -60,8 +62,47 @@ def test_assistants_of_known_noise_help_a_noisy_judge_and_a_plan_tells_which(tmp
             assert both["good"] == both["LLMSel(AE)"] > both["AVG(AE)"]
             assert both["CorrW(AE)"] > both["AVG(AE)"]
         assert agreement[0]["depth"]["weights"]["good"] > 0.7
+        _check_agreement_with_assistants(run, mode)
     assert mean["direct"] + 0.1 < mean["plan"]
     assert mean["noplan"] < mean["plan"]
+
+
+def _check_agreement_with_assistants(run: viva.Run, mode: str) -> None:
+    """Tables 5 to 8 of the paper: the judge's scores beside each assistant's numbers, from the results alone."""
+    found = run.report()["candidates"]["j0"]["assistant_agreement"]
+    assert list(found) == ["depth", "style"]  # rated by people or not
+    results = [one.value for one in run.results() if one.key.startswith("j0/")]
+    for place, name in enumerate(("good", "noise")):
+        pairs = [(one["scores"]["depth"]["mean"], one["assistants"][place]["value"]) for one in results]
+        by_hand = spearmanr(*zip(*pairs, strict=True)).statistic
+        assert found["depth"][name]["items"]["spearman"]["value"] == pytest.approx(by_hand, abs=1e-6)
+        assert found["depth"][name]["in_plan"] is (name == "good")
+    good, noise = (found["depth"][name]["items"]["spearman"]["value"] for name in ("good", "noise"))
+    assert good > noise + 0.2
+    tables = study_tables(Study([run.path]).report())
+    [rows] = [rows for title, _, rows in tables if title.startswith("Agreement with the assistants: Spearman")]
+    assert [row[-2].endswith("*") for row in rows if row[-3] == "good"] == [True, True]
+    assert not any(cell.endswith("*") for row in rows if row[-3] == "noise" for cell in row)
+
+
+def test_the_time_of_an_example_is_that_of_its_slowest_assistant_and_prediction(tmp_path: Path) -> None:
+    assistants = ["a=judge:simulated:a?latency=0.5&sigma=0", "b=judge:simulated:b?latency=0.25&sigma=0"]
+    judges = ["simulated:j?latency=2&sigma=0", "simulated:broken?latency=2&sigma=0&malformed=1"]
+    run = judged(
+        tmp_path / "run", judges, mode="noplan", assistant=assistants, predictions=3, **make_files(tmp_path, 4)
+    )
+    assert "timing" not in run.report(), "reports with equal answers are equal"
+    results = recorded_results(RunFolder.open(run.path))
+    results.add_times()
+    timing = results.report()["timing"]
+    assert timing["j"] == {
+        "assistants": {"mean": 0.5, "median": 0.5, "n": 4},
+        "judge": {"mean": 2.0, "median": 2.0, "n": 4},
+    }
+    assert timing["broken"]["judge"]["mean"] == 4.0  # each prediction is requested twice
+    done = viva_command("report", run.path, "--times")
+    assert done.returncode == 0, done.stderr
+    assert ["j", "judge", "2.000", "2.000", "4"] in [line.split() for line in done.stdout.splitlines()]
 
 
 def test_the_interval_of_a_mean_score_stays_within_the_criterions_range(tmp_path: Path) -> None:
@@ -218,7 +259,8 @@ def test_killed_over_topicalchat_with_real_assistants_and_resumed_the_report_is_
     assert ended(process)[0] == -signal.SIGKILL
     clock = VirtualClock()
     resumed = clock.run(lambda: viva.resume(cut, clock=clock))
-    assert orjson.dumps(resumed.report()) == orjson.dumps(whole.report())
+    reports = [one.report() for one in (resumed, whole)]
+    assert orjson.dumps(reports[0]) == orjson.dumps(reports[1])
     assert [one.value for one in resumed.results()] == [one.value for one in whole.results()]
     sources = whole.report()["candidates"]["j"]["agreement"]["naturalness"]["sources"]
     assert sources["lm"]["items"]["n"] == 4

@@ -20,7 +20,8 @@ from viva.grading.store import GradeStore
 from viva.scenarios.lalaeval.commands.grading_folder import read_round
 from viva.scenarios.lalaeval.commands.verbs import app
 from viva.scenarios.lalaeval.graded_round import grader_consistency
-from viva.scenarios.lalaeval.round_figures import ReportOptions, make_report
+from viva.scenarios.lalaeval.round_figures import ReportOptions, figure_rows, make_report
+from viva.scenarios.lalaeval.round_report import report_tables
 
 DIMENSIONS = ("domain/facts/terms", "domain/facts/rules", "domain/wording", "general/logic")
 WEIGHTS = dict(zip(DIMENSIONS, (0.4, 0.2, 0.2, 0.2), strict=True))
@@ -222,6 +223,13 @@ def test_decisions_count_and_original_grades_are_disputed(tmp_path: Path) -> Non
     assert gained[1] - gained[0] == pytest.approx(100 * moved / 27, abs=1e-5)
     assert (before["counts"]["decided"], after["counts"]["decided"]) == (0, 1)
     assert after["disputes"] == before["disputes"]
+    for earlier, later in zip(before["candidates"], after["candidates"], strict=True):
+        assert later["before_adjudication"] == earlier["grade"]
+        assert "before_adjudication" not in earlier  # nothing was decided
+    titles = [title for title, _, rows in report_tables(after) if rows]
+    assert "Grade before adjudication, % of the attainable (95% interval)" in titles
+    measures = {row["measure"] for row in figure_rows(after) if row["part"] == "candidates"}
+    assert measures == {"grade", "before_adjudication", "accuracy", "corrected"}
     assert [one["severity"] for one in after["graders"]] == [one["severity"] for one in before["graders"]]
 
 
