@@ -516,7 +516,7 @@ def normalize_value(value: Any) -> Any:
     """
     if value is None or isinstance(value, bool) or (type(value) is float and math.isfinite(value)):
         return value  # fast path for most values
-    if isinstance(value, list | tuple) and value and all(map(_is_named_value, value)):
+    if isinstance(value, list | tuple) and all(map(_is_named_value, value)):
         value = {str(next(entry[key] for key in _VALUE_NAMES if key in entry)): entry["value"] for entry in value}
     is_dict = isinstance(value, dict)
     value = {str(key): _plain_value(part) for key, part in value.items()} if is_dict else _plain_value(value)

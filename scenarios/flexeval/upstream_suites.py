@@ -295,6 +295,9 @@ def _find_parent(
         candidates = [metric for metric in candidates if metric.level == raw["metric_level"]]
     if raw.get("kwargs") is not None:
         candidates = [metric for metric in candidates if metric.kwargs == raw["kwargs"]]
+    for key in _OBSOLETE_KEYS:  # they distinguish metrics of one name
+        if raw.get(key) is not None:
+            candidates = [metric for metric in candidates if bool(metric.raw.get(key)) == bool(raw[key])]
     if not candidates:
         raise ConfigurationError(f"{location}: no metric matches; metrics of that name: {_join_names(namesakes)}")
     if len(candidates) > 1:  # earlier versions only allowed dependencies within one level
@@ -528,9 +531,13 @@ def _resolve_path(name: str, path: Path, location: str, notes: list[str]) -> str
     folder = path.parent.absolute()
     if Path(name).is_absolute() or (folder / name).exists():
         return name
-    ancestor = next((parent for parent in folder.parents if (parent / name).exists()), None)
-    if ancestor is not None:
-        return str(ancestor / name)
+    below = name
+    while below.startswith("../"):  # relative to upstream's own code, which is elsewhere
+        below = below[3:]
+    for relative in dict.fromkeys((name, below)):
+        ancestor = next((parent for parent in (folder, *folder.parents) if (parent / relative).exists()), None)
+        if ancestor is not None:
+            return str(ancestor / relative)
     file_name = Path(name).name
     if (folder / file_name).exists():
         notes.append(f"{location}: {name} does not exist; using {file_name} next to the suite's file")

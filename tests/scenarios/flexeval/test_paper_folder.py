@@ -172,6 +172,17 @@ def test_completion_functions_that_they_ship(tmp_path: Path, function: str, mode
         assert any("completion_functions.py beside the suites" in note for note in found.notes)
 
 
+def test_data_beside_the_folder_is_found_from_where_their_code_starts(tmp_path: Path) -> None:
+    # Their program starts in src/llm-evals, from where ../../data is the project's data.
+    (tmp_path / "data").mkdir()
+    (tmp_path / "data" / "talks.jsonl").write_text(_TALK)
+    folder = tmp_path / "configuration"
+    folder.mkdir()
+    text = "one: {data: [../../data/talks.jsonl], metrics: {function: [{name: string_length}]}}\n"
+    (folder / "evals.yaml").write_text(text)
+    assert read_suite(folder).suite.conversations == [str(tmp_path / "data" / "talks.jsonl")]
+
+
 def test_a_folder_stands_for_its_suite(tmp_path: Path) -> None:
     with pytest.raises(
         ConfigurationError, match=r"expected a suite \(YAML, or a folder with suite\.yaml or evals\.yaml"

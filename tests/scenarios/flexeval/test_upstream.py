@@ -212,6 +212,18 @@ def test_a_dependency_within_one_level_is_meant_where_the_level_is_not_named(tmp
     assert suite["metrics"][2]["when"][0]["metric"] == "latency_turn"
 
 
+def test_a_dependency_on_the_context_alone_is_left_out_with_it(tmp_path: Path) -> None:
+    # As in the suites that were published with the paper.
+    functions = [{"name": "string_length", "context_only": only} for only in (False, True)]
+    children = [{"name": "latency", "depends_on": [{"name": "string_length", "context_only": only}]}
+                for only in (False, True)]  # fmt: skip
+    suite, notes = _mapped(_suite(tmp_path, [*functions, children[0]]))
+    assert [one["name"] for one in suite["metrics"]] == ["string_length_turn", "latency"]
+    suite, notes = _mapped(_suite(tmp_path, [*functions, children[1]]))
+    assert [one["name"] for one in suite["metrics"]] == ["string_length_turn"]
+    assert any("it depends on string_length_turn_2, which is left out" in note for note in notes)
+
+
 def test_what_does_not_map_is_named_with_what_depends_on_it(tmp_path: Path) -> None:
     functions = [
         {"name": "process_single_message"},
