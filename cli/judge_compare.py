@@ -339,6 +339,14 @@ def _compare(
     ratings: Annotated[
         Path | None, typer.Option("--ratings", help="Human ratings of the same items, systems and turns.")
     ] = None,
+    form: Annotated[
+        str | None,
+        typer.Option(
+            "--form",
+            metavar="NAME",
+            help="Published form of the file with the ratings, such as fed (docs/judges.md); plain: go by field names.",
+        ),
+    ] = None,
     human: Annotated[
         Names, typer.Option("--human", metavar="FIELD", help="Field with human ratings, or an object of such fields.")
     ] = None,
@@ -433,7 +441,7 @@ def _compare(
     if plot is not None:
         check_plot_file(plot)
     columns = (item, group, system, turn, judge_field, human, annotator, score)
-    rating_options = (ratings, *columns, unscored, scale, jury, baselines, judge, output, reference, out)
+    rating_options = (ratings, form, *columns, unscored, scale, jury, baselines, judge, output, reference, out)
     if not any(rating_options) and _is_accuracy_file(source):
         if csv is not None:
             raise ConfigurationError("--csv: is for human ratings; use --json for the figures of accuracy and score")
@@ -445,7 +453,7 @@ def _compare(
         )
     choices = _parse_choices(scale, permutation, jury or [], resamples, confidence, seed)
     fields = NamedColumns(item, group, system, turn, judge_field, human or [], annotator or [], score or [])
-    sheet = _load_sheet(source, ratings, fields, unscored or [], with_baselines=bool(baselines))
+    sheet = _load_sheet(source, ratings, fields, unscored or [], form, with_baselines=bool(baselines))
     if baselines:
         _add_baselines(sheet, baselines, judge or [], output, reference, out)
     check_scored(sheet)
@@ -472,9 +480,15 @@ def _parse_choices(
 
 
 def _load_sheet(
-    source: Path, ratings: Path | None, fields: NamedColumns, unscored: list[str], *, with_baselines: bool
+    source: Path,
+    ratings: Path | None,
+    fields: NamedColumns,
+    unscored: list[str],
+    form: str | None,
+    *,
+    with_baselines: bool,
 ) -> Sheet:
-    """Read scores and ratings into one sheet."""
+    """Read scores and ratings into one sheet; `form` is that of the file with the ratings."""
     from viva.reports.studies.judge_baselines import attach_replies
     from viva.reports.studies.rating_sheet import (
         is_run_folder,
@@ -490,11 +504,11 @@ def _load_sheet(
         scored = run_sheet(source)
         if with_baselines:
             attach_replies(scored, asyncio.run(read_replies(source)))
-        return join_ratings(scored, read_rating_sheet(ratings, fields.of_people(), unscored))
+        return join_ratings(scored, read_rating_sheet(ratings, fields.of_people(), unscored, form, of_people=True))
     if ratings is not None:
         scores = read_rating_sheet(source, fields.of_scores(), unscored)
-        return join_ratings(scores, read_rating_sheet(ratings, fields.of_people(), unscored))
-    return read_rating_sheet(source, fields, unscored)
+        return join_ratings(scores, read_rating_sheet(ratings, fields.of_people(), unscored, form, of_people=True))
+    return read_rating_sheet(source, fields, unscored, form)
 
 
 def _print_meta(report: dict[str, Any], json: bool, csv: Path | None, plot: Path | None, html: Path | None) -> None:

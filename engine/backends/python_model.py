@@ -1,7 +1,8 @@
 """A model in a Python file: `python:mine.py`, or `python:mine.py#Name` if the file has several.
 
 The file defines a subclass of `Backend`, created without arguments, or a function (`python:mine.py#answer`) that takes
-the messages as a list of dicts with `role` and `content` and returns the answer.
+the messages as a list of dicts with `role` and `content`, and the option `arguments` by name. It returns the answer: a
+text, or a chat completion in OpenAI's form.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from __future__ import annotations
 import inspect
 import threading
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +27,7 @@ from .endpoint_answer import estimate_missing_counts
 
 
 class FunctionBackend(Backend):
-    """A function as a backend.
+    """A function of the messages as a backend.
 
     A coroutine function is awaited in the event loop; any other runs in a thread, at most 40 at once. `timeout` is in
     seconds; a thread that takes longer keeps running, and its result is ignored.
@@ -44,16 +46,38 @@ class FunctionBackend(Backend):
         messages = [message.to_openai() for message in request.messages]
         outcome, data = await self._computer.run(self._function, (messages,), self._timeout)
         value = orjson.loads(data)
-        name = getattr(self._function, "__name__", type(self._function).__name__)
+        inner = self._function.func if isinstance(self._function, partial) else self._function
+        name = getattr(inner, "__name__", type(inner).__name__)
         if outcome != COMPUTED:
             problem = f"{name}: {value['type']}: {value['message']} (at {value['at']})"
             late = (outcome, data) == timeout_result(self._function, self._timeout)
             raise (TimedOut if late else Rejected)(problem, model=self.label)
-        if not isinstance(value, str):
-            raise Rejected(f"{name} returned {type(value).__name__}; a model's answer is text", model=self.label)
-        completion = Completion(value, latency=self._clock.now() - began)
+        text = value if isinstance(value, str) else _completion_text(value)
+        if text is None:
+            kind = "an object that is no chat completion" if isinstance(value, dict) else type(value).__name__
+            message = "a model's answer is text, or a chat completion in OpenAI's form"
+            raise Rejected(f"{name} returned {kind}; {message}", model=self.label)
+        completion = Completion(text, latency=self._clock.now() - began)
+        if isinstance(value, dict):
+            completion.prompt_tokens = _token_count(value, "prompt_tokens")
+            completion.completion_tokens = _token_count(value, "completion_tokens")
         estimate_missing_counts(completion, request)
         return completion
+
+
+def _completion_text(value: Any) -> str | None:
+    """Return the text of the first choice of a chat completion in OpenAI's form; None for anything else."""
+    try:
+        text = value["choices"][0]["message"]["content"]
+    except (LookupError, TypeError):
+        return None
+    return text if isinstance(text, str) else None
+
+
+def _token_count(value: dict[str, Any], name: str) -> int:
+    usage = value.get("usage")
+    count = usage.get(name) if isinstance(usage, dict) else None
+    return count if isinstance(count, int) and not isinstance(count, bool) and count >= 0 else 0
 
 
 def build(spec: ModelSpec, clock: Clock) -> Backend:
@@ -97,10 +121,23 @@ def build(spec: ModelSpec, clock: Clock) -> Backend:
 
 
 def _function_backend(function: Callable[..., Any], spec: ModelSpec, clock: Clock) -> Backend:
+    arguments = _parse_arguments(spec)
     try:
-        inspect.signature(function).bind([])
+        inspect.signature(function).bind([], **arguments)
     except (TypeError, ValueError) as error:
-        raise ConfigurationError(
-            f"model '{spec.text}': {spec.fragment} is called with only the list of messages: {error}"
-        ) from None
+        names = f"the list of messages and {', '.join(arguments)}" if arguments else "only the list of messages"
+        raise ConfigurationError(f"model '{spec.text}': {spec.fragment} is called with {names}: {error}") from None
+    if arguments:
+        function = partial(function, **arguments)
     return FunctionBackend(function, spec.number("timeout", 120.0, 0.001, threading.TIMEOUT_MAX, "seconds"), clock)
+
+
+def _parse_arguments(spec: ModelSpec) -> dict[str, Any]:
+    text = spec.take("arguments", "{}") or ""
+    try:
+        arguments = orjson.loads(text)
+    except orjson.JSONDecodeError as error:
+        raise ConfigurationError(f"model '{spec.text}': arguments: expected a JSON object: {error}") from None
+    if not isinstance(arguments, dict):
+        raise ConfigurationError(f"model '{spec.text}': arguments: expected a JSON object, found {text[:60]}")
+    return arguments

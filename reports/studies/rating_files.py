@@ -10,7 +10,7 @@ import ast
 import json
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -19,7 +19,7 @@ from viva.data.record_files import read_records
 from viva.engine.errors import DatasetError
 
 FlatRecord: TypeAlias = dict[str, Any]
-_MAX_LIST = 64
+MAX_LIST = 64  # entries up to which a list is read as ratings
 _MAX_TEXT = 4_000  # characters up to which a text is parsed as a list
 MISSING_VALUES = ("", "nan", "none", "null", "n/a", "n.a.", "na", "#n/a")  # texts that mean no rating, in lower case
 _RATING = re.compile(
@@ -29,23 +29,33 @@ _ARRAY = re.compile(r"(?:np\.|numpy\.)?array\((\[.*\])(?:, dtype=\S+)?\)")
 _RATINGS = re.compile(rf"\s*(?:{_RATING.pattern}(?:\s*[,;]\s*|\s+|\s*$))*", re.IGNORECASE)
 
 
-def flat_records(path: Path) -> list[tuple[int, FlatRecord]]:
+def raw_records(path: Path) -> list[tuple[int, Mapping[str, Any]]]:
     """Return the records of a file, each with the line in which it begins.
 
     Raises:
         DatasetError: if the file or a record cannot be read; the message names the line.
         ConfigurationError: if the file is a Parquet file, and the library for it is not installed.
     """
-    records: list[tuple[int, FlatRecord]] = []
+    records: list[tuple[int, Mapping[str, Any]]] = []
     for line, raw in read_records(path):
         if isinstance(raw, DatasetError):
             raise raw
-        records.append((line, dict(flatten(raw))))
+        records.append((line, raw))
+    if not records:
+        raise DatasetError("contains no records", path=str(path))
+    return records
+
+
+def flat_records(raws: Iterable[tuple[int, Mapping[str, Any]]], path: Path) -> list[tuple[int, FlatRecord]]:
+    """Return a file's records with flattened fields.
+
+    Raises:
+        DatasetError: if the file's only record has a column in each field.
+    """
+    records = [(line, dict(flatten(raw))) for line, raw in raws]
     if len(records) == 1 and _are_columns(records[0][1]):
         message = "has a column in each field; save one record per row (pandas: to_json(..., orient='records'))"
         raise DatasetError(message, path=str(path))
-    if not records:
-        raise DatasetError("contains no records", path=str(path))
     return records
 
 
@@ -103,7 +113,7 @@ def flatten(value: Any, name: str = "") -> Iterator[tuple[str, Any]]:
     if isinstance(value, Mapping):
         for key, inner in value.items():
             yield from flatten(inner, f"{name}.{key}" if name else str(key))
-    elif isinstance(value, list) and 0 < len(value) <= _MAX_LIST:
+    elif isinstance(value, list) and 0 < len(value) <= MAX_LIST:
         for number, inner in enumerate(value, 1):
             yield from flatten(inner, f"{name}.{number}")
     else:
@@ -158,6 +168,11 @@ class NamedColumns:
     human: Sequence[str] = ()
     annotator: Sequence[str] = ()
     score: Sequence[str] = ()
+
+    @property
+    def is_empty(self) -> bool:
+        """True if no field is named."""
+        return not any(getattr(self, field.name) for field in fields(self))
 
     def of_scores(self) -> NamedColumns:
         """Return the names for a file of scores whose ratings are in another file."""

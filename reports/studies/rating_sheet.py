@@ -36,12 +36,17 @@ from .rating_files import (
     form_hint,
     is_rating_name,
     parse_ratings,
+    raw_records,
 )
+from .rating_forms import PLAIN, convert_published
 
 RatingKey: TypeAlias = tuple[str, str | None, str | None]  # item, system, turn
 UNPARSED = -1.0
 MOST_LABELS = 12  # with more distinct values, ratings are not labels
 _SEVERAL_NUMBERS = re.compile(r"[-+]?\d+(?:\.\d+)?(?:\s*[,;|/]\s*[-+]?\d+(?:\.\d+)?|\s+[-+]?\d+(?:\.\d+)?)+")
+
+
+_EXPLAINED = re.compile(r"(?<=n/a) \(.*\)\Z", re.DOTALL)  # why there is no rating, as in FED
 
 
 @dataclass(slots=True)
@@ -91,15 +96,32 @@ class Sheet:
         return list(dict.fromkeys(criterion for row in self.rows for name, criterion in row.scores if name == judge))
 
 
-def read_rating_sheet(path: Path, options: NamedColumns | None = None, unscored: Sequence[str] = ()) -> Sheet:
-    """Read the rows of a file. `unscored`: values that mean no score, besides empty ones.
+def read_rating_sheet(
+    path: Path,
+    options: NamedColumns | None = None,
+    unscored: Sequence[str] = (),
+    form: str | None = None,
+    *,
+    of_people: bool = False,
+) -> Sheet:
+    """Read the rows of a file.
+
+    Args:
+        path: The file.
+        options: Fields that the user names. A published form is then not recognised.
+        unscored: Values that mean no score, besides empty ones.
+        form: Name of a published form, or `plain`; None to recognise it.
+        of_people: The file is known to hold human ratings.
 
     Raises:
+        ConfigurationError: if there is no such form.
         DatasetError: if the file cannot be read, has neither ratings nor scores, or has an unusable value; the error
             names file, line and field.
     """
-    records = flat_records(path)
     options = options or NamedColumns()
+    raws = raw_records(path)
+    raws, published = convert_published(raws, path, form or (None if options.is_empty else PLAIN), of_people=of_people)
+    records = flat_records(raws, path)
     _unfold_ratings(records, options, path)
     names = dict.fromkeys(name for _, record in records for name in record)
     numeric = {name for name in names if _all_numbers(record.get(name) for _, record in records)}
@@ -129,6 +151,8 @@ def read_rating_sheet(path: Path, options: NamedColumns | None = None, unscored:
     annotators = {_row_criterion(record, columns, criterion): raters or names
                   for _, record in records for criterion, names in columns.human.items()}  # fmt: skip
     sheet = Sheet(str(path), rows, annotators, [columns.describe()])
+    if published:
+        sheet.fields.append(f"read in the form of {published} (--form plain: by its fields' names alone)")
     if columns.group is None and any(row.group is not None for row in rows):
         sheet.fields.append(f"rows with the same {columns.item} form a group")
     return sheet
@@ -382,7 +406,9 @@ def _parse_rating(path: Path, line: int, name: str, value: Any, unscored: Sequen
 
 def _is_missing(value: Any, unscored: Sequence[str]) -> bool:
     text = _to_text(value)
-    return not isinstance(value, list | dict) and (text is None or text.lower() in MISSING_VALUES or text in unscored)
+    if isinstance(value, list | dict):
+        return False
+    return text is None or text in unscored or _EXPLAINED.sub("", text.lower()) in MISSING_VALUES
 
 
 def _is_unvaried(values: Iterable[Any]) -> bool:

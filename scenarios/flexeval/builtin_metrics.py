@@ -1,7 +1,8 @@
 """Built-in metrics: plain functions with an annotated first argument, by name in `BUILTIN`.
 
-They cover content (phrases, patterns, questions, JSON, refusals), text (length, readability, language), counts
-(messages, turns, tokens, seconds, tool calls), the validity of tool calls, and a moderation endpoint.
+They cover content (phrases, patterns, questions, emojis, JSON, refusals), text (length, readability, language), counts
+(messages, turns, tokens, seconds, tool calls, models), positions, the validity of tool calls, and a moderation
+endpoint.
 """
 
 from __future__ import annotations
@@ -39,6 +40,16 @@ def matches(text: str, pattern: str, ignore_case: bool = False) -> int:
     """Count the matches of a regular expression."""
     flags = re.IGNORECASE if ignore_case else 0
     return sum(1 for _ in re.finditer(pattern, text, flags))
+
+
+# Pictographs, flags, dingbats and symbols; variation selectors, joiners, skin tones and keycaps only extend an emoji.
+_EMOJI = "[\U0001f1e6-\U0001f1ff\U0001f300-\U0001f64f\U0001f680-\U0001f6ff\U0001f900-\U0001faff\u2600-\u27bf\u24c2]"
+_EMOJI_RUN = re.compile(f"{_EMOJI}(?:[\ufe0f\u200d\u20e3]|{_EMOJI})*")
+
+
+def emojis(text: str) -> int:
+    """Count runs of emojis; adjacent emojis are one run."""
+    return len(_EMOJI_RUN.findall(text))
 
 
 def is_json(text: str, fenced: bool = True) -> bool:
@@ -164,9 +175,44 @@ def identity(text: str, **anything: Any) -> str:
     return text[:200]
 
 
+def constant(unit: Turn | Message | Dialog | ToolCall, response: float = 0, **anything: Any) -> float:
+    """Return `response`, a number."""
+    return response
+
+
+def object_type(unit: Turn | Message | Dialog | ToolCall, **anything: Any) -> dict[str, int]:
+    """Return the kind of unit as `object_type`: 0 conversation, 1 turn, 2 message, 3 tool call."""
+    return {"object_type": (Dialog, Turn, Message, ToolCall).index(type(unit))}
+
+
 def turns(dialog: Dialog) -> int:
     """Count turns."""
     return len(dialog.turns)
+
+
+def position(unit: Turn | Message | ToolCall) -> int:
+    """Return the unit's position in its conversation, from 0."""
+    return unit.index
+
+
+def is_last_turn(turn: Turn) -> bool:
+    """Return True for the last turn of a conversation."""
+    return turn.last
+
+
+def messages(unit: Dialog | Turn) -> int:
+    """Count messages without system messages."""
+    return sum(message.role != "system" for message in unit.messages)
+
+
+def models(unit: Dialog | Turn) -> dict[str, int]:
+    """Count the messages of each recorded model (the message's `model` or `model_name`)."""
+    counts: dict[str, int] = {}
+    for message in unit.messages:
+        model = message.metadata.get("model") or message.metadata.get("model_name")
+        if isinstance(model, str):
+            counts[model] = counts.get(model, 0) + 1
+    return dict(sorted(counts.items()))
 
 
 def messages_per_role(unit: Dialog | Turn) -> dict[str, int]:
@@ -196,25 +242,82 @@ def tool_calls(unit: Turn | Message | Dialog) -> int:
     return len(unit.tool_calls)
 
 
-def tool_calls_by_name(unit: Turn | Message | Dialog) -> dict[str, int]:
+def calls_tool(unit: Turn | Message | Dialog) -> bool:
+    """Return True if a tool is called."""
+    return bool(unit.tool_calls)
+
+
+def tool_calls_by_name(unit: Turn | Message | Dialog | ToolCall) -> dict[str, int]:
     """Count the calls of each tool."""
     counts: dict[str, int] = {}
-    for call in unit.tool_calls:
+    for call in (unit,) if isinstance(unit, ToolCall) else unit.tool_calls:
         counts[call.name] = counts.get(call.name, 0) + 1
     return dict(sorted(counts.items()))
 
 
 def tool_call_arguments(call: ToolCall, numeric: bool = False) -> int | None:
     """Count a call's arguments, or only the `numeric` ones; None if they are not a JSON object."""
-    try:
-        arguments = json.loads(call.arguments or "{}")
-    except (ValueError, RecursionError):
-        return None
-    if not isinstance(arguments, dict):
+    arguments = _parse_object(call.arguments or "{}")
+    if arguments is None:
         return None
     if not numeric:
         return len(arguments)
     return sum(isinstance(value, int | float) and not isinstance(value, bool) for value in arguments.values())
+
+
+def tool_call_numbers(call: ToolCall) -> dict[str, float] | None:
+    """Return a call's numeric arguments by name, also numbers in quotes; None if they are not a JSON object."""
+    arguments = _parse_object(call.arguments or "{}")
+    if arguments is None:
+        return None
+    numbers = {name: _to_number(value) for name, value in list(arguments.items())[:_MAX_VALUES]}
+    return {name: value for name, value in numbers.items() if value is not None}
+
+
+def tool_result_values(unit: Dialog | Turn, key: str) -> dict[str, int]:
+    """Count the values of `key` in the JSON results of tools, as `TOOL_VALUE`; at most 100 different ones."""
+    counts: dict[str, int] = {}
+    for message in unit.messages:
+        parsed = _parse_json(message.content, fenced=False) if message.role == "tool" else None
+        for entry in (parsed[0] if isinstance(parsed[0], list) else parsed) if parsed else ():
+            value = entry.get(key) if isinstance(entry, dict) else None
+            if isinstance(value, str | int | float):
+                name = f"{message.name or _called_tool(unit, message)}_{value}"[:_MAX_NAME]
+                if name in counts or len(counts) < _MAX_VALUES:
+                    counts[name] = counts.get(name, 0) + 1
+    return dict(sorted(counts.items()))
+
+
+def tool_errors(unit: Dialog | Turn | Message) -> dict[str, int]:
+    """Count the tool calls of messages with an error of each kind: a field `…_errors` that is not null."""
+    counts: dict[str, int] = {}
+    for message in _messages_of(unit):
+        more = message.metadata.get("additional_kwargs")
+        fields = {**message.metadata, **(more if isinstance(more, dict) else {})}
+        for name, value in list(fields.items())[:_MAX_VALUES]:
+            if name.endswith("_errors") and value is not None and message.tool_calls:
+                counts[name] = counts.get(name, 0) + len(message.tool_calls)
+    return dict(sorted(counts.items()))
+
+
+_MAX_VALUES, _MAX_NAME = 100, 80  # numbers by name that one unit yields; characters of a name
+
+
+def _called_tool(unit: Dialog | Turn, result: Message) -> str:
+    return next((call.name for call in unit.tool_calls if call.id == result.call_id), "tool")
+
+
+def _parse_object(text: str) -> dict[str, Any] | None:
+    parsed = _parse_json(text, fenced=False)
+    return parsed[0] if parsed and isinstance(parsed[0], dict) else None
+
+
+def _to_number(value: Any) -> float | None:
+    try:
+        number = float(value)
+    except (TypeError, ValueError, OverflowError):
+        return None
+    return number if math.isfinite(number) else None
 
 
 def _messages_of(unit: Turn | Message | Dialog) -> tuple[Message, ...]:
@@ -296,28 +399,39 @@ VERSIONS: dict[str, int] = {}
 BUILTIN: dict[str, Callable[..., Any]] = {
     function.__name__: function
     for function in (
+        calls_tool,
+        constant,
         contains,
+        emojis,
         flesch_kincaid_grade,
         flesch_reading_ease,
         follows_schema,
         has_question_mark,
         identity,
         is_json,
+        is_last_turn,
         is_role,
         language,
         latency,
         length,
         matches,
+        messages,
         messages_per_role,
+        models,
         moderation,
+        object_type,
+        position,
         readability,
         refusal,
         sentences,
         tokens,
         tool_call_arguments,
+        tool_call_numbers,
         tool_call_shape,
         tool_calls,
         tool_calls_by_name,
+        tool_errors,
+        tool_result_values,
         turns,
         words,
     )

@@ -1,4 +1,4 @@
-"""Files of conversations as dialogs and as tasks of a suite: JSON lines, JSON lists, logs, run folders.
+"""Files of conversations as dialogs and as tasks of a suite: JSON lines, JSON lists, logs, checkpoints, run folders.
 
 Each file is read once to count and check its dialogs, and again during the run, one dialog at a time.
 """
@@ -30,6 +30,7 @@ from viva.engine.errors import ConfigurationError, DatasetError
 from viva.engine.permissions import permissions
 
 from .dialog import Dialog
+from .readers.checkpoints import CHECKPOINT_SUFFIXES, read_checkpoints
 from .readers.logs import LogForm, detect_form, read_log
 from .readers.recorded_runs import is_run_path, read_run
 from .readers.records import UnreadableRecord, default_id, dialog_from_record, unreadable_record
@@ -90,6 +91,9 @@ def read_dialogs(path: Path, form: LogForm | None = None) -> Iterator[Dialog | U
     """
     if is_run_path(path):
         yield from read_run(path)
+        return
+    if path.suffix in CHECKPOINT_SUFFIXES and form is None:
+        yield from read_checkpoints(path)
         return
     detected = form or _detect_form(path)
     if detected == "dialogs":

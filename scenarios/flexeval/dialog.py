@@ -82,13 +82,15 @@ class Message:
 class Turn:
     """Consecutive messages of one side: the user's, or the assistant's with tool results in between.
 
-    `index` counts the dialog's turns from 0. `before` are all earlier messages, including system messages.
+    `index` counts the dialog's turns from 0. `before` are all earlier messages, including system messages. `last` is
+    True for the dialog's last turn.
     """
 
     role: str
     messages: tuple[Message, ...]
     index: int
     before: tuple[Message, ...] = ()
+    last: bool = False
 
     @property
     def text(self) -> str:
@@ -163,7 +165,8 @@ class Dialog:
             while end < len(self.messages) and self.messages[end].turn in (number, None):
                 end += 1
             messages = tuple(message for message in self.messages[begin:end] if message.turn is not None)
-            turns.append(Turn(_side_of(messages[0].role), messages, number, self.messages[:begin]))
+            is_last = all(message.turn is None for message in self.messages[end:])
+            turns.append(Turn(_side_of(messages[0].role), messages, number, self.messages[:begin], is_last))
             begin = end
         return tuple(turns)
 

@@ -478,7 +478,10 @@ def _function_argument(unit: Unit, takes: str) -> Any:
     if takes == "text":
         return unit.text
     messages = unit.messages if isinstance(unit, Dialog | Turn) else (unit,)
-    return [{"role": message.role, "content": message.text} for message in messages]
+    return [
+        {"role": message.role, "content": message.text, **({"name": message.name} if message.name else {})}
+        for message in messages
+    ]
 
 
 def _call_function(
@@ -501,6 +504,9 @@ def _call_function(
         return [None, orjson.loads(failure_result(type(error).__name__, str(error), definition_site(function))[1])]
 
 
+_VALUE_NAMES = ("name", "metric", "role")  # keys of a value's name in a list of values
+
+
 def normalize_value(value: Any) -> Any:
     """Return a function's value in its recorded form; a list of `{name, value}` becomes a dict.
 
@@ -510,13 +516,16 @@ def normalize_value(value: Any) -> Any:
     """
     if value is None or isinstance(value, bool) or (type(value) is float and math.isfinite(value)):
         return value  # fast path for most values
-    if isinstance(value, list | tuple) and value and all(isinstance(entry, dict) and {"name", "value"} <= entry.keys()
-                                                          for entry in value):  # fmt: skip
-        value = {str(entry["name"]): entry["value"] for entry in value}
+    if isinstance(value, list | tuple) and all(map(_is_named_value, value)):
+        value = {str(next(entry[key] for key in _VALUE_NAMES if key in entry)): entry["value"] for entry in value}
     is_dict = isinstance(value, dict)
     value = {str(key): _plain_value(part) for key, part in value.items()} if is_dict else _plain_value(value)
     to_json_bytes(value)  # rejects numbers that are not finite and texts that are too long
     return value
+
+
+def _is_named_value(entry: Any) -> bool:
+    return isinstance(entry, dict) and "value" in entry and any(key in entry for key in _VALUE_NAMES)
 
 
 def _plain_value(value: Any) -> Any:

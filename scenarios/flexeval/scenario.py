@@ -41,7 +41,7 @@ from .rubric import TEMPLATES
 from .scales import TESTS_NAME, check_attainable, required_repeats, unbreakable_notes
 from .spec import Suite
 from .suite_conversation import CANDIDATE, GRADER, INTERACTOR, DialogTask, SuiteProtocol
-from .suite_file import SuiteFile, read_suite
+from .suite_file import SuiteFile, find_suite_file, read_suite
 from .suite_report import SuiteAggregate, SuiteScoring
 
 if TYPE_CHECKING:
@@ -53,7 +53,7 @@ RECORDED_MODEL = "recorded:conversations"  # never called: recorded conversation
 class FlexEvalSettings(RunSettings):
     """Suites: custom evaluation of deployed systems and of finished dialogs (Christie et al. 2024)."""
 
-    suite: str = Field(description="Suite file, or FILE#NAME if it has several.")
+    suite: str = Field(description="Suite file or folder; FILE#NAME if it has several suites.")
     candidate: ModelNames = Field(
         default=[], description="System under test instead of the suite's; several are compared."
     )
@@ -99,7 +99,8 @@ class FlexEvalSettings(RunSettings):
     @classmethod
     def _suite_by_full_path(cls, name: str, info: ValidationInfo) -> str:
         file, hash_, suite_name = name.partition("#")
-        return f"{absolute_file(file, context_folder(info))}{hash_}{suite_name}"
+        path = find_suite_file(context_folder(info) / file)
+        return f"{absolute_file(str(path), context_folder(info))}{hash_}{suite_name}"
 
     @field_validator("baseline")
     @classmethod
@@ -120,7 +121,7 @@ _RUN_OPTIONS = frozenset({"suite", "candidate", "grader", "graders", "interactor
 
 
 def read_named_suite(name: str, folder: Path = Path()) -> SuiteFile:
-    """Read the suite of `FILE` or `FILE#NAME`."""
+    """Read the suite of `FILE` or `FILE#NAME`; a folder stands for its suite file."""
     file, _, suite_name = name.partition("#")
     return read_suite(folder / file, suite_name or None)
 

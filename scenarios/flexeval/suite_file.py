@@ -5,6 +5,7 @@ Rubric files are read into the suite, and paths are made absolute, so that a man
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -15,12 +16,16 @@ from viva.engine.backends.http_application_mapping import parse_mapping
 from viva.engine.backends.registry import with_absolute_path
 from viva.engine.errors import ConfigurationError, did_you_mean
 from viva.engine.permissions import check_names, permissions
-from viva.engine.yaml_file import LineOf, parse_with_lines, read_text
+from viva.engine.yaml_file import LineOf, parse_with_lines, read_text, read_yaml
 
 from ..yaml_models import describe_type, validate_yaml
 from .rubric import BUILTIN_RUBRICS, builtin_rubric
 from .spec import Rubric, Suite
-from .upstream_suites import convert_rubrics, convert_suite, is_upstream
+from .upstream_suites import SUITES_FILE, convert_rubrics, convert_suite, is_upstream
+
+_SUITE_FILE = "suite.yaml"  # the name that `viva suite init` gives
+_EXPECTED = f"a suite (YAML, or a folder with {_SUITE_FILE} or {SUITES_FILE}; `viva suite init` writes an example)"
+_MAX_FILES = 50  # YAML files of a folder that are looked at
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,13 +40,45 @@ class SuiteFile:
     notes: list[str] = field(default_factory=list)
 
 
+def find_suite_file(path: Path) -> Path:
+    """Return the suite file of a folder; the path itself if it is no folder, or has no suite.
+
+    Raises:
+        ConfigurationError: The folder has several suite files; the message names them.
+    """
+    if not os.path.isdir(path):  # False for names that cannot be paths, where Path.is_dir raises
+        return path
+    known = [path / name for name in (_SUITE_FILE, SUITES_FILE) if (path / name).is_file()]
+    if known:
+        return known[0]
+    others = [file for file in sorted(path.glob("*.y*ml"))[:_MAX_FILES] if _is_suite(file)]
+    if len(others) < 2:
+        return others[0] if others else path  # the reader says what the folder is instead
+    names = ", ".join(file.name for file in others)
+    raise ConfigurationError(
+        f"{path}: the folder has no {_SUITE_FILE} or {SUITES_FILE}, but several other suites: {names}; name the file "
+        "(FILE.yaml, or FILE.yaml#NAME if it has several suites)"
+    )
+
+
+def _is_suite(file: Path) -> bool:
+    try:
+        value = read_yaml(file)
+    except ConfigurationError:
+        return False
+    return is_upstream(value) or (isinstance(value, dict) and {"conversations", "metrics"} <= value.keys())
+
+
 def read_suite(path: Path, name: str | None = None) -> SuiteFile:
     """Read the suite in a file, or the one called `name` in a file with several (upstream's format).
+
+    A folder stands for its suite file.
 
     Raises:
         ConfigurationError: The file cannot be read or is invalid; the message names file, line and field.
     """
-    value, line = parse_with_lines(read_text(path, "a suite (YAML; `viva suite init` writes an example)"), str(path))
+    path = find_suite_file(path)
+    value, line = parse_with_lines(read_text(path, _EXPECTED), str(path))
     notes: list[str] = []
     if not isinstance(value, dict):
         raise ConfigurationError(f"{path}:1: expected the fields of a suite, found {describe_type(value)}; "

@@ -12,11 +12,18 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
+import orjson
+
+from viva.engine.backends.http_application_mapping import inline_name
 from viva.engine.errors import ConfigurationError
+from viva.engine.imports import import_file
+from viva.engine.permissions import PYTHON_TOOLS_OPTION, NotPermitted, permissions
 from viva.engine.yaml_file import read_yaml
 
 from .builtin_metrics import BUILTIN
 from .dialog import Level
+from .metrics import find_function
+from .readers.checkpoints import CHECKPOINT_SUFFIXES
 from .rubric import BUILTIN_RUBRICS
 
 LEVELS_UPSTREAM: dict[str, Level] = {
@@ -26,13 +33,15 @@ LEVELS_UPSTREAM: dict[str, Level] = {
     "ToolCall": "tool_call",
 }
 _MAX_NAME = 80  # characters
+_MAX_CODE_BYTES = 4_000_000
 
 
 @dataclass(frozen=True, slots=True)
 class _Counterpart:
     """Counterpart of an upstream function.
 
-    It has a name, fixed arguments, new names of arguments and values, and a note on how it `differs`.
+    It has a name, fixed arguments, new names of arguments and values, and a note on how it `differs`. `ignored` are
+    arguments that it does not take, `missing_levels` the levels at which only upstream's function works.
     """
 
     name: str
@@ -40,45 +49,53 @@ class _Counterpart:
     argument_names: Mapping[str, str] = field(default_factory=dict)
     values: Mapping[str, str] | None = None
     differs: str = ""
+    ignored: Sequence[str] = ()
+    missing_levels: Sequence[str] = ()
 
 
 _NO_NAMES: Mapping[str, str] = {}  # the value is a plain number here
+_ROLES = {"human": "user", "ai": "assistant"}  # LangGraph's types of messages
 COUNTERPARTS: dict[str, _Counterpart] = {
-    "string_length": _Counterpart(
-        "length", differs="counts the whole text of a turn or conversation, including separators between messages"
+    "count_emojis": _Counterpart("emojis", differs="takes no Chinese, Japanese or Korean letters for emojis"),
+    "count_errors": _Counterpart("tool_errors", missing_levels=("ToolCall",)),
+    "count_llm_models": _Counterpart("models"),
+    "count_messages": _Counterpart("messages"),
+    "count_messages_per_role": _Counterpart(
+        "messages_per_role",
+        differs="also counts system messages of a conversation, and tool results as `tool`",
+        ignored=("use_langgraph_roles",),
+    ),
+    "count_numeric_tool_call_params_by_name": _Counterpart("tool_call_numbers"),
+    "count_of_parts_matching_regex": _Counterpart(
+        "matches", argument_names={"expression": "pattern"}, values=_NO_NAMES
     ),
     "count_tokens": _Counterpart(
         "tokens",
         values={"prompt_tokens": "prompt", "completion_tokens": "completion"},
         differs="has no value if no tokens were recorded; upstream returns 0",
     ),
-    "latency": _Counterpart("latency", differs="sums the recorded seconds; upstream compares message timestamps"),
-    "count_messages_per_role": _Counterpart(
-        "messages_per_role", differs="also counts system messages of a conversation"
-    ),
     "count_tool_calls": _Counterpart("tool_calls"),
     "count_tool_calls_by_name": _Counterpart("tool_calls_by_name"),
-    "count_numeric_tool_call_params_by_name": _Counterpart(
-        "tool_call_arguments", {"numeric": True}, differs="counts the numeric arguments; upstream returns their values"
+    "count_turns": _Counterpart("turns"),
+    "identity": _Counterpart("object_type"),
+    "index_in_thread": _Counterpart("position", differs="counts system messages too, at the level Message"),
+    "is_langgraph_type": _Counterpart(
+        "is_role",
+        argument_names={"type": "role"},
+        values=_ROLES,
+        differs="compares the message's role, of any file",
     ),
+    "is_last_turn_in_thread": _Counterpart("is_last_turn"),
+    "latency": _Counterpart("latency", differs="sums the recorded seconds; upstream compares message timestamps"),
     "message_matches_regex": _Counterpart("matches", argument_names={"expression": "pattern"}, values=_NO_NAMES),
-    "count_of_parts_matching_regex": _Counterpart(
-        "matches", argument_names={"expression": "pattern"}, values=_NO_NAMES
-    ),
     "openai_moderation_api": _Counterpart("moderation"),
+    "string_length": _Counterpart(
+        "length", differs="counts the whole text of a turn or conversation, including separators between messages"
+    ),
+    "tool_was_called": _Counterpart("calls_tool"),
+    "value_counts_by_tool_name": _Counterpart("tool_result_values", argument_names={"json_key": "key"}),
 }
-# Upstream functions and rubrics without a counterpart.
-_UNMAPPED = (
-    "count_emojis",
-    "count_errors",
-    "count_llm_models",
-    "count_messages",
-    "index_in_thread",
-    "is_langgraph_type",
-    "is_last_turn_in_thread",
-    "tool_was_called",
-    "value_counts_by_tool_name",
-)
+_TEMPLATES = ("process_conversation", "process_single_message")  # upstream's examples, which return nothing
 _UNMAPPED_RUBRICS = (
     "are_bounds_reasonable_with_plot_generated_correctly",
     "is_correct_plot",
@@ -94,6 +111,18 @@ _DEPENDENCY_KEYS = {
     "name", "type", "kwargs", "metric_name", "metric_level", "relative_object_position", "metric_min_value",
     "metric_max_value", *_OBSOLETE_KEYS,
 }  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class OwnFunction:
+    """A function in a file of the suite.
+
+    `problem` says why it cannot be used, and is empty if it can. `level` is the level of a metric that states none.
+    """
+
+    reference: str
+    problem: str = ""
+    level: str = "Turn"
 
 
 @dataclass(slots=True)
@@ -118,12 +147,12 @@ class _UpstreamMetric:
 
 
 def convert_metrics(
-    metrics: Any, own: Sequence[str], rubrics: Sequence[str], source: str, notes: list[str]
+    metrics: Any, own: Mapping[str, OwnFunction], rubrics: Sequence[str], source: str, notes: list[str]
 ) -> list[dict[str, Any]]:
     """Convert upstream metrics to our format, adding notes.
 
-    Functions defined by the suite's own files (`own`) take precedence over upstream's. `rubrics` are the names of the
-    suite's rubrics; `source` names the suite in errors.
+    Functions of the suite's own files (`own`, by name) take precedence over upstream's if they can be used. `rubrics`
+    are the names of the suite's rubrics; `source` names the suite in errors.
 
     Raises:
         ConfigurationError: The metrics are invalid, or a dependency matches none or several.
@@ -131,7 +160,7 @@ def convert_metrics(
     items = [
         item
         for kind in ("function", "rubric")
-        for item in _read_metrics(_read_list(metrics, kind, f"{source}: metrics"), kind, source)
+        for item in _read_metrics(_read_list(metrics, kind, f"{source}: metrics"), kind, source, own)
     ]
     notes += [f"metrics.{key}: unknown; left out" for key in sorted(set(metrics) - {"function", "rubric"})]
     items = _with_unique_names(items, notes)
@@ -140,7 +169,23 @@ def convert_metrics(
         item.omission = _omission_reason(item, own, rubrics)
     _leave_out_dependents(items, parents)
     notes += [f"{item}: left out: {item.omission}" for item in items if item.omission]
+    notes += _replacement_notes([item for item in items if not item.omission], own)
     return [_convert_metric(item, parents[id(item)], own, notes) for item in items if not item.omission]
+
+
+def _replacement_notes(items: Sequence[_UpstreamMetric], own: Mapping[str, OwnFunction]) -> list[str]:
+    """Return a note for each reason for which functions of the suite's files are replaced by built-in ones."""
+    replaced: dict[str, dict[str, str]] = {}
+    for item in items:
+        function = own.get(item.name) if item.kind == "function" else None
+        if function is not None and function.problem:
+            counterpart = COUNTERPARTS.get(item.name)
+            replaced.setdefault(function.problem, {})[item.name] = counterpart.name if counterpart else item.name
+    return [
+        f"{problem}; built-in functions measure instead: "
+        + ", ".join(name if name == new else f"{name} (`{new}`)" for name, new in names.items())
+        for problem, names in replaced.items()
+    ]
 
 
 def _read_list(holder: Any, key: str, source: str) -> list[Any]:
@@ -152,13 +197,16 @@ def _read_list(holder: Any, key: str, source: str) -> list[Any]:
     return value or []
 
 
-def _read_metrics(values: Sequence[Any], kind: str, source: str) -> list[_UpstreamMetric]:
+def _read_metrics(
+    values: Sequence[Any], kind: str, source: str, own: Mapping[str, OwnFunction]
+) -> list[_UpstreamMetric]:
     metrics = []
     for number, raw in enumerate(values):
         location = f"metrics.{kind}[{number}]"
         if not isinstance(raw, Mapping) or not isinstance(raw.get("name"), str) or not raw["name"]:
             raise ConfigurationError(f"{source}: {location}: expected an object with a name, found {raw!r:.60}")
-        level = raw.get("metric_level") or "Turn"
+        function = own.get(raw["name"]) if kind == "function" else None
+        level = raw.get("metric_level") or (function.level if function is not None else "Turn")
         if level not in LEVELS_UPSTREAM:
             raise ConfigurationError(
                 f"{source}: {location}: metric_level {level!r:.40} is not one of {', '.join(LEVELS_UPSTREAM)}"
@@ -247,6 +295,9 @@ def _find_parent(
         candidates = [metric for metric in candidates if metric.level == raw["metric_level"]]
     if raw.get("kwargs") is not None:
         candidates = [metric for metric in candidates if metric.kwargs == raw["kwargs"]]
+    for key in _OBSOLETE_KEYS:  # they distinguish metrics of one name
+        if raw.get(key) is not None:
+            candidates = [metric for metric in candidates if bool(metric.raw.get(key)) == bool(raw[key])]
     if not candidates:
         raise ConfigurationError(f"{location}: no metric matches; metrics of that name: {_join_names(namesakes)}")
     if len(candidates) > 1:  # earlier versions only allowed dependencies within one level
@@ -263,7 +314,7 @@ def _join_names(items: Sequence[_UpstreamMetric]) -> str:
     return "; ".join(map(str, items))
 
 
-def _omission_reason(item: _UpstreamMetric, own: Sequence[str], rubrics: Sequence[str]) -> str:
+def _omission_reason(item: _UpstreamMetric, own: Mapping[str, OwnFunction], rubrics: Sequence[str]) -> str:
     if old := next((key for key in _OBSOLETE_KEYS if item.raw.get(key)), None):
         return f"`{old}` is not supported"
     if item.kind == "rubric":
@@ -271,9 +322,15 @@ def _omission_reason(item: _UpstreamMetric, own: Sequence[str], rubrics: Sequenc
         return "" if is_known or item.name not in _UNMAPPED_RUBRICS else (
             "its rubric ships with upstream only; put it into a file under `rubric_paths`"
         )  # fmt: skip
-    if item.name in own or item.name in BUILTIN or item.name not in _UNMAPPED:
+    function = own.get(item.name)
+    if function is not None and not function.problem:
         return ""
-    return "this upstream function has no counterpart; write it into a file under `function_modules`"
+    counterpart = COUNTERPARTS.get(item.name)
+    if counterpart is not None and item.level in counterpart.missing_levels:
+        return f"its counterpart `{counterpart.name}` has no level {item.level}; use Message"
+    if function is not None and counterpart is None and item.name not in BUILTIN:
+        return function.problem
+    return "it is upstream's template, which returns nothing" if item.name in _TEMPLATES else ""
 
 
 def _leave_out_dependents(
@@ -291,7 +348,7 @@ def _leave_out_dependents(
 def _convert_metric(
     item: _UpstreamMetric,
     parents: Sequence[tuple[_UpstreamMetric, Mapping[str, Any]]],
-    own: Sequence[str],
+    own: Mapping[str, OwnFunction],
     notes: list[str],
 ) -> dict[str, Any]:
     converted: dict[str, Any] = {"name": item.converted_name}
@@ -300,16 +357,7 @@ def _convert_metric(
         if item.kwargs:
             notes.append(f"{item}: kwargs: not supported for rubrics; left out")
     else:
-        counterpart = None if item.name in own else COUNTERPARTS.get(item.name)
-        converted["function"] = item.name if counterpart is None else counterpart.name
-        arguments = item.kwargs
-        if counterpart is not None:
-            arguments = {
-                **counterpart.arguments,
-                **{counterpart.argument_names.get(key, key): value for key, value in item.kwargs.items()},
-            }
-            if counterpart.differs:
-                notes.append(f"{item}: measured by `{counterpart.name}`, which {counterpart.differs}")
+        converted["function"], arguments = _convert_function(item, own.get(item.name), notes)
         if arguments:
             converted["arguments"] = arguments
     converted["level"] = LEVELS_UPSTREAM[item.level]
@@ -319,11 +367,32 @@ def _convert_metric(
     return converted
 
 
-def _convert_condition(parent: _UpstreamMetric, raw: Mapping[str, Any], own: Sequence[str]) -> dict[str, Any]:
+def _convert_function(
+    item: _UpstreamMetric, function: OwnFunction | None, notes: list[str]
+) -> tuple[str, dict[str, Any]]:
+    """Return the name of a metric's function and its arguments: the suite's own function, or the counterpart."""
+    if function is not None and not function.problem:
+        return function.reference, item.kwargs
+    counterpart = COUNTERPARTS.get(item.name) or _Counterpart(item.name)
+    known = {key: value for key, value in item.kwargs.items() if key not in counterpart.ignored}
+    renamed = {counterpart.argument_names.get(key, key): value for key, value in known.items()}
+    if item.name == "is_langgraph_type" and isinstance(renamed.get("role"), str):
+        renamed["role"] = _ROLES.get(renamed["role"], renamed["role"])
+    if counterpart.differs:
+        notes.append(f"{item}: measured by `{counterpart.name}`, which {counterpart.differs}")
+    notes += [f"{item}: {key}: left out" for key in item.kwargs if key in counterpart.ignored]
+    return counterpart.name, {**counterpart.arguments, **renamed}
+
+
+def _convert_condition(
+    parent: _UpstreamMetric, raw: Mapping[str, Any], own: Mapping[str, OwnFunction]
+) -> dict[str, Any]:
     condition: dict[str, Any] = {"metric": parent.converted_name}
     value = raw.get("metric_name")
     if value is not None and value != parent.name:
-        values = COUNTERPARTS[parent.name].values if parent.name in COUNTERPARTS and parent.name not in own else None
+        function = own.get(parent.name)
+        is_own = function is not None and not function.problem
+        values = COUNTERPARTS[parent.name].values if parent.name in COUNTERPARTS and not is_own else None
         value_name = value if values is None else values.get(value)
         if value_name is not None:
             condition["value"] = value_name
@@ -338,8 +407,15 @@ def _convert_condition(parent: _UpstreamMetric, raw: Mapping[str, Any], own: Seq
     return condition
 
 
-_SUITE_KEYS = {"data", "metrics", "do_completion", "grader_llm", "completion_llm", "name", "notes"}
+_SUITE_KEYS = {"data", "metrics", "do_completion", "grader_llm", "completion_llm", "name", "notes", "config"}
 _RUN_KEYS = {"data_sources", "eval", "rubric_paths", "function_modules", "add_default_functions", "config"}
+# Files beside a file of several suites (Christie et al. 2024, section 2): functions, rubrics, completion functions.
+SUITES_FILE = "evals.yaml"
+_FUNCTIONS_FILE, _RUBRICS_FILE, _COMPLETIONS_FILE = (
+    "function_metrics.py",
+    "rubric_metrics.yaml",
+    "completion_functions.py",
+)
 _FIXED_ANSWERS = {"no_completion_fn": "hello world", "placeholder_completion": "hi"}
 
 
@@ -375,28 +451,33 @@ def convert_suite(value: Mapping[str, Any], path: Path, name: str | None = None)
         suite_name = str(suite.get("name") or path.stem)
     else:
         suite_name = _choose_suite(suite_names(value), path, name)
-        suite, own = dict(value[suite_name]), {}
+        suite = dict(next(body for key, body in value.items() if str(key) == suite_name))
+        own = {"config": suite.get("config")}
+        for key, sibling in (("function_modules", _FUNCTIONS_FILE), ("rubric_paths", _RUBRICS_FILE)):
+            own[key] = [sibling] if (path.parent / sibling).is_file() else []
     source = f"{path}: suite '{suite_name}'"
     notes: list[str] = []
     converted: dict[str, Any] = {"name": suite_name}
     converted["conversations"] = _conversation_files(suite.get("data"), own.get("data_sources"), path, source, notes)
     converted["complete"] = "last" if suite.get("do_completion") else "none"
+    completions = path.parent / _COMPLETIONS_FILE
     if suite.get("do_completion") and (
-        model := _convert_model(suite.get("completion_llm"), "completion_llm", source, notes)
+        model := _convert_model(suite.get("completion_llm"), "completion_llm", source, completions, notes)
     ):
         converted["system"] = model
     if suite.get("completion_llm") and not suite.get("do_completion"):
         notes.append("completion_llm: not used, because do_completion is off")
-    if model := _convert_model(suite.get("grader_llm"), "grader_llm", source, notes):
+    if model := _convert_model(suite.get("grader_llm"), "grader_llm", source, completions, notes):
         converted["grader"] = model
     files = _existing_files(own.get("function_modules"), "function_modules", path, notes)
     rubrics = _existing_files(own.get("rubric_paths"), "rubric_paths", path, notes)
-    names = [function for file in files for function in _function_names(path.parent / file)]
+    functions = _own_functions(files, path.parent, suite.get("metrics"))
     known_rubrics = [str(rubric) for file in rubrics for rubric in read_yaml(path.parent / file) or ()]
-    converted["metrics"] = convert_metrics(suite.get("metrics"), names, known_rubrics, source, notes)
+    converted["metrics"] = convert_metrics(suite.get("metrics"), functions, known_rubrics, source, notes)
     if not converted["metrics"]:
         raise ConfigurationError(f"{source}: no metric could be converted: {'; '.join(notes)}")
-    converted |= {key: paths for key, paths in (("functions", files), ("rubrics", rubrics)) if paths}
+    if rubrics:
+        converted["rubrics"] = rubrics
     _convert_rest(own, suite, converted, notes)
     return converted, [f"{suite_name}: {note}" for note in notes]
 
@@ -435,12 +516,10 @@ def _conversation_files(data: Any, sources: Any, path: Path, source: str, notes:
             if not isinstance(name, str):
                 kind = entry.get("type") if isinstance(entry, Mapping) else entry
                 notes.append(f"{location}: {kind!r:.60} is not a file; left out")
-            elif Path(name).suffix in (".db", ".sqlite") or (
-                isinstance(entry, Mapping) and entry.get("format") == "langgraph_sqlite"
-            ):
-                notes.append(f"{location}: {name}: LangGraph checkpoints are not supported; left out")
             else:
                 files.append(_resolve_path(name, path, location, notes))
+                if Path(name).suffix in CHECKPOINT_SUFFIXES:
+                    notes.append(f"{location}: tool results have the role `tool`; upstream counts them as assistant")
     if not files:
         reasons = f": {'; '.join(notes)}" if notes else ""
         raise ConfigurationError(f"{source}: no readable conversations{reasons}")
@@ -452,9 +531,13 @@ def _resolve_path(name: str, path: Path, location: str, notes: list[str]) -> str
     folder = path.parent.absolute()
     if Path(name).is_absolute() or (folder / name).exists():
         return name
-    ancestor = next((parent for parent in folder.parents if (parent / name).exists()), None)
-    if ancestor is not None:
-        return str(ancestor / name)
+    below = name
+    while below.startswith("../"):  # relative to upstream's own code, which is elsewhere
+        below = below[3:]
+    for relative in dict.fromkeys((name, below)):
+        ancestor = next((parent for parent in (folder, *folder.parents) if (parent / relative).exists()), None)
+        if ancestor is not None:
+            return str(ancestor / relative)
     file_name = Path(name).name
     if (folder / file_name).exists():
         notes.append(f"{location}: {name} does not exist; using {file_name} next to the suite's file")
@@ -478,17 +561,70 @@ def _existing_files(values: Any, field: str, path: Path, notes: list[str]) -> li
     return files
 
 
-def _function_names(file: Path) -> list[str]:
-    """Return the names of the functions in a Python file without executing it."""
+def _first_parameters(file: Path) -> dict[str, str]:
+    """Return the first parameter of each function in a Python file, "" if it has none, without executing it."""
     try:
+        if file.stat().st_size > _MAX_CODE_BYTES:
+            raise ConfigurationError(f"{file}: has more than {_MAX_CODE_BYTES:,} bytes")
         tree = ast.parse(file.read_bytes())
-    except (SyntaxError, ValueError) as error:
+    except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
         raise ConfigurationError(f"{file}: cannot be read as Python: {error}") from None
-    return [node.name for node in tree.body if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)]
+    functions = [node for node in tree.body if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)]
+    parameters = {node.name: [*node.args.posonlyargs, *node.args.args] for node in functions}
+    return {name: names[0].arg if names else "" for name, names in parameters.items()}
 
 
-def _convert_model(value: Any, field: str, source: str, notes: list[str]) -> str | None:
-    """Return the model for an upstream completion function, or None if there is none."""
+def _own_functions(files: Sequence[str], folder: Path, metrics: Any) -> dict[str, OwnFunction]:
+    """Return the functions of a suite's files that its metrics name; the first file that defines a name counts."""
+    used = {
+        entry["name"]
+        for entry in _read_list(metrics, "function", "metrics")
+        if isinstance(entry, Mapping) and isinstance(entry.get("name"), str)
+    }
+    functions: dict[str, OwnFunction] = {}
+    for file in files:
+        parameters = {
+            name: parameter
+            for name, parameter in _first_parameters(folder / file).items()
+            if name in used and name not in functions
+        }
+        problem = _import_problem(folder / file) if parameters else ""
+        for name, parameter in parameters.items():
+            function_problem = problem or _function_problem(f"{(folder / file).resolve()}#{name}")
+            # In the paper's version, the parameter's name decides: `turn`, or `conversation`.
+            level = "Thread" if parameter == "conversation" else "Turn"
+            functions[name] = OwnFunction(f"{file}#{name}", function_problem, level)
+    return functions
+
+
+def _import_problem(file: Path) -> str:
+    """Return why the functions of a Python file cannot be used; empty if it was granted and can be imported."""
+    path = file.resolve()
+    try:
+        permissions().check_code(path)
+        import_file(path)
+    except NotPermitted as error:
+        if permissions().client is not None:
+            return str(error)
+        return f"{file.name} is not run without {PYTHON_TOOLS_OPTION} {path}"
+    except ConfigurationError as error:
+        return f"cannot be imported: {error}"
+    return ""
+
+
+def _function_problem(reference: str) -> str:
+    try:
+        find_function(reference, ())
+    except ConfigurationError as error:
+        return str(error)
+    return ""
+
+
+def _convert_model(value: Any, field: str, source: str, completions: Path, notes: list[str]) -> str | None:
+    """Return the model for an upstream completion function, or None if there is none.
+
+    `completions` is the file of completion functions beside the suites; its functions with a counterpart are not run.
+    """
     if value is None:
         return None
     if not isinstance(value, Mapping) or not isinstance(value.get("function_name"), str):
@@ -509,11 +645,27 @@ def _convert_model(value: Any, field: str, source: str, notes: list[str]) -> str
         converted = f"openai:{model}" + (f"?key_env={key}" if key not in (None, "OPENAI_API_KEY") else "")
     elif function in ("jan_completion", "lm_studio_completion") and model and isinstance(kwargs.get("endpoint"), str):
         converted = f"openai:{kwargs.pop('endpoint')}#{model}"
+    elif function == "generic_rest_api_completion" and isinstance(kwargs.get("endpoint"), str):
+        converted = _rest_application(kwargs.pop("endpoint"), kwargs.pop("api_key_name", None))
+    elif completions.is_file() and function in _first_parameters(completions):
+        arguments = quote(orjson.dumps(dict(value.get("kwargs") or {})).decode(), safe="")
+        return f"python:{_COMPLETIONS_FILE}#{function}?arguments={arguments}"
     if converted is None:
-        notes.append(f"{field}: {function}: no counterpart; name a model as `system` or `grader`")
+        notes.append(
+            f"{field}: {function}: no counterpart; name a model with --candidate or --grader, or define the function "
+            f"in {_COMPLETIONS_FILE} beside the suites"
+        )
         return None
     notes += [f"{field}: {key}: left out; set model options in the model's name or in the suite" for key in kwargs]
     return converted
+
+
+def _rest_application(endpoint: str, key: Any) -> str:
+    """Return the model of an application that gets the whole history and answers with the field `completion`."""
+    headers = (
+        {"headers": {"Authorization": f"Bearer ${{{key}}}"}} if isinstance(key, str) and key.isidentifier() else {}
+    )
+    return inline_name({"url": endpoint, **headers, "body": "{messages}", "answer": "completion"})
 
 
 def _convert_rest(
@@ -526,6 +678,8 @@ def _convert_rest(
             converted["repeats"] = value
         elif key == "random_seed_conversation_sampling" and isinstance(value, int):
             converted["seed"] = value
+        elif key == "max_n_conversation_threads":
+            notes.append(f"config.{key}: all conversations are tested; -n {value} tests the first {value}")
         else:
             notes.append(f"config.{key}: no counterpart; left out")
     unknown = [key for key in own if key not in _RUN_KEYS] + [key for key in suite if key not in _SUITE_KEYS]

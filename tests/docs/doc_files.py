@@ -168,6 +168,14 @@ def _log(path: Path) -> None:
     _lines(path, [{"messages": said}])
 
 
+def _project(path: Path) -> None:
+    _lines(path.parent / "talks.jsonl", [{"input": [{"role": "user", "content": "Hello!"}]}])
+    metrics = "{function: [{name: greets}, {name: string_length}]}"
+    path.write_text(f"greetings: {{data: [talks.jsonl], metrics: {metrics}}}\n")
+    code = 'def greets(turn: str) -> int:\n    return int("ello" in turn)\n'
+    (path.parent / "function_metrics.py").write_text(code)
+
+
 def _cases(path: Path) -> None:
     answers = ["Rivers carry salt into it.", "Because whales swim in it."]
     _lines(
@@ -215,6 +223,7 @@ _MADE: dict[str, Callable[[Path], object]] = {
     "data/ARC-Challenge": _arc,
     "figures.csv": _figures,
     "FunctionChat-Bench/data": _dialogs,
+    "flexeval/evals.yaml": _project,
     "live.jsonl": _log,
     "people.csv": _people,
     "scores.csv": _scores,

@@ -43,6 +43,13 @@ async def hangs(messages):
 
 def two(messages, temperature):
     return ""
+
+def completes(messages, suffix="", **more):
+    return {"choices": [{"message": {"content": messages[1]["content"] + suffix}}],
+            "usage": {"prompt_tokens": 9, "completion_tokens": more.get("tokens")}}
+
+def chooses(messages):
+    return {"choices": []}
 '''
 
 
@@ -69,6 +76,13 @@ def file(tmp_path: Path) -> Path:
     return path
 
 
+def test_a_function_takes_arguments_and_may_return_a_completion(file: Path) -> None:
+    said = answered(file, "completes?arguments=%7B%22suffix%22%3A%20%22%21%22%2C%20%22tokens%22%3A%204%7D")
+    assert (said.text, said.prompt_tokens, said.completion_tokens) == ("hello!", 9, 4)
+    assert answered(file, "completes").completion_tokens == 1  # estimated
+    assert answered(file, 'two?arguments={"temperature": 1}').text == ""
+
+
 @pytest.mark.parametrize(
     ("name", "text"), [("answer", "2 user: HELLO"), ("later", "later Be brief."), ("bot", "called")]
 )
@@ -83,6 +97,7 @@ def test_a_function_answers(file: Path, name: str, text: str) -> None:
     [
         ("broken", Rejected, "broken: IndexError: list index out of range (at "),
         ("silent", Rejected, "silent returned NoneType; a model's answer is text"),
+        ("chooses", Rejected, "chooses returned an object that is no chat completion; a model's answer is text"),
         ("hangs?timeout=0.01", TimedOut, "hangs: TimeoutError: no result after 0.01 s"),
     ],
 )
@@ -96,6 +111,9 @@ def test_what_goes_wrong_is_an_error_of_the_call(file: Path, name: str, kind: ty
 @pytest.mark.parametrize(
     ("name", "said"),
     [
+        ("answer?arguments=[1]", "arguments: expected a JSON object, found"),
+        ("answer?arguments={", "arguments: expected a JSON object"),
+        ('answer?arguments={"top": 1}', "answer is called with the list of messages and top: got an unexpected"),
         ("two", "two is called with only the list of messages: missing a required argument: 'temperature'"),
         ("", "or a function of the messages, named by #NAME; found none, and the functions answer, later, broken"),
         ("nobody", "mine.py has no 'nobody'; it has: answer, later, broken, silent, hangs, two"),

@@ -215,11 +215,12 @@ _SUMMEVAL = {"id": "d1", "model_id": "M1", "expert_annotations": [{"coherence": 
 def test_a_criterion_with_a_list_of_ratings_is_one_criterion_with_as_many_annotators(tmp_path: Path) -> None:
     sheet = read_rating_sheet(_write(tmp_path / "fed.jsonl", _FED))
     names = {criterion: len(fields) for criterion, fields in sheet.annotators.items()}
-    assert names == {"Interesting": 5, "Fluent": 5, "Overall": 5, "Coherent": 5}
+    assert names == {"Interesting": 5, "Fluent": 5, "Overall": 5, "dialog.Coherent": 5, "dialog.Overall": 5}
     assert sheet.rows[0].human["Fluent"] == [2.0, 2.0, 1.0, 2.0, None]
     assert sheet.rows[2].human["Interesting"] == [None] * 5
     found = {one["criterion"]: (len(one["annotators"]), one["n"]) for one in meta_report(sheet, FEW)["criteria"]}
-    assert found == {"Interesting": (5, 2), "Fluent": (5, 2), "Overall": (5, 3), "Coherent": (5, 1)}
+    dialogs = {"dialog.Coherent": (5, 1), "dialog.Overall": (5, 1)}
+    assert found == {"Interesting": (5, 2), "Fluent": (5, 2), "Overall": (5, 2), **dialogs}
 
 
 def test_lists_that_are_named_are_criteria_of_their_own(tmp_path: Path) -> None:

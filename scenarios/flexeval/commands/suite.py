@@ -29,7 +29,7 @@ Examples:
       --candidate 'openai:http://127.0.0.1:8000/v1#bot'"""
 
 _MAX_SHOWN = 10
-SuiteFile = Annotated[str, typer.Argument(metavar="SUITE", help="Suite file, or FILE#NAME if it has several.")]
+SuiteFile = Annotated[str, typer.Argument(metavar="SUITE", help="Suite file or folder; FILE#NAME if it has several.")]
 Baseline = Annotated[
     Path | None,
     typer.Option("--baseline", metavar="RUN", help="Baseline run folder for thresholds with `fall` or `rise`."),

@@ -69,11 +69,11 @@ def test_roles_of_turns_in_dialogs_about_plots(tmp_path: Path, suite: str) -> No
     assert found == [("is_role_assistant.assistant", assistant, 76), ("is_role_user.user", user, 76)]
 
 
-def test_text_as_a_category(tmp_path: Path) -> None:
-    # The texts of the six turns, each of them said once, for a metric without and one with an argument of any name.
-    sql = "SELECT metric, count(*), count(DISTINCT category), count(value) FROM metrics GROUP BY metric ORDER BY metric"
+def test_the_type_of_a_turn(tmp_path: Path) -> None:
+    # Six turns, for a metric without and one with an argument of any name; 1 is a turn.
+    sql = "SELECT metric, count(*), sum(value) FROM metrics GROUP BY metric ORDER BY metric"
     assert _asked("functional_evals.yaml#test_default_kwargs_01", tmp_path, sql) == [
-        ("identity", 6, 6, 0), ("identity_13", 6, 6, 0),
+        ("identity.object_type", 6, 6.0), ("identity_13.object_type", 6, 6.0),
     ]  # fmt: skip
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import sys
@@ -17,7 +18,9 @@ from viva.engine.errors import ConfigurationError
 from viva.engine.permissions import grant
 from viva.engine.yaml_file import read_yaml
 from viva.scenarios.flexeval.builtin_metrics import BUILTIN
-from viva.scenarios.flexeval.metrics import resolve_metrics
+from viva.scenarios.flexeval.conversation_files import read_dialogs
+from viva.scenarios.flexeval.dialog import Dialog
+from viva.scenarios.flexeval.metrics import measure, resolve_metrics
 from viva.scenarios.flexeval.suite_file import read_rubrics, read_suite
 from viva.scenarios.flexeval.upstream_suites import COUNTERPARTS, convert_suite, suite_names
 
@@ -73,7 +76,113 @@ def test_a_suite_maps_with_levels_names_and_dependencies(tmp_path: Path) -> None
 
 def test_all_that_stands_for_a_function_is_built_in_and_takes_what_it_is_given() -> None:
     assert {one.name for one in COUNTERPARTS.values()} <= BUILTIN.keys()
-    assert not COUNTERPARTS.keys() & BUILTIN.keys() - {"latency"}
+    assert not COUNTERPARTS.keys() & BUILTIN.keys() - {"identity", "latency"}
+
+
+# Functions that FlexEval ships, each with the levels that its annotation allows and arguments that it takes.
+_SHIPPED: dict[str, tuple[str, dict[str, Any]]] = {
+    "constant": ("Thread Turn Message ToolCall", {"response": 2}),
+    "count_emojis": ("Turn Message", {}),
+    "count_errors": ("Thread Turn Message ToolCall", {}),
+    "count_llm_models": ("Thread", {}),
+    "count_messages": ("Thread Turn", {}),
+    "count_messages_per_role": ("Thread Turn", {"use_langgraph_roles": True}),
+    "count_numeric_tool_call_params_by_name": ("ToolCall", {}),
+    "count_of_parts_matching_regex": ("Thread Turn Message", {"expression": "a+"}),
+    "count_tokens": ("Thread Turn Message", {}),
+    "count_tool_calls": ("Thread Turn Message", {}),
+    "count_tool_calls_by_name": ("Thread Turn Message ToolCall", {}),
+    "count_turns": ("Thread", {}),
+    "flesch_kincaid_grade": ("Turn Message", {}),
+    "flesch_reading_ease": ("Turn Message", {}),
+    "identity": ("Thread Turn Message ToolCall", {"any": 1}),
+    "index_in_thread": ("Turn Message", {}),
+    "is_langgraph_type": ("Message", {"type": "ai"}),
+    "is_last_turn_in_thread": ("Turn", {}),
+    "is_role": ("Turn Message", {"role": "user"}),
+    "latency": ("Thread Turn Message", {}),
+    "message_matches_regex": ("Message", {"expression": "a+"}),
+    "openai_moderation_api": ("Turn Message", {}),
+    "process_conversation": ("Thread Turn", {}),
+    "process_single_message": ("Turn Message", {}),
+    "string_length": ("Thread Turn Message", {}),
+    "tool_was_called": ("Thread Turn Message", {}),
+    "value_counts_by_tool_name": ("Thread Turn", {"json_key": "latex"}),
+}
+
+
+def test_every_function_that_they_ship_works_at_its_levels_or_is_named_with_what_to_use(tmp_path: Path) -> None:
+    functions = [
+        {"name": name, "metric_level": level, "kwargs": arguments}
+        for name, (levels, arguments) in _SHIPPED.items()
+        for level in levels.split()
+    ]
+    found = read_suite(_suite(tmp_path, functions))
+    resolved = {(one.spec.name.partition("_2_")[0], one.level) for one in resolve_metrics(found.suite)}
+    assert len(resolved) == len(found.suite.metrics) == len(functions) - 5
+    left_out = [note for note in found.notes if "left out: i" in note]
+    assert len(left_out) == 5
+    assert sum("upstream's template" in note for note in left_out) == 4
+    [errors] = [note for note in left_out if "count_errors" in note]
+    assert "its counterpart `tool_errors` has no level ToolCall; use Message" in errors
+    assert any("use_langgraph_roles: left out" in note for note in found.notes)
+
+
+_TOOLS = {
+    "input": [
+        {"role": "system", "content": "Plot."},
+        {"role": "user", "content": "Plot it 😀😀 and 图 🎉"},
+        {"role": "assistant", "content": "", "model": "m-1", "additional_kwargs": {"js_errors": "x", "no_errors": None},
+         "tool_calls": [{"id": "c", "function": {"name": "plot", "arguments": '{"a": "1.5", "b": 2, "c": "x"}'}}]},
+        {"role": "tool", "tool_call_id": "c", "content": '[{"latex": "y"}, {"latex": "y"}, {"other": 1}]'},
+        {"role": "assistant", "content": "Here.", "model": "m-1"},
+        {"role": "user", "content": "Thanks."},
+    ]
+}  # fmt: skip
+
+
+def test_the_figures_of_their_functions_by_hand(tmp_path: Path) -> None:
+    wanted: list[tuple[str, str, dict[str, Any], list[Any]]] = [
+        ("constant", "Thread", {}, [0]),
+        ("constant", "ToolCall", {"response": 2.5}, [2.5]),
+        ("count_emojis", "Turn", {}, [2, 0, 0]),
+        ("count_errors", "Thread", {}, [{"js_errors": 1}]),
+        ("count_llm_models", "Thread", {}, [{"m-1": 2}]),
+        ("count_messages", "Thread", {}, [5]),
+        ("count_messages", "Turn", {}, [1, 3, 1]),
+        ("count_numeric_tool_call_params_by_name", "ToolCall", {}, [{"a": 1.5, "b": 2.0}]),
+        ("count_tool_calls_by_name", "ToolCall", {}, [{"plot": 1}]),
+        ("count_turns", "Thread", {}, [3]),
+        ("identity", "Thread", {}, [{"object_type": 0}]),
+        ("identity", "Turn", {}, [{"object_type": 1}] * 3),
+        ("identity", "Message", {}, [{"object_type": 2}] * 6),
+        ("identity", "ToolCall", {}, [{"object_type": 3}]),
+        ("index_in_thread", "Turn", {}, [0, 1, 2]),
+        ("is_langgraph_type", "Message", {"type": "human"}, [{"user": n} for n in (0, 1, 0, 0, 0, 1)]),
+        ("is_last_turn_in_thread", "Turn", {}, [False, False, True]),
+        ("tool_was_called", "Turn", {}, [False, True, False]),
+        ("value_counts_by_tool_name", "Thread", {"json_key": "latex"}, [{"plot_y": 2}]),
+    ]
+    functions = [{"name": name, "metric_level": level, "kwargs": arguments} for name, level, arguments, _ in wanted]
+    path = _suite(tmp_path, functions)
+    (tmp_path / "talks.jsonl").write_text(json.dumps(_TOOLS))
+    [dialog] = read_dialogs(tmp_path / "talks.jsonl")
+    assert isinstance(dialog, Dialog)
+    metrics = resolve_metrics(read_suite(path).suite)
+    records = measure(dialog.to_record(), [one.to_record() for one in metrics], True, {})
+    found = [[value for _, value in record["values"]] for record in records.values()]
+    assert found == [values for *_, values in wanted]
+
+
+def test_a_condition_on_a_type_of_langgraphs_holds_for_the_role(tmp_path: Path) -> None:
+    depends = {"name": "is_langgraph_type", "kwargs": {"type": "ai"}, "metric_name": "ai", "metric_min_value": 1}
+    functions = [
+        {"name": "is_langgraph_type", "metric_level": "Message", "kwargs": {"type": "ai"}},
+        {"name": "string_length", "metric_level": "Message", "depends_on": [depends]},
+    ]
+    suite, _ = _mapped(_suite(tmp_path, functions))
+    assert suite["metrics"][0]["arguments"] == {"role": "assistant"}
+    assert suite["metrics"][1]["when"] == [{"metric": "is_langgraph_type", "value": "assistant", "at_least": 1}]
 
 
 @pytest.mark.parametrize(
@@ -103,10 +212,22 @@ def test_a_dependency_within_one_level_is_meant_where_the_level_is_not_named(tmp
     assert suite["metrics"][2]["when"][0]["metric"] == "latency_turn"
 
 
+def test_a_dependency_on_the_context_alone_is_left_out_with_it(tmp_path: Path) -> None:
+    # As in the suites that were published with the paper.
+    functions = [{"name": "string_length", "context_only": only} for only in (False, True)]
+    children = [{"name": "latency", "depends_on": [{"name": "string_length", "context_only": only}]}
+                for only in (False, True)]  # fmt: skip
+    suite, notes = _mapped(_suite(tmp_path, [*functions, children[0]]))
+    assert [one["name"] for one in suite["metrics"]] == ["string_length_turn", "latency"]
+    suite, notes = _mapped(_suite(tmp_path, [*functions, children[1]]))
+    assert [one["name"] for one in suite["metrics"]] == ["string_length_turn"]
+    assert any("it depends on string_length_turn_2, which is left out" in note for note in notes)
+
+
 def test_what_does_not_map_is_named_with_what_depends_on_it(tmp_path: Path) -> None:
     functions = [
-        {"name": "count_emojis"},
-        {"name": "string_length", "depends_on": [{"name": "count_emojis"}]},
+        {"name": "process_single_message"},
+        {"name": "string_length", "depends_on": [{"name": "process_single_message"}]},
         {"name": "latency", "context_only": True},
         ROLES[0],
         ROLES[0],
@@ -118,8 +239,8 @@ def test_what_does_not_map_is_named_with_what_depends_on_it(tmp_path: Path) -> N
     assert [one["name"] for one in suite["metrics"]] == ["is_role"]
     told = "\n".join(notes)
     for expected in (
-        r"\(count_emojis, Turn\): left out: this upstream function has no counterpart",
-        r"\(string_length, Turn\): left out: it depends on count_emojis",
+        r"\(process_single_message, Turn\): left out: it is upstream's template",
+        r"\(string_length, Turn\): left out: it depends on process_single_message",
         r"\(latency, Turn\): left out: `context_only` is not supported",
         r"function\[4\] \(is_role with role: user, Turn\): duplicate of metrics\.function\[3\]",
         r"\(is_request_for_plot, Turn\): left out: its rubric ships with upstream",
@@ -180,10 +301,12 @@ def test_several_suites_want_a_name_and_data(tmp_path: Path) -> None:
         (None, "contains several suites; select one as evals.yaml#NAME: a, b"),
         ("c", "contains no suite 'c'"),
         ("a", "suite 'a': no readable conversations"),
-        ("b", "x.db: LangGraph checkpoints are not supported"),
     ):
         with pytest.raises(ConfigurationError, match=re.escape(told)):
             read_suite(path, name)
+    found = read_suite(path, "b")
+    assert found.suite.conversations == ["x.db"]
+    assert "data[0]: tool results have the role `tool`" in found.notes[0]
 
 
 _FAIL = {
@@ -203,7 +326,7 @@ def test_the_sample_suites_map_or_say_why_not() -> None:
         pytest.skip(f"{DATA} is missing (set VIVA_DATA to the folder with the benchmark data)")
     names = suite_names(read_yaml(file))
     for name in names:
-        told = _FAIL.get(name) or ("LangGraph checkpoints are not supported" if name.endswith("_langgraph") else None)
+        told = _FAIL.get(name)
         if told is None:
             assert resolve_metrics(read_suite(file, name).suite), name
         else:
