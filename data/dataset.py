@@ -316,8 +316,8 @@ class Dataset:
     `bad` has the errors of the first such lines. `notes`: what a person should know about the dataset before a run, one
     sentence each. `ids` is the list that items were chosen by, and `matched` the number of items on it. `clusters` are
     the sizes of the chosen items' clusters, in the order in which the iteration yields the clusters; None if items are
-    not clustered. `free` counts the items without choices. `later` are the positions of the items after the chosen ones,
-    if these are the first of the source.
+    not clustered. `free` counts the items without choices. `later` are the positions of the items after the
+    chosen ones, if these are the first of the source.
     """
 
     name: str

@@ -460,8 +460,12 @@ def forked_run(
             replays = [replay_name(run, label, model) for label, model in _models_by_label(role, settings).items()]
             changes[role.setting] = replays if role.many else next(iter(replays), None)
     settings = _with_changes(settings, {name: changes.pop(name) for name in ("concurrency",) if name in changes})
-    shard = Shard.from_manifest(folder.manifest)
-    return new_run(scenario, settings.model_copy(update=changes), path, clock, backends=backends, shard=shard)
+    shard, forked = Shard.from_manifest(folder.manifest), settings.model_copy(update=changes)
+    try:
+        type(settings).model_validate(forked.model_dump())  # a change may contradict a recorded setting
+    except ValidationError as error:
+        raise ConfigurationError(str(error.errors(include_url=False)[0]["msg"]).removeprefix("Value error, ")) from None
+    return new_run(scenario, forked, path, clock, backends=backends, shard=shard)
 
 
 def refuse_imported(folder: RunFolder) -> None:

@@ -88,8 +88,8 @@ class Shard:
 class Replacements:
     """Later tasks in the place of dropped ones: a model gets the next later task for each task that it drops.
 
-    So a model's tasks are the first tasks of which `n` are not dropped, in whatever order its conversations end. `counts`
-    has the number of later tasks by label; the manifest records it before such a task begins.
+    So a model's tasks are the first tasks of which `n` are not dropped, in whatever order its conversations end.
+    `counts` has the number of later tasks by label; the manifest records it before such a task begins.
     """
 
     def __init__(self, later: Iterable[Any], labels: Iterable[str], first: int, counts: Mapping[str, Any]) -> None:

@@ -140,9 +140,9 @@ class KievalSettings(RunSettings):
         if not isinstance(values, dict) or values.get("as_published") is not True:
             return values
         for name, value in PUBLISHED.items():
-            if name in values and values[name] != value:
-                raise ValueError(f"as_published sets {name} to {_setting_text(value)}, found {_setting_text(values[name])}; "
-                                 "leave one of the two out")  # fmt: skip
+            if (other := values.get(name, value)) != value:
+                problem = f"as_published sets {name} to {_setting_text(value)}, found {_setting_text(other)}"
+                raise ValueError(f"{problem}; leave one of the two out")
         return {**values, **PUBLISHED, "n": values.get("n") or PUBLISHED_ITEMS}
 
     @model_validator(mode="after")
@@ -172,6 +172,6 @@ class KievalSettings(RunSettings):
 
 def _setting_text(value: Any) -> str:
     """Return a setting's value as a user writes it."""
-    return (
-        {True: "on", False: "off"}[value] if isinstance(value, bool) else "none" if value in (None, []) else str(value)
-    )
+    if isinstance(value, bool):
+        return "on" if value else "off"
+    return "none" if value in (None, []) else str(value)

@@ -1,4 +1,4 @@
-"""`viva run kieval --as-published`: it sends what the authors' code sends, drops and replaces items, and shows their figures."""
+"""`viva run kieval --as-published`: it sends what the authors' code sends, replaces items, and shows their figures."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from viva.engine.journal_reader import History
 from viva.engine.messages import Completion, Request
 from viva.engine.run_folder import RunFolder
 from viva.orchestration.completeness import missing_conversations, planned_conversations, recorded_report
-from viva.orchestration.launch import new_run, resumed_run
+from viva.orchestration.launch import forked_run, new_run, resumed_run
 from viva.scenarios.kieval.kieval_settings import PUBLISHED, KievalSettings
 from viva.scenarios.kieval.published import published_choice, published_examples, published_figures
 from viva.scenarios.kieval.scenario import SCENARIO
@@ -86,7 +86,7 @@ def endpoint() -> Iterator[tuple[str, list[dict[str, Any]]]]:
             self.end_headers()
             self.wfile.write(data)
 
-        def log_message(self, format: str, *args: Any) -> None:
+        def log_message(self, *args: Any) -> None:
             pass
 
     with ThreadingHTTPServer(("127.0.0.1", 0), Chat) as server:
@@ -150,7 +150,8 @@ def settings(tmp_path: Path, **changes: Any) -> KievalSettings:
 
 def interviewed(run: RunFolder, label: str) -> tuple[list[str], list[str]]:
     """Return the questions of a candidate's interviews and of its dropped items, in the order of the dataset."""
-    kept, dropped = [], []
+    kept: list[str] = []
+    dropped: list[str] = []
     with History(run.journal) as history:
         for ended in history.ended():
             interview = Interview.from_record(ended.result)
@@ -225,6 +226,17 @@ def test_an_interrupted_run_goes_on_to_the_same_items(tmp_path: Path) -> None:
         assert one == other
     reports = [recorded_report(RunFolder.open(tmp_path / name)) for name in ("whole", "part")]
     assert reports[0] == reports[1]
+
+
+def test_a_fork_has_the_items_of_its_source_and_only_another_judge(tmp_path: Path) -> None:
+    launch = new_run("kieval", settings(tmp_path, candidate=["silent:2"]), tmp_path / "run", VirtualClock())
+    launch.clock.run(launch.run)
+    fork = forked_run(tmp_path / "run", tmp_path / "fork", VirtualClock(), changes={"evaluator": "simulated:other"})
+    assert fork.clock.run(fork.run).how == "done"
+    assert interviewed(RunFolder.open(tmp_path / "fork"), "2") == interviewed(RunFolder.open(tmp_path / "run"), "2")
+    changes = {"evaluator": "simulated:other", "scorer": "corrected"}
+    with pytest.raises(ConfigurationError, match="as_published sets scorer to official, found corrected"):
+        forked_run(tmp_path / "run", tmp_path / "other", VirtualClock(), changes=changes)
 
 
 def test_a_run_whose_dataset_has_too_few_answered_items_ends_with_fewer(tmp_path: Path) -> None:
