@@ -29,9 +29,11 @@ from viva.engine.run_folder import RunFolder
 from viva.orchestration.completeness import missing_conversations, planned_conversations, recorded_report
 from viva.orchestration.launch import forked_run, new_run, resumed_run
 from viva.scenarios.kieval.kieval_settings import PUBLISHED, KievalSettings
+from viva.scenarios.kieval.pack_templates import TEMPLATES
 from viva.scenarios.kieval.published import published_choice, published_examples, published_figures
 from viva.scenarios.kieval.scenario import SCENARIO
 from viva.scenarios.kieval.score import Interview
+from viva.scenarios.kieval.verdicts import STOP_REASONS
 
 AUTHORS: dict[str, Any] = DATA["authors"]
 INTERVIEWED = [index for index, interview in AUTHORS["interviews"].items() if len(interview["order"]) > 1]
@@ -363,3 +365,11 @@ def test_a_sweep_runs_its_interviews_as_published(tmp_path: Path, benchmark: lis
     for run in runs:
         assert run.manifest["settings"]["first_answer"] == "published"
         assert len(interviewed(run, next(iter(run.manifest["models"]["candidate"])))[0]) == 3
+
+
+@pytest.mark.parametrize("pack", ["kieval", "kieval-informed", "kieval-as-published"])
+def test_the_stop_rule_names_cases_and_no_further_condition(pack: str) -> None:
+    system = " ".join(TEMPLATES.open(pack).render("evaluator.system").split())
+    rule = system[system.index("Set stop_conversation") :].partition(". ")[0]
+    assert all(reason in rule for reason in STOP_REASONS)
+    assert "only" not in rule
