@@ -11,7 +11,7 @@ import hashlib
 import heapq
 from array import array
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
@@ -316,7 +316,8 @@ class Dataset:
     `bad` has the errors of the first such lines. `notes`: what a person should know about the dataset before a run, one
     sentence each. `ids` is the list that items were chosen by, and `matched` the number of items on it. `clusters` are
     the sizes of the chosen items' clusters, in the order in which the iteration yields the clusters; None if items are
-    not clustered. `free` counts the items without choices.
+    not clustered. `free` counts the items without choices. `later` are the positions of the items after the
+    chosen ones, if these are the first of the source.
     """
 
     name: str
@@ -336,6 +337,7 @@ class Dataset:
     _order: int | None = None
     clusters: ItemClusters | None = None
     free: int = 0
+    later: Sequence[int] = ()
 
     def __len__(self) -> int:
         return self.total if self.chosen is None else len(self.chosen)
@@ -350,26 +352,34 @@ class Dataset:
             DatasetError: The source has changed since it was checked.
         """
         if self._order is None:
-            yield from self._read()
+            yield from self._read(self.chosen)
         else:
             field = None if self.clusters is None else self.clusters.field
             ranked = []
-            for position, item in enumerate(self._read()):
+            for position, item in enumerate(self._read(self.chosen)):
                 group = ("", 0.0) if field is None else _group_order(self._order, item, field)
                 ranked.append((group[1], group[0], _item_rank(self._order, item), position, item))
             ranked.sort(key=lambda entry: entry[:4])
             for *_, item in ranked:
                 yield item
 
-    def _read(self) -> Iterator[Item]:
+    def later_items(self) -> Iterator[Item]:
+        """Yield the items at the positions `later`, in the source's order.
+
+        Raises:
+            DatasetError: The source has changed since it was checked.
+        """
+        return self._read(frozenset(self.later))
+
+    def _read(self, chosen: frozenset[int] | None) -> Iterator[Item]:
         reading = DatasetReader(self.source, "lines" if self._skip_bad else "nothing")
         count = 0
         for position, item in enumerate(reading):
-            if self.chosen is None or position in self.chosen:
+            if chosen is None or position in chosen:
                 self._detector.check(position, _item_content(item), item.id, reading.path, reading.line)
                 count += 1
                 yield item
-        self._detector.check_end(count, len(self), self.source.path)
+        self._detector.check_end(count, self.total if chosen is None else len(chosen), self.source.path)
 
     def to_record(self) -> dict[str, Any]:
         """Return what a run's manifest records of its dataset.
@@ -392,6 +402,8 @@ class Dataset:
             record["clusters"] = self.clusters.to_record()
         if self.free:
             record["free"] = self.free
+        if self.later:
+            record["later"] = len(self.later)
         if (published := self.source.published) is not None:
             record |= {"benchmark": published.name, "licence": published.licence}
             record |= {"revision": self.source.revision} if self.source.revision else {}
@@ -407,6 +419,7 @@ def open_dataset(
     ids: str | None = None,
     shuffled: bool = False,
     cluster: str | None = None,
+    in_order: bool = False,
 ) -> Dataset:
     """Open a source (see `sources`), check all of it, and choose items.
 
@@ -421,13 +434,14 @@ def open_dataset(
         cluster: The items' field (`subject` or `passage`) that groups them; groups and the items in each
             follow an order by `seed`. An item without the field is a separate group. Clusters do not change which items
             `limit` draws.
+        in_order: Choose the first `limit` items of the source instead of drawing them.
 
     Raises:
         DatasetError: The source or a line is invalid, nothing is left, no item is on the list, or the chosen items have
             no `cluster` field, or only one value of it.
         ConfigurationError: The form is unknown, or a package is missing.
     """
-    key = (source, limit, seed, skip_bad, ids, shuffled, cluster)
+    key = (source, limit, seed, skip_bad, ids, shuffled, cluster, in_order)
     cache = _checked_datasets.get()
     return _open_checked(*key) if cache is None else cache.open(key)
 
@@ -462,7 +476,14 @@ _checked_datasets: ContextVar[CheckedDatasets | None] = ContextVar("datasets che
 
 
 def _open_checked(
-    source: str, limit: int | None, seed: int, skip_bad: bool, ids: str | None, shuffled: bool, cluster: str | None
+    source: str,
+    limit: int | None,
+    seed: int,
+    skip_bad: bool,
+    ids: str | None,
+    shuffled: bool,
+    cluster: str | None,
+    in_order: bool,
 ) -> Dataset:
     listed = read_ids(Path(ids)) if ids is not None else None
     opened_source = open_source(source)
@@ -481,8 +502,8 @@ def _open_checked(
         matched += 1
         if cluster is not None:
             groups[position] = _group_order(seed, item, cluster)
-        if limit is None:
-            if listed is not None:
+        if limit is None or in_order:
+            if limit is not None or listed is not None:
                 positions.append(position)
             continue
         rank = (-_item_rank(seed, item), -position)
@@ -496,7 +517,10 @@ def _open_checked(
     if listed is not None and matched == 0:
         message = f"none of its {len(listed.ids):,} ids is an id of the {total:,} items of {source}"
         raise DatasetError(message, path=listed.path)
-    if limit is not None:
+    later: Sequence[int] = ()
+    if limit is not None and in_order:
+        positions, later = positions[:limit], array("q", positions[limit:])
+    elif limit is not None:
         positions = [-position for _, position in ranked]
     clusters = None
     if cluster is not None:
@@ -520,6 +544,7 @@ def _open_checked(
         _order=seed if shuffled or cluster is not None else None,
         clusters=clusters,
         free=free,
+        later=later,
     )
 
 

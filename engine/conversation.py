@@ -257,7 +257,9 @@ class Conversation:
         traffic.under_way += 1
         state.usage.calls += 1
         try:
-            seed = self._seeds.seed(state.stored, ordinal)
+            seed = sampling.seed
+            if seed is None:
+                seed = self._seeds.seed(state.stored, ordinal)
             digest = request_digest(view, sampling, seed, tools)
             completion = self._recall(role, state, ordinal, digest) if self._recorded else None
             if completion is not None:

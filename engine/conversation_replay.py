@@ -123,7 +123,8 @@ class ReplayConversation(Conversation):
         watch: Sequence[Callable[[], Detector]] = (),
     ) -> Completion:
         stored, ordinal = self._count_call(role)
-        digest = request_digest(view, sampling, self._seeds.seed(stored, ordinal), tools)
+        seed = self._seeds.seed(stored, ordinal) if sampling.seed is None else sampling.seed
+        digest = request_digest(view, sampling, seed, tools)
         exchange = Exchange(role, ordinal, None, view.messages, tools, sampling=sampling, hint=hint, branch=self.path)
         completion = await self._answer(exchange, stored, digest)
         if watch:

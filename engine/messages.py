@@ -132,7 +132,8 @@ class Sampling:
     `schema` is a JSON schema that the answer must follow, None for free text; `logprobs` the number of alternatives to
     return with each token's log-probability, None for none; `expected` requests the probability-weighted mean wherever
     the schema has an integer from a list (backends that cannot compute it omit it). `top_k`, `min_p` and the three
-    penalties are off at their defaults, and are sent to endpoints only if on.
+    penalties are off at their defaults, and are sent to endpoints only if on. `seed` replaces the seed that follows
+    from the run's seed and the call's position.
     """
 
     temperature: float = 0.0
@@ -147,6 +148,7 @@ class Sampling:
     frequency_penalty: float = 0.0
     presence_penalty: float = 0.0
     expected: bool = False
+    seed: int | None = None
     digest: bytes = field(init=False, compare=False, repr=False)
 
     def __post_init__(self) -> None:
@@ -154,6 +156,7 @@ class Sampling:
         parts = [float(self.temperature), float(self.top_p), self.max_tokens, self.stop, self.schema, self.logprobs]
         parts += [self.top_k, float(self.min_p), float(self.repeat_penalty), float(self.frequency_penalty)]
         parts += [float(self.presence_penalty), self.expected]
+        parts += [] if self.seed is None else [self.seed]  # calls without it keep the digests of earlier versions
         digest = hashlib.blake2b(orjson.dumps(parts, option=orjson.OPT_SORT_KEYS), digest_size=_DIGEST_BYTES)
         object.__setattr__(self, "digest", digest.digest())
 

@@ -140,7 +140,7 @@ _LEFTOVERS = (
     *_JOURNAL_FILES,
 )  # and leftovers of `write_atomically`
 # Circumstances of a run; runs that differ only here are the same experiment.
-_CIRCUMSTANCES = ("versions", "added", "flash_attention", "invariance", "manifest", "journal", SEAL)
+_CIRCUMSTANCES = ("versions", "added", "replaced", "flash_attention", "invariance", "manifest", "journal", SEAL)
 
 
 def installed_versions() -> dict[str, str]:

@@ -241,6 +241,13 @@ class Runner:
                 break  # workers that are busy now run the rest
             self._begin()
 
+    def add_replacement(self, plan: Plan) -> None:
+        """Run a conversation in place of one that is about to end; its worker takes it next.
+
+        If the run is ending, the conversation begins when the run is resumed.
+        """
+        self._more.append(plan)
+
     def reopen(self, failed: Iterable[tuple[Plan, dict[str, Any]]], history: History) -> None:
         """Let conversations go on that have failed, each with its error; `history` has their recorded calls.
 

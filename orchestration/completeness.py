@@ -23,9 +23,14 @@ from .launch import results_and_damage
 from .prepared_run import Shard
 
 
-def planned_conversations(run: RunFolder) -> int:
-    """Return the number of conversations that a run plans for one candidate; for a shard, only those in the shard."""
+def planned_conversations(run: RunFolder, label: str | None = None) -> int:
+    """Return the number of conversations that a run plans for one candidate; for a shard, only those in the shard.
+
+    If dropped tasks are replaced, candidates may differ: it is that of `label`, by default the largest.
+    """
     shard, total = Shard.from_manifest(run.manifest), planned_in_all_shards(run)
+    replaced = run.manifest.get("replaced", {})
+    total += max(replaced.values(), default=0) if label is None else replaced.get(label, 0)
     return total if shard is None else shard.count(total)
 
 
@@ -41,6 +46,7 @@ def planned_in_total(run: RunFolder) -> int | None:
     try:
         scenario, shard = scenario_of_manifest(run.manifest), Shard.from_manifest(run.manifest)
         total = planned_in_all_shards(run) * max(1, len(lineup_labels(scenario.roles, run.manifest)))
+        total += sum(run.manifest.get("replaced", {}).values())
     except (VivaError, KeyError, TypeError, ValueError):
         return None  # the scenario is not installed, or another version recorded the run
     return total if shard is None else shard.count(total)

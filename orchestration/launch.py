@@ -22,14 +22,24 @@ from viva.engine.backends.registry import BackendPool, build
 from viva.engine.budget import Budget, Meter
 from viva.engine.clock import Clock, RealClock
 from viva.engine.computation import StepExecutor
+from viva.engine.conversation import Conversation
 from viva.engine.errors import ConfigurationError
 from viva.engine.event_loop import LoopYield
+from viva.engine.events import ConversationsAdded
 from viva.engine.journal import Journal, damaged_journal_error
 from viva.engine.journal_reader import History
 from viva.engine.run_folder import RunFolder
 from viva.engine.runner import Outcome, Runner, Slots
 from viva.engine.stream import EventStream
-from viva.scenarios.contract import Aggregate, Role, Scoring, SupportsFitnessChecks, SupportsReviews, judge_role
+from viva.scenarios.contract import (
+    Aggregate,
+    Converse,
+    Role,
+    Scoring,
+    SupportsFitnessChecks,
+    SupportsReviews,
+    judge_role,
+)
 from viva.scenarios.fitness import FitnessCheck, fitness_record, fitness_warnings, write_fitness
 from viva.scenarios.models import check_prices, model_labels, replay_name
 from viva.scenarios.registry import AnyScenario, get_scenario
@@ -179,11 +189,46 @@ class Launch:
                 on_ready(self.runner)
             prepared = self.prepared
             real = isinstance(self.clock, RealClock)
+            converse = prepared.converse
+            if prepared.is_dropped is not None:
+                converse = self._with_replacements(converse, prepared.is_dropped, history, backends)
             async with listening(self.folder.path, self.control) if real else nullcontext():
-                return await self.runner.run(prepared.plans(backends), prepared.converse, prepared.total)
+                return await self.runner.run(prepared.plans(backends), converse, prepared.total)
         finally:
             self.control.close()
             self.control = None
+
+    def _with_replacements(
+        self,
+        converse: Converse[Any],
+        is_dropped: Callable[[Any], bool],
+        history: History | None,
+        backends: dict[str, Backend],
+    ) -> Converse[Any]:
+        """Return a protocol after which a dropped task's model gets the next later task."""
+        prepared, runner = self.prepared, self.runner
+        assert prepared.replacements is not None
+        assert runner is not None
+        for ended in history.ended() if history is not None else ():
+            if not ended.failed and is_dropped(ended.result):
+                prepared.replacement(ended.number, backends)  # None: the manifest was written before its end
+
+        async def converse_and_replace(conversation: Conversation, task: Any) -> Any:
+            result = await converse(conversation, task)
+            if is_dropped(result):
+                self._replace(conversation.number, runner, backends)
+            return result
+
+        return converse_and_replace
+
+    def _replace(self, number: int, runner: Runner, backends: dict[str, Backend]) -> None:
+        plan = self.prepared.replacement(number, backends)
+        if plan is None:
+            return
+        assert self.prepared.replacements is not None
+        self.folder.change_manifest({"replaced": self.prepared.replacements.counts})
+        self.events.publish(ConversationsAdded(self.clock.wall(), "", 1))
+        runner.add_replacement(plan)
 
     async def _check_fitness(self, shared: SharedResources | None) -> Meter:
         """Test the models of a new run in their roles, record the verdicts, and return the usage of the tests."""
@@ -415,8 +460,12 @@ def forked_run(
             replays = [replay_name(run, label, model) for label, model in _models_by_label(role, settings).items()]
             changes[role.setting] = replays if role.many else next(iter(replays), None)
     settings = _with_changes(settings, {name: changes.pop(name) for name in ("concurrency",) if name in changes})
-    shard = Shard.from_manifest(folder.manifest)
-    return new_run(scenario, settings.model_copy(update=changes), path, clock, backends=backends, shard=shard)
+    shard, forked = Shard.from_manifest(folder.manifest), settings.model_copy(update=changes)
+    try:
+        type(settings).model_validate(forked.model_dump())  # a change may contradict a recorded setting
+    except ValidationError as error:
+        raise ConfigurationError(str(error.errors(include_url=False)[0]["msg"]).removeprefix("Value error, ")) from None
+    return new_run(scenario, forked, path, clock, backends=backends, shard=shard)
 
 
 def refuse_imported(folder: RunFolder) -> None:

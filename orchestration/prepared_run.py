@@ -19,7 +19,13 @@ from viva.engine.errors import ConfigurationError
 from viva.engine.messages import Message
 from viva.engine.run_folder import installed_versions
 from viva.engine.runner import Plan
-from viva.scenarios.contract import Role, SupportsForecast, SupportsModelOrder, SupportsOpenings
+from viva.scenarios.contract import (
+    Role,
+    SupportsForecast,
+    SupportsModelOrder,
+    SupportsOpenings,
+    SupportsReplacement,
+)
 from viva.scenarios.models import batch_note, lineups, model_labels, token_prices
 from viva.scenarios.registry import AnyScenario
 from viva.scenarios.run_settings import RunSettings, repeats_of
@@ -79,6 +85,70 @@ class Shard:
         return len(range(self.index - 1, conversations, self.total))
 
 
+class Replacements:
+    """Later tasks in the place of dropped ones: a model gets the next later task for each task that it drops.
+
+    So a model's tasks are the first tasks of which `n` are not dropped, in whatever order its conversations end.
+    `counts` has the number of later tasks by label; the manifest records it before such a task begins.
+    """
+
+    def __init__(self, later: Iterable[Any], labels: Iterable[str], first: int, counts: Mapping[str, Any]) -> None:
+        """Create it; `first` is the number of the first conversation about a later task, `counts` as recorded.
+
+        Raises:
+            ConfigurationError: The recorded counts are damaged.
+        """
+        self._labels, self._first = list(labels), first
+        self.counts = {label: counts.get(label, 0) for label in self._labels}
+        for label, number in self.counts.items():
+            if type(number) is not int or number < 0:
+                raise ConfigurationError(
+                    f"manifest.json: field 'replaced': {label}: found {number!r}, expected a count"
+                )
+        self._dropped: dict[str, set[int]] = {label: set() for label in self._labels}
+        self._unread, self._tasks = iter(later), list[Any]()
+
+    @property
+    def total(self) -> int:
+        """The number of conversations about later tasks."""
+        return sum(self.counts.values())
+
+    def drop(self, number: int) -> tuple[int, str, str, Any, Any, int] | None:
+        """Note that a conversation has dropped its task; return the conversation in its place.
+
+        Returns:
+            None if it has one already (a repeated conversation of a resumed run), or if no task is left.
+        """
+        position = number - self._first if number >= self._first else number
+        label = self._labels[position % len(self._labels)]
+        self._dropped[label].add(number)
+        index = self.counts[label]
+        if len(self._dropped[label]) <= index or not self._reads(index):
+            return None
+        self.counts[label] += 1
+        return self._conversation(index, label)
+
+    def conversations(self) -> list[tuple[int, str, str, Any, Any, int]]:
+        """Return the conversations about later tasks so far, as `PreparedRun` enumerates conversations."""
+        return [
+            self._conversation(index, label)
+            for index in range(max(self.counts.values(), default=0))
+            for label in self._labels
+            if index < self.counts[label] and self._reads(index)
+        ]
+
+    def _reads(self, index: int) -> bool:
+        """Read later tasks up to `index`; return False if there are not so many."""
+        while len(self._tasks) <= index and (task := next(self._unread, None)) is not None:
+            self._tasks.append(task)
+        return index < len(self._tasks)
+
+    def _conversation(self, index: int, label: str) -> tuple[int, str, str, Any, Any, int]:
+        task = self._tasks[index]
+        number = self._first + index * len(self._labels) + self._labels.index(label)
+        return number, f"{label}/{task.id}", label, task, task.to_record(), 1
+
+
 class PreparedRun:
     """A run that is checked as far as possible without a model.
 
@@ -118,6 +188,16 @@ class PreparedRun:
         self._items = getattr(settings, "n", None) or 0
         self.converse = scenario.protocol(settings, self.pack, self.opened.records)
         self._added: list[Any] = []  # tasks that were added during the run, in order
+        self.is_dropped = scenario.dropped(settings) if isinstance(scenario, SupportsReplacement) else None
+        self.replacements: Replacements | None = None
+        if self.is_dropped is not None:
+            if shard is not None:
+                raise ConfigurationError(
+                    "a run that replaces dropped tasks cannot be divided into shards: run it whole"
+                )
+            counts = {} if recorded is None else recorded.get("replaced", {})
+            self.replacements = Replacements(self.opened.later, self.lineups, self.run_total, counts)
+            self.total += self.replacements.total
         for added in () if recorded is None else recorded.get("added", ()):
             self.add_tasks(added["n"])
         if note := batch_note(self.models, self.total, settings.concurrency, self._batched_calls()):
@@ -158,8 +238,14 @@ class PreparedRun:
         Raises:
             ConfigurationError: The run uses all items, is a shard, or its tasks depend on the number of items.
         """
-        if not self._items or self.shard is not None:
-            reason = "it is a shard" if self.shard is not None else "it has no -n: all items are used already"
+        if not self._items or self.shard is not None or self.replacements is not None:
+            reason = (
+                "it replaces dropped items by later ones"
+                if self.replacements is not None
+                else "it is a shard"
+                if self.shard is not None
+                else "it has no -n: all items are used already"
+            )
             raise ConfigurationError(f"add: this run cannot get more items: {reason}")
         known = {task.id: task.to_record() for task in (*self.opened.tasks, *self._added)}
         more = self._items + count
@@ -257,7 +343,7 @@ class PreparedRun:
         return {"invariance": known} if known else {}
 
     def plans(self, backends: dict[str, Backend]) -> Iterator[Plan]:
-        """Return the plans of the run or its shard, always in the same order; later added tasks are not among them."""
+        """Return the plans of the run or its shard, always in the same order; without tasks added later."""
         return self._plans(self._models_by_lineup(backends), self._enumerate())
 
     def _plans(self, models: Mapping[str, dict[str, Backend]], conversations: Iterator[Any]) -> Iterator[Plan]:
@@ -276,7 +362,18 @@ class PreparedRun:
         All models get one task before the next task, so that an interrupted run compares models on the same tasks. A
         scenario can request all tasks of one model before the next model instead.
         """
-        return self._enumerate_tasks((self.opened.tasks, *([task] for task in self._added)))
+        later = [] if self.replacements is None else self.replacements.conversations()  # as of now
+        yield from self._enumerate_tasks((self.opened.tasks, *([task] for task in self._added)))
+        yield from later
+
+    def replacement(self, number: int, backends: Mapping[str, Backend]) -> Plan | None:
+        """Return the plan of the conversation in place of one that has dropped its task; None as for `drop`."""
+        assert self.replacements is not None
+        conversation = self.replacements.drop(number)
+        if conversation is None:
+            return None
+        self.total += 1
+        return next(self._plans(self._models_by_lineup(backends), iter([conversation])))
 
     def _enumerate_tasks(self, batches: Sequence[Iterable[Any]]) -> Iterator[tuple[int, str, str, Any, Any, int]]:
         number, scenario = self.first, self.scenario
@@ -291,7 +388,7 @@ class PreparedRun:
                             yield number, key, label, task, record, repeat
                             number += 1
 
-    def _models_by_lineup(self, backends: dict[str, Backend]) -> dict[str, dict[str, Backend]]:
+    def _models_by_lineup(self, backends: Mapping[str, Backend]) -> dict[str, dict[str, Backend]]:
         """Return the backends by role for each lineup of compared models."""
         models_by_label: dict[str, dict[str, Backend]] = {}
         for label, lineup in self.lineups.items():

@@ -322,12 +322,13 @@ class Prepared(Generic[T]):
 
     `records` are fields of the run's manifest: `dataset` (with `name`, `digest` and `chosen`), and everything else that
     `protocol` needs besides the settings and the prompt pack. `notes` are what a person should know before the run, a
-    sentence each.
+    sentence each. `later` are the tasks that may replace dropped ones, in order.
     """
 
     tasks: Tasks[T]
     records: dict[str, Any]
     notes: list[str] = field(default_factory=list)
+    later: Iterable[T] = ()
 
 
 class Scoring(BaseModel):
@@ -632,6 +633,14 @@ class SupportsManifest(Protocol):
 
 
 @runtime_checkable
+class SupportsReplacement(Protocol):
+    """A scenario that may drop a task after a model's answer; the model then gets the next of `Prepared.later`."""
+
+    def dropped(self, settings: Any) -> Callable[[Any], bool] | None:
+        """Return a function that is true for the results of dropped tasks; None if dropped tasks are not replaced."""
+
+
+@runtime_checkable
 class SupportsReviewSheet(Protocol):
     """A scenario whose graded outputs people review in a table (`viva review`)."""
 
@@ -646,7 +655,7 @@ class SupportsValidation(Protocol):
 
 
 def count_tasks(scenario: Scenario[Any, Any], manifest: Mapping[str, Any]) -> int:
-    """Return the number of tasks of a run, from its manifest."""
+    """Return the number of tasks of a run, from its manifest; without those that replace dropped ones."""
     tasks = scenario.tasks_in(manifest) if isinstance(scenario, SupportsTaskCount) else manifest["dataset"]["chosen"]
     return int(tasks) + sum(int(added["tasks"]) for added in manifest.get("added", ()))
 

@@ -63,7 +63,7 @@ def _cells_of_run(run: RunFolder, name: str) -> list[StudyCell]:
         own = name if len(lineup_by_label) == 1 else f"{name}#{label}"
         model = " and ".join(models[role][model_label] for role, model_label in lineup.items())
         cell = StudyCell(own, name, scenario.name, label, model, dataset, manifest["seed"], run=run, manifest=manifest)
-        cell.compared, cell.labels, cell.planned = compared, list(lineup_by_label), planned_conversations(run)
+        cell.compared, cell.labels, cell.planned = compared, list(lineup_by_label), planned_conversations(run, label)
         cell.evaluator = _evaluator_of(cell, roles)
         cells.append(cell)
     return cells

@@ -8,13 +8,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from viva.agents.agent import PackAgent, repair_view
 from viva.agents.assistants.assistant import Assistant, AssistantResult, with_assistant_results
 from viva.agents.prompts import PromptPack
 from viva.agents.verdict_copies import CopyCounter, WordedVerdict
+from viva.engine.conversation import Conversation
 from viva.engine.errors import ConfigurationError, MalformedOutput
-from viva.engine.messages import Completion
+from viva.engine.messages import Completion, Sampling
 
 from .simulated_interview import InterviewHint
 from .verdicts import PartlyReadable, Verdict, bare_verdict, read_verdict, verdict_comments
@@ -65,9 +67,26 @@ def first_verdict(pack: PromptPack, *, right: bool | None) -> tuple[str, str]:
 
 
 class Evaluator(PackAgent):
-    """The judge. `copies` counts copied verdicts; `_opening`, unless empty, precedes the next exchange."""
+    """The judge.
 
-    __slots__ = ("_opening", "copies")
+    `copies` counts copied verdicts; `_opening`, unless empty, precedes the next exchange. If `plain`, an unreadable
+    verdict is not requested again.
+    """
+
+    __slots__ = ("_opening", "_plain", "copies")
+
+    def __init__(
+        self,
+        conversation: Conversation,
+        role: str,
+        pack: PromptPack,
+        sampling: Sampling,
+        hint: Any = None,
+        *,
+        plain: bool = False,
+    ) -> None:
+        super().__init__(conversation, role, pack, sampling, hint)
+        self._plain = plain
 
     def begin(self, question: str, choices: str, answer: str, reply: str, *, right: bool | None) -> None:
         """Show the question and the initial verdict; `right` is None if the answer names no choice."""
@@ -95,7 +114,7 @@ class Evaluator(PackAgent):
         hint = None if self.hint is None else InterviewHint(self.hint.item, reply)
         completion = await self.conversation.generate(self.role, self.view, self.sampling, hint=hint)
         first = self._read(completion, reply)
-        if first.problem is None:
+        if first.problem is None or self._plain:
             self.view.append("assistant", completion.text, completion.pieces)
             return self._counted(first, completion, reply)
         # The repair is a side branch: later verdicts see only the repaired verdict.

@@ -10,7 +10,7 @@ question is discarded and its cost counted.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from itertools import zip_longest
 from typing import Any
@@ -28,7 +28,8 @@ from viva.engine.errors import TranscriptEnded
 from viva.engine.messages import Completion, Pieces, Sampling, View
 
 from .evaluator import Assessment, Evaluator
-from .kieval_settings import FirstAnswerMode
+from .kieval_settings import CHOICE_MODES, FirstAnswerMode
+from .published import FIRST_TOKENS, published_choice
 from .score import Interview, Round
 from .simulated_interview import InterviewHint
 
@@ -38,7 +39,9 @@ class Candidate(PackAgent):
 
     __slots__ = ()
 
-    async def solve(self, question: str, choices: str, view: View | None = None) -> Completion:
+    async def solve(
+        self, question: str, choices: str, view: View | None = None, sampling: Sampling | None = None
+    ) -> Completion:
         """Answer the benchmark question, in the prompt of the pack or of `view`.
 
         `choices` is empty for a question without choices. The interview continues from the pack's prompt either way;
@@ -50,7 +53,7 @@ class Candidate(PackAgent):
             put = self.pack.render("candidate.free_question", question=question)
         self.view.append("user", put)
         return await self.conversation.generate(
-            self.role, self.view if view is None else view, self.sampling, hint=self.hint
+            self.role, self.view if view is None else view, sampling or self.sampling, hint=self.hint
         )
 
     def recall(self, answer: str, pieces: Pieces | None = None) -> None:
@@ -64,17 +67,27 @@ _REMINDER = "interactor.not_asked"  # without it, only empty questions are reque
 class Interactor(PackAgent):
     """The examiner's voice.
 
-    `faults` counts its texts that asked nothing, by the names of `question_fault`; `last_fault` ended the interview.
+    `faults` counts its texts that asked nothing, by the names of `question_fault`; `last_fault` ended the interview. If
+    `plain`, no text is requested again, and only an empty one ends the interview.
     """
 
-    __slots__ = ("_prompts", "_questions", "_replies", "faults", "last_fault")
+    __slots__ = ("_plain", "_prompts", "_questions", "_replies", "faults", "last_fault")
 
     def __init__(
-        self, conversation: Conversation, role: str, pack: PromptPack, sampling: Sampling, hint: Any, *, free: bool
+        self,
+        conversation: Conversation,
+        role: str,
+        pack: PromptPack,
+        sampling: Sampling,
+        hint: Any,
+        *,
+        free: bool,
+        plain: bool = False,
     ) -> None:
         """Create the interactor; `free` is True if the benchmark question has no choices."""
         system = "free_system" if free and f"{role}.free_system" in pack else "system"
         super().__init__(conversation, role, pack, sampling, hint, system)
+        self._plain = plain
         self._prompts: list[str] = []
         self._questions: list[str] = []
         self._replies: list[str] = []
@@ -100,7 +113,9 @@ class Interactor(PackAgent):
         self._prompts.append(prompt)
         completion = await self.conversation.generate(self.role, self.view, self.sampling, hint=self.hint)
         fault = self._fault(completion)
-        if fault is not None:
+        if self._plain and fault == NO_QUESTION:
+            return None
+        if fault is not None and not self._plain:
             retry = self.view.without_last()
             reminder = "interactor.again" if fault == NO_QUESTION else _REMINDER
             text = self.pack.render(reminder) if reminder in self.pack else ""
@@ -141,7 +156,8 @@ class InterviewProtocol:
     """The interviews of a run.
 
     `examples` turns an item into a question after solved ones, for five-shot. `assistants` score each reply for the
-    evaluator. `cluster` is the field of an item that defines clusters (`Item.cluster`).
+    evaluator. `cluster` is the field of an item that defines clusters (`Item.cluster`). If `plain`, nothing is
+    requested twice.
     """
 
     pack: PromptPack
@@ -154,6 +170,7 @@ class InterviewProtocol:
     examples: Callable[[Item], View | None] = lambda item: None
     assistants: tuple[Assistant, ...] = ()
     cluster: str | None = None
+    plain: bool = False
 
     def run(self, conversation: Conversation, item: Item) -> Coroutine[Any, Any, dict[str, Any]]:
         return _Interview(conversation, self, item).run(item)
@@ -183,8 +200,10 @@ class _Interview:
         self._last_reply: list[str] = []  # the words of the last reply
         self._repeated = 0  # replies that repeat the previous one word for word
         self._candidate = Candidate(conversation, "candidate", pack, sampling["candidate"], hint)
-        self._interactor = Interactor(conversation, "interactor", pack, sampling["interactor"], hint, free=item.free)
-        self._evaluator = Evaluator(conversation, "evaluator", pack, sampling["evaluator"], hint)
+        self._interactor = Interactor(
+            conversation, "interactor", pack, sampling["interactor"], hint, free=item.free, plain=protocol.plain
+        )
+        self._evaluator = Evaluator(conversation, "evaluator", pack, sampling["evaluator"], hint, plain=protocol.plain)
         cluster = item.cluster(protocol.cluster)
         self.interview = Interview(conversation.label, item.id, protocol.rounds, free=item.free, cluster=cluster)
 
@@ -255,9 +274,13 @@ class _Interview:
     async def _first_answer(self, item: Item) -> str | None:
         """Return the candidate's answer to the item as all roles see it; None if the interview ends here."""
         mode, interview = self._protocol.first_answer, self.interview
-        view = self._protocol.examples(item) if mode == "five-shot" else None
-        completion = await self._candidate.solve(item.question, item.labelled_choices(), view)
-        if not item.free:
+        view = self._protocol.examples(item) if mode in CHOICE_MODES else None
+        sampling = replace(self._candidate.sampling, max_tokens=FIRST_TOKENS) if mode == "published" else None
+        completion = await self._candidate.solve(item.question, item.labelled_choices(), view, sampling)
+        if mode == "published":
+            interview.choice = published_choice(completion.text, len(item.choices))
+            interview.right = interview.choice == item.answer
+        elif not item.free:
             interview.choice = read_choice(completion.text, item.choices, cut=completion.finish == "length")
             interview.right = interview.choice == item.answer
         if self._end_if_refused(completion):
@@ -265,7 +288,7 @@ class _Interview:
         if interview.choice is not None and mode != "text":
             self._candidate.recall(item.labelled_choice(interview.choice))
             return item.labelled_choice(interview.choice)
-        if mode == "five-shot":
+        if mode in CHOICE_MODES:
             self._end("candidate", "unanswered")
             return None
         self._candidate.recall(completion.text, completion.pieces)

@@ -21,6 +21,7 @@ from viva.scoring.verdict_variety import VerdictVariety
 
 from ..fitness import fitness_warnings, read_fitness
 from ..run_aggregate import ModelResults, RunAggregate, common_tables, tier_name
+from .published import published_figures, published_table
 from .score import ASPECT_TITLE, ASPECTS, Interview, Scorer
 
 _UNSCORED_ROUND: tuple[int | None, ...] = (None,) * len(ASPECTS)
@@ -241,7 +242,13 @@ class KievalAggregate(RunAggregate[InterviewAggregate]):
 
     def report(self) -> dict[str, Any]:
         tested = [] if self._folder is None else read_fitness(self._folder)
-        return super().report() | ({"qualification": tested} if tested else {})
+        published = published_figures(self.manifest["dataset"]) if self._as_published else None
+        report = super().report() | ({"qualification": tested} if tested else {})
+        return report | ({"published": published} if published else {})
+
+    @property
+    def _as_published(self) -> bool:
+        return bool(self.manifest["settings"].get("as_published"))
 
     def add(self, key: str, result: Any) -> None:
         interview = Interview.from_record(result)
@@ -264,7 +271,8 @@ class KievalAggregate(RunAggregate[InterviewAggregate]):
         report = self.report()
         *common, _ = common_tables(report)
         usage = usage_table(_with_discarded(report))
-        return [self._main(report), _aspect_table(report), self._reasons(report), *common, usage]
+        published = [published_table(report["published"])] if "published" in report else []
+        return [self._main(report), _aspect_table(report), *published, self._reasons(report), *common, usage]
 
     def _main(self, report: dict[str, Any]) -> Table:
         header = ["candidate", "n", "first answer", "KIEval", "SE", "rounds"]
@@ -281,6 +289,8 @@ class KievalAggregate(RunAggregate[InterviewAggregate]):
         skipped = report["dataset"]["skipped"]
         dataset = report["dataset"]["name"] + (f" ({skipped} bad lines skipped)" if skipped else "")
         title = f"KIEval on {dataset}, scorer {report['scorer']}, seed {report['seed']}, {tier_name(report['tier'])}"
+        if self._as_published:
+            title += "; set up as published"
         if free:
             note = f"{free:,} questions without choices are left out of the first answer's accuracy"
             title += f"; {note}" if has_accuracy else "; first answers to questions without choices have no accuracy"

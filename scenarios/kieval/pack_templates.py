@@ -41,6 +41,8 @@ _FREE = {
     "evaluator.free_opening": frozenset({"question", "answer", "reply"}),
 }
 _OPTIONAL |= _FREE | {"interactor.free_system": frozenset[str]()}
+# Solved examples and the item in one message, for the first answer `published`.
+_OPTIONAL |= {"shots.question": frozenset({"question", "choices"}), "shots.answer": frozenset({"letter", "answer"})}
 
 
 def check_free_templates(pack: PromptPack) -> None:

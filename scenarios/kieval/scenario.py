@@ -34,6 +34,7 @@ from ..contract import (
     SupportsOpenings,
     SupportsPlugins,
     SupportsRandomOrder,
+    SupportsReplacement,
     SupportsStudy,
     SupportsTurnScores,
     TurnScores,
@@ -49,8 +50,9 @@ from .evaluator import first_verdict
 from .interview import ANSWER_TEXT, COMPARISON_TEXTS, InterviewProtocol
 from .interview_rendering import render_interview, summarize_interview
 from .interview_report import KievalAggregate
-from .kieval_settings import KievalSettings
+from .kieval_settings import CHOICE_MODES, KievalSettings
 from .pack_templates import TEMPLATES, check_free_templates
+from .published import FIRST_TOKENS, check_shot_templates, is_dropped, published_examples, published_view
 from .score import SCORERS, SUMMARIES, Interview, KievalScoring, interview_scores
 from .verdicts import verdict_schema
 
@@ -99,7 +101,7 @@ def forecast_interviews(
         values |= {"answer": item.labelled_answer(), "reply": ""}
         # Roles see the first answer as text, or as the choice that it names (as text if it names none).
         choice = max((estimate_tokens(item.labelled_choice(index)) for index in range(len(item.choices))), default=0)
-        first = {"text": reply_tokens, "choice": max(reply_tokens, choice), "five-shot": choice}[s.first_answer]
+        first = {"text": reply_tokens, "choice": max(reply_tokens, choice)}.get(s.first_answer, choice)
         solving = examples(item)
         solved = question if solving is None else sum(estimate_tokens(message.content) for message in solving.messages)
         asks = (
@@ -120,7 +122,7 @@ def forecast_interviews(
                 question + first + question_tokens + round_index * (reply_tokens + question_tokens)
                 for round_index in rounds
             ),
-            (s.rounds + 1) * reply_tokens,
+            s.rounds * reply_tokens + (FIRST_TOKENS if s.first_answer == "published" else reply_tokens),
         )
         total["interactor"] += UsageForecast(
             s.rounds,
@@ -141,6 +143,10 @@ def forecast_interviews(
 
 
 _SHOTS, _SHOTS_PACK = 5, "probe"
+_NO_LIST = (
+    "as_published without ids: the authors interview only items that their examiner answers right; give --ids with "
+    "their list (assets/validated_problems_*.json in github.com/zhuohaoyu/KIEval) or with that of viva validate"
+)
 
 
 class Kieval(
@@ -155,6 +161,7 @@ class Kieval(
     SupportsOpenings,
     SupportsPlugins,
     SupportsRandomOrder,
+    SupportsReplacement,
     SupportsStudy,
     SupportsTurnScores,
 ):
@@ -182,13 +189,14 @@ class Kieval(
             ids=settings.ids,
             shuffled=settings.shuffled,
             cluster=settings.cluster,
+            in_order=settings.in_order,
         )
         records: dict[str, Any] = {"dataset": dataset.to_record()}
-        if settings.first_answer == "five-shot":
+        if settings.first_answer in CHOICE_MODES:
             if dataset.free:
                 raise ConfigurationError(
-                    f"first_answer: five-shot asks for a choice, and {dataset.free:,} questions of {dataset.name} have "
-                    "none; give --first-answer text"
+                    f"first_answer: {settings.first_answer} asks for a choice, and {dataset.free:,} questions of "
+                    f"{dataset.name} have none; give --first-answer text"
                 )
             examples = open_examples(
                 settings.dataset,
@@ -196,22 +204,32 @@ class Kieval(
                 without="give another --first-answer",
                 skip_bad=settings.skip_bad_items,
             )
-            shots = Shots.sample(examples, _SHOTS, settings.seed)
-            shots.check(dataset)
+            if settings.first_answer == "published":
+                shots = Shots(_SHOTS, {"": published_examples(examples)})
+            else:
+                shots = Shots.sample(examples, _SHOTS, settings.seed)
+                shots.check(dataset)
             records |= {"examples": examples.to_record(), "shots": shots.to_record()}
         if settings.assistant:
             assistants = open_assistants(settings.assistant, ANSWER_TEXT)
             check_assistant_texts(assistants, COMPARISON_TEXTS, ANSWER_TEXT, "an interview")
             records["assistants"] = assistant_facts(assistants)
-        return Prepared(dataset, records, dataset.notes)
+        notes = dataset.notes
+        if settings.as_published and settings.ids is None:
+            notes = [*notes, _NO_LIST]
+        if settings.as_published and settings.n is not None and len(dataset) < settings.n:
+            notes = [*notes, f"n: {settings.n} requested, there are {len(dataset)} items; all are used"]
+        later = dataset.later_items() if settings.replace_unanswered else ()
+        return Prepared(dataset, records, notes, later)
 
     def protocol(self, settings: KievalSettings, pack: PromptPack | None, records: Mapping[str, Any]) -> Converse[Item]:
         assert pack is not None
         if records["dataset"].get("free"):
             check_free_templates(pack)
         sampling = {role.name: settings.sampling_of(role.name) for role in self.roles}
-        schema = verdict_schema(settings.evaluator_tokens)
-        sampling["evaluator"] = replace(sampling["evaluator"], schema=schema)
+        if not settings.plain_calls:
+            schema = verdict_schema(settings.evaluator_tokens)
+            sampling["evaluator"] = replace(sampling["evaluator"], schema=schema)
         protocol = InterviewProtocol(
             pack,
             settings.rounds,
@@ -222,11 +240,13 @@ class Kieval(
             settings.first_answer,
             assistants=open_assistants(settings.assistant, ANSWER_TEXT),
             cluster=settings.cluster,
+            plain=settings.plain_calls,
         )
-        if "shots" in records:
-            questions, shots = Questions(PROBE_TEMPLATES.open(_SHOTS_PACK)), Shots.from_record(records["shots"])
-            protocol.examples = lambda item: questions.question_view(item, shots.for_item(item))
+        protocol.examples = _examples(settings, pack, records)
         return protocol.run
+
+    def dropped(self, settings: KievalSettings) -> Callable[[Any], bool] | None:
+        return is_dropped if settings.replace_unanswered else None
 
     def task(self, record: Any) -> Item:
         return Item(**record)
@@ -333,12 +353,19 @@ class Kieval(
         self, settings: KievalSettings, prepared: Prepared[Item], pack: PromptPack | None
     ) -> dict[str, UsageForecast]:
         assert pack is not None
-        examples: Callable[[Item], Any] = lambda item: None  # noqa: E731
-        if "shots" in prepared.records:
-            questions = Questions(PROBE_TEMPLATES.open(_SHOTS_PACK))
-            shots = Shots.from_record(prepared.records["shots"])
-            examples = lambda item: questions.question_view(item, shots.for_item(item))  # noqa: E731
-        return forecast_interviews(settings, prepared.tasks, pack, examples)
+        return forecast_interviews(settings, prepared.tasks, pack, _examples(settings, pack, prepared.records))
+
+
+def _examples(settings: KievalSettings, pack: PromptPack, records: Mapping[str, Any]) -> Callable[[Item], View | None]:
+    """Return a function from an item to the request for its first answer after solved examples; None without them."""
+    if "shots" not in records:
+        return lambda item: None
+    if settings.first_answer == "published":
+        check_shot_templates(pack)
+        examples = [Item(**record) for record in records["shots"]["items"]]
+        return lambda item: published_view(pack, item, examples)
+    questions, shots = Questions(PROBE_TEMPLATES.open(_SHOTS_PACK)), Shots.from_record(records["shots"])
+    return lambda item: questions.question_view(item, shots.for_item(item))
 
 
 SCENARIO = Kieval()

@@ -312,7 +312,7 @@ def test_line_2_a_run_recorded_with_an_earlier_version_of_the_shipped_pack_is_re
     tmp_path: Path,
 ) -> None:
     shipped = Path(__file__).parents[2] / "scenarios" / "kieval" / "prompts" / "kieval.yaml"
-    text = shipped.read_text().replace('version: "5"', 'version: "1"').replace("Begin now: ask", "Ask")
+    text = shipped.read_text().replace('version: "6"', 'version: "1"').replace("Begin now: ask", "Ask")
     (tmp_path / "pack.yaml").write_text(text)
     _, whole = interview(tmp_path / "whole", n=3, rounds=2, pack=str(tmp_path / "pack.yaml"))
     interview(tmp_path / "run", n=3, rounds=2, pack=str(tmp_path / "pack.yaml"), max_calls=12, concurrency=1)
