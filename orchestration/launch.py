@@ -29,7 +29,15 @@ from viva.engine.journal_reader import History
 from viva.engine.run_folder import RunFolder
 from viva.engine.runner import Outcome, Runner, Slots
 from viva.engine.stream import EventStream
-from viva.scenarios.contract import Aggregate, Role, Scoring, SupportsFitnessChecks, SupportsReviews, judge_role
+from viva.scenarios.contract import (
+    Aggregate,
+    PanelMember,
+    Role,
+    Scoring,
+    SupportsFitnessChecks,
+    SupportsReviews,
+    judge_role,
+)
 from viva.scenarios.fitness import FitnessCheck, fitness_record, fitness_warnings, write_fitness
 from viva.scenarios.models import check_prices, model_labels, replay_name
 from viva.scenarios.registry import AnyScenario, get_scenario
@@ -408,12 +416,15 @@ def forked_run(
     if unsupported:
         raise ConfigurationError(f"a fork keeps the conversations and cannot change {', '.join(unsupported)}")
     run = str(source.resolve())
-    if judge.many and isinstance(changes.get(judge.name), str):  # a scenario that compares judges has a list of them
+    if (judge.many or isinstance(judge, PanelMember)) and isinstance(changes.get(judge.name), str):  # a list of judges
         changes[judge.name] = [changes[judge.name]]
     for role in roles:
         if role is not judge and role.replayed:
             replays = [replay_name(run, label, model) for label, model in _models_by_label(role, settings).items()]
-            changes[role.setting] = replays if role.many else next(iter(replays), None)
+            if not isinstance(role, PanelMember):
+                changes[role.setting] = replays if role.many else next(iter(replays), None)
+            elif role.setting != judge.setting:
+                changes[role.setting] = [*changes.get(role.setting, ()), *replays]
     settings = _with_changes(settings, {name: changes.pop(name) for name in ("concurrency",) if name in changes})
     shard = Shard.from_manifest(folder.manifest)
     return new_run(scenario, settings.model_copy(update=changes), path, clock, backends=backends, shard=shard)
@@ -442,7 +453,9 @@ def _with_changes(settings: RunSettings, changes: Mapping[str, Any]) -> RunSetti
 
 def _models_by_label(role: Role, settings: RunSettings) -> dict[str, str]:
     models = role.models(settings)
-    return model_labels(models) if role.many else dict.fromkeys([role.name], models[0]) if models else {}
+    if role.many or isinstance(role, PanelMember):
+        return model_labels(models)
+    return dict.fromkeys([role.name], models[0]) if models else {}
 
 
 def recorded_settings(folder: RunFolder) -> tuple[AnyScenario, Any]:
