@@ -720,9 +720,12 @@ def compared_role(roles: Iterable[Role]) -> Role:
     Raises:
         ConfigurationError: No role is compared, or several are.
     """
+    roles = list(roles)
     compared = [role for role in roles if role.many]
     if len(compared) != 1:
         names = " and ".join(role.name for role in compared) or "no role"
+        if any(role.panel or isinstance(role, PanelMember) for role in roles):
+            names = "a panel, all in each conversation"
         raise ConfigurationError(
             f"expected a scenario that compares one role's models; this one compares those of {names}"
         )

@@ -298,11 +298,10 @@ class PairwiseAggregate(RunAggregate[PairwiseResults]):
         tests = adjust_p_values([record["p"] for record in figures["orders"]])
         for record, p in zip(figures["orders"], tests, strict=True):
             if p is not None and p <= _ALPHA:
-                first = record["first"]
-                side = "first" if first["value"] > 0 else "last"
+                value = record["first"]["value"]
                 sentences.append(
-                    f"{record['judge']} prefers the answer shown {side} "
-                    f"({signed(first['value'], 2)}, p = {p_value(p)}); both orders are judged, so this makes ties, no winners."
+                    f"{record['judge']} prefers the answer shown {'first' if value > 0 else 'last'} "
+                    f"({signed(value, 2)}, p = {p_value(p)}); both orders are judged, so this makes ties, no winners."
                 )
         return sentences
 
