@@ -34,7 +34,7 @@ def model_labels(models: list[str]) -> dict[str, str]:
             label = Path(label).name or label
         if label in labels:
             raise ConfigurationError(
-                f"two candidates have the label '{label}'; set another with ?label=NAME in the model's name"
+                f"two models have the label '{label}'; set another with ?label=NAME in the model's name"
             )
         labels[label] = text
     return labels

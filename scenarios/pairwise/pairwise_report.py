@@ -13,8 +13,9 @@ from typing import Any
 
 import numpy as np
 
+from viva.engine.errors import ConfigurationError
 from viva.reports.figures import clustered_rate, clustered_score, round_figure, round_significant
-from viva.reports.page import join_names
+from viva.reports.page import count_of, join_names
 from viva.reports.tables import Table, interval, mean_and_interval, number, p_value, signed
 from viva.scoring.comparison import adjust_p_values, mean_effect
 from viva.scoring.pairwise_rank import (
@@ -116,7 +117,7 @@ class PairwiseAggregate(RunAggregate[PairwiseResults]):
         self._figures = None
 
     def in_brief(self, results: PairwiseResults) -> str:
-        return f"{len(results.records):,} prompts judged" if results.records else ""
+        return f"{count_of(len(results.records), 'prompt')} judged" if results.records else ""
 
     def headline(self) -> str:
         return self.in_brief(self.results)
@@ -136,7 +137,13 @@ class PairwiseAggregate(RunAggregate[PairwiseResults]):
 
     def _earlier(self) -> list[tuple[str, int, int, float, float]]:
         """Return the comparisons of the run named by `after`."""
-        rows = self.manifest.get("earlier", {}).get("comparisons", [])
+        rows = (self.manifest.get("earlier") or {}).get("comparisons", [])
+        for at, (_, first, second, score, _) in enumerate(rows):
+            if not (0 <= first != second >= 0 and max(first, second) < len(self.labels) and 0 <= score <= 1):
+                raise ConfigurationError(
+                    f"manifest.json: field 'earlier.comparisons[{at}]': expected two different candidates and a score "
+                    f"from 0 to 1, found {first}, {second} and {score}; restore the file from a copy"
+                )
         return [
             (prompt, first, second, score, math.nan if longer is None else longer)
             for prompt, first, second, score, longer in rows

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Annotated, Any, ClassVar
+
+from pydantic import Field, Strict
 
 from viva.agents.prompts import PromptPack
+from viva.data.dataset import DataRecord, ManifestPart
 from viva.engine.errors import ConfigurationError
 from viva.engine.journal_reader import History
 from viva.engine.run_folder import RunFolder
@@ -24,6 +27,7 @@ from ..contract import (
     Scoring,
     SupportsForecast,
     SupportsImports,
+    SupportsManifest,
     UsageForecast,
     estimate_tokens,
     panel_members,
@@ -44,9 +48,25 @@ from .pairwise_report import PairwiseAggregate, PairwiseResults
 from .pairwise_settings import ADAPTIVE, PAIRS, JudgedPrompt, PairwiseSettings, open_prompts
 
 _TRAITS = ("position", "length", "unsteady")
+_LIST = Strict(False)  # JSON has lists where these are tuples
 
 
-class Pairwise(Scenario[PairwiseSettings, JudgedPrompt], SupportsForecast, SupportsImports):
+class EarlierComparisons(ManifestPart):
+    """Comparisons of the run named by `after`: its prompts, and prompt, both models, score and difference in length."""
+
+    prompts: list[str]
+    comparisons: list[Annotated[tuple[str, int, int, float, float | None], _LIST]]
+
+
+class PairwiseManifest(ManifestPart):
+    """The manifest fields of a run; `planned` has the adaptive pairs by prompt."""
+
+    dataset: DataRecord
+    earlier: EarlierComparisons | None = None
+    planned: dict[str, list[Annotated[tuple[int, int], _LIST]]] = Field(default_factory=dict)
+
+
+class Pairwise(Scenario[PairwiseSettings, JudgedPrompt], SupportsForecast, SupportsImports, SupportsManifest):
     """Answers of several models to the same prompts, compared in pairs or graded one by one."""
 
     name = "pairwise"
@@ -56,6 +76,7 @@ class Pairwise(Scenario[PairwiseSettings, JudgedPrompt], SupportsForecast, Suppo
     settings = PairwiseSettings
     roles = (Role(CANDIDATE, panel=True), Role(JUDGE, judge=True, panel=True))
     templates = TEMPLATES
+    manifest = PairwiseManifest
     judging = frozenset({"judge_temperature", "judge_tokens"})
     ranges: ClassVar[Ranges] = {}
 
