@@ -195,15 +195,12 @@ class PairwiseAggregate(RunAggregate[PairwiseResults]):
         }
 
     def _leader(self, strengths: Strengths | None) -> dict[str, Any] | None:
-        """Return the model with the greatest strength, and those that it surely exceeds, at 95% for all together."""
+        """Return the model with the greatest strength, and those above which it surely is (`Strengths.above`)."""
         if strengths is None or len(self.labels) < 2:
             return None
         best = int(np.argmax(strengths.values))
-        level = 1.0 - 0.05 / (len(self.labels) - 1)
-        others = [at for at in range(len(self.labels)) if at != best]
-        lows = {at: strengths.difference(best, at, level).low for at in others}
-        above = [self.labels[at] for at in others if (lows[at] or 0.0) > 0.0]
-        return {"model": self.labels[best], "above": above, "others": len(others)}
+        above = [label for label, is_below in zip(self.labels, strengths.above()[best], strict=True) if is_below]
+        return {"model": self.labels[best], "above": above, "others": len(self.labels) - 1}
 
     def _pair_records(self, comparisons: Comparisons, pairs: Sequence[JudgedPair]) -> list[dict[str, Any]]:
         disagreed: dict[tuple[int, int], int] = {}
@@ -397,7 +394,7 @@ def _leader_sentence(figures: Mapping[str, Any], labels: Sequence[str]) -> str:
     above = join_names(leader["above"])
     missing = leader["others"] - len(leader["above"])
     rest = f"; too few comparisons to tell it from {missing:,} other{'s' * (missing > 1)}" if missing else ""
-    return f"{leader['model']} is ranked above {above} (95%, all together){rest}."
+    return f"{leader['model']} is ranked above {above} (95%, all pairs together){rest}."
 
 
 def _sort_value(standing: Mapping[str, Any]) -> float:

@@ -95,7 +95,10 @@ def test_intervals_cover_planted_strengths_and_widen_with_fewer_prompts() -> Non
         (low, high), wide = _ends(many.interval(at)), _ends(few.interval(at))
         assert low < strength < high
         assert high - low < wide[1] - wide[0]
-    assert _ends(many.difference(0, 2))[0] > 1.0
+    assert many.above().tolist() == [[False, True, True], [False, False, True], [False, False, False]]
+    equal = bradley_terry(_planted([0.0, 0.0, 0.0], 100, 3), 7)
+    assert equal is not None
+    assert not equal.above().any()
 
 
 def test_a_model_without_a_defeat_has_no_strength_and_a_rare_defeat_no_interval() -> None:
@@ -104,6 +107,7 @@ def test_a_model_without_a_defeat_has_no_strength_and_a_rare_defeat_no_interval(
     once = bradley_terry(Comparisons.from_rows(2, [*rows, ("lost", 0, 1, 0.0, 0.0)]), 1)
     assert once is not None
     assert once.values[0] == pytest.approx(math.log(30) / 2)
+    assert not once.above().any()
     assert once.interval(0).low is once.interval(0).high is None  # a third of the resamples lack the defeat
 
 
