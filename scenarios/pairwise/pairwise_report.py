@@ -144,10 +144,15 @@ class PairwiseAggregate(RunAggregate[PairwiseResults]):
                     f"manifest.json: field 'earlier.comparisons[{at}]': expected two different candidates and a score "
                     f"from 0 to 1, found {first}, {second} and {score}; restore the file from a copy"
                 )
-        return [
-            (prompt, first, second, score, math.nan if longer is None else longer)
-            for prompt, first, second, score, longer in rows
-        ]
+        named = set(self.settings.plain_pairs())  # in the order in which this run names the models of a pair
+        result = []
+        for prompt, first, second, score, longer in rows:
+            difference = math.nan if longer is None else longer
+            if (first, second) in named or (second, first) not in named:
+                result.append((prompt, first, second, score, difference))
+            else:
+                result.append((prompt, second, first, 1.0 - score, -difference))
+        return result
 
     def _comparisons(self) -> dict[str, Any]:
         pairs = list(self.results.pairs())
@@ -158,14 +163,16 @@ class PairwiseAggregate(RunAggregate[PairwiseResults]):
         seed = self.settings.seed
         strengths = bradley_terry(comparisons, seed)
         ratings = elo(comparisons, seed) if len(comparisons.scores) else [None] * len(self.labels)
-        standings = [self._standing(at, comparisons, strengths, ratings[at]) for at in range(len(self.labels))]
+        standings = {
+            label: self._standing(at, comparisons, strengths, ratings[at]) for at, label in enumerate(self.labels)
+        }
         return {
             "comparisons": {"judged": len(own), "unscored": len(pairs) - len(own), "earlier": len(earlier)},
             "standings": standings,
             "leader": self._leader(strengths),
             "pairs": self._pair_records(comparisons, pairs),
-            "orders": [self._orders(at, pairs) for at in range(len(self.judges))],
-            "jury": [self._agreement(at, pairs) for at in range(len(self.judges))] if len(self.judges) > 1 else [],
+            "orders": {judge: self._orders(at, pairs) for at, judge in enumerate(self.judges)},
+            "jury": {judge: self._agreement(at, pairs) for at, judge in enumerate(self.judges) if len(self.judges) > 1},
         }
 
     def _standing(
@@ -183,7 +190,6 @@ class PairwiseAggregate(RunAggregate[PairwiseResults]):
             for length in record["lengths"][at] or ()
         ]
         return {
-            "model": self.labels[at],
             "won": won,
             "tied": len(scores) - won - lost,
             "lost": lost,
@@ -202,7 +208,7 @@ class PairwiseAggregate(RunAggregate[PairwiseResults]):
         above = [label for label, is_below in zip(self.labels, strengths.above()[best], strict=True) if is_below]
         return {"model": self.labels[best], "above": above, "others": len(self.labels) - 1}
 
-    def _pair_records(self, comparisons: Comparisons, pairs: Sequence[JudgedPair]) -> list[dict[str, Any]]:
+    def _pair_records(self, comparisons: Comparisons, pairs: Sequence[JudgedPair]) -> dict[str, dict[str, Any]]:
         disagreed: dict[tuple[int, int], int] = {}
         unscored: dict[tuple[int, int], int] = {}
         for pair in pairs:
@@ -210,12 +216,12 @@ class PairwiseAggregate(RunAggregate[PairwiseResults]):
             unscored[key] = unscored.get(key, 0) + (pair.outcome is None)
             disagreed[key] = disagreed.get(key, 0) + any(_is_disagreement(*verdicts) for verdicts in pair.verdicts)
         met = dict.fromkeys([*zip(comparisons.first.tolist(), comparisons.second.tolist(), strict=True), *disagreed])
-        records = []
+        records: dict[str, dict[str, Any]] = {}
         for first, second in sorted(met):
             chosen = (comparisons.first == first) & (comparisons.second == second)
             scores = comparisons.scores[chosen]
             won, lost = int((scores > 0.5).sum()), int((scores < 0.5).sum())
-            records.append({
+            records[f"{self.labels[first]} and {self.labels[second]}"] = {
                 "models": [self.labels[first], self.labels[second]],
                 "won": won,
                 "tied": len(scores) - won - lost,
@@ -223,7 +229,7 @@ class PairwiseAggregate(RunAggregate[PairwiseResults]):
                 "orders_differ": disagreed.get((first, second), 0),
                 "unscored": unscored.get((first, second), 0),
                 "win_rate": _rate_record(scores, comparisons.clusters[chosen].astype(str).tolist()),
-            })  # fmt: skip
+            }
         return records
 
     def _orders(self, judge: int, pairs: Sequence[JudgedPair]) -> dict[str, Any]:
@@ -242,7 +248,6 @@ class PairwiseAggregate(RunAggregate[PairwiseResults]):
                 by_prompt.setdefault(pair.prompt, []).append((first + second) / 2)
         effect = mean_effect({prompt: math.fsum(values) / len(values) for prompt, values in by_prompt.items()})
         return {
-            "judge": self.judges[judge],
             "pairs": len(same),
             "unscored": len(pairs) - len(same),
             "agree": clustered_rate(np.array(same), prompts),
@@ -259,7 +264,7 @@ class PairwiseAggregate(RunAggregate[PairwiseResults]):
             if outcomes[judge] is not None and others is not None:
                 same.append(float(outcomes[judge] == others))
                 prompts.append(pair.prompt)
-        return {"judge": self.judges[judge], "agree": clustered_rate(np.array(same), prompts)}
+        return {"agree": clustered_rate(np.array(same), prompts)}
 
     # -- grades ------------------------------------------------------------------------------------------------------
 
@@ -275,16 +280,15 @@ class PairwiseAggregate(RunAggregate[PairwiseResults]):
                 unscored[entry["model"]] += not known
         turns = sorted({row[3] for row in rows})
         categories = list(dict.fromkeys(sorted(row[1] for row in rows if row[1])))[:_MOST_CATEGORIES]
-        standings = []
+        standings: dict[str, dict[str, Any]] = {}
         for at, label in enumerate(self.labels):
             own = [row for row in rows if row[2] == at]
-            standings.append({
-                "model": label,
+            standings[label] = {
                 "grade": _grade_record(own),
                 "turns": {str(turn): _grade_record([row for row in own if row[3] == turn]) for turn in turns},
                 "categories": {name: _grade_record([row for row in own if row[1] == name]) for name in categories},
                 "unscored": unscored[at],
-            })  # fmt: skip
+            }
         return {"standings": standings}
 
     # -- tables ------------------------------------------------------------------------------------------------------
@@ -299,12 +303,12 @@ class PairwiseAggregate(RunAggregate[PairwiseResults]):
                 f"{earlier:,} comparisons of the earlier run count too; lengths, both orders and the jury's agreement "
                 "are of this run alone."
             )
-        tests = adjust_p_values([record["p"] for record in figures["orders"]])
-        for record, p in zip(figures["orders"], tests, strict=True):
+        tests = adjust_p_values([record["p"] for record in figures["orders"].values()])
+        for (judge, record), p in zip(figures["orders"].items(), tests, strict=True):
             if p is not None and p <= _ALPHA:
                 value = record["first"]["value"]
                 sentences.append(
-                    f"{record['judge']} prefers the answer shown {'first' if value > 0 else 'last'} "
+                    f"{judge} prefers the answer shown {'first' if value > 0 else 'last'} "
                     f"({signed(value, 2)}, p = {p_value(p)}); both orders are judged, so this makes ties, no winners."
                 )
         return sentences
@@ -329,22 +333,21 @@ class PairwiseAggregate(RunAggregate[PairwiseResults]):
         baseline = self.settings.baseline
         against = "win rate, %" if baseline is None else f"win rate against {self.labels[baseline]}, %"
         rows = []
-        order = sorted(figures["standings"], key=lambda standing: -_sort_value(standing))
-        for standing in order:
+        for label, standing in sorted(figures["standings"].items(), key=lambda item: -_sort_value(item[1])):
             counts = [f"{standing[name]:,}" for name in ("won", "tied", "lost")]
             rates = [mean_and_interval(standing["win_rate"]), interval(standing["length_controlled"])]
             ranks = [interval(standing["strength"], 2), interval(standing["elo"], 0)]
-            rows.append([standing["model"], *counts, *rates, *ranks, number(standing["length"], 0)])
+            rows.append([label, *counts, *rates, *ranks, number(standing["length"], 0)])
         header = ["model", "won", "tied", "lost", against, "at equal length, %", "Bradley–Terry", "Elo", "characters"]
         pairs = []
-        for record in figures["pairs"]:
+        for record in figures["pairs"].values():
             counts = [f"{record[name]:,}" for name in ("won", "tied", "lost", "orders_differ", "unscored")]
             pairs.append([*record["models"], *counts, mean_and_interval(record["win_rate"])])
         orders = []
-        for record in figures["orders"]:
+        for judge, record in figures["orders"].items():
             agree, first = mean_and_interval(record["agree"]), interval(record["first"], 2)
-            orders.append([record["judge"], f"{record['pairs']:,}", agree, first, f"{record['unscored']:,}"])
-        jury = [[record["judge"], mean_and_interval(record["agree"])] for record in figures["jury"]]
+            orders.append([judge, f"{record['pairs']:,}", agree, first, f"{record['unscored']:,}"])
+        jury = [[judge, mean_and_interval(record["agree"])] for judge, record in figures["jury"].items()]
         return [
             (title, header, rows),
             (
@@ -357,21 +360,22 @@ class PairwiseAggregate(RunAggregate[PairwiseResults]):
         ]
 
     def _grade_tables(self, title: str, figures: Mapping[str, Any]) -> list[Table]:
-        standings = sorted(figures["standings"], key=lambda standing: -(standing["grade"]["mean"] or 0.0))
-        turns = list(standings[0]["turns"]) if len(standings[0]["turns"]) > 1 else []
+        standings = sorted(figures["standings"].items(), key=lambda item: -(item[1]["grade"]["mean"] or 0.0))
+        [(_, first), *_] = standings
+        turns = list(first["turns"]) if len(first["turns"]) > 1 else []
         rows = [
             [
-                standing["model"],
+                label,
                 f"{standing['grade']['n']:,}",
                 mean_and_interval(standing["grade"], 2),
                 *(mean_and_interval(standing["turns"][turn], 2) for turn in turns),
                 f"{standing['unscored']:,}",
             ]
-            for standing in standings
+            for label, standing in standings
         ]
-        categories = list(standings[0]["categories"])
-        by_category = [[standing["model"], *(number(standing["categories"][name]["mean"], 2) for name in categories)]
-                       for standing in standings]  # fmt: skip
+        categories = list(first["categories"])
+        by_category = [[label, *(number(standing["categories"][name]["mean"], 2) for name in categories)]
+                       for label, standing in standings]  # fmt: skip
         return [
             (title, ["model", "grades", "grade", *(f"turn {turn}" for turn in turns), "unscored"], rows),
             ("Mean grade by category", ["model", *categories], by_category if categories else []),

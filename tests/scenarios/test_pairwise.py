@@ -45,25 +45,23 @@ def _run(out: Path, prompts: Path, candidates: list[str], judges: list[str], *mo
     return json.loads(done.stdout)["candidates"]["all"] if code == 0 else done.stderr
 
 
-def _by_model(figures: dict[str, Any]) -> dict[str, Any]:
-    return {record["model"]: record for record in figures["standings"]}
-
-
 def test_better_models_rank_higher_and_a_sure_judge_says_the_same_in_both_orders(tmp_path: Path) -> None:
     prompts = _prompts(tmp_path, 24)
     figures = _run(tmp_path / "run", prompts, [WEAK, STRONG, MIDDLE], [SURE])
-    standings = _by_model(figures)
+    standings = figures["standings"]
     assert figures["leader"]["model"] == "strong"
     assert figures["comparisons"] == {"judged": 24 * 2 * 3, "unscored": 0, "earlier": 0}
     for measure in ("strength", "elo"):
         values = [standings[name][measure]["value"] for name in ("strong", "middle", "weak")]
         assert values == sorted(values, reverse=True)
-    assert figures["orders"][0]["agree"]["mean"] == 100.0
-    assert figures["orders"][0]["first"]["value"] == 0.0
+    assert figures["orders"]["judge"]["agree"]["mean"] == 100.0
+    assert figures["orders"]["judge"]["first"]["value"] == 0.0
     for record in standings.values():  # ties are half wins
         played = record["won"] + record["tied"] + record["lost"]
         assert record["win_rate"]["mean"] == pytest.approx(100 * (record["won"] + record["tied"] / 2) / played)
         assert record["win_rate"]["items"] == 24
+    viva("report", tmp_path / "run", "--csv", tmp_path / "figures.csv")
+    assert ",standings.strong.strength," in (tmp_path / "figures.csv").read_text()
     shown = viva("show", tmp_path / "run", "--conversation", "all/1").stdout
     assert "Why is thing 0 so?" in shown
     assert "[judge in 1 and 2, turn 2/second]" in shown
@@ -72,17 +70,17 @@ def test_better_models_rank_higher_and_a_sure_judge_says_the_same_in_both_orders
 def test_a_planted_position_bias_makes_ties_and_no_winners(tmp_path: Path) -> None:
     prompts = _prompts(tmp_path)
     figures = _run(tmp_path / "all", prompts, [STRONG, WEAK], ["simulated:j?traits=position:1"])
-    [pair] = figures["pairs"]
+    [pair] = figures["pairs"].values()
     assert (pair["won"], pair["tied"], pair["lost"], pair["orders_differ"]) == (0, 24, 0, 24)
     assert pair["win_rate"]["mean"] == 50.0
-    assert figures["orders"][0]["agree"]["mean"] == 0.0
-    assert figures["orders"][0]["first"]["value"] == 1.0
+    assert figures["orders"]["j"]["agree"]["mean"] == 0.0
+    assert figures["orders"]["j"]["first"]["value"] == 1.0
     text = viva("report", tmp_path / "all").stdout
     assert "j prefers the answer shown first (+1.00" in " ".join(text.split())
 
     last = _run(tmp_path / "last", prompts, [STRONG, WEAK], ["simulated:j?traits=position:-0.5&noise=0"])
-    [pair] = last["pairs"]
-    assert last["orders"][0]["first"]["value"] < 0
+    [pair] = last["pairs"].values()
+    assert last["orders"]["j"]["first"]["value"] < 0
     assert pair["won"] > pair["lost"]  # where both orders agree, the better answer wins
     assert pair["tied"] == pair["orders_differ"] > 0
 
@@ -101,9 +99,11 @@ def test_an_interrupted_run_goes_on_to_the_same_report_and_a_fork_asks_no_candid
     done = viva("run", "--fork", tmp_path / "whole", "--judge", SURE, "--out", tmp_path / "fork", "--json")
     fork = json.loads(done.stdout)["candidates"]["all"]
     assert fork["judges"] == ["judge"]
-    assert [record["model"] for record in fork["standings"]] == ["strong", "weak"]
-    assert fork["orders"][0]["agree"]["mean"] == 100.0
-    assert [record["length"] for record in fork["standings"]] == [record["length"] for record in whole["standings"]]
+    assert list(fork["standings"]) == ["strong", "weak"]
+    assert fork["orders"]["judge"]["agree"]["mean"] == 100.0
+    assert [record["length"] for record in fork["standings"].values()] == [
+        record["length"] for record in whole["standings"].values()
+    ]
     manifest = RunFolder.open(tmp_path / "fork").manifest
     assert all(name.startswith("replay:") for name in manifest["settings"]["candidate"])
 
@@ -117,11 +117,11 @@ def test_a_jury_takes_the_side_of_most_judges(tmp_path: Path) -> None:
     ]  # fmt: skip
     biased = "simulated:biased?traits=position:1"
     figures = _run(tmp_path / "run", _prompts(tmp_path), [STRONG, WEAK], [SURE, "simulated:second?noise=0", biased])
-    assert [record["judge"] for record in figures["jury"]] == ["judge", "second", "biased"]
-    agreement = {record["judge"]: record["agree"]["mean"] for record in figures["jury"]}
+    assert list(figures["jury"]) == ["judge", "second", "biased"]
+    agreement = {judge: record["agree"]["mean"] for judge, record in figures["jury"].items()}
     assert agreement["judge"] == agreement["second"] == 100.0
     assert agreement["biased"] == 0.0
-    [pair] = figures["pairs"]
+    [pair] = figures["pairs"].values()
     assert pair["won"] + pair["lost"] == 24  # two of three decide
     assert pair["orders_differ"] == 24
 
@@ -133,11 +133,11 @@ def test_a_baseline_is_compared_with_every_model_and_an_unreadable_verdict_is_un
         figures = _run(
             tmp_path / "run", prompts, [STRONG, "simulated:base", WEAK], ["scripted:judge"], "--pairs", "baseline:base"
         )
-    assert [pair["models"] for pair in figures["pairs"]] == [["strong", "base"], ["weak", "base"]]
-    assert [pair["unscored"] for pair in figures["pairs"]] == [3, 0]
+    assert [pair["models"] for pair in figures["pairs"].values()] == [["strong", "base"], ["weak", "base"]]
+    assert [pair["unscored"] for pair in figures["pairs"].values()] == [3, 0]
     assert figures["comparisons"] == {"judged": 3, "unscored": 3, "earlier": 0}
-    assert figures["orders"][0]["unscored"] == 3
-    assert _by_model(figures)["base"]["length_controlled"] is None
+    assert figures["orders"]["judge"]["unscored"] == 3
+    assert figures["standings"]["base"]["length_controlled"] is None
     first = next(request for request in requests if request.conversation == "all/1" and request.role == "judge")
     assert "Because of the wind." in first.messages[-1].content  # the reference of prompt 1
     other = next(request for request in requests if request.conversation == "all/2" and request.role == "judge")
@@ -147,7 +147,7 @@ def test_a_baseline_is_compared_with_every_model_and_an_unreadable_verdict_is_un
 def test_each_turn_is_graded_with_the_conversation_before_it(tmp_path: Path) -> None:
     with scripted_models({}) as requests:
         figures = _run(tmp_path / "run", _prompts(tmp_path, 2), [STRONG], ["scripted:reader", SURE], "--mode", "single")
-    [standing] = figures["standings"]
+    [standing] = figures["standings"].values()
     assert standing["grade"]["n"] == 4
     assert set(standing["turns"]) == {"1", "2"}
     assert set(standing["categories"]) == {"a", "b"}
@@ -179,6 +179,10 @@ def test_adaptive_pairs_follow_from_an_earlier_run_and_its_comparisons_count(tmp
     third = _run(tmp_path / "third", _prompts(tmp_path, 22), models, [SURE], "--after", tmp_path / "second")
     assert third["comparisons"] == {"judged": 2 * 2 * 3, "unscored": 0, "earlier": 8 * 2 * 3 + 12 * 2}
 
+    _run(tmp_path / "based", prompts, models, [SURE], "--after", tmp_path / "first", "--pairs", "baseline:strong")
+    based = json.loads(viva("report", tmp_path / "based", "--json").stdout)["candidates"]["all"]["pairs"]
+    assert list(based) == ["middle and strong", "middle and weak", "weak and strong"]
+    assert sum(based["middle and strong"][name] for name in ("won", "tied", "lost")) == 20 * 2
     (copy := tmp_path / "second" / "manifest.json").write_text(
         json.dumps(manifest | {"earlier": {"prompts": ["1"], "comparisons": [["1", 0, 3, 1.0, None]]}})
     )
@@ -269,7 +273,7 @@ def test_published_grades_are_imported_with_their_means(tmp_path: Path) -> None:
     done = _imported(tmp_path, lines, "--dataset", _prompts(tmp_path, 2))
     assert done.returncode == 0, done.stderr
     figures = json.loads(viva("report", tmp_path / "imported", "--json").stdout)["candidates"]["all"]
-    standings = _by_model(figures)
+    standings = figures["standings"]
     assert standings["a"]["grade"]["mean"] == 6.75
     assert standings["a"]["turns"]["1"]["mean"] == 8.0
     assert standings["a"]["unscored"] == 1  # -1 is no grade
@@ -291,11 +295,11 @@ def test_published_pairs_are_imported_with_both_orders(tmp_path: Path) -> None:
     ]
     assert _imported(tmp_path, lines).returncode == 0
     figures = json.loads(viva("report", tmp_path / "imported", "--json").stdout)["candidates"]["all"]
-    [pair] = figures["pairs"]
+    [pair] = figures["pairs"].values()
     assert pair["models"] == ["a", "b"]
     assert (pair["won"], pair["tied"], pair["lost"], pair["orders_differ"], pair["unscored"]) == (1, 2, 1, 1, 1)
-    assert figures["standings"][0]["strength"]["value"] == 0.0
-    assert figures["standings"][0]["length_controlled"] is None  # the file has no answers
+    assert figures["standings"]["a"]["strength"]["value"] == 0.0
+    assert figures["standings"]["a"]["length_controlled"] is None  # the file has no answers
 
 
 @case_table(
@@ -331,8 +335,8 @@ def test_mt_bench_means_are_the_published_ones(tmp_path: Path) -> None:
     )
     assert done.returncode == 0, done.stderr
     figures = json.loads(viva("report", tmp_path / "r", "--json").stdout)["candidates"]["all"]
-    [standing] = figures["standings"]
-    assert (standing["model"], standing["grade"]["n"], standing["unscored"]) == ("phi-3-dpo", 160, 0)
+    [(model, standing)] = figures["standings"].items()
+    assert (model, standing["grade"]["n"], standing["unscored"]) == ("phi-3-dpo", 160, 0)
     assert [standing["turns"][turn]["mean"] for turn in "12"] == [8.3625, 8.0375]
     assert standing["grade"]["mean"] == 8.2
     assert len(standing["categories"]) == 8
