@@ -229,6 +229,7 @@ bench: venv peers
 	$(BIN)/python benches/suites.py $(QUICK)
 	$(BIN)/python benches/audit.py $(QUICK)
 	$(BIN)/python benches/qualify.py $(QUICK)
+	$(BIN)/python benches/pairwise.py $(QUICK)
 	$(BIN)/python benches/fusion.py $(QUICK)
 	$(BIN)/python benches/certified.py $(QUICK)
 	$(BIN)/python benches/claims.py $(QUICK)

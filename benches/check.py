@@ -35,6 +35,7 @@ MEASURED = {
     "load": "loadtest scoring/load_schedule.py scoring/load_latency.py",
     "local_judges": "loadtest engine/backends/llama",
     "overhead": ENGINE,
+    "pairwise": "scoring/pairwise_rank.py",
     "plan": "sweeps",
     "probe": "scenarios/probes scenarios/choice_questions.py engine/backends/llama",
     "qualify": "scenarios/kieval/qualification scenarios/kieval/verdicts.py scoring/contamination.py",

@@ -65,7 +65,7 @@ COMPARE_OPTION = "--compare"  # second name for the compared role's option, the 
 _METAVARS = {
     "max_cost": "COST", "conversation_cost": "COST", "patience": "SECONDS", "pack": "PACK", "by": "role|turn|KEY",
     "baseline": "RUN", "family": "LABEL=FAMILY", "cases": "FILE", "suite": "FILE", "questions": "FILE",
-    "pages": "FILE",
+    "pages": "FILE", "prompts": "FILE", "after": "RUN",
 }  # fmt: skip
 _LONGEST_CHOICE = 30
 

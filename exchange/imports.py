@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -25,8 +25,8 @@ from viva.engine.messages import Message
 from viva.engine.run_folder import RunFolder, installed_versions
 from viva.engine.tools import ToolCall
 from viva.orchestration.python_api import settings_of
-from viva.scenarios.contract import ImportedRun, ImportFormat, ImportOptions, Scenario, SupportsImports, compared_role
-from viva.scenarios.models import model_labels, token_prices
+from viva.scenarios.contract import ImportedRun, ImportFormat, ImportOptions, Role, Scenario, SupportsImports
+from viva.scenarios.models import lineups, model_labels, token_prices
 from viva.scenarios.registry import AnyScenario, installed_scenarios
 
 from .files import TransferResult, atomic_path, import_extra, json_lines
@@ -183,14 +183,15 @@ def make_run(scenario: Scenario[Any, Any], imported: ImportedRun, source: str, o
             folder = RunFolder.create(part, _manifest(scenario, imported, source, imported.source))
         else:
             data = f"{imported.dataset}.jsonl"
-            lines = b"".join(orjson.dumps(_item_line(item)) + b"\n" for item in imported.items)
+            lines = imported.lines or b"".join(orjson.dumps(_item_line(item)) + b"\n" for item in imported.items)
             form = "qa:" if imported.items and imported.items[0].free else ""
             (part / data).write_bytes(lines)
             manifest = _manifest(scenario, imported, source, f"{form}{part / data}")
             manifest["settings"][scenario.data] = f"{form}{(out / data).resolve()}"
             (part / data).unlink()
             folder = RunFolder.create(part, manifest, {data: lines})
-        return anyio.run(_record, folder, scenario, imported)
+        roles = scenario.roles_of(scenario.settings.model_validate(folder.manifest["settings"]))
+        return anyio.run(_record, folder, roles, imported)
 
 
 def _item_line(item: Item) -> dict[str, Any]:
@@ -219,15 +220,16 @@ def _manifest(scenario: Scenario[Any, Any], imported: ImportedRun, source: str, 
         "models": models,
         "prices": {model: token_prices(model) for model in names},
         "pack": None if pack is None else {"name": pack.name, "version": pack.version, "digest": pack.digest},
-        "dataset": open_dataset(getattr(settings, scenario.data)).to_record() | {"chosen": len(imported.items)},
+        "dataset": imported.records.get("dataset")
+        or open_dataset(getattr(settings, scenario.data)).to_record() | {"chosen": len(imported.items)},
         **imported.records,
         "prompts": None if pack is None else pack.text,
         "imported": {"from": source, **imported.facts},
     }
 
 
-async def _record(folder: RunFolder, scenario: Scenario[Any, Any], imported: ImportedRun) -> int:
-    [label] = folder.manifest["models"][compared_role(scenario.roles).name]
+async def _record(folder: RunFolder, roles: Sequence[Role], imported: ImportedRun) -> int:
+    [label] = lineups(roles, folder.manifest["models"])
     now, number = time.time(), -1
     async with Journal(folder.journal, RealClock()) as journal:
         for number, conversation in enumerate(imported.conversations):

@@ -34,6 +34,7 @@ from viva.engine.stream import EventStream
 from viva.scenarios.contract import (
     Aggregate,
     Converse,
+    PanelMember,
     Role,
     Scoring,
     SupportsFitnessChecks,
@@ -453,12 +454,15 @@ def forked_run(
     if unsupported:
         raise ConfigurationError(f"a fork keeps the conversations and cannot change {', '.join(unsupported)}")
     run = str(source.resolve())
-    if judge.many and isinstance(changes.get(judge.name), str):  # a scenario that compares judges has a list of them
+    if (judge.many or isinstance(judge, PanelMember)) and isinstance(changes.get(judge.name), str):  # a list of judges
         changes[judge.name] = [changes[judge.name]]
     for role in roles:
         if role is not judge and role.replayed:
             replays = [replay_name(run, label, model) for label, model in _models_by_label(role, settings).items()]
-            changes[role.setting] = replays if role.many else next(iter(replays), None)
+            if not isinstance(role, PanelMember):
+                changes[role.setting] = replays if role.many else next(iter(replays), None)
+            elif role.setting != judge.setting:
+                changes[role.setting] = [*changes.get(role.setting, ()), *replays]
     settings = _with_changes(settings, {name: changes.pop(name) for name in ("concurrency",) if name in changes})
     shard, forked = Shard.from_manifest(folder.manifest), settings.model_copy(update=changes)
     try:
@@ -491,7 +495,9 @@ def _with_changes(settings: RunSettings, changes: Mapping[str, Any]) -> RunSetti
 
 def _models_by_label(role: Role, settings: RunSettings) -> dict[str, str]:
     models = role.models(settings)
-    return model_labels(models) if role.many else dict.fromkeys([role.name], models[0]) if models else {}
+    if role.many or isinstance(role, PanelMember):
+        return model_labels(models)
+    return dict.fromkeys([role.name], models[0]) if models else {}
 
 
 def recorded_settings(folder: RunFolder) -> tuple[AnyScenario, Any]:

@@ -127,7 +127,7 @@ def scenario_of(scenario: object) -> AnyScenario:
 
 
 def _by_role(scenario: AnyScenario, models: Models) -> dict[str, Any]:
-    """Return the models by setting: a list for the compared role, a single model for every other role."""
+    """Return the models by setting: a list for compared roles and panels, a single model for every other role."""
     roles = {role.setting: role for role in scenario.roles}
     if not isinstance(models, Mapping):
         example = ", ".join(f"{name!r}: …" for name in roles)
@@ -143,9 +143,10 @@ def _by_role(scenario: AnyScenario, models: Models) -> dict[str, Any]:
         is_list = isinstance(value, Sequence) and not isinstance(value, str)
         if is_list and not value:
             raise ConfigurationError(f"models: {name}: the list is empty; name at least one model")
-        if is_list and not roles[name].many:
+        takes_list = roles[name].many or roles[name].panel
+        if is_list and not takes_list:
             raise ConfigurationError(f"{scenario.name}: the role '{name}' takes one model, not a list")
-        models_by_setting[name] = value if is_list or not roles[name].many else [value]
+        models_by_setting[name] = value if is_list or not takes_list else [value]
     return models_by_setting
 
 

@@ -130,9 +130,10 @@ class ImportedRun:
     """A run to be created from a file of another tool.
 
     `settings` are the scenario's settings without the data. The data is `source`, the benchmark that the user has
-    named. If `source` is None, the data is made of `items` and called `dataset`. `records` are further fields of the
-    manifest; `facts` are kept in the manifest for human readers. `notes` are what a person should know about the run,
-    one sentence each.
+    named. If `source` is None, the data is made of `items` and called `dataset`. If tasks are no items, `lines` are the
+    data file's lines instead, and `records` has the manifest's `dataset`. `records` are further fields of the manifest;
+    `facts` are kept in the manifest for human readers. `notes` are what a person should know about the run, one
+    sentence each.
     """
 
     settings: dict[str, Any]
@@ -143,6 +144,7 @@ class ImportedRun:
     records: dict[str, Any] = field(default_factory=dict)
     facts: dict[str, Any] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
+    lines: bytes = b""
 
 
 @dataclass(slots=True, frozen=True)
@@ -295,6 +297,8 @@ class Role:
         replayed: A fork replays this model's answers. If this is False, a fork calls the model again.
         pool: The setting that names the role's models (default: the setting with the role's name). If compared roles
             share a pool, every two models of the pool meet, in both assignments.
+        panel: The setting holds several models that all take part in each conversation, each in a role of its own
+            (`panel_members`).
     """
 
     name: str
@@ -302,6 +306,7 @@ class Role:
     judge: bool = False
     replayed: bool = True
     pool: str = ""
+    panel: bool = False
 
     @property
     def setting(self) -> str:
@@ -314,6 +319,24 @@ class Role:
         if self.many:
             return list(names)
         return [] if names is None else [names]
+
+
+@dataclass(frozen=True, slots=True)
+class PanelMember(Role):
+    """The role of the model at index `position` of a list setting, the pool."""
+
+    position: int = 0
+
+    def models(self, settings: RunSettings) -> list[str]:
+        return list(getattr(settings, self.setting))[self.position : self.position + 1]
+
+
+def panel_members(setting: str, models: Sequence[str], first: int = 0) -> tuple[PanelMember, ...]:
+    """Return a role `SETTING-N` for each model of a list setting, from index `first` on; N counts from 1."""
+    return tuple(
+        PanelMember(f"{setting}-{position + 1}", pool=setting, position=position)
+        for position in range(first, len(models))
+    )
 
 
 @dataclass(slots=True)
@@ -714,9 +737,12 @@ def compared_role(roles: Iterable[Role]) -> Role:
     Raises:
         ConfigurationError: No role is compared, or several are.
     """
+    roles = list(roles)
     compared = [role for role in roles if role.many]
     if len(compared) != 1:
         names = " and ".join(role.name for role in compared) or "no role"
+        if any(role.panel or isinstance(role, PanelMember) for role in roles):
+            names = "a panel, all in each conversation"
         raise ConfigurationError(
             f"expected a scenario that compares one role's models; this one compares those of {names}"
         )

@@ -17,6 +17,7 @@ from .run_settings import RunSettings
 if TYPE_CHECKING:
     from .contract import Role
 
+EVERYBODY = "all"  # label of conversations in which all compared models take part
 _FREE = ("simulated", "oracle", "recorded", "replay", "llama", "hf")  # kinds of models that cost nothing
 
 
@@ -33,7 +34,7 @@ def model_labels(models: list[str]) -> dict[str, str]:
             label = Path(label).name or label
         if label in labels:
             raise ConfigurationError(
-                f"two candidates have the label '{label}'; set another with ?label=NAME in the model's name"
+                f"two models have the label '{label}'; set another with ?label=NAME in the model's name"
             )
         labels[label] = text
     return labels
@@ -44,7 +45,8 @@ def lineups(roles: Iterable[Role], models: Mapping[str, Any]) -> dict[str, dict[
 
     The result is by the label with which a conversation's key begins: the model's own label if one role is compared,
     else the labels of all models (`a+b`). If roles share a pool, every two models of the pool meet, in both
-    assignments. Other compared roles are combined in every way.
+    assignments. Other compared roles are combined in every way. If all models take part in each conversation (a panel),
+    the label is `all`.
 
     Args:
         roles: The scenario's roles.
@@ -59,7 +61,7 @@ def lineups(roles: Iterable[Role], models: Mapping[str, Any]) -> dict[str, dict[
         players = {(role.setting, label) for role, label in zip(compared, labels, strict=True)}
         if len(players) < len(compared):  # no model meets itself
             continue
-        label = "+".join(labels)
+        label = "+".join(labels) or EVERYBODY
         if label in result:
             raise ConfigurationError(
                 f"two pairings of models have the label '{label}'; set another with ?label=NAME in a model's name"

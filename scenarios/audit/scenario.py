@@ -7,7 +7,6 @@ from typing import Any
 
 from viva.agents.judge import SCALES
 from viva.agents.prompts import PromptPack
-from viva.engine.backends.base import ModelSpec
 from viva.engine.errors import ConfigurationError, did_you_mean
 from viva.engine.messages import Message
 
@@ -27,7 +26,7 @@ from ..models import model_labels
 from .audit_cases import TIE, AuditCase, AuditSettings, cases_digest, check_has_pairs, open_cases
 from .audit_protocol import JUDGE, TEMPLATES, AuditProtocol, AuditTask, questions_for
 from .audit_report import AuditAggregate
-from .simulated_judge import TRAITS
+from .simulated_judge import check_traits
 
 
 class Audit(Scenario[AuditSettings, AuditTask], SupportsForecast, SupportsKnownVerdicts, SupportsTaskDetection):
@@ -104,22 +103,6 @@ class Audit(Scenario[AuditSettings, AuditTask], SupportsForecast, SupportsKnownV
                 2 * calls.get(task.question, 2)
             )  # at most one retry
         return {JUDGE: total}
-
-
-def check_traits(judges: Iterable[str]) -> None:
-    """Check that simulated judges have only traits that an audit uses, because other traits have no effect.
-
-    Raises:
-        ConfigurationError: A trait is unknown; the message names the model.
-    """
-    for text in judges:
-        spec = ModelSpec.parse(text)
-        traits = spec.take("traits") if spec.kind == "simulated" else None
-        for part in filter(None, (traits or "").split(",")):
-            name = part.partition(":")[0].strip()
-            if name not in TRAITS:
-                near = did_you_mean(name, TRAITS, "known")
-                raise ConfigurationError(f"model '{text}': traits: no trait '{name}'{near}")
 
 
 def families_of(settings: AuditSettings, cases: Iterable[AuditCase]) -> dict[str, str]:

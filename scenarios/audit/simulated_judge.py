@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from viva.agents.judge import GradeScale
 from viva.engine import seeds
+from viva.engine.backends.base import ModelSpec
 from viva.engine.backends.simulated import SimulatedBackend, SimulatedReply
+from viva.engine.errors import ConfigurationError, did_you_mean
 from viva.engine.messages import Request
 
 from ..simulated_knowledge import judgement
@@ -15,6 +18,22 @@ from .audit_cases import AuditCase
 
 TRAITS = ("position", "length", "format", "family", "labels", "unsteady")
 _LONGER = 1.2
+
+
+def check_traits(judges: Iterable[str], known: Sequence[str] = TRAITS) -> None:
+    """Check that simulated judges have only `known` traits, because other traits have no effect.
+
+    Raises:
+        ConfigurationError: A trait is unknown; the message names the model.
+    """
+    for text in judges:
+        spec = ModelSpec.parse(text)
+        traits = spec.take("traits") if spec.kind == "simulated" else None
+        for part in filter(None, (traits or "").split(",")):
+            name = part.partition(":")[0].strip()
+            if name not in known:
+                near = did_you_mean(name, known, "known")
+                raise ConfigurationError(f"model '{text}': traits: no trait '{name}'{near}")
 
 
 def answer_qualities(case: AuditCase) -> tuple[float, ...]:

@@ -183,6 +183,19 @@ def _cases(path: Path) -> None:
     )
 
 
+def _questions(path: Path) -> None:
+    rows = [
+        {"question_id": n, "category": "ab"[n % 2], "turns": [f"Why is thing {n} so?", "And?"]} for n in range(1, 21)
+    ]
+    _lines(path, rows)
+
+
+def _judgments(path: Path) -> None:
+    rows = [{"question_id": n, "turn": turn, "model": model, "judge": ["gpt-4", "single-v1"], "score": 1 + n % 10}
+            for n in range(1, 21) for turn in (1, 2) for model in ("a", "b")]  # fmt: skip
+    _lines(path, rows)
+
+
 def _run(path: Path, **more: Any) -> None:
     interviewed(path, "simulated:model-a", "simulated:model-b?knowledge=0.3", **more)
 
@@ -232,6 +245,8 @@ _MADE: dict[str, Callable[[Path], object]] = {
     "topicalchat.json": _replies,
     "unieval_predictions.json": _replies,
     "judged/scores.csv": _labelled,
+    "question.jsonl": _questions,
+    "judgments.jsonl": _judgments,
     "plan.yaml": lambda path: path.write_text(
         "text: Read the reply.\nuse: {naturalness: [lm], groundedness: [rouge-l]}\n"
     ),

@@ -30,6 +30,9 @@ probe --dataset ITEMS -n 6 --candidate openai:candidate?retries=0 --shots 0 --me
     --concurrency 1 --out runs/probe
 run rephrase --dataset ITEMS -n 4 --writer openai:candidate?retries=0 --checker anthropic:evaluator?retries=0
     --concurrency 1 --out runs/rephrased
+run pairwise --prompts questions.jsonl --candidate openai:candidate?retries=0
+    --candidate anthropic:hostile?retries=0&label=second --judge gemini:evaluator?retries=0 --concurrency 1
+    --out runs/pairs
 verify runs/run --json
 verify runs/tools
 verify runs/fork
@@ -145,6 +148,8 @@ def prepare(work: Path) -> None:
     write_details(work / "details")
     (work / "log.jsonl").write_text(json.dumps({"messages": said}) + "\n")
     case = {"question": "Is two even?", "reference": "Yes.", "answers": ["Yes, for it is twice one.", "No, it is odd."]}
+    turns = {"question_id": 1, "turns": ["Is two even?", "And three?"], "reference": ["Yes.", "No."]}
+    (work / "questions.jsonl").write_text(json.dumps(turns) + "\n")
     (work / "cases.jsonl").write_text(json.dumps(case) + "\n")
 
 
