@@ -180,8 +180,9 @@ class _Search:
     def accuracy(self, judges: tuple[int, ...], clusters: Mask) -> float:
         panel = tuple(sorted(judges))
         if panel not in self._sums:
-            weights = self.credit(panel)
-            self._sums[panel] = np.bincount(self.ballots.clusters, weights, minlength=len(self.sizes))
+            sums = np.zeros(len(self.sizes))
+            np.add.at(sums, self.ballots.clusters, self.credit(panel))
+            self._sums[panel] = sums
         return float(self._sums[panel][clusters].sum() / self.sizes[clusters].sum())
 
     def base(self, clusters: Mask) -> tuple[int, ...]:

@@ -19,6 +19,7 @@ coverage of both.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import combinations
@@ -118,7 +119,7 @@ def effective_votes(errors: Mask, clusters: Codes, level: float = 0.95) -> Estim
         ValueError: if there are fewer than two judges.
     """
     check_level(level)
-    n = errors.shape[1]
+    n = int(errors.shape[1])
     if n < 2:
         raise ValueError(f"{n} judge; effective votes need at least two")
     moments = _Moments.from_errors(errors.astype(np.float64), clusters)
@@ -130,7 +131,7 @@ def effective_votes(errors: Mask, clusters: Codes, level: float = 0.95) -> Estim
         return np.asarray(0.5 * np.log(effect / (n - effect)), dtype=np.float64)
 
     def effect_of(value: float) -> float:
-        ratio = float(np.exp(2.0 * value))
+        ratio = math.exp(2.0 * value)
         return n * ratio / (1.0 + ratio)
 
     everybody, alone = np.ones(n), np.eye(n)[int(np.argmax(errors.sum(axis=0)))]

@@ -19,7 +19,7 @@ from typing import Any
 
 from viva.data.items import FieldError, preview
 from viva.data.record_files import located_errors, read_records, sound_records
-from viva.engine.errors import ConfigurationError, DatasetError, VivaError
+from viva.engine.errors import ConfigurationError, VivaError
 from viva.engine.journal_reader import History
 from viva.engine.run_folder import RunFolder
 from viva.orchestration.launch import recorded_settings
@@ -27,6 +27,9 @@ from viva.scenarios.contract import SupportsPairVerdicts
 from viva.scenarios.models import label_of_key, lineup_labels
 from viva.scoring.pairwise import TIE, PairVerdicts
 
+from ..pair_figures import pair_record, pair_sentence, pair_tables
+from ..tables import Table
+from .judge_votes import judges_for, vote_table, votes_record, votes_sentence, votes_tables
 from .rating_sheet import Sheet, SheetRow
 
 _LONGEST_NAME = 60  # characters of a judge's or a category's name
@@ -64,7 +67,7 @@ def _vote_name(vote: int) -> str:
 def pair_form(path: Path) -> str | None:
     """Return the form of a file of pairwise verdicts by its first record; None for other files."""
     try:
-        for _, record in islice(read_records(path), 1):
+        for _, record in sound_records(islice(read_records(path), 1)):
             return next((name for name, (fields, *_) in _FORMS.items() if fields <= set(record)), None)
     except (VivaError, OSError, TypeError):  # the reader of other files reports the error
         pass
@@ -238,6 +241,27 @@ def read_pairs(paths: Sequence[Path]) -> dict[str, list[PairVerdicts]] | None:
             if judge in judges:
                 raise ConfigurationError(f"{path}: another source has verdicts of '{judge}' too; give one of them")
             judges[judge] = judged
-    if not judges:
-        raise DatasetError("no verdicts on pairs")
     return judges
+
+
+def pair_report(
+    judges: Mapping[str, Sequence[PairVerdicts]], seed: int = 7, resamples: int = 1_000, level: float = 0.95
+) -> dict[str, Any]:
+    """Return each judge's figures on pairs, and with several judges what their votes are worth, as plain data."""
+    report: dict[str, Any] = {"pairs": {judge: pair_record(judged, level) for judge, judged in judges.items()}}
+    sheet = PairSheet("", {judge: list(judged) for judge, judged in judges.items()}, "").to_sheet()
+    labelled = [row for row in sheet.rows if row.human]
+    table = vote_table(labelled, "", judges_for(sheet, ""))
+    return report | {"votes": None if table is None else votes_record(table, seed, resamples, level)}
+
+
+def pair_answer(report: Mapping[str, Any]) -> list[str]:
+    """Return a sentence for each judge, and what their votes are worth."""
+    sentences = [pair_sentence(judge, record) for judge, record in report["pairs"].items()]
+    return sentences + ([] if report["votes"] is None else [votes_sentence(report["votes"])])
+
+
+def pair_report_tables(report: Mapping[str, Any]) -> list[Table]:
+    """Return the tables of a report."""
+    votes = [] if report["votes"] is None else votes_tables(report["votes"])
+    return [*pair_tables(report["pairs"]), *votes]

@@ -106,7 +106,8 @@ class AuditCase:
     @property
     def single(self) -> int:
         """The index of the answer that audits of a single answer use; it depends on the case's id."""
-        return int(seeds.uniform(self.id, "single") * len(self.answers))
+        at = int(seeds.uniform(self.id, "single") * len(self.answers))
+        return at if self.answers[at].strip() else max(range(len(self.answers)), key=lambda i: bool(self.answers[i]))
 
     def to_record(self) -> dict[str, Any]:
         """Return plain data for `from_record`; a case file has the same fields. Cases without a category omit it."""
@@ -259,7 +260,10 @@ def _case_parts(raw: Mapping[str, Any]) -> tuple[str, list[str], int | str | Non
         question = f"{question}\n\n{raw['input'].strip()}"
     elif question_field == "input" and isinstance(raw.get("instruction"), str) and raw["instruction"].strip():
         question = f"{raw['instruction'].strip()}\n\n{question}"
-    answers = [text_field(raw, field) for field in answer_fields]
+    for field in answer_fields:
+        if not isinstance(raw[field], str | int | float):  # published pairs hold empty answers, and answers like `true`
+            raise FieldError(field, f"expected text, found {preview(raw[field])}")
+    answers = [str(raw[field]) for field in answer_fields]
     return question, answers, 0 if label is None else _labelled_answer(raw, label, values)
 
 
@@ -268,9 +272,10 @@ def _labelled_answer(raw: Mapping[str, Any], label: str, values: tuple[str, str,
     value = raw.get(label)
     if value is None:
         votes = Counter(str(vote) for field, vote in raw.items() if _ANNOTATOR.fullmatch(field) and vote is not None)
-        [(value, count), *others] = votes.most_common(2) or [(None, 0)]
-        if value is None or (others and others[0][1] == count):
+        ranked = votes.most_common(2)
+        if not ranked or (len(ranked) > 1 and ranked[0][1] == ranked[1][1]):
             return None
+        value = ranked[0][0]
     text = str(value).strip()
     if isinstance(value, bool) or text not in values:
         raise FieldError(label, f"expected {values[1]}, {values[2]}, or {values[0]} for a tie, found {preview(value)}")
