@@ -267,7 +267,7 @@ def _certify(
     "advise",
     "viva judge advise votes.csv",
     "viva judge advise runs/a runs/b runs/c --ratings people.csv --out next.csv",
-    "viva judge advise votes.csv --panel a --price a=0.002 --price b=0.001 --price c=0.001 --label-price 0.5",
+    "viva judge advise votes.csv --panel gpt-4o --label-price 0.5",
     group=judge,
 )
 def _advise(
@@ -354,13 +354,12 @@ def _advise(
     record = advice_record(sheet, options, vote_prices(sources))
     if out is not None:
         chosen = items_to_label(sheet, options, (record["labels"] or {"items": 0})["items"])
-        if not chosen:
-            raise ConfigurationError(
-                f"--out {out}: no items to label: "
-                + ("the advice needs no labels" if record["labels"] is None else "no contested item is without a label")
-            )
-        out.write_bytes(label_file(chosen, record["criterion"]))
-        print_file("items to label", out)
+        if chosen:
+            out.write_bytes(label_file(chosen, record["criterion"]))
+            print_file("items to label", out)
+        else:
+            why = "the advice needs no labels" if record["labels"] is None else "no contested item is without a label"
+            print_note(f"--out {out}: not written, because {why}")
     if json:
         print_json(record)
     else:

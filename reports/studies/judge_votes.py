@@ -78,9 +78,9 @@ class VoteTable:
         from scipy.stats import hypergeom
 
         total, contested, n = len(self.rows), int(self.contested.sum()), int(self.labelled.sum())
-        found = int((self.contested & self.labelled).sum())
+        both = int((self.contested & self.labelled).sum())
         law = hypergeom(total, contested, n)
-        return 2.0 * float(min(law.cdf(found), law.sf(found - 1))) >= _CHOSEN_P
+        return 2.0 * float(min(law.cdf(both), law.sf(both - 1))) >= _CHOSEN_P
 
 
 def vote_table(rows: Sequence[SheetRow], criterion: str, judges: Mapping[str, tuple[str, str]]) -> VoteTable | None:

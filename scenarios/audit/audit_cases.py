@@ -255,11 +255,9 @@ def _case_parts(raw: Mapping[str, Any]) -> tuple[str, list[str], int | str | Non
             raise FieldError("preferred", message)
         return question, answers, preferred
     (question_field, *answer_fields), label, values = form
-    question = text_field(raw, question_field)
-    if question_field == "instruction" and isinstance(raw.get("input"), str) and raw["input"].strip():
-        question = f"{question}\n\n{raw['input'].strip()}"
-    elif question_field == "input" and isinstance(raw.get("instruction"), str) and raw["instruction"].strip():
-        question = f"{raw['instruction'].strip()}\n\n{question}"
+    parts = ("instruction", "input") if question_field in ("instruction", "input") else (question_field,)
+    texts = [raw[field].strip() for field in parts if isinstance(raw.get(field), str) and raw[field].strip()]
+    question = "\n\n".join(texts) if texts else text_field(raw, question_field)
     for field in answer_fields:
         if not isinstance(raw[field], str | int | float):  # published pairs hold empty answers, and answers like `true`
             raise FieldError(field, f"expected text, found {preview(raw[field])}")
