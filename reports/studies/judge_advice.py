@@ -297,8 +297,8 @@ def _label_sentence(record: Mapping[str, Any], base: str, added: str) -> str:
     elif lacking > 0:
         supply = " All that are at hand have labels, so let the judges vote on more items."
     if gain is None:
-        few = count_of(record["contested_labelled"], "labelled item")
-        return f"Label {more} first: too few to tell, because the judges disagree on only {few}.{supply}"
+        disputed = count_of(record["contested_labelled"], "labelled item")
+        return f"Label {more} first: too few to tell, because the judges disagree on only {disputed}.{supply}"
     return (
         f"Label {more} first: too few to tell whether to add {added} to {base} "
         f"({signed(100 * gain['value'], 1)} points, {_ends(gain)}, against {record['rival']}).{supply}"

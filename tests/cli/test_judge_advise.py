@@ -123,8 +123,9 @@ def test_several_published_outputs_are_compared_and_advised(tmp_path: Path) -> N
 
 
 def test_a_run_of_judges_on_pairs_has_its_figures_and_its_prices(tmp_path: Path) -> None:
-    judges = ["--judge", "simulated:first?traits=position:1&noise=0&price_in=10&price_out=10"]
-    judges += ["--judge", "simulated:fair?noise=0&price_in=1&price_out=1", "--judge", "simulated:third?noise=0.1"]
+    models = ["first?traits=position:1&noise=0&price_in=10&price_out=10", "fair?noise=0&price_in=1&price_out=1"]
+    models += ["third?noise=0.1&price_in=1&price_out=1"]
+    judges = [word for model in models for word in ("--judge", f"simulated:{model}")]
     run = viva("judge", "audit", *judges, "--audit", "position", "--out", tmp_path / "run", "--json")
     assert run.returncode == 0, run.stderr
     report = json.loads(run.stdout)
@@ -137,8 +138,10 @@ def test_a_run_of_judges_on_pairs_has_its_figures_and_its_prices(tmp_path: Path)
     assert record["action"] in ("keep", "label")
     assert record["panel"] == ["fair"]
     usage = {label: entry["usage"]["judge"] for label, entry in report["candidates"].items()}
-    if all(entry["cost"] for entry in usage.values()):
-        assert record["costs"]["judges"]["fair"] == pytest.approx(2 * usage["fair"]["cost"] / usage["fair"]["calls"])
+    assert record["costs"]["unit"] == "USD"
+    per_pair = 2 * usage["fair"]["cost"] / usage["fair"]["calls"]
+    assert record["costs"]["judges"]["fair"] == pytest.approx(per_pair, rel=1e-3)
+    assert record["costs"]["judges"]["first"] == pytest.approx(10 * per_pair, rel=0.2)
 
 
 @case_table(
