@@ -6,11 +6,12 @@ judge or on any panel of odd size, and only panels of odd size are considered: a
 Items on which all judges vote alike say nothing about panels. So gains are measured on *contested* items, on which some
 judge votes differently, and multiplied by the fraction of items that are contested. That fraction needs no labels.
 
-The addition with the highest gain in accuracy per cost is chosen on nine tenths of the labelled clusters and assessed
-on the tenth, in turn: no item assesses a panel that it has helped to choose. The panel is advised only if these
-out-of-fold votes are more often right than *every* single judge's and than the present panel's, each by a paired test
-(an intersection-union test, Berger 1982: no correction for the number of judges is needed). Otherwise the advice is to
-label more contested items if a decision with them is worth it, or to keep what there is.
+Of the additions with at least half of the highest gain in accuracy, the one with the highest gain per cost is chosen on
+nine tenths of the labelled clusters and assessed on the tenth, in turn: no item assesses a panel that it has helped to
+choose. The panel is advised only if these out-of-fold votes are more often right than *every* single judge's and than
+the present panel's, each by a paired test (an intersection-union test, Berger 1982: no correction for the number of
+judges is needed). Otherwise the advice is to label more contested items if a decision with them is worth it, or to keep
+what there is.
 """
 
 from __future__ import annotations
@@ -34,6 +35,7 @@ Action = Literal["add", "label", "keep"]
 MIN_CONTESTED = 10  # labelled contested clusters below which no panel is assessed
 MAX_GROWTH = 10  # labels are advised up to this multiple of the labelled contested clusters
 MIN_WORTH = 0.0025  # expected gain in accuracy for which labels are advised
+_WORTHWHILE = 0.5  # fraction of the highest gain from which an addition is ranked by its gain per cost
 _FOLDS = 10
 _POWER = 0.8
 _ROUNDING = 1e-9
@@ -198,19 +200,22 @@ class _Search:
     def additions(self, clusters: Mask) -> tuple[tuple[int, ...], list[tuple[int, ...]]]:
         """Return the base and the judges that may be added to it, the most valuable ones first.
 
-        Additions with a gain come first, by gain per cost; the others follow by their loss.
+        Additions with at least half of the highest gain come first, by gain per cost, then those with a smaller gain,
+        and last the others by their loss.
         """
         base = self.base(clusters)
         others = [at for at in range(len(self.ballots.judges)) if at not in base]
-        number = 1 if len(base) % 2 == 0 else 2
         floor = self.accuracy(base, clusters)
+        added = list(combinations(others, 1 if len(base) % 2 == 0 else 2))
+        gains = {judges: self.accuracy((*base, *judges), clusters) - floor for judges in added}
+        enough = _WORTHWHILE * max(gains.values(), default=0.0)
 
-        def value(added: tuple[int, ...]) -> tuple[bool, float, float]:
-            gain = self.accuracy((*base, *added), clusters) - floor
-            cost = float(self.prices[list(added)].sum())
-            return (gain > _ROUNDING, gain / cost if gain > _ROUNDING else gain, -cost)
+        def value(judges: tuple[int, ...]) -> tuple[bool, bool, float, float]:
+            gain, cost = gains[judges], float(self.prices[list(judges)].sum())
+            is_gain = gain > _ROUNDING
+            return (is_gain and gain >= enough - _ROUNDING, is_gain, gain / cost if is_gain else gain, -cost)
 
-        return base, sorted(combinations(others, number), key=value, reverse=True)
+        return base, sorted(added, key=value, reverse=True)
 
     def describe(self, base: tuple[int, ...], added: tuple[int, ...], clusters: Mask, share: float) -> Addition:
         gain = share * (self.accuracy((*base, *added), clusters) - self.accuracy(base, clusters))

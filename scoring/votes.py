@@ -142,10 +142,9 @@ def effective_votes(errors: Mask, clusters: Codes, level: float = 0.95) -> Estim
 
 def _design_effect(totals: _Moments) -> Floats:
     """Return var(Σ e) / Σ var(e) of each row of totals; 1 if nobody errs."""
-    covariances = totals.covariances()
-    variances = np.trace(covariances, axis1=1, axis2=2)
-    sums = covariances.sum(axis=(1, 2))
-    return np.asarray(np.where(variances > 0, sums / np.where(variances > 0, variances, 1.0), 1.0), dtype=np.float64)
+    variances = totals.variances().sum(axis=1)
+    ratio = totals.total_variance() / np.where(variances > 0, variances, 1.0)
+    return np.asarray(np.where(variances > 0, ratio, 1.0), dtype=np.float64)
 
 
 @dataclass(slots=True, frozen=True)
@@ -186,54 +185,57 @@ def shared_errors(ballots: Ballots, level: float = 0.95) -> list[SharedErrors]:
 
 
 def _phi(totals: _Moments) -> Floats:
-    covariances = totals.covariances()
-    product = covariances[:, 0, 0] * covariances[:, 1, 1]
-    return np.asarray(
-        np.where(product > 0, covariances[:, 0, 1] / np.sqrt(np.where(product > 0, product, 1.0)), 0.0),
-        dtype=np.float64,
-    )
+    """Return the correlation of two judges' errors for each row of totals; 0 if a judge has no spread."""
+    variances = totals.variances()
+    covariance = (totals.total_variance() - variances.sum(axis=1)) / 2
+    product = variances.prod(axis=1)
+    ratio = covariance / np.sqrt(np.where(product > 0, product, 1.0))
+    return np.asarray(np.where(product > 0, ratio, 0.0), dtype=np.float64)
 
 
 @dataclass(slots=True, frozen=True)
 class _Moments:
-    """Sums over the items of each cluster: their number, errors by judge, and products of errors by pair."""
+    """Sums over the items of each cluster: their number, errors by judge, and squares of the number of errors."""
 
     counts: Floats
     sums: Floats
-    products: Floats
+    squares: Floats
 
     @classmethod
     def from_errors(cls, errors: Floats, clusters: Codes) -> _Moments:
-        k, n = int(clusters.max(initial=-1)) + 1, errors.shape[1]
-        sums, products = np.zeros((k, n)), np.zeros((k, n, n))
+        k = int(clusters.max(initial=-1)) + 1
+        sums = np.zeros((k, errors.shape[1]))
         np.add.at(sums, clusters, errors)
-        for judge in range(n):
-            np.add.at(products[:, judge], clusters, errors * errors[:, [judge]])
-        return cls(np.bincount(clusters, minlength=k).astype(np.float64), sums, products)
+        squares = np.zeros(k)
+        np.add.at(squares, clusters, errors.sum(axis=1) ** 2)
+        return cls(np.bincount(clusters, minlength=k).astype(np.float64), sums, squares)
 
     def total(self) -> _Moments:
         """Return the sums over all clusters, as one row."""
-        return _Moments(*(part.sum(axis=0, keepdims=True) for part in (self.counts, self.sums, self.products)))
+        return _Moments(*(part.sum(axis=0, keepdims=True) for part in (self.counts, self.sums, self.squares)))
 
     def without_each(self) -> _Moments:
         """Return the sums over all clusters but one, a row for each cluster left out."""
         whole = self.total()
-        pairs = ((whole.counts, self.counts), (whole.sums, self.sums), (whole.products, self.products))
-        return _Moments(*(all_ - part for all_, part in pairs))
+        return _Moments(whole.counts - self.counts, whole.sums - self.sums, whole.squares - self.squares)
 
     def with_item(self, errors: Floats, weight: float) -> _Moments:
         """Return the same clusters and one more, of a single item with these errors and this weight."""
         return _Moments(
             np.append(self.counts, weight),
             np.vstack([self.sums, weight * errors]),
-            np.concatenate([self.products, weight * np.outer(errors, errors)[None]]),
+            np.append(self.squares, weight * errors.sum() ** 2),
         )
 
-    def covariances(self) -> Floats:
-        """Return the covariance matrix of the errors by row."""
+    def variances(self) -> Floats:
+        """Return the variance of each judge's errors, by row."""
+        rates = self.sums / np.maximum(self.counts, 1e-12)[:, None]
+        return np.asarray(rates * (1.0 - rates), dtype=np.float64)
+
+    def total_variance(self) -> Floats:
+        """Return the variance of an item's number of errors, by row."""
         counts = np.maximum(self.counts, 1e-12)
-        means = self.sums / counts[:, None]
-        return np.asarray(self.products / counts[:, None, None] - means[:, :, None] * means[:, None, :])
+        return np.asarray(self.squares / counts - (self.sums.sum(axis=1) / counts) ** 2, dtype=np.float64)
 
 
 def _jackknife_ends(

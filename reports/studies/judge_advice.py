@@ -216,6 +216,7 @@ def _step_record(advice: PanelAdvice, table: VoteTable, options: AdviceOptions, 
         "advice": ADVICE_VERSION,
         "criterion": table.criterion,
         "action": advice.action,
+        "present": sorted(options.present, key=table.ballots.judges.index),
         "base": list(advice.base),
         "added": list(advice.added),
         "panel": list(advice.panel),
@@ -262,6 +263,11 @@ def _notes(table: VoteTable, record: Mapping[str, Any], prices: Mapping[str, flo
 def advice_sentences(record: Mapping[str, Any]) -> list[str]:
     """Return the answer, then what the votes are worth."""
     sentences = [_step_sentence(record)]
+    if record["present"] and record["present"] != record["base"]:
+        sentences.append(
+            f"{join_names(record['base'])} alone is right on more of the labelled items than the present panel, "
+            f"{join_names(record['present'])}."
+        )
     if record["votes"] is not None:
         sentences.append(votes_sentence(record["votes"]))
     return sentences

@@ -46,6 +46,14 @@ def test_of_equal_judges_the_cheaper_ones_are_added() -> None:
     assert values == sorted(values, reverse=True)
 
 
+def test_a_cheap_judge_that_hardly_helps_is_not_preferred() -> None:
+    ballots = _independent([0.25, 0.25, 0.25, 0.42, 0.42], 600, 11)
+    cheap = {"j0": 1.0, "j1": 1.0, "j2": 1.0, "j3": 1e-6, "j4": 1e-6}
+    advice = advise_panel(ballots, ["j0"], cheap)
+    assert "j4" not in advice.added or "j3" not in advice.added
+    assert advice.action == "add"
+
+
 def test_a_present_panel_below_its_best_judge_is_given_up_and_one_of_two_needs_one_judge() -> None:
     below = _independent([0.05, 0.45, 0.45], 300, 4)
     advice = advise_panel(below, ["j0", "j1", "j2"])
