@@ -55,9 +55,7 @@ def test_the_answer_comes_first_and_the_record_supports_it(tmp_path: Path) -> No
     assert (record["labelled"], record["items"], record["costs"]["unit"]) == (300, 300, "votes")
     present = _record(votes, "--panel", "judge_a", "--panel", "judge_d")
     assert present["base"] == ["judge_a"]
-    assert present["answer"][1].startswith(
-        "judge_a alone is right on more of the labelled items than the present panel"
-    )
+    assert present["answer"][1].startswith("judge_a alone is right on more of the labelled items than the present")
 
 
 def test_labels_are_drawn_filled_in_and_read_back(tmp_path: Path) -> None:
