@@ -1,4 +1,4 @@
-"""`viva judge audit` and `viva judge certify`: a judge's biases, and its scores corrected by human grades."""
+"""`viva judge audit`, `certify` and `advise`: biases, scores corrected by human grades, advice on panels."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 _AUDIT_SCENARIO, _CASES_FILE = "audit", "cases.jsonl"
 _AUDIT_SUMMARY = "Audit judges: position, verbosity, format, self-preference, labels, test-retest."
-judge = command_group("judge", "Check a judge: audit, certify, compare with people, load-test.")
+judge = command_group("judge", "Check a judge: audit, certify, compare with people, advise on panels, load-test.")
 
 
 def _audit_example() -> str:
@@ -261,6 +261,128 @@ def _certify(
         write_tables_page(html, heading, certificate_sentences(record), certificate_tables(record))
     for note in certificate_notes(record):
         print_note(note)
+
+
+@command(
+    "advise",
+    "viva judge advise votes.csv",
+    "viva judge advise runs/a runs/b runs/c --ratings people.csv --out next.csv",
+    "viva judge advise votes.csv --panel gpt-4o --label-price 0.5",
+    group=judge,
+)
+def _advise(
+    sources: Annotated[
+        list[Path],
+        typer.Argument(
+            metavar="FILE|RUN...",
+            help="Votes of several judges: files as for `viva judge compare`, outputs of pairwise judges, runs.",
+        ),
+    ],
+    ratings: Annotated[
+        list[Path] | None, typer.Option("--ratings", help="People's labels of some of the same items.")
+    ] = None,
+    panel: Annotated[
+        list[str] | None,
+        typer.Option("--panel", metavar="JUDGE", help="Judge of the present panel (default: the best single judge)."),
+    ] = None,
+    price: Annotated[
+        list[str] | None,
+        typer.Option("--price", metavar="JUDGE=USD", help="Price of one vote (default: known from runs, else 1 vote)."),
+    ] = None,
+    label_price: Annotated[
+        float | None, typer.Option("--label-price", metavar="USD", min=0.0, help="Price of one label by people.")
+    ] = None,
+    items: Annotated[
+        int | None, typer.Option("--items", min=1, help="Items that the panel will judge (default: those with votes).")
+    ] = None,
+    criterion: Annotated[
+        str | None, typer.Option("--criterion", help="Criterion of the labels, if there are several.")
+    ] = None,
+    human: Annotated[
+        list[str] | None, typer.Option("--human", metavar="FIELD", help="Field with people's labels.")
+    ] = None,
+    score: Annotated[
+        list[str] | None, typer.Option("--score", metavar="FIELD", help="Field with a judge's votes.")
+    ] = None,
+    item: Annotated[str | None, typer.Option("--item", metavar="FIELD", help="Field that identifies the item.")] = None,
+    group: Annotated[
+        str | None, typer.Option("--group", metavar="FIELD", help="Field with the group of a row, e.g. its question.")
+    ] = None,
+    judge_field: Annotated[
+        str | None, typer.Option("--judge-field", metavar="FIELD", help="Field with the judge's name.")
+    ] = None,
+    out: Annotated[
+        Path | None, typer.Option("--out", metavar="FILE.csv", help="Write the items to label next to this file.")
+    ] = None,
+    seed: Annotated[int, typer.Option("--seed", min=0, help="Seed of every random choice.")] = 7,
+    confidence: Annotated[
+        float, typer.Option("--confidence", metavar="SHARE", help="Confidence level of intervals.")
+    ] = 0.95,
+    json: Json = False,
+    html: Html = None,
+) -> None:
+    """Advise which judges to add to a panel next, or which items to label first.
+
+    The advised panel is never below the best single judge, as far as the labels can tell.
+    """
+    from viva.reports.studies.judge_advice import (
+        AdviceOptions,
+        advice_record,
+        advice_tables,
+        items_to_label,
+        label_file,
+        read_votes,
+        vote_prices,
+    )
+    from viva.reports.studies.rating_files import NamedColumns
+
+    from .output import print_json, print_paragraphs, print_tables
+    from .output_files import check_output_files, print_file, write_tables_page
+
+    if not 0.0 < confidence < 1.0:
+        raise ConfigurationError(f"--confidence {confidence:g}: expected a share between 0 and 1, such as 0.95")
+    read = [path for path in (*sources, *(ratings or ())) if path.is_file()]
+    check_output_files({"--out": out, "--html": html}, read)
+    if out is not None and out.exists():
+        raise ConfigurationError(f"--out {out}: it exists and may hold labels; choose another name")
+    prices = _parse_prices(price or [])
+    options = AdviceOptions(
+        tuple(panel or ()), prices, label_price, items, criterion, seed, level=confidence
+    )  # fmt: skip
+    columns = NamedColumns(item, group, judge=judge_field, human=human or [], score=score or [])
+    sheet = read_votes(sources, ratings or [], columns)
+    record = advice_record(sheet, options, vote_prices(sources))
+    if out is not None:
+        chosen = items_to_label(sheet, options, (record["labels"] or {"items": 0})["items"])
+        if chosen:
+            out.write_bytes(label_file(chosen, record["criterion"]))
+            print_file("items to label", out)
+        else:
+            why = "the advice needs no labels" if record["labels"] is None else "no contested item is without a label"
+            print_note(f"--out {out}: not written, because {why}")
+    if json:
+        print_json(record)
+    else:
+        print_paragraphs(record["answer"])
+        print_tables(advice_tables(record))
+    if html is not None:
+        write_tables_page(html, "Advice on a panel of judges", record["answer"], advice_tables(record))
+    for note in (*(f"how the input was read: {field}" for field in record["fields"]), *record["notes"]):
+        print_note(note)
+
+
+def _parse_prices(texts: list[str]) -> dict[str, float]:
+    """Parse JUDGE=USD."""
+    from viva.grading.human_grades import finite_number
+
+    prices = {}
+    for text in texts:
+        name, sign, amount = text.rpartition("=")
+        price = finite_number(amount)
+        if not (name and sign) or price is None or price <= 0:
+            raise ConfigurationError(f"--price {text}: expected JUDGE=USD with a price above 0, such as gpt-4o=0.002")
+        prices[name] = price
+    return prices
 
 
 def _parse_scale(text: str | None) -> tuple[float, float] | None:

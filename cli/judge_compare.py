@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from viva.reports.studies.rating_files import NamedColumns
     from viva.reports.studies.rating_sheet import Sheet
     from viva.scoring.correlation import Coefficient, Correlation, Correlations, DatasetLine, ModelScores
+    from viva.scoring.pairwise import PairVerdicts
 
     from .output import Table
 
@@ -323,17 +324,18 @@ Names = list[str] | None
     "compare",
     "viva judge compare scores.csv --human rating --score judge",
     "viva judge compare runs/mine --ratings people.csv --html judges.html",
+    "viva judge compare pairs-a.jsonl pairs-b.jsonl",
     "viva judge compare figures.csv --plot line.svg",
     models=True,
     group=judge_group,
 )
 def _compare(
-    source: Annotated[
-        Path,
+    sources: Annotated[
+        list[Path],
         typer.Argument(
-            metavar="FILE|RUN",
-            help="Scores with human ratings (CSV, JSON, JSONL); a run; or a CSV with the columns model, dataset, "
-            "accuracy, score.",
+            metavar="FILE|RUN...",
+            help="Scores with human ratings (CSV, JSON, JSONL); published outputs of pairwise judges; runs; or a CSV "
+            "with the columns model, dataset, accuracy, score.",
         ),
     ],
     ratings: Annotated[
@@ -430,30 +432,38 @@ def _compare(
     models that lie off a line.
     """
     from viva.reports.studies.judge_comparison import meta_report
+    from viva.reports.studies.pair_files import read_pairs
     from viva.reports.studies.rating_files import NamedColumns
     from viva.reports.studies.rating_sheet import check_scored
 
     from .output_files import check_output_files, check_plot_file
 
     check_output_files(
-        {"--csv": csv, "--plot": plot, "--html": html}, read=[path for path in (source, ratings) if path]
+        {"--csv": csv, "--plot": plot, "--html": html}, read=[path for path in (*sources, ratings) if path]
     )
     if plot is not None:
         check_plot_file(plot)
     columns = (item, group, system, turn, judge_field, human, annotator, score)
     rating_options = (ratings, form, *columns, unscored, scale, jury, baselines, judge, output, reference, out)
-    if not any(rating_options) and _is_accuracy_file(source):
+    if not any(rating_options) and len(sources) == 1 and _is_accuracy_file(sources[0]):
         if csv is not None:
             raise ConfigurationError("--csv: is for human ratings; use --json for the figures of accuracy and score")
-        _correlate(source, exclude or [], plot, html, json)
+        _correlate(sources[0], exclude or [], plot, html, json)
         return
     if exclude:
         raise ConfigurationError(
-            f"--exclude: is for a file with the columns {', '.join(FIGURE_COLUMNS)}; {source} has human ratings"
+            f"--exclude: is for a file with the columns {', '.join(FIGURE_COLUMNS)}; {sources[0]} has human ratings"
         )
+    if not any(rating_options) and (pairs := read_pairs(sources)) is not None:
+        if csv is not None or plot is not None:
+            raise ConfigurationError(
+                "--csv, --plot: are for human ratings; use --json for the figures of pairwise judges"
+            )
+        _print_pairs(pairs, _parse_choices(scale, permutation, [], resamples, confidence, seed), json, html)
+        return
     choices = _parse_choices(scale, permutation, jury or [], resamples, confidence, seed)
     fields = NamedColumns(item, group, system, turn, judge_field, human or [], annotator or [], score or [])
-    sheet = _load_sheet(source, ratings, fields, unscored or [], form, with_baselines=bool(baselines))
+    sheet = _load_sheet(sources, ratings, fields, unscored or [], form, with_baselines=bool(baselines))
     if baselines:
         _add_baselines(sheet, baselines, judge or [], output, reference, out)
     check_scored(sheet)
@@ -480,7 +490,7 @@ def _parse_choices(
 
 
 def _load_sheet(
-    source: Path,
+    sources: list[Path],
     ratings: Path | None,
     fields: NamedColumns,
     unscored: list[str],
@@ -489,6 +499,26 @@ def _load_sheet(
     with_baselines: bool,
 ) -> Sheet:
     """Read scores and ratings into one sheet; `form` is that of the file with the ratings."""
+    from viva.reports.studies.judge_advice import read_votes
+
+    if len(sources) > 1:
+        if with_baselines:
+            raise ConfigurationError("--baselines: name a single file or run")
+        if form is not None and ratings is None:
+            raise ConfigurationError("--form: name a single file, or the file with the ratings: --ratings FILE")
+        return read_votes(sources, [] if ratings is None else [ratings], fields, unscored, form, keep_unrated=False)
+    return _load_source(sources[0], ratings, fields, unscored, form, with_baselines=with_baselines)
+
+
+def _load_source(
+    source: Path,
+    ratings: Path | None,
+    fields: NamedColumns,
+    unscored: list[str],
+    form: str | None,
+    *,
+    with_baselines: bool,
+) -> Sheet:
     from viva.reports.studies.judge_baselines import attach_replies
     from viva.reports.studies.rating_sheet import (
         is_run_folder,
@@ -509,6 +539,25 @@ def _load_sheet(
         scores = read_rating_sheet(source, fields.of_scores(), unscored)
         return join_ratings(scores, read_rating_sheet(ratings, fields.of_people(), unscored, form, of_people=True))
     return read_rating_sheet(source, fields, unscored, form)
+
+
+def _print_pairs(
+    pairs: dict[str, list[PairVerdicts]], options: ComparisonOptions, json: bool, html: Path | None
+) -> None:
+    """Print the figures of pairwise judges, and what their votes are worth together."""
+    from viva.reports.studies.pair_files import pair_answer, pair_report, pair_report_tables
+
+    from .output import print_json, print_paragraphs, print_tables
+    from .output_files import write_tables_page
+
+    report = pair_report(pairs, options.seed, options.resamples, options.level)
+    if json:
+        print_json({"answer": pair_answer(report), **report})
+    else:
+        print_paragraphs(pair_answer(report))
+        print_tables(pair_report_tables(report))
+    if html is not None:
+        write_tables_page(html, "Pairwise judges", pair_answer(report), pair_report_tables(report))
 
 
 def _print_meta(report: dict[str, Any], json: bool, csv: Path | None, plot: Path | None, html: Path | None) -> None:

@@ -28,6 +28,7 @@ from .run_settings import RunSettings
 
 if TYPE_CHECKING:
     from viva.scoring.evidence.observations import Observations
+    from viva.scoring.pairwise import PairVerdicts
 
     from .fitness import FitnessCheck
     from .study_sections import StaticFigures, SystemStudy
@@ -556,6 +557,14 @@ class SupportsTurnScores(Protocol):
 
     def turn_scores(self, settings: Any) -> Callable[[Any], list[TurnScores]]:
         """Return a function from a result to its scores."""
+
+
+@runtime_checkable
+class SupportsPairVerdicts(Protocol):
+    """A scenario whose judges compare pairs of answers."""
+
+    def pair_verdicts(self, result: Any) -> PairVerdicts | None:
+        """Return the verdicts of a recorded result on a pair, in both orders; None if it has none."""
 
 
 @runtime_checkable

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from itertools import combinations
 from typing import Any, Literal
 
-from viva.scoring.agreement import Rating, Scale, count_votes, fleiss_kappa, krippendorff_alpha, majority_ratings
+from viva.scoring.agreement import Rating, Scale, count_votes, fleiss_kappa, krippendorff_alpha
 from viva.scoring.clustered_means import clustered_mean
 from viva.scoring.comparison import adjust_p_values
 from viva.scoring.juries import Pooling, fitted_weights, jury_gains
@@ -26,6 +26,7 @@ from viva.scoring.meta_evaluation import (
 )
 
 from ..figures import round_figure, round_significant
+from .judge_votes import are_labels, human_label, judges_for, vote_table, votes_record
 from .rating_sheet import MOST_LABELS, Sheet, SheetRow
 
 
@@ -98,19 +99,6 @@ def detect_scale(rows: Sequence[SheetRow], criterion: str) -> Scale:
     return "nominal" if values <= {0.0, 1.0, 2.0} and any(pair <= texts for pair in _PAIRED) else "ordinal"
 
 
-def human_label(row: SheetRow, criterion: str) -> Rating | None:
-    """Return the label of most annotators; None if several tie, or nobody gave one."""
-    winners = majority_ratings(row.human.get(criterion, ()))
-    return winners[0] if len(winners) == 1 else None
-
-
-def _are_labels(values: Sequence[Rating | None]) -> bool:
-    labels = {value for value in values if value is not None}
-    return 0 < len(labels) <= MOST_LABELS and all(
-        isinstance(label, str) or label.is_integer() for label in labels if label != ""
-    )
-
-
 def judge_confusion(
     rows: Sequence[SheetRow], criterion: str, judge: str, key: tuple[str, str], scale: Scale, options: ComparisonOptions
 ) -> dict[str, Any] | None:
@@ -121,8 +109,8 @@ def judge_confusion(
     people = [human_label(row, criterion) for row in rows]
     scores = [row.scores.get(key) for row in rows]
     if (
-        not _are_labels(people)
-        or not _are_labels(scores)
+        not are_labels(people)
+        or not are_labels(scores)
         or {type(label) for label in people if label is not None}
         != {type(label) for label in scores if label is not None}
     ):
@@ -222,7 +210,6 @@ def annotator_agreement(
 
 
 META_VERSION = 1
-_OVERALL = ("overall", "score")
 
 
 def meta_report(sheet: Sheet, options: ComparisonOptions) -> dict[str, Any]:
@@ -264,7 +251,7 @@ def _criterion_record(sheet: Sheet, criterion: str, options: ComparisonOptions) 
     rows = [row for row in sheet.rows if any(rating is not None for rating in row.human.get(criterion, ()))]
     names = sheet.annotators.get(criterion, [])
     scale = options.scale or detect_scale(rows, criterion)
-    judges = _judges_for(sheet, criterion)
+    judges = judges_for(sheet, criterion)
     record: dict[str, Any] = {"criterion": criterion, "scale": scale, "annotators": list(names), "n": len(rows)}
     record["agreement"] = annotator_agreement(rows, criterion, names, scale, options) if len(names) > 1 else None
     numeric = {judge: key for judge, key in judges.items() if _is_numeric(rows, criterion, key)}
@@ -284,25 +271,9 @@ def _criterion_record(sheet: Sheet, criterion: str, options: ComparisonOptions) 
         judge: incomparability_reason(rows, criterion, key) for judge, key in judges.items() if judge not in compared
     }
     record["juries"] = _jury_records(rows, criterion, numeric, options) if len(numeric) > 1 else []
+    table = vote_table(rows, criterion, judges)
+    record["votes"] = None if table is None else votes_record(table, options.seed, options.resamples, options.level)
     return record
-
-
-def _judges_for(sheet: Sheet, criterion: str) -> dict[str, tuple[str, str]]:
-    """Return the judges that have scored a criterion, or everything at once, with the key of the score.
-
-    A rating without a name is compared with a judge's overall score, or with all its scores if it has no overall score.
-    """
-    keys: dict[str, tuple[str, str]] = {}
-    for judge in sheet.judges:
-        scored = sheet.criteria_of(judge)
-        if criterion in scored:
-            keys[judge] = (judge, criterion)
-        elif "" in scored:
-            keys[judge] = (judge, "")
-        elif criterion == "":
-            overall = [name for name in _OVERALL if name in scored][:1]
-            keys |= {judge if overall else f"{judge}.{name}": (judge, name) for name in overall or scored}
-    return keys
 
 
 def human_value(row: SheetRow, criterion: str) -> float | None:

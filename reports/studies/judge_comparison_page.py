@@ -10,6 +10,7 @@ from viva.engine.errors import ConfigurationError
 from ..page import Page, PageSection, Plot, Record, count_of, join_names, percentage
 from ..row_plots import NamedBar, forest_plot
 from ..tables import DASH, Table, number, p_value, percent, signed
+from .judge_votes import votes_sentence, votes_tables
 
 COEFFICIENTS = (("pearson", "r"), ("spearman", "ρ"), ("kendall", "τ"))
 _LEVELS = ("item", "group", "system")
@@ -70,6 +71,9 @@ def _criterion_sentences(criterion: Record, criteria: int, *, judged: bool) -> I
     scope = f"On {criterion_name(criterion)}" if criteria > 1 or criterion["criterion"] else "Overall"
     if criterion["confusions"]:
         yield f"{scope}, {_label_sentence(max(criterion['confusions'], key=lambda record: _value(record['kappa'])))}"
+    if criterion["votes"] is not None:
+        sentence = votes_sentence(criterion["votes"])
+        yield f"{scope}, {sentence[0].lower()}{sentence[1:]}"
     if criterion["judges"] and judged:
         best = max(criterion["judges"], key=lambda judge: _value(_spearman(judge)))
         yield f"{scope}, {_correlation_sentence(best, len(criterion['judges']))}"
@@ -166,6 +170,7 @@ def meta_tables(report: Record) -> list[Table]:
         _jury_table(report),
         _annotator_table(report),
         *_confusion_tables(report),
+        *_vote_tables(report),
         _mean_table(report),
     ]
 
@@ -272,6 +277,13 @@ def _confusion_tables(report: Record) -> Iterator[Table]:
                 for label, counts in zip(confusion["labels"], confusion["counts"], strict=True)]  # fmt: skip
         title = f"{name}: labels of {confusion['judge']} (rows) and of the majority (columns)"
         yield (title, ["judge \\ people", *confusion["labels"]], rows)
+
+
+def _vote_tables(report: Record) -> Iterator[Table]:
+    for criterion in report["criteria"]:
+        if criterion["votes"] is not None:
+            several = len(report["criteria"]) > 1
+            yield from votes_tables(criterion["votes"], f": {criterion_name(criterion)}" if several else "")
 
 
 def _mean_table(report: Record) -> Table:

@@ -158,11 +158,12 @@ def read_rating_sheet(
     return sheet
 
 
-def join_ratings(scores: Sheet, ratings: Sheet) -> Sheet:
+def join_ratings(scores: Sheet, ratings: Sheet, *, keep_unrated: bool = False) -> Sheet:
     """Return the rows of `scores` that have human ratings, joined with them by item, system and turn.
 
     A rating without a system, a turn or both must agree with exactly one row in what it has. If some rows have no turn,
-    a rating without a turn is compared only with these. Rows without a rating are left out, and a note counts them.
+    a rating without a turn is compared only with these. Rows without a rating are left out, and a note counts them,
+    unless `keep_unrated`.
 
     Raises:
         DatasetError: if a rating matches no row, or several.
@@ -195,7 +196,7 @@ def join_ratings(scores: Sheet, ratings: Sheet) -> Sheet:
         row.human = {name: _unify_spelling(ratings_, spelling) for name, ratings_ in rating.human.items()}
         row.texts = rating.texts | row.texts
         row.group = row.group or rating.group
-    rated = [row for row in scores.rows if id(row) in rated_lines]
+    rated = [row for row in scores.rows if keep_unrated or id(row) in rated_lines]
     notes = [*scores.notes, *ratings.notes]
     if unrated := len(scores.rows) - len(rated):
         notes.append(f"{unrated:,} of {len(scores.rows):,} scored rows have no human rating and are left out")

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import hashlib
+import re
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, replace
 from itertools import combinations
@@ -40,8 +42,8 @@ class AuditSettings(RunSettings):
     judge: ModelNames = Field(min_length=1, description="Judge to audit.")
     cases: Annotated[str, file_or(EXAMPLES)] = Field(
         default=EXAMPLES,
-        description="JSONL with question, answers, and optionally id, families (of the models that wrote the answers), "
-        "preferred; or 'examples' (shipped).",
+        description="JSON or JSONL with question, answers, and optionally id, families (of the models that wrote the "
+        "answers), preferred, category; or input, output_1, output_2, label; or 'examples' (shipped).",
     )
     audit: list[AuditName] = Field(
         default=[], description="position, verbosity, format, self, labels, retest (default: all)."
@@ -87,7 +89,7 @@ class AuditCase:
     """A question with answers.
 
     `families` has the model family of each answer, None if unknown. `preferred` is the index of the answer that people
-    prefer, `tie`, or None if nobody has compared them.
+    prefer, `tie`, or None if nobody has compared them. `category` groups cases in reports.
     """
 
     id: str
@@ -95,6 +97,7 @@ class AuditCase:
     answers: tuple[str, ...]
     families: tuple[str | None, ...]
     preferred: int | str | None = None
+    category: str | None = None
 
     @property
     def paired(self) -> bool:
@@ -103,11 +106,13 @@ class AuditCase:
     @property
     def single(self) -> int:
         """The index of the answer that audits of a single answer use; it depends on the case's id."""
-        return int(seeds.uniform(self.id, "single") * len(self.answers))
+        at = int(seeds.uniform(self.id, "single") * len(self.answers))
+        return at if self.answers[at].strip() else max(range(len(self.answers)), key=lambda i: bool(self.answers[i]))
 
     def to_record(self) -> dict[str, Any]:
-        """Return plain data for `from_record`; a case file has the same fields."""
-        return {**asdict(self), "answers": list(self.answers), "families": list(self.families)}
+        """Return plain data for `from_record`; a case file has the same fields. Cases without a category omit it."""
+        record = {**asdict(self), "answers": list(self.answers), "families": list(self.families)}
+        return {name: value for name, value in record.items() if name != "category" or value is not None}
 
     @classmethod
     def from_record(cls, record: Mapping[str, Any]) -> AuditCase:
@@ -173,13 +178,7 @@ def cases_digest(cases: Iterable[AuditCase]) -> str:
 
 
 def _parse_cases(raw: Mapping[str, Any], line: int) -> Iterator[AuditCase]:
-    question = text_field(raw, "question")
-    answers = raw.get("answers")
-    if not isinstance(answers, list) or not 1 <= len(answers) <= _MAX_ANSWERS:
-        raise FieldError("answers", f"expected a list of 1 to {_MAX_ANSWERS} texts, found {preview(answers)}")
-    for at, answer in enumerate(answers):
-        if not isinstance(answer, str) or not answer.strip():
-            raise FieldError(f"answers.{at}", f"expected text, found {preview(answer)}")
+    question, answers, preferred = _case_parts(raw)
     families = raw.get("families") or [None] * len(answers)
     if not isinstance(families, list) or len(families) != len(answers):
         raise FieldError("families", f"expected one per answer ({len(answers)}), found {preview(families)}")
@@ -187,15 +186,8 @@ def _parse_cases(raw: Mapping[str, Any], line: int) -> Iterator[AuditCase]:
         family for family in families if family is not None and (not isinstance(family, str) or not family.strip())
     ]:
         raise FieldError("families", f"expected texts or null, found {preview(wrong[0])}")
-    preferred = raw.get("preferred")
-    if (
-        preferred is not None
-        and preferred != TIE
-        and (isinstance(preferred, bool) or not isinstance(preferred, int) or not 0 <= preferred < len(answers))
-    ):
-        message = f"expected an index from 0 to {len(answers) - 1} or 'tie', found {preview(preferred)}"
-        raise FieldError("preferred", message)
-    case = AuditCase(record_id(raw, "id") or f"line {line}", question, tuple(answers), tuple(families), preferred)
+    id_ = next((name for field in _IDS if (name := record_id(raw, field))), f"line {line}")
+    case = AuditCase(id_, question, tuple(answers), tuple(families), preferred, _category(raw))
     if len(answers) < 3:
         yield case
         return
@@ -208,6 +200,92 @@ def _parse_cases(raw: Mapping[str, Any], line: int) -> Iterator[AuditCase]:
             families=(families[first], families[second]),
             preferred=best,
         )
+
+
+_IDS = ("id", "pair_id", "idx")
+_CATEGORIES = ("category", "subset", "source")
+_LONGEST_CATEGORY = 60
+# Public forms of pairs: the fields of the question and both answers, the field of the label, and its values for a tie
+# and for either answer. `input` follows `instruction` if both are there.
+_PAIR_FORMS: tuple[tuple[tuple[str, str, str], str, tuple[str, str, str]], ...] = (
+    (("input", "output_1", "output_2"), "label", ("0", "1", "2")),
+    (("instruction", "output_1", "output_2"), "label", ("0", "1", "2")),
+    (("instruction", "response1", "response2"), "label", ("0", "1", "2")),
+    (("question", "response_A", "response_B"), "label", ("A=B", "A>B", "B>A")),
+)
+_CHOSEN = ("prompt", "chosen", "rejected")  # the first answer is preferred
+
+
+def is_case_record(raw: Mapping[str, Any]) -> bool:
+    """Return True if a record has the fields of a case in one of the known forms."""
+    return ("question" in raw and isinstance(raw.get("answers"), list)) or _pair_form(raw) is not None
+
+
+def _pair_form(raw: Mapping[str, Any]) -> tuple[tuple[str, str, str], str | None, tuple[str, str, str]] | None:
+    """Return the public form of a pair, None if the record has none."""
+    for fields, label, values in _PAIR_FORMS:
+        if all(field in raw for field in fields):
+            return fields, label, values
+    return (_CHOSEN, None, ("0", "1", "2")) if all(field in raw for field in _CHOSEN) else None
+
+
+def _case_parts(raw: Mapping[str, Any]) -> tuple[str, list[str], int | str | None]:
+    """Return question, answers and preference of a record.
+
+    Raises:
+        FieldError: A field is missing or has a wrong value.
+    """
+    form = None if "answers" in raw else _pair_form(raw)
+    if form is None:
+        question = text_field(raw, "question")
+        answers = raw.get("answers")
+        if not isinstance(answers, list) or not 1 <= len(answers) <= _MAX_ANSWERS:
+            expected = f"expected a list of 1 to {_MAX_ANSWERS} texts"
+            raise FieldError("answers", f"{expected}, found {preview(answers)}")
+        for at, answer in enumerate(answers):
+            if not isinstance(answer, str) or not answer.strip():
+                raise FieldError(f"answers.{at}", f"expected text, found {preview(answer)}")
+        preferred = raw.get("preferred")
+        if (
+            preferred is not None
+            and preferred != TIE
+            and (isinstance(preferred, bool) or not isinstance(preferred, int) or not 0 <= preferred < len(answers))
+        ):
+            message = f"expected an index from 0 to {len(answers) - 1} or 'tie', found {preview(preferred)}"
+            raise FieldError("preferred", message)
+        return question, answers, preferred
+    (question_field, *answer_fields), label, values = form
+    parts = ("instruction", "input") if question_field in ("instruction", "input") else (question_field,)
+    texts = [raw[field].strip() for field in parts if isinstance(raw.get(field), str) and raw[field].strip()]
+    question = "\n\n".join(texts) if texts else text_field(raw, question_field)
+    for field in answer_fields:
+        if not isinstance(raw[field], str | int | float):  # published pairs hold empty answers, and answers like `true`
+            raise FieldError(field, f"expected text, found {preview(raw[field])}")
+    answers = [str(raw[field]) for field in answer_fields]
+    return question, answers, 0 if label is None else _labelled_answer(raw, label, values)
+
+
+def _labelled_answer(raw: Mapping[str, Any], label: str, values: tuple[str, str, str]) -> int | str | None:
+    """Return the preferred answer of a public form: its label, or what most annotators preferred; None without one."""
+    value = raw.get(label)
+    if value is None:
+        votes = Counter(str(vote) for field, vote in raw.items() if _ANNOTATOR.fullmatch(field) and vote is not None)
+        ranked = votes.most_common(2)
+        if not ranked or (len(ranked) > 1 and ranked[0][1] == ranked[1][1]):
+            return None
+        value = ranked[0][0]
+    text = str(value).strip()
+    if isinstance(value, bool) or text not in values:
+        raise FieldError(label, f"expected {values[1]}, {values[2]}, or {values[0]} for a tie, found {preview(value)}")
+    return TIE if text == values[0] else values.index(text) - 1
+
+
+_ANNOTATOR = re.compile(r"annotator_?\d+")
+
+
+def _category(raw: Mapping[str, Any]) -> str | None:
+    value = next((raw[field] for field in _CATEGORIES if isinstance(raw.get(field), str)), "")
+    return " ".join(value.split())[:_LONGEST_CATEGORY] or None
 
 
 def check_has_pairs(cases: Iterable[AuditCase], audits: Iterable[str]) -> None:

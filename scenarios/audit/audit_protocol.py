@@ -114,6 +114,7 @@ class AuditProtocol:
             record["stopped"] = f"{stop.by}: {stop.reason}"
         case = task.case
         record |= {"families": list(case.families), "preferred": case.preferred, "answer": case.single}
+        record |= {} if case.category is None else {"category": case.category}
         return record | conversation_costs(conversation)
 
     async def _ask(self, conversation: Conversation, task: AuditTask, verdicts: dict[str, Any]) -> None:

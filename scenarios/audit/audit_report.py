@@ -10,12 +10,15 @@ from typing import Any
 from viva.agents.judge import SCALES
 from viva.reports.figures import round_figure, round_significant
 from viva.reports.page import join_names
+from viva.reports.pair_figures import pair_record, pair_sentence, pair_tables
 from viva.reports.tables import DASH, Table, p_value, percent, signed
+from viva.scoring import pairwise
 from viva.scoring.comparison import Effect, adjust_p_values, balanced_effect, mean_effect, spread_effect
 from viva.scoring.intervals import Estimate, extend_to_zero
+from viva.scoring.pairwise import PairVerdicts
 
 from ..run_aggregate import ModelResults, RunAggregate, common_tables, tier_name
-from .audit_cases import AuditSettings
+from .audit_cases import TIE, AuditSettings
 from .audit_protocol import BASE_SCALE, JUDGE
 
 ALPHA = 0.05  # a corrected p-value of at most this is a finding
@@ -30,11 +33,18 @@ class JudgeVerdicts:
     by_question: dict[str, dict[str, dict[str, float | None]]] = field(default_factory=dict)
     families: dict[str, list[str | None]] = field(default_factory=dict)
     preferred: dict[str, Any] = field(default_factory=dict)
+    compared: dict[str, PairVerdicts] = field(default_factory=dict)
 
     def add(self, record: Mapping[str, Any]) -> None:
         case = record["case"]
         self.by_question.setdefault(record["question"], {})[case] = record["said"]
         self.families[case], self.preferred[case] = record["families"], record["preferred"]
+        if (pair := pair_verdicts(record)) is not None and pair.preferred is not None:
+            self.compared[case] = pair
+
+    def pairs(self) -> list[PairVerdicts]:
+        """Return the verdicts on pairs that people have compared."""
+        return [self.compared[case] for case in sorted(self.compared)]
 
     def unread(self) -> tuple[int, int]:
         """Return the number of unreadable verdicts, and the number of all verdicts."""
@@ -75,6 +85,22 @@ class JudgeVerdicts:
             first, second = verdicts.get("first"), verdicts.get("second")
             if first is not None and second is not None:
                 yield case, {"first": first, "second": second}
+
+
+def pair_verdicts(record: Mapping[str, Any]) -> PairVerdicts | None:
+    """Return the verdicts of a recorded conversation on a pair of answers, in both orders; None for other questions."""
+    verdicts = record["said"]
+    if record["question"] != "pair" or not {"first", "second"} <= verdicts.keys():
+        return None
+    preferred = record["preferred"]
+    chosen = pairwise.TIE if preferred == TIE else None if preferred is None else int(preferred) + 1
+    # The second verdict is on the answers in reverse order.
+    answer_of = {1: (1, 2), -1: (2, 1), 0: (pairwise.TIE, pairwise.TIE)}
+    answers = tuple(
+        None if verdicts[order] is None else answer_of[int(verdicts[order])][at]
+        for at, order in enumerate(("first", "second"))
+    )
+    return PairVerdicts(record["case"], record["case"], answers, chosen, record.get("category"))
 
 
 def findings(
@@ -211,7 +237,7 @@ class JudgeAudit(ModelResults):
 class AuditAggregate(RunAggregate[JudgeAudit]):
     """The judges of a run."""
 
-    fields = (*RunAggregate.fields, "families", "answer", "findings")
+    fields = (*RunAggregate.fields, "families", "answer", "findings", "pairs")
 
     def __init__(self, manifest: dict[str, Any]) -> None:
         super().__init__(manifest, JudgeAudit, JUDGE)
@@ -226,7 +252,10 @@ class AuditAggregate(RunAggregate[JudgeAudit]):
         settings = AuditSettings.model_validate(self.manifest["settings"])
         judges = {label: audit.verdicts for label, audit in self.candidates.items()}
         records = findings(judges, self.manifest["families"], settings.audits)
-        return {"answer": [summary_sentence(label, records) for label in judges], "findings": records}
+        pairs = {label: pair_record(compared) for label, verdicts in judges.items() if (compared := verdicts.pairs())}
+        answer = [summary_sentence(label, records) for label in judges]
+        answer += [pair_sentence(label, record) for label, record in pairs.items()]
+        return {"answer": answer, "findings": records, "pairs": pairs}
 
     def figures(self, label: str, audit: JudgeAudit) -> dict[str, Any]:
         unread, total = audit.verdicts.unread()
@@ -241,7 +270,7 @@ class AuditAggregate(RunAggregate[JudgeAudit]):
 
     def tables(self) -> list[Table]:
         report = self.report()
-        return [*finding_tables(report), *common_tables(report)]
+        return [*finding_tables(report), *pair_tables(report["pairs"]), *common_tables(report)]
 
 
 def summary_sentence(label: str, records: list[dict[str, Any]]) -> str:

@@ -9,6 +9,7 @@ from viva.agents.judge import SCALES
 from viva.agents.prompts import PromptPack
 from viva.engine.errors import ConfigurationError, did_you_mean
 from viva.engine.messages import Message
+from viva.scoring.pairwise import PairVerdicts
 
 from ..contract import (
     Converse,
@@ -18,18 +19,25 @@ from ..contract import (
     Scoring,
     SupportsForecast,
     SupportsKnownVerdicts,
+    SupportsPairVerdicts,
     SupportsTaskDetection,
     UsageForecast,
     estimate_tokens,
 )
 from ..models import model_labels
-from .audit_cases import TIE, AuditCase, AuditSettings, cases_digest, check_has_pairs, open_cases
+from .audit_cases import TIE, AuditCase, AuditSettings, cases_digest, check_has_pairs, is_case_record, open_cases
 from .audit_protocol import JUDGE, TEMPLATES, AuditProtocol, AuditTask, questions_for
-from .audit_report import AuditAggregate
+from .audit_report import AuditAggregate, pair_verdicts
 from .simulated_judge import check_traits
 
 
-class Audit(Scenario[AuditSettings, AuditTask], SupportsForecast, SupportsKnownVerdicts, SupportsTaskDetection):
+class Audit(
+    Scenario[AuditSettings, AuditTask],
+    SupportsForecast,
+    SupportsKnownVerdicts,
+    SupportsPairVerdicts,
+    SupportsTaskDetection,
+):
     """Audits of judges; cases may be passed in instead of named in the settings."""
 
     name = "audit"
@@ -75,7 +83,10 @@ class Audit(Scenario[AuditSettings, AuditTask], SupportsForecast, SupportsKnownV
         return AuditTask.from_record(record)
 
     def accepts_record(self, raw: Mapping[str, Any]) -> bool:
-        return "question" in raw and isinstance(raw.get("answers"), list)
+        return is_case_record(raw)
+
+    def pair_verdicts(self, result: Any) -> PairVerdicts | None:
+        return pair_verdicts(result)
 
     def known_verdict(self, task: AuditTask, messages: Sequence[Message]) -> str | None:
         preferred, text = task.case.preferred, messages[-1].content

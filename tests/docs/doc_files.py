@@ -11,6 +11,7 @@ from typing import Any
 
 from drawn_benchmarks import drawn_items
 from grade_projects import viva
+from pair_outputs import judgebench
 from small_dialogs import write_data, write_rubrics
 from small_sweeps import swept
 from study_runs import interviewed, probed
@@ -89,6 +90,31 @@ def _scores(path: Path) -> None:
 def _scored(path: Path) -> None:
     rows = [{"id": item, "model": model, "judge_overall": 1 + at % 4} for at, (item, model) in enumerate(_answers())]
     _lines(path, rows)
+
+
+def _votes(path: Path) -> None:
+    """Votes of three judges on sixty items, the first thirty of which are labelled."""
+    rows = ["item,human,judge_a,judge_b,judge_c"]
+    for n in range(60):
+        label = n % 2 if n < 30 else ""
+        rows.append(f"i{n},{label},{(n + (n % 7 == 0)) % 2},{(n + (n % 4 == 0)) % 2},{(n + (n % 5 == 0)) % 2}")
+    path.write_text("\n".join(rows) + "\n")
+
+
+def _vote_labels(path: Path) -> None:
+    path.write_text("item,label\n" + "".join(f"i{n},{n % 2}\n" for n in range(30, 45)))
+
+
+def _pairs(path: Path) -> None:
+    """A judge's decisions on twelve pairs in both orders, in JudgeBench's form."""
+    shown = [("A>B", "B>A"), ("B>A", "A>B")]
+    decisions = [("A>B", *shown[n % 4 == 0]) for n in range(12)]
+    judgebench(path, path.stem, [(label, first, second) for label, first, second in decisions])
+
+
+def _audited(path: Path) -> None:
+    judges = [word for name in "xyz" for word in ("--judge", f"simulated:{name}")]
+    viva("judge", "audit", *judges, "--audit", "position", "--out", path)
 
 
 def _people(path: Path) -> None:
@@ -238,7 +264,12 @@ _MADE: dict[str, Callable[[Path], object]] = {
     "FunctionChat-Bench/data": _dialogs,
     "flexeval/evals.yaml": _project,
     "live.jsonl": _log,
+    "o1.jsonl": _pairs,
+    "people-votes.csv": _vote_labels,
     "people.csv": _people,
+    "runs/audit-x": _audited,
+    "skywork.jsonl": _pairs,
+    "votes.csv": _votes,
     "scores.csv": _scores,
     "summaries.json": _summaries,
     "scores.jsonl": _scored,

@@ -65,6 +65,7 @@ import details/interact_details.json --from kieval --out runs/imported
 judge compare figures.csv --json
 judge audit --judge anthropic:judge?retries=0 --cases cases.jsonl --concurrency 1 --out runs/audit
 judge certify runs/run --select 2 --out next.csv
+judge advise votes.csv --out labels.csv
 judge compare rated.csv --human people --score judge --item item --baselines single --judge openai:judge?retries=0
     --output text --resamples 100 --out runs/meta --html meta.html
 judge load runs/run --judge openai:evaluator --concurrency 1 --requests 6 --baseline 4 --out bench
@@ -139,6 +140,8 @@ def prepare(work: Path) -> None:
         f"i{number},{number % 4},{(number * 3) % 4},An answer of {number} words.,Why {number}?" for number in range(6)
     ]
     (work / "rated.csv").write_text("\n".join(["item,people,judge,text,question", *rated]))
+    votes = [f"i{number},{number % 2},{number % 2},{number % 3 % 2},{number % 5 % 2}" for number in range(12)]
+    (work / "votes.csv").write_text("\n".join(["item,human,judge_a,judge_b,judge_c", *votes]))
     (work / "sweep.yaml").write_text(
         "candidates: ['openai:candidate?retries=0', 'anthropic:candidate?retries=0&label=second']\n"
         f"datasets: [{{dataset: {ITEMS}, n: 3}}]\n"
