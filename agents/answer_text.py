@@ -55,7 +55,10 @@ _ANSWER_TAG = re.compile(
     r"<\s?(?:final_?)?answer\s?>(.{0,2000}?)(?:<\s?/\s?(?:final_?)?answer\s?>|$)",
     re.IGNORECASE | re.DOTALL,
 )
-_TAG = re.compile(r"</?[A-Za-z][\w:-]{0,30}\s?/?>|<\|[^<>|\n]{1,40}\|>|<<[^<>\n]{0,200}>>|(?<=\S)\[\d{1,2}\](?!\()")
+_TAG = re.compile(
+    r"</?[A-Za-z][\w:-]{0,30}\s?/?>|<\|[^<>|\n]{1,40}\|>|<<[^<>\n]{0,200}>>"
+    r"|(?<=\S)\[\d{1,2}\](?!\()|(?<=\d) \[\d{1,2}\]"
+)
 _JSON_ANSWER = re.compile(
     r'"(?:final_?)?(?:answer|result)"\s?:\s?("(?:[^"\\\n]|\\.){0,500}"|-?[\d.,/]{1,40}|true|false)', re.IGNORECASE
 )
@@ -128,6 +131,8 @@ def _sentences(text: str) -> Iterator[str]:
             text[max(start, match.start() - 8) : match.start()].rstrip("\"')]")
         ):
             continue
+        if re.fullmatch(r"\s*\d{1,2}\.", text[start : match.start()]) and re.match(r" +[\d$]", text[match.start() :]):
+            continue  # the number of an entry: "1. 14"
         if sentence := text[start : match.start()].strip():
             yield sentence
         start = match.end()
@@ -156,7 +161,7 @@ CONCLUDES = re.compile(
 RETRACTS = re.compile(
     r"\b(?:wait|hold on|hmm+|correction|oops|scratch that|my mistake|my apologies|i apologi[sz]e|apologies"
     r"|on second thought|let me (?:re-?\w+|fix|correct|redo|start over|try again)"
-    r"|i (?:made|see|mentions|have made) (?:a|an|my|the) (?:\w+ )?(?:mistake|error|miscalculation)|i was wrong"
+    r"|i (?:made|see|found|have made) (?:a|an|my|the) (?:\w+ )?(?:mistake|error|miscalculation)|i was wrong"
     r"|i miscounted|i misread|i miscalculated|no,? (?:actually|that)"
     r"|that(?:'s| is| was| isn't| is not) (?:not right|wrong|incorrect|not correct|right|a mistake)|strike that"
     r"|sorry,?|actually,|actually it|or rather|i mean)(?=\W|$)|\bno,\s(?=[$€£]?\d)",

@@ -262,7 +262,7 @@ _Value = Number | _Unclear | None
 _EQUALS = re.compile(
     r"(?<![<>!=])=(?!=)|\b(?:equals|is equal to|equal to|is equivalent to|which (?:is|equals|makes|gives"
     r"|comes to|leaves)"
-    r"|gives(?: us)?|we get|you get|yields|results in|amounts to|comes (?:out )?to|works out to|totals"
+    r"|gives(?: us)?|we get|you get|yields|leaves(?: us)?|results in|amounts to|comes (?:out )?to|works out to|totals"
     r"|totaling|totalling|-?> )|->|→|⇒|=>",
     re.IGNORECASE,
 )  # fmt: skip
@@ -290,7 +290,7 @@ _CIRCUMSTANCE = re.compile(
     r"|across|between"
     r"|throughout|before|under|using|through|both|into|given|if|when|since|all|these|those)"
     r"(?:\s(?:the|a|an|[A-Z]\w+'s|about|only|just|all|his|her|their|its|our|your|my|these|those|each|every"
-    r"|first|last|next|past|remaining|other|another|exactly|initial|original|reach|[a-z]+ing))*\s[$€£]?$",
+    r"|first|last|next|past|remaining|other|another|exactly|initial|original|reach|[a-z]+ing|(?:he|she|it|they|we)\s[a-z]+))*\s[$€£]?$",
     re.IGNORECASE,
 )
 _MAIN_OF = re.compile(
@@ -367,7 +367,7 @@ def _operators(text: str) -> str:
 
 
 _SUBORDINATE = re.compile(
-    r"\W*(?:after|with|since|when|because|given|once|as|by|for|at|out of|of|\w+ing)\s[^=]*?,\s",
+    r"\W*(?:after|with|since|when|because|given|once|as|by|for|at|out of|of|if|\w+ing)\s[^=]*?,\s(?:then\s)?",
     re.IGNORECASE,
 )
 
@@ -448,7 +448,7 @@ def _is_main(text: str, each: _Mention) -> bool:
         return False
     if re.match(r"[^,.]{0,20}?\sof (?:which|whom|them|these|those)\b", text[each.end :]):
         return False
-    if re.fullmatch(r"\W*(?:the|all)\s", before, re.IGNORECASE) and each.end < len(text) - 3:
+    if re.fullmatch(r"\W*(?:\w+\s)?(?:the|all)\s", before, re.IGNORECASE) and each.end < len(text) - 3:
         return False  # "the 5 friends pay …"
     return _CIRCUMSTANCE.search(before) is None or _MAIN_OF.search(before) is not None
 
@@ -531,7 +531,7 @@ def _compound(text: str, mentions: Sequence[_Mention]) -> Number | None:
 _FINAL, _STATEMENT, _CONCLUSION, _PLAINLY, _EXPLANATION = 3, 2, 1, 0, -1
 _CLAIM = re.compile(
     rf"(?P<final>final\s)?{ANSWER_NOUN}{BOLD}?(?P<qualifier>\s(?:to|for|of|in|is therefore|would therefore be)"
-    rf"\s[^:=.]{{0,80}}?)??{BOLD}?"
+    rf"\s[^:=.]{{0,80}}?|\s\([^()]{{0,40}}\))??{BOLD}?"
     rf"(?:\s?[:=是为]|\s?(?:,\s)?(?:therefore|thus|then|so|hence|in \w+)?,?\s?\b(?:is|are|was|would be|should be"
     rf"|must be|will be|comes (?:out )?to|equals|ist|es|est|è|é)\b)(?P<rest>.*)$",
     re.IGNORECASE,
@@ -562,7 +562,7 @@ _PREMISE = re.compile(
     re.IGNORECASE,
 )
 _EXPLANATION_CUT = re.compile(
-    r"\s?(?:,|;|\s-)?\s(?:because|since|though|although|even though|as (?:there|he|she|it|they|we|each"
+    r"\s?(?:,|;|\s-)?\s(?:because|since|according to|though|although|even though|as (?:there|he|she|it|they|we|each"
     r"|the|[$\d(])|given that|where|assuming|after (?:sub|add|mult|div)\w+ing)\b.*$|;.*$",
     re.IGNORECASE,
 )
@@ -610,7 +610,7 @@ def read_number(text: str, *, cut: bool = False) -> Number | None:
 # A number alone, with at most three words of a unit.
 _BARE = re.compile(rf"[\s{BOLD}]*[-$€£]?\s?\d[\d.,/]*%?(?:\s[A-Za-z]+){{0,3}}[\s.!{BOLD}]*")
 _PART = re.compile(
-    rf"^[\s{BOLD}]*(?:\(?[a-hA-H][).]\s|(?:[-*•]\s*)?{BOLD}?(?!(?:step|day|week|month|year)\b)"
+    rf"^[\s{BOLD}]*(?:\(?[a-h][).]\s|\d[).]\s+(?=[$\d][^=]*$)|(?!she|he|it|this|that|there|each)(?-i:[A-Z])[a-z]+\s[a-z]+s\s(?=[$\d])|(?:[-*•]\s*)?{BOLD}?(?!(?:step|day|week|month|year)\b)"
     rf"[A-Z][\w' ]{{0,30}}{BOLD}?:{BOLD}?\s)",
     re.IGNORECASE,
 )
@@ -690,6 +690,8 @@ def _claim(piece: str) -> _Claim:
             r"\bit(?:'s| is| should be| would be)\s[$]?\d", body
         ):
             return _Claim(_STATEMENT, value, retracts)
+    if re.match(r"(?:if not|otherwise)\b", body, re.IGNORECASE) and value is not None:
+        return _Claim(_PLAINLY, _UNCLEAR, retracts)
     if CONCLUDES.match(body) or _LABELLED.match(body):
         return _Claim(_CONCLUSION, value, retracts)
     if _IT_IS.match(body):

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any, Literal
 
 from pydantic import Field, field_validator, model_validator
 
+from viva.agents.free_numbers import final_reference
 from viva.data.items import Item, choice_letter, format_item
 from viva.engine.conversation import Conversation, ConversationStopped
 from viva.engine.conversation_replay import Exchange
@@ -18,7 +19,7 @@ from viva.engine.messages import Sampling
 from viva.scoring.accuracy import choose_letter, choose_normalized, choose_raw
 from viva.scoring.contamination import Signals
 
-from ..choice_questions import ask_choice
+from ..choice_questions import ask_choice, ask_free
 from ..rendering import (
     Detail,
     Mark,
@@ -45,9 +46,21 @@ from .probe_prompts import MASK, ProbeHint, Questions
 from .witness_calls import WitnessCalls, permuted_items
 
 Method = Literal[
-    "letter", "text", "generate", "loss", "order", "options", "permute", "context", "guess", "samples", "court"
+    "letter",
+    "text",
+    "generate",
+    "loss",
+    "free",
+    "order",
+    "options",
+    "permute",
+    "context",
+    "guess",
+    "samples",
+    "court",
 ]
-CHOOSING: tuple[Method, ...] = ("letter", "text", "generate")  # methods that give an accuracy
+CHOOSING: tuple[Method, ...] = ("letter", "text", "generate")  # methods that choose an option
+ANSWERING: tuple[Method, ...] = (*CHOOSING, "free")  # methods that give an accuracy
 COMPARED: tuple[Method, ...] = ("loss", "context", "guess", "samples")  # methods that compare the two sets
 # All evidence that a model with likelihoods can give. `text` and not `letter`: the model need not know letters.
 _COURT: tuple[Method, ...] = ("text", "loss", "order", "options", "context", "guess", "samples")
@@ -63,9 +76,10 @@ class ProbeSettings(RunSettings):
     method: list[Method] = Field(
         default=["letter"],
         min_length=1,
-        description="letter or text: likelihood of each option's letter or words; generate: a written answer; loss: "
-        "the loss of the item's text. Evidence for `viva court`: order, options, context, guess, samples; court: all "
-        "of these, with text and loss; permute: options without likelihoods.",
+        description="letter or text: likelihood of each option's letter or words; generate: a written answer; free: a "
+        "written answer to a question without choices; loss: the loss of the item's text. Evidence for `viva court`: "
+        "order, options, context, guess, samples; court: all of these, with text and loss; permute: options without "
+        "likelihoods.",
     )
     against_method: list[Method] | None = Field(
         default=None,
@@ -89,6 +103,7 @@ class ProbeSettings(RunSettings):
         default="dataset", description="Which of the two sets counts as seen in training."
     )
     answer_tokens: int = tokens_option("answer of method generate", 32)
+    free_tokens: int = tokens_option("answer of method free", 512)
     pack: FilePath = pack_option("probe")
     skip_bad_items: bool = skip_option("are not items")
 
@@ -130,7 +145,7 @@ class ProbeSettings(RunSettings):
         for method in self.second_methods:
             if method not in self.method:
                 raise ValueError(f"against_method: {method} is not among the methods; add --method {method}")
-            if method in ("order", "options", "permute"):
+            if method in ("order", "options", "permute", "free"):
                 raise ValueError(f"against_method: {method} needs no second set")
         if self.against is None and self.members == "against":
             raise ValueError("members: there is no second set that could have been seen in training; add --against")
@@ -188,7 +203,7 @@ class Probe:
     """The shared parts of all conversations of a probe run.
 
     `second_methods` are for the second set. `shots` is None for questions without examples. `members_are_second` is
-    True if the second set counts as seen in training; simulated models use it.
+    True if the second set counts as seen in training; simulated models use it. `free_sampling` is for method `free`.
     """
 
     methods: Sequence[Method]
@@ -197,6 +212,7 @@ class Probe:
     shots: Shots | None
     sampling: Sampling
     calls: WitnessCalls
+    free_sampling: Sampling
     members_are_second: bool = False
 
     async def run(self, conversation: Conversation, task: ProbeTask | ShardTask) -> dict[str, Any]:
@@ -219,6 +235,8 @@ class Probe:
                         record["text"] = await self._by_text(conversation, item, shots)
                     case "generate":
                         record["generate"] = await self._by_generation(conversation, item, shots)
+                    case "free":
+                        record["free"] = await self._by_free_answer(conversation, item, shots)
                     case "loss":
                         record["signals"] = await self._signals(conversation, item, unseen)
                     case "options":
@@ -273,6 +291,11 @@ class Probe:
         view = self.questions.question_view(item, shots)
         return await ask_choice(conversation, CANDIDATE, view, item, self.sampling, ProbeHint(item))
 
+    async def _by_free_answer(self, conversation: Conversation, item: Item, shots: Sequence[Item]) -> dict[str, Any]:
+        view = self.questions.question_view(item, shots)
+        hint = ProbeHint(replace(item, reference=final_reference(item.reference)))
+        return await ask_free(conversation, CANDIDATE, view, item, self.free_sampling, hint)
+
     async def _by_permutation(self, conversation: Conversation, item: Item) -> dict[str, Any] | None:
         """Return whether a written answer was right, by order of the options; see `WitnessCalls.options`."""
         variants = permuted_items(item, self.calls.seed)
@@ -302,6 +325,7 @@ _METHOD_TITLES: dict[Method, str] = {
     "letter": "by letter",
     "text": "by text",
     "generate": "generated",
+    "free": "free answer",
     "loss": "loss of the text",
     "order": "published and shuffled orders",
     "options": "orders of options",
@@ -355,7 +379,7 @@ def _methods_of(exchanges: Sequence[Exchange], result: Mapping[str, Any]) -> lis
         else:
             beside = [exchanges[other] for other in {index - 1, index + 1} - {*permuted} if 0 <= other < len(exchanges)]
             repeated = any(other.messages == exchange.messages for other in beside if other.reading is None)
-            method = "samples" if repeated else "generate"
+            method = "samples" if repeated else "free" if "free" in result else "generate"
         methods.append(method)
     return methods
 
@@ -401,6 +425,9 @@ def _mark(method: Method, part: Mapping[str, Any]) -> Mark:
             return Mark(title, f"{text} others")
         case "context":
             return Mark(title, f"{part['within'] - part['alone']:+.3f} nats per token in context")
+        case "free":
+            answer = "no clear answer" if part["answer"] is None else f"{part['answer']}, F1 {part['f1']:.2f}"
+            return Mark(title, f"{answer}, {'right' if part['right'] else 'wrong'}", float(part["right"]))
         case "guess":
             return Mark(title, f"masked: {part['choice']}")
         case "samples":
@@ -416,7 +443,7 @@ def _choice_mark(name: Method, record: Mapping[str, Any]) -> Mark:
 
 def summarize_probe(result: Mapping[str, Any]) -> ResultSummary:
     """Return a probe's summary line: 100 if the first method found the right choice, else 0; loss in nats per token."""
-    rights = {_METHOD_TITLES[name]: 100.0 * result[name]["right"] for name in CHOOSING if name in result}
+    rights = {_METHOD_TITLES[name]: 100.0 * result[name]["right"] for name in ANSWERING if name in result}
     loss = {"loss": float(result["signals"]["loss"])} if "signals" in result else {}
     score = next(iter(rights.values()), None)
     end = "of the second set" if result.get("second") else "" if score is None else "right" if score else "wrong"

@@ -15,7 +15,15 @@ from viva.engine.errors import ConfigurationError
 from viva.engine.likelihood import Reading
 from viva.engine.messages import View
 
-from ..choice_questions import ITEM_PLACEHOLDERS, QUESTION_TEMPLATES, answer_fields, item_fields, question_view
+from ..choice_questions import (
+    FREE_TEMPLATES,
+    ITEM_PLACEHOLDERS,
+    QUESTION_TEMPLATES,
+    answer_fields,
+    free_question_view,
+    item_fields,
+    question_view,
+)
 from ..simulated_knowledge import ItemHint, knows, recites
 
 
@@ -47,6 +55,7 @@ _SHARD_TEMPLATE = "order.text"  # an item as it is published in the benchmark's 
 _OPTIONAL = {
     _FREE_TEMPLATE: frozenset({"question", "answer"}),
     _SHARD_TEMPLATE: ITEM_PLACEHOLDERS | {"letter", "answer"},
+    **FREE_TEMPLATES,
     "guess.system": frozenset[str](),
     "guess.question": ITEM_PLACEHOLDERS | {"letter", "answer", "masked"},
     "samples.system": frozenset[str](),
@@ -96,7 +105,7 @@ class Questions:
 
     def question_view(self, item: Item, shots: Sequence[Item]) -> View:
         """Return the item as a question in a conversation, with the examples as earlier turns."""
-        return question_view(self._pack, item, shots)
+        return (free_question_view if item.free else question_view)(self._pack, item, shots)
 
     def shard_text(self, items: Sequence[Item]) -> str:
         """Return items as a text with their answers, divided by blank lines."""
@@ -116,7 +125,7 @@ class Questions:
         """Raise ConfigurationError if the pack lacks templates that only some methods need."""
         for method in methods:
             missing = [name for name in _OPTIONAL if name.startswith(f"{method}.") and name not in self._pack]
-            if missing and method in ("guess", "samples"):
+            if missing and method in ("free", "guess", "samples"):
                 raise ConfigurationError(
                     f"prompt pack '{self._pack.name}' has no template {' or '.join(missing)}, which method {method} "
                     "needs; write it, as in the shipped pack probe, or leave the method out"

@@ -18,11 +18,17 @@ from viva.scoring.contamination import Signals, auc, chance_error, loss_gap, tpr
 from viva.scoring.evidence.observations import Observations, SetResults
 
 from ..run_aggregate import ModelResults, RunAggregate, tier_name
-from .probe import CHOOSING
+from .probe import ANSWERING
 
 _LOW_FALSE_POSITIVES = 0.05
 _DETECTOR = "min_k_plus_plus_20"  # of the contamination court
-ACCURACIES = {"letter": "letter", "text": "text", "text_normalised": "text, by length", "generate": "generated"}
+ACCURACIES = {
+    "letter": "letter",
+    "text": "text",
+    "text_normalised": "text, by length",
+    "generate": "generated",
+    "free": "exact",
+}
 
 
 class CandidateProbes(ModelResults):
@@ -33,6 +39,7 @@ class CandidateProbes(ModelResults):
         self.n = 0
         self.right: dict[str, list[tuple[bool, str]]] = {name: [] for name in ACCURACIES}  # each with its cluster
         self.unanswered = Tally()
+        self.overlap = ClusteredStream()  # F1 of free answers
         self.losses = {False: ClusteredStream(), True: ClusteredStream()}
         self.signals: dict[tuple[bool, str], Signals] = {}
         self.clusters: dict[tuple[bool, str], str] = {}
@@ -47,6 +54,12 @@ class CandidateProbes(ModelResults):
                 self.right[method].append((bool(answer["right"]), label))
                 if answer["choice"] is None:
                     self.unanswered.add(method)
+        if "free" in result:
+            answer = result["free"]
+            self.right["free"].append((bool(answer["right"]), label))
+            self.overlap.add(answer["f1"], cluster)
+            if answer["answer"] is None:
+                self.unanswered.add("free")
         if "text" in result and not result["second"]:
             self.right["text_normalised"].append((bool(result["text"]["normalised_right"]), label))
         if "signals" in result:
@@ -68,6 +81,8 @@ class CandidateProbes(ModelResults):
                 right = sum(right for right, _ in answers)
                 counts = {"right": right, "unanswered": self.unanswered.counts.get(name, 0)}
                 data["accuracy"][name] = estimate_record(mean.bounded_interval(0.0, 1.0, rate=True), 100) | counts
+        if self.overlap.n:
+            data["accuracy"]["free"]["f1"] = mean_record(self.overlap, 100)
         for name, second in (("loss", False), ("loss_against", True)):
             if self.losses[second].n:
                 data[name] = mean_record(self.losses[second])
@@ -170,12 +185,16 @@ class ProbeAggregate(RunAggregate[CandidateProbes]):
         used = [
             name for name in ACCURACIES if any(name in record["accuracy"] for record in report["candidates"].values())
         ]
-        header = ["candidate", "n", *(ACCURACIES[name] for name in used), "unanswered", "failed"]
+        free = ["F1", "SE"] if "free" in used else []
+        header = ["candidate", "n", *(ACCURACIES[name] for name in used), *free, "unanswered", "failed"]
         rows = []
         for label, record in report["candidates"].items():
             cells = [interval(record["accuracy"].get(name), 1) for name in used]
-            generated = record["accuracy"].get("generate")
-            rows.append([label, str(record["n"]), *cells, str(generated["unanswered"]) if generated else "–"])
+            answers = [record["accuracy"][name] for name in ("generate", "free") if name in record["accuracy"]]
+            overlap = record["accuracy"].get("free", {}).get("f1", {})
+            cells += [number(overlap.get("mean")), number(overlap.get("se"), 2)] if free else []
+            silent = str(sum(answer["unanswered"] for answer in answers)) if answers else "–"
+            rows.append([label, str(record["n"]), *cells, silent])
             rows[-1].append(str(record["failed"]))
         skipped = report["dataset"]["skipped"]
         dataset = report["dataset"]["name"] + (f" ({skipped} bad lines skipped)" if skipped else "")
@@ -227,7 +246,7 @@ def observe(results: Iterable[Mapping[str, Any]]) -> Observations:
 
 
 def _add_item(results: SetResults, result: Mapping[str, Any]) -> None:
-    answers = [result[method] for method in CHOOSING if method in result]
+    answers = [result[method] for method in ANSWERING if method in result]
     scores = Signals(**result["signals"]).scores() if "signals" in result else {}
     context, samples, guess = result.get("context"), result.get("samples"), result.get("guess")
     results.add(

@@ -21,7 +21,7 @@ from ..study_cells import ItemNumbers, Pool, RunReading, ended_conversations
 from ..study_sections import SystemStudy
 from .probe_report import ACCURACIES, ProbeAggregate, cluster_label, detector_records
 
-GENERATED_METHODS = ("generate",)  # answering methods that may name no choice
+GENERATED_METHODS = {"generate": "choice", "free": "answer"}  # answering methods that may name none, and the field
 
 
 @dataclass(slots=True)
@@ -57,7 +57,7 @@ class ProbeColumns:
                 if answer is not None:
                     right = answer["normalised_right" if name == "text_normalised" else "right"]
                     self.right.setdefault(name, {})[item] = bool(right)
-                    if name in GENERATED_METHODS and answer["choice"] is None:
+                    if name in GENERATED_METHODS and answer[GENERATED_METHODS[name]] is None:
                         self.unanswered[name] = self.unanswered.get(name, 0) + 1
         if "signals" in result:
             self.signals[result["second"], result["item"]] = Signals(**result["signals"])
@@ -83,7 +83,12 @@ def average_scores(cells: Sequence[ProbeColumns]) -> dict[tuple[bool, str], dict
     }
 
 
-_METHOD_LABELS = {"text": "probed by options' texts", "letter": "probed by letters", "generate": "probed by generating"}
+_METHOD_LABELS = {
+    "text": "probed by options' texts",
+    "letter": "probed by letters",
+    "generate": "probed by generating",
+    "free": "probed by free answers",
+}
 _EXPLANATION = (
     "Loss is nats per token. AUC is the probability that the detector ranks a member above a non-member; 0.5 "
     "is chance; its interval is Newcombe's (2006). Min-K% averages the k% least likely tokens (Shi et al. "
@@ -95,7 +100,7 @@ class ProbeFigures:
     """Static accuracy from probe runs, for the studies of other scenarios (`StaticFigures`)."""
 
     methods = tuple(ACCURACIES)
-    preferred = ("text", "letter", "generate")
+    preferred = ("text", "letter", "generate", "free")
 
     def holds(self, reading: RunReading) -> bool:
         return isinstance(reading.columns, ProbeColumns)

@@ -36,6 +36,7 @@ from ..contract import (
 from ..rendering import RecordedConversation, RenderedConversation, ResultSummary, role_sides
 from .few_shot import Shots, open_examples
 from .probe import (
+    ANSWERING,
     CANDIDATE,
     CHOOSING,
     Method,
@@ -100,7 +101,7 @@ def forecast_probes(probe: Probe, tasks: Iterable[ProbeTask | ShardTask]) -> dic
 
 def _gather_evidence(methods: Iterable[str]) -> bool:
     """Return whether one of the methods is asked for the court alone."""
-    return any(method not in (*CHOOSING, "loss") for method in methods)
+    return any(method not in (*ANSWERING, "loss") for method in methods)
 
 
 def _forecast_task(probe: Probe, task: ProbeTask | ShardTask) -> Iterator[tuple[Method, Use]]:
@@ -120,6 +121,8 @@ def _forecast_task(probe: Probe, task: ProbeTask | ShardTask) -> Iterator[tuple[
                 yield method, _reading_use(questions.by_text(item, shots))
             case "generate":
                 yield method, _view_use(questions.question_view(item, shots), probe.sampling.max_tokens)
+            case "free":
+                yield method, _view_use(questions.question_view(item, shots), probe.free_sampling.max_tokens)
             case "options":
                 orders = 1 + len(option_orders(item, probe.calls.seed))
                 if orders > 1:
@@ -225,14 +228,19 @@ class Probes(
         if dataset.free and choosing:
             raise ConfigurationError(
                 f"method: {', '.join(choosing)} asks which choice a model takes, and {dataset.free:,} questions of "
-                f"{dataset.name} have none; give --method loss"
+                f"{dataset.name} have none; give --method free or --method loss"
+            )
+        if "free" in settings.method and dataset.free < len(dataset):
+            raise ConfigurationError(
+                f"method: free asks questions without choices, and {len(dataset) - dataset.free:,} questions of "
+                f"{dataset.name} have choices; give --method generate"
             )
         records: dict[str, Any] = {
             "dataset": dataset.to_record(),
             "against": None if against is None else against.to_record(),
             "examples": None,
         }
-        if settings.shots and any(method in CHOOSING for method in settings.method):
+        if settings.shots and any(method in ANSWERING for method in settings.method):
             examples = open_examples(settings.dataset, settings.shots_from, without="give --shots 0", skip_bad=skip)
             shots = Shots.sample(examples, settings.shots, settings.seed)
             shots.check(dataset)
@@ -316,6 +324,7 @@ def _probe(settings: ProbeSettings, pack: PromptPack | None, records: Mapping[st
         Shots.from_record(records["shots"]) if "shots" in records else None,
         Sampling(max_tokens=settings.answer_tokens),
         WitnessCalls(questions, settings.seed, CANDIDATE),
+        Sampling(max_tokens=settings.free_tokens),
         settings.against is not None and settings.members == "against",
     )
 

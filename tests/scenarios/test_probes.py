@@ -10,6 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import command
 import orjson
 import pytest
 from probing import ITEMS, make_items, probe, recorded
@@ -232,3 +233,51 @@ def test_a_probe_is_shown_in_words(tmp_path: Path) -> None:
     assert texts[1].startswith("log-probabilities: A -")
     assert texts[2].startswith("The answer is ")
     assert " nats over " in texts[3]
+
+
+# -- questions without choices ----------------------------------------------------------------------------------------
+
+FREE = [
+    ("How many clips in total?", "48/2 = 24\n48+24 = 72\n#### 72", "24 in May, and 48 + 24 = 72.\nThe answer is $72.", 1),
+    ("How many eggs are left?", "12", "16 - 3 = 13 eggs. So 13 eggs are left.", 0),
+    ("How long is the river in km?", "1094", "The answer is 840 or 1,094 km.", 0),
+    ("Who directed Inception?", "Christopher Nolan", "Inception was directed by Christopher Nolan.", 1),
+    ("Which country made it?", "United States of America", "The answer is the United States.", 0),
+    ("Were both American?", "yes", "Both were born in Ohio. The answer is yes.", 1),
+]
+
+
+def test_free_answers_are_scored_as_exact_and_by_f1(tmp_path: Path) -> None:
+    items = tmp_path / "free.jsonl"
+    lines = [{"id": f"q{at}", "question": row[0], "answer": row[1]} for at, row in enumerate(FREE)]
+    items.write_bytes(b"\n".join(orjson.dumps(line) for line in lines))
+    answers = {row[0]: row[2] for row in FREE}
+    (tmp_path / "m.py").write_text(f"def m(messages):\n    return {answers!r}[messages[-1]['content']]\n")
+    model = f"python:{tmp_path / 'm.py'}#m"
+    options = ["--dataset", f"qa:{items}", "--shots", "0", "--method", "free"]
+    one = probe(tmp_path / "run", *options, "--candidate", model)["candidates"]["m"]
+    known = one["accuracy"]["free"]
+    assert (one["n"], known["right"], known["unanswered"], known["value"]) == (6, 3, 1, 50)
+    results = {name.rpartition("/")[2]: result["free"] for name, result in recorded(tmp_path / "run").items()}
+    assert [results[f"q{at}"]["right"] for at in range(6)] == [bool(row[3]) for row in FREE]
+    assert [results[f"q{at}"]["answer"] for at in (0, 2, 4)] == ["72", None, "the United States"]
+    overlap = [1, 0, 0, 1, 2 * 2 / 6, 1]
+    assert [results[f"q{at}"]["f1"] for at in range(6)] == pytest.approx(overlap)
+    mean = sum(overlap) / 6
+    error = math.sqrt(sum((value - mean) ** 2 for value in overlap) / 5 / 6)
+    assert known["f1"] == {"mean": pytest.approx(100 * mean), "se": pytest.approx(100 * error), "n": 6}
+    shown = command.viva("report", tmp_path / "run").stdout
+    assert "exact" in shown
+    assert f"{100 * mean:.1f}" in shown
+
+
+def test_free_answers_need_questions_without_choices(tmp_path: Path) -> None:
+    items = tmp_path / "qa.jsonl"
+    items.write_text('{"question": "Which metal is liquid?", "answer": "Mercury"}\n')
+    model = ["--candidate", "simulated:c?knowledge=1", "--shots", "0"]
+    refused = command.viva("probe", "--dataset", ITEMS, *model, "--method", "free", "--out", tmp_path / "a")
+    assert "have choices; give --method generate" in refused.stderr
+    refused = command.viva("probe", "--dataset", f"qa:{items}", *model, "--method", "letter", "--out", tmp_path / "b")
+    assert "give --method free or --method loss" in refused.stderr
+    known = probe(tmp_path / "c", "--dataset", f"qa:{items}", *model, "--method", "free")["candidates"]["c"]
+    assert known["accuracy"]["free"]["value"] == 100
