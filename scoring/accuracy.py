@@ -36,7 +36,8 @@ def choose_normalized(option_sums: Floats, lengths: Sequence[int]) -> int:
     """Return the index of the option with the highest log-probability per unit of length (the harness's `acc_norm`).
 
     In the harness the length is the number of characters (Unicode code points) of the option's text, without the
-    delimiter before it. With lengths in UTF-8 bytes this is the harness's `acc_bytes`.
+    delimiter before it. With lengths in UTF-8 bytes this is the harness's `acc_bytes`, and with numbers of tokens the
+    normalisation of Brown et al. 2020.
     """
     sums = _option_array(option_sums)
     sizes = np.asarray(lengths, dtype=np.float64)
@@ -45,6 +46,23 @@ def choose_normalized(option_sums: Floats, lengths: Sequence[int]) -> int:
     if not (sizes >= 1).all():
         raise ValueError(f"lengths: {list(lengths)}; an option has at least one character")
     return int((sums / sizes).argmax())
+
+
+def choose_unconditional(option_sums: Floats, unconditional_sums: Floats) -> int:
+    """Return the index of the option whose log-probability the question raises most (the harness's `acc_mutual_info`).
+
+    Args:
+        option_sums: Log-probabilities of the options after the question.
+        unconditional_sums: Those of the options without the question.
+
+    Source: Brown et al. 2020, section 2.4; Holtzman et al. 2021 (PMI_DC).
+    """
+    sums, without = _option_array(option_sums), _option_array(unconditional_sums)
+    if sums.shape != without.shape:
+        raise ValueError(f"unconditional_sums: {without.size} for {sums.size} options; each option needs one")
+    if np.isneginf(without).any():
+        raise ValueError("unconditional_sums: -inf; an option must be possible without the question")
+    return int((sums - without).argmax())
 
 
 def _option_array(values: Floats) -> NDArray[np.float64]:

@@ -16,8 +16,8 @@ from viva.engine.conversation_replay import Exchange
 from viva.engine.errors import MalformedOutput
 from viva.engine.likelihood import Reading
 from viva.engine.messages import Sampling
-from viva.scoring.accuracy import choose_letter, choose_normalized, choose_raw
-from viva.scoring.contamination import Signals
+from viva.scoring.accuracy import choose_letter, choose_normalized, choose_raw, choose_unconditional
+from viva.scoring.contamination import Signals, loss
 
 from ..choice_questions import ask_choice, ask_free
 from ..rendering import (
@@ -51,6 +51,8 @@ Method = Literal[
     "generate",
     "loss",
     "free",
+    "unconditional",
+    "lower",
     "order",
     "options",
     "permute",
@@ -61,7 +63,8 @@ Method = Literal[
 ]
 CHOOSING: tuple[Method, ...] = ("letter", "text", "generate")  # methods that choose an option
 ANSWERING: tuple[Method, ...] = (*CHOOSING, "free")  # methods that give an accuracy
-COMPARED: tuple[Method, ...] = ("loss", "context", "guess", "samples")  # methods that compare the two sets
+COMPARED: tuple[Method, ...] = ("loss", "lower", "context", "guess", "samples")  # methods that compare the two sets
+_RELATIVE: dict[Method, Method] = {"unconditional": "text", "lower": "loss"}  # methods that need another one's result
 # All evidence that a model with likelihoods can give. `text` and not `letter`: the model need not know letters.
 _COURT: tuple[Method, ...] = ("text", "loss", "order", "options", "context", "guess", "samples")
 
@@ -77,9 +80,10 @@ class ProbeSettings(RunSettings):
         default=["letter"],
         min_length=1,
         description="letter or text: likelihood of each option's letter or words; generate: a written answer; free: a "
-        "written answer to a question without choices; loss: the loss of the item's text. Evidence for `viva court`: "
-        "order, options, context, guess, samples; court: all of these, with text and loss; permute: options without "
-        "likelihoods.",
+        "written answer to a question without choices; loss: the loss of the item's text; unconditional: text, less "
+        "the options' likelihood without the question; lower: loss, relative to the text in lower case. Evidence "
+        "for `viva court`: order, options, context, guess, samples; court: all of these, with text and loss; permute: "
+        "options without likelihoods.",
     )
     against_method: list[Method] | None = Field(
         default=None,
@@ -101,6 +105,9 @@ class ProbeSettings(RunSettings):
     )
     members: Literal["dataset", "against"] = Field(
         default="dataset", description="Which of the two sets counts as seen in training."
+    )
+    reference: str | None = Field(
+        default=None, description="Label of a candidate: divide the others' losses by its loss, text by text."
     )
     answer_tokens: int = tokens_option("answer of method generate", 32)
     free_tokens: int = tokens_option("answer of method free", 512)
@@ -125,7 +132,10 @@ class ProbeSettings(RunSettings):
     @field_validator("method", "against_method")
     @classmethod
     def _each_once(cls, methods: list[Method] | None) -> list[Method] | None:
-        return None if methods is None else list(dict.fromkeys(methods))
+        if methods is None:
+            return None
+        # What is relative to another method's result comes after it.
+        return sorted(dict.fromkeys(methods), key=lambda method: method in _RELATIVE)
 
     @property
     def second_methods(self) -> list[Method]:
@@ -138,6 +148,11 @@ class ProbeSettings(RunSettings):
 
     @model_validator(mode="after")
     def _second_set_has_a_use(self) -> ProbeSettings:
+        if self.reference is not None and "loss" not in self.method:
+            raise ValueError("reference: its losses divide the others'; add --method loss")
+        for method, base in _RELATIVE.items():
+            if method in self.method and base not in self.method:
+                raise ValueError(f"method: {method} is relative to {base}; add --method {base}")
         if self.against is not None and not self.second_methods:
             raise ValueError("against: no method compares two sets; add one, such as --method loss or --method court")
         if self.against is None and self.against_method:
@@ -145,7 +160,7 @@ class ProbeSettings(RunSettings):
         for method in self.second_methods:
             if method not in self.method:
                 raise ValueError(f"against_method: {method} is not among the methods; add --method {method}")
-            if method in ("order", "options", "permute", "free"):
+            if method in ("order", "options", "permute", "free", "unconditional"):
                 raise ValueError(f"against_method: {method} needs no second set")
         if self.against is None and self.members == "against":
             raise ValueError("members: there is no second set that could have been seen in training; add --against")
@@ -239,6 +254,10 @@ class Probe:
                         record["free"] = await self._by_free_answer(conversation, item, shots)
                     case "loss":
                         record["signals"] = await self._signals(conversation, item, unseen)
+                    case "unconditional":
+                        record["unconditional"] = await self._by_unconditional(conversation, item, record["text"])
+                    case "lower":
+                        record["lower"] = await self._lower(conversation, item)
                     case "options":
                         record["options"] = await self.calls.options(conversation, item, unseen)
                     case "permute":
@@ -279,13 +298,32 @@ class Probe:
         with _errors_as_malformed(item):
             raw = choose_raw(sums)
             normalised = choose_normalized(sums, [len(choice.strip()) for choice in item.choices])
+            per_token = choose_normalized(sums, [len(likelihood.logprobs) for likelihood in likelihoods])
         return {
             "choice": raw,
             "right": raw == item.answer,
             "normalised": normalised,
             "normalised_right": normalised == item.answer,
+            "per_token": per_token,
+            "per_token_right": per_token == item.answer,
             "logprobs": sums,
         }
+
+    async def _by_unconditional(
+        self, conversation: Conversation, item: Item, text: Mapping[str, Any]
+    ) -> dict[str, Any]:
+        likelihoods = await conversation.read(CANDIDATE, self.questions.by_text_unconditional(item))
+        sums = [likelihood.total for likelihood in likelihoods]
+        with _errors_as_malformed(item):
+            choice = choose_unconditional(text["logprobs"], sums)
+        return {"choice": choice, "right": choice == item.answer, "logprobs": sums}
+
+    async def _lower(self, conversation: Conversation, item: Item) -> dict[str, float]:
+        text = self.questions.item_text(item).lower()
+        hint = ProbeHint(item, unseen=True)  # nobody has seen the text so
+        [likelihood] = await conversation.read(CANDIDATE, Reading("", (text,), hint=hint))
+        with _errors_as_malformed(item):
+            return {"loss": loss(likelihood.logprobs)}
 
     async def _by_generation(self, conversation: Conversation, item: Item, shots: Sequence[Item]) -> dict[str, Any]:
         view = self.questions.question_view(item, shots)
@@ -300,7 +338,13 @@ class Probe:
         """Return whether a written answer was right, by order of the options; see `WitnessCalls.options`."""
         variants = permuted_items(item, self.calls.seed)
         answers = [await self._by_generation(conversation, variant, ()) for variant in variants]
-        return {"right": [answer["right"] for answer in answers]} if answers else None
+        if not answers:
+            return None
+        choices = [
+            None if answer["choice"] is None else item.choices.index(variant.choices[answer["choice"]])
+            for variant, answer in zip(variants, answers, strict=True)
+        ]
+        return {"right": [answer["right"] for answer in answers], "choices": choices}
 
     async def _signals(self, conversation: Conversation, item: Item, unseen: bool) -> dict[str, Any]:
         text = self.questions.item_text(item)
@@ -326,6 +370,8 @@ _METHOD_TITLES: dict[Method, str] = {
     "text": "by text",
     "generate": "generated",
     "free": "free answer",
+    "unconditional": "by text, less that without the question",
+    "lower": "loss in lower case",
     "loss": "loss of the text",
     "order": "published and shuffled orders",
     "options": "orders of options",
@@ -368,6 +414,11 @@ def _methods_of(exchanges: Sequence[Exchange], result: Mapping[str, Any]) -> lis
         reading = exchange.reading
         if reading is not None:
             method = _reading_method(reading, result)
+            if method == "text" and any(
+                name == "text" and other.reading is not None and other.reading.continuations == reading.continuations
+                for name, other in zip(methods, exchanges, strict=False)
+            ):
+                method = "unconditional"
             if method == "options":
                 letters = len(reading.continuations)
             elif method == "letter" and letters:
@@ -401,7 +452,8 @@ def _reading_method(reading: Reading, result: Mapping[str, Any]) -> Method:
     if reading.moments:
         return "loss"
     if len(reading.continuations) == 1:
-        return "context"
+        alone = not reading.shared and not reading.context
+        return "lower" if "lower" in result and alone and reading.continuations[0].islower() else "context"
     if not reading.shared and not reading.context:
         return "order" if "shard" in result else "options"
     letters = [f" {choice_letter(index)}" for index in range(len(reading.continuations))]
@@ -425,6 +477,8 @@ def _mark(method: Method, part: Mapping[str, Any]) -> Mark:
             return Mark(title, f"{text} others")
         case "context":
             return Mark(title, f"{part['within'] - part['alone']:+.3f} nats per token in context")
+        case "lower":
+            return Mark(title, f"{part['loss']:.3f} nats per token")
         case "free":
             answer = "no clear answer" if part["answer"] is None else f"{part['answer']}, F1 {part['f1']:.2f}"
             return Mark(title, f"{answer}, {'right' if part['right'] else 'wrong'}", float(part["right"]))

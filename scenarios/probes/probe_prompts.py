@@ -56,6 +56,7 @@ _OPTIONAL = {
     _FREE_TEMPLATE: frozenset({"question", "answer"}),
     _SHARD_TEMPLATE: ITEM_PLACEHOLDERS | {"letter", "answer"},
     **FREE_TEMPLATES,
+    "text.unconditional": frozenset[str](),
     "guess.system": frozenset[str](),
     "guess.question": ITEM_PLACEHOLDERS | {"letter", "answer", "masked"},
     "samples.system": frozenset[str](),
@@ -89,6 +90,10 @@ class Questions:
         return Reading(
             self._pack.render(self._text, **item_fields(item)), options, _join(examples), hint=ProbeHint(item)
         )
+
+    def by_text_unconditional(self, item: Item) -> Reading:
+        """Return the options' texts without the question, nor a hint of it."""
+        return Reading(self._pack.render("text.unconditional"), tuple(" " + choice.strip() for choice in item.choices))
 
     def item_text(self, item: Item) -> str:
         """Return the item as a text with its answer, as it may have been learned.
@@ -124,8 +129,9 @@ class Questions:
     def check_templates(self, methods: Iterable[str]) -> None:
         """Raise ConfigurationError if the pack lacks templates that only some methods need."""
         for method in methods:
-            missing = [name for name in _OPTIONAL if name.startswith(f"{method}.") and name not in self._pack]
-            if missing and method in ("free", "guess", "samples"):
+            prefix = "text.unconditional" if method == "unconditional" else f"{method}."
+            missing = [name for name in _OPTIONAL if name.startswith(prefix) and name not in self._pack]
+            if missing and method in ("unconditional", "free", "guess", "samples"):
                 raise ConfigurationError(
                     f"prompt pack '{self._pack.name}' has no template {' or '.join(missing)}, which method {method} "
                     "needs; write it, as in the shipped pack probe, or leave the method out"

@@ -19,9 +19,9 @@ from viva.scoring.contamination import DIRECTIONS, Signals, loss_gap
 from ..models import recorded_price
 from ..study_cells import ItemNumbers, Pool, RunReading, ended_conversations
 from ..study_sections import SystemStudy
-from .probe_report import ACCURACIES, ProbeAggregate, cluster_label, detector_records
+from .probe_report import ACCURACIES, ProbeAggregate, answers_of, cluster_label, detector_records
 
-GENERATED_METHODS = {"generate": "choice", "free": "answer"}  # answering methods that may name none, and the field
+GENERATED_METHODS = ("generate", "free")  # answering methods that may name no answer
 
 
 @dataclass(slots=True)
@@ -52,13 +52,10 @@ class ProbeColumns:
         if not result["second"] and "shard" not in result:
             item = items.number(result["item"])
             self.clusters[item] = items.cluster(result["item"], result.get("cluster", ""))
-            for name in ACCURACIES:
-                answer = result.get("text" if name == "text_normalised" else name)
-                if answer is not None:
-                    right = answer["normalised_right" if name == "text_normalised" else "right"]
-                    self.right.setdefault(name, {})[item] = bool(right)
-                    if name in GENERATED_METHODS and answer[GENERATED_METHODS[name]] is None:
-                        self.unanswered[name] = self.unanswered.get(name, 0) + 1
+            for name, right, answered in answers_of(result):
+                self.right.setdefault(name, {})[item] = right
+                if not answered:
+                    self.unanswered[name] = self.unanswered.get(name, 0) + 1
         if "signals" in result:
             self.signals[result["second"], result["item"]] = Signals(**result["signals"])
             self.labels[result["second"], result["item"]] = cluster_label(result)

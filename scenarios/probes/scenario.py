@@ -33,6 +33,7 @@ from ..contract import (
     Validation,
     estimate_tokens,
 )
+from ..models import model_labels
 from ..rendering import RecordedConversation, RenderedConversation, ResultSummary, role_sides
 from .few_shot import Shots, open_examples
 from .probe import (
@@ -101,7 +102,7 @@ def forecast_probes(probe: Probe, tasks: Iterable[ProbeTask | ShardTask]) -> dic
 
 def _gather_evidence(methods: Iterable[str]) -> bool:
     """Return whether one of the methods is asked for the court alone."""
-    return any(method not in (*ANSWERING, "loss") for method in methods)
+    return any(method not in (*ANSWERING, "unconditional", "loss", "lower") for method in methods)
 
 
 def _forecast_task(probe: Probe, task: ProbeTask | ShardTask) -> Iterator[tuple[Method, Use]]:
@@ -113,12 +114,14 @@ def _forecast_task(probe: Probe, task: ProbeTask | ShardTask) -> Iterator[tuple[
     shots = probe.shots.for_item(item) if probe.shots is not None else []
     for method in probe.second_methods if task.second else probe.methods:
         match method:
-            case "loss":
+            case "loss" | "lower":
                 yield method, _reading_use(Reading("", (questions.item_text(item),)))
             case "letter":
                 yield method, _reading_use(questions.by_letter(item, shots))
             case "text":
                 yield method, _reading_use(questions.by_text(item, shots))
+            case "unconditional":
+                yield method, _reading_use(questions.by_text_unconditional(item))
             case "generate":
                 yield method, _view_use(questions.question_view(item, shots), probe.sampling.max_tokens)
             case "free":
@@ -224,7 +227,11 @@ class Probes(
         if settings.against is not None:
             count = settings.against_n or settings.n
             against = open_dataset(settings.against, limit=count, seed=settings.seed, skip_bad=skip)
-        choosing = [method for method in settings.method if method in (*CHOOSING, "options", "permute", "guess")]
+        choosing = [
+            method
+            for method in settings.method
+            if method in (*CHOOSING, "unconditional", "options", "permute", "guess")
+        ]
         if dataset.free and choosing:
             raise ConfigurationError(
                 f"method: {', '.join(choosing)} asks which choice a model takes, and {dataset.free:,} questions of "
@@ -262,6 +269,11 @@ class Probes(
             own = against if second else dataset
             if own is not None and len(own) < 2:
                 raise ConfigurationError(f"method: context needs at least 2 items, and {own.name} has 1")
+        labels = model_labels(settings.candidate)
+        if settings.reference is not None and settings.reference not in labels:
+            raise ConfigurationError(
+                f"reference: no candidate has the label '{settings.reference}'; their labels: {', '.join(labels)}"
+            )
         notes = [note for source in (dataset, against) if source is not None for note in source.notes]
         tasks = ProbeTasks(dataset, against, neighbours, whole, count, settings.seed)
         return Prepared(tasks, records, notes)

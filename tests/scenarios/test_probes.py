@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import command
 import orjson
 import pytest
+from case_tables import case_table
 from probing import ITEMS, make_items, probe, recorded
 from viva_process import completed
 
@@ -238,7 +239,12 @@ def test_a_probe_is_shown_in_words(tmp_path: Path) -> None:
 # -- questions without choices ----------------------------------------------------------------------------------------
 
 FREE = [
-    ("How many clips in total?", "48/2 = 24\n48+24 = 72\n#### 72", "24 in May, and 48 + 24 = 72.\nThe answer is $72.", 1),
+    (
+        "How many clips in total?",
+        "48/2 = 24\n48+24 = 72\n#### 72",
+        "24 in May, and 48 + 24 = 72.\nThe answer is $72.",
+        1,
+    ),
     ("How many eggs are left?", "12", "16 - 3 = 13 eggs. So 13 eggs are left.", 0),
     ("How long is the river in km?", "1094", "The answer is 840 or 1,094 km.", 0),
     ("Who directed Inception?", "Christopher Nolan", "Inception was directed by Christopher Nolan.", 1),
@@ -281,3 +287,97 @@ def test_free_answers_need_questions_without_choices(tmp_path: Path) -> None:
     assert "give --method free or --method loss" in refused.stderr
     known = probe(tmp_path / "c", "--dataset", f"qa:{items}", *model, "--method", "free")["candidates"]["c"]
     assert known["accuracy"]["free"]["value"] == 100
+
+
+# -- likelihoods relative to others -----------------------------------------------------------------------------------
+
+
+def test_options_are_also_chosen_by_token_and_relative_to_their_own_likelihood(tmp_path: Path) -> None:
+    options = ["--dataset", ITEMS, "--shots", "0", "-n", "20", "--candidate", "simulated:c?knowledge=0.6"]
+    report = probe(tmp_path / "run", *options, "--method", "unconditional", "--method", "text")
+    known = report["candidates"]["c"]["accuracy"]
+    counts = {"text_per_token": 0, "text_unconditional": 0}
+    with History(tmp_path / "run" / "journal.sqlite") as history:
+        for number in history.numbers():
+            _, item = history.started(number) or ("", {})
+            after, alone = [call.completion.likelihoods or [] for call in history.calls(number)]
+            per_token = [math.fsum(each.logprobs) / len(each.logprobs) for each in after]
+            gains = [
+                math.fsum(own.logprobs) - math.fsum(other.logprobs) for own, other in zip(after, alone, strict=True)
+            ]
+            for name, values in (("text_per_token", per_token), ("text_unconditional", gains)):
+                counts[name] += values.index(max(values)) == item["answer"]
+    assert {name: known[name]["right"] for name in counts} == counts
+    table = command.viva("report", tmp_path / "run").stdout
+    assert "text, by token" in table
+    assert "text, unconditional" in table
+
+
+def test_orders_of_options_give_a_strict_accuracy_and_a_vote(tmp_path: Path) -> None:
+    line = {
+        "id": "q",
+        "question": "Which metal is liquid?",
+        "choices": ["Iron", "Mercury", "Zinc", "Lead"],
+        "answer": 1,
+    }
+    (tmp_path / "items.jsonl").write_bytes(
+        b"\n".join(
+            orjson.dumps(line | {"id": f"q{at}", "question": f"Which metal is liquid, {at}?"}) for at in range(3)
+        )
+    )
+    # Model a always takes Mercury, model b the first option, model c the first option unless it is iron.
+    (tmp_path / "m.py").write_text(
+        "def _options(messages):\n"
+        "    return dict(line.split('. ') for line in messages[-1]['content'].split('\\n')[1:5])\n"
+        "def a(messages):\n    return next(key for key, text in _options(messages).items() if text == 'Mercury')\n"
+        "def b(messages):\n    return 'A'\n"
+        "def c(messages):\n    return 'B' if _options(messages)['A'] == 'Iron' else 'A'\n"
+    )
+    models = [word for name in "abc" for word in ("--candidate", f"python:{tmp_path / 'm.py'}#{name}")]
+    options = ["--dataset", tmp_path / "items.jsonl", "--shots", "0", "--method", "permute"]
+    report = probe(tmp_path / "run", *options, *models)
+    values = {
+        name: {kind: record["value"] for kind, record in one["orders"].items() if kind != "n"}
+        for name, one in report["candidates"].items()
+    }
+    assert values["a"] == {"published": 100, "mean": 100, "strict": 100, "vote": 100}
+    assert values["b"] == {"published": 0, "mean": 0, "strict": 0, "vote": 0}
+    assert (values["c"]["published"], values["c"]["strict"]) == (100, 0)
+    results = {key: result["permute"] for key, result in recorded(tmp_path / "run").items()}
+    share = [sum(result["right"]) / 6 for key, result in results.items() if key.startswith("c/")]
+    assert values["c"]["mean"] == pytest.approx(100 * sum(share) / 3)
+    assert all({type(choice) for choice in result["choices"]} == {int} for result in results.values())
+    assert "vote over orders" in command.viva("report", tmp_path / "run").stdout
+
+
+def test_losses_are_compared_with_lower_case_and_with_a_reference_model(tmp_path: Path) -> None:
+    seen, other = make_items(tmp_path / "seen.jsonl", 40, seed=1), make_items(tmp_path / "other.jsonl", 40, seed=2)
+    models = ["--candidate", "simulated:memoriser?memorisation=1&knowledge=0", "--candidate", "simulated:clean"]
+    options = ["--dataset", seen, "--against", other, *models, "--method", "lower", "--method", "loss"]
+    report = probe(tmp_path / "run", *options, "--reference", "clean")
+    memoriser, clean = (report["candidates"][name]["detectors"] for name in ("memoriser", "clean"))
+    assert memoriser["lowercase_ratio"]["value"] > 0.85 > 0.65 > clean["lowercase_ratio"]["value"] > 0.35
+    assert memoriser["reference_ratio"]["value"] > 0.85
+    assert "reference_ratio" not in clean
+    assert memoriser["min_k_100"]["value"] == memoriser["loss"]["value"]
+    assert memoriser["loss"]["fpr_at_95_tpr"] < clean["loss"]["fpr_at_95_tpr"]
+    assert "reference ratio" in command.viva("report", tmp_path / "run").stdout
+    results = recorded(tmp_path / "run")
+    some = next(key for key in results if key.startswith("memoriser/"))
+    assert results[some]["lower"]["loss"] > results[some]["signals"]["loss"]
+
+
+WRONG_METHODS = [
+    (["--method", "unconditional"], "add --method text"),
+    (["--method", "lower"], "add --method loss"),
+    (["--method", "letter", "--reference", "c"], "add --method loss"),
+    (["--method", "loss", "--reference", "none"], "no candidate has the label 'none'; their labels: c"),
+]
+
+
+@case_table("options, words", WRONG_METHODS)
+def test_what_is_relative_needs_the_other_side(tmp_path: Path, options: list[str], words: str) -> None:
+    base = ["run", "probe", "--dataset", ITEMS, "--candidate", "simulated:c", "--shots", "0", "--out", tmp_path / "run"]
+    done = command.viva(*base, *options)
+    assert done.returncode == 2
+    assert words in done.stderr
