@@ -164,11 +164,13 @@ class HubLocation(_BenchmarkPart):
 class PublishedFields(_BenchmarkPart):
     """Names of a record's fields.
 
-    `choices` is the name of a list, or one name per choice; default: `choices`, or the columns `A`, `B`, …. `row` is
-    the 0-based row within a subject.
+    `choices` is the name of a list, or one name per choice; default: `choices`, or the columns `A`, `B`, …. `context`
+    is a text that belongs before the question. `row` is the 0-based row within a subject. `OBJECT.FIELD` is a field of
+    an object.
     """
 
     question: str = "question"
+    context: str | None = None
     choices: str | list[str] | None = None
     answer: str = "answer"
     subject: str | None = None
@@ -180,10 +182,11 @@ class Benchmark(_BenchmarkPart):
 
     `splits` has the number of records by the hub's name of each split. `evaluated` is the split that is used if a
     source names none, and `examples` the split with few-shot examples. `form` is `choices`, `free` (questions without
-    choices) or `arc`. `choices` is the number of choices of every item. `answers` tells if the right answer is given by
-    its letter, its 0-based index, or either. `columns` names the columns of tables without a header. `subject_in_name`:
-    a file's name is its subject. `subjects` are in the order of publication, each with its number of records by split,
-    empty if unknown.
+    choices), `arc` or `self_instruct`. `choices` is the number of choices of every item, and `choice` the pattern of
+    one choice if the field of choices is one text. `answers` tells if the right answer is given by its letter, its
+    0-based index, or either, or by a 1 in a list of zeros (`one_hot`). `columns` names the columns of tables without a
+    header. `subject_in_name`: a file's name is its subject. `subjects` are in the order of publication, each with its
+    number of records by split, empty if unknown.
 
     `id`: what the hash in published lists covers besides question, choices and answer (`content`: nothing; `empty`: an
     empty object; `row`: the row in the concatenation of all subjects); or `own:FIELD`, if items have the record's own
@@ -205,10 +208,11 @@ class Benchmark(_BenchmarkPart):
     splits: dict[str, int]
     evaluated: str
     examples: str | None = None
-    form: Literal["choices", "free", "arc"] = "choices"
+    form: Literal["choices", "free", "arc", "self_instruct"] = "choices"
     fields: PublishedFields = PublishedFields()
     choices: int | None = Field(default=None, ge=2)
-    answers: Literal["letter", "index", "either"] = "either"
+    choice: str = ""
+    answers: Literal["letter", "index", "either", "one_hot"] = "either"
     columns: tuple[str, ...] = ()
     subject_in_name: bool = False
     subjects: Annotated[dict[str, dict[str, int]], BeforeValidator(_sizes)] = {}

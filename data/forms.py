@@ -17,7 +17,7 @@ repeats. The first of equal items is used; the others are dropped and counted.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cache
 from typing import Any
@@ -146,6 +146,25 @@ def _arc(raw: Raw, location: RecordLocation) -> Item:
     return Item(content_id(question, choices, index, {"id": name}), question, choices, index)
 
 
+def _self_instruct(raw: Raw, location: RecordLocation) -> Item:
+    """Read a task; its first instance counts, and the input follows the instruction after a blank line."""
+    instances = raw.get("instances")
+    if isinstance(instances, Mapping):  # as the hub's library stores a list of objects
+        instances = (
+            [dict(zip(instances, values, strict=False)) for values in zip(*instances.values(), strict=False)]
+            if all(isinstance(values, list) for values in instances.values())
+            else None
+        )
+    if not isinstance(instances, list) or not instances or not isinstance(instances[0], Mapping):
+        raise FieldError("instances", f"expected objects with input and output, found {preview(raw.get('instances'))}")
+    instruction, task_input = text_field(raw, "instruction"), optional_text(instances[0], "input").strip()
+    question = f"{instruction}\n\n{task_input}" if task_input else instruction
+    identity = record_id(raw, "id")
+    if identity is None:
+        raise FieldError("id", "is missing")
+    return Item(identity, question, [], FREE_ANSWER, reference=text_field(instances[0], "output", "instances[0]."))
+
+
 FORMS: dict[str, Form] = {
     form.name: form
     for form in (
@@ -202,6 +221,8 @@ def form_by_name(name: str) -> Form:
 def _benchmark_form(benchmark: Benchmark) -> Form:
     if benchmark.form == "arc":
         return FORMS["arc"]
+    if benchmark.form == "self_instruct":
+        return Form(benchmark.name, _self_instruct, (*JSON_SUFFIXES, ".parquet"), unique="id")
     read = _MappedReader(benchmark)
     listed = isinstance(benchmark.fields.choices, str)  # tables have no lists
     return Form(
@@ -214,12 +235,20 @@ def _benchmark_form(benchmark: Benchmark) -> Form:
     )
 
 
+def _value_at(raw: Raw, name: str) -> Any:
+    """Return a field, or `OBJECT.FIELD` of a record; None if there is none."""
+    outer, dot, inner = name.partition(".")
+    value = raw.get(outer)
+    return value.get(inner) if dot and isinstance(value, Mapping) else None if dot else value
+
+
 class _MappedReader:
     """Reader of one benchmark's records."""
 
     def __init__(self, benchmark: Benchmark) -> None:
         self._benchmark, self._fields = benchmark, benchmark.fields
         self._letters = tuple(choice_letter(i) for i in range(benchmark.choices or MAX_CHOICES))
+        self._choice = re.compile(benchmark.choice) if benchmark.choice else None
         self._removed = re.compile(benchmark.remove) if benchmark.remove else None
 
     def required(self) -> tuple[str, ...]:
@@ -233,9 +262,14 @@ class _MappedReader:
     def item(self, raw: Raw, location: RecordLocation) -> Item:
         """Read a question with choices; raise `FieldError` if it is invalid."""
         question, choices = text_field(raw, self._fields.question), self._choices(raw)
+        passage = ""
+        if self._fields.context:
+            context = text_field(raw, self._fields.context)
+            # In the words of the authors' code, whose ids cover them.
+            question, passage = f"Context: {context}\n Question: {question}", cluster_name(context)
         index = self._answer(raw, choices)
         subject = self._subject(raw, location)
-        return Item(self._id(raw, location, question, choices, index), question, choices, index, subject)
+        return Item(self._id(raw, location, question, choices, index), question, choices, index, subject, passage)
 
     def free_item(self, raw: Raw, location: RecordLocation) -> Item:
         """Read a question with a free answer; raise `FieldError` if it is invalid."""
@@ -251,7 +285,10 @@ class _MappedReader:
             return [text_field(raw, name) for name in names]
         if isinstance(names, str) or "choices" in raw:
             field = names or "choices"
-            choices = choice_list(raw.get(field), field)
+            value = _value_at(raw, field)
+            if self._choice is not None and isinstance(value, str):
+                value = [match.strip() for match in self._choice.findall(value)]
+            choices = choice_list(value, field)
             if count is not None and len(choices) != count:
                 raise FieldError(field, f"expected {count} choices, found {len(choices)}")
             return choices
@@ -259,7 +296,7 @@ class _MappedReader:
 
     def _answer(self, raw: Raw, choices: list[str]) -> int:
         field = self._fields.answer
-        value = raw.get(field)
+        value = _value_at(raw, field)
         if value in (None, ""):
             missing = (
                 f"is missing; {self._benchmark.without_answer}" if self._benchmark.without_answer else "is missing"
@@ -270,12 +307,18 @@ class _MappedReader:
                 f"found a header; {self._benchmark.title}'s files have none: use generic: for a file with a header"
             )
             raise FieldError(field, problem)
+        if self._benchmark.answers == "one_hot":
+            if not isinstance(value, list) or sorted(map(str, value)) != ["0"] * (len(choices) - 1) + ["1"]:
+                raise FieldError(field, f"expected {len(choices)} numbers, one of them 1, found {preview(value)}")
+            return value.index(1)
         if self._benchmark.answers != "letter":
             index = numeric_answer(value, len(choices), field, choices if self._benchmark.answers == "either" else ())
             if index is not None:
                 return index
             if self._benchmark.answers == "index":
                 raise FieldError(field, f"expected an index from 0 to {len(choices) - 1}, found {preview(value)}")
+        if isinstance(value, str):
+            value = value.upper()
         return answer_index(value, [choice_letter(i) for i in range(len(choices))], field)
 
     def _subject(self, raw: Raw, location: RecordLocation) -> str:

@@ -1,6 +1,7 @@
-"""Multiple-choice questions asked in words: the messages of a question, and the choice that an answer takes.
+"""Questions asked in words: the messages of a question, and what an answer takes for right.
 
-Their templates are `generate.system`, `generate.question` and, for solved examples, `generate.answer`.
+The templates of multiple-choice questions are `generate.system`, `generate.question` and, for solved examples,
+`generate.answer`; those of questions without choices are `free.system` and `free.question`.
 """
 
 from __future__ import annotations
@@ -9,13 +10,17 @@ from collections.abc import Sequence
 from typing import Any
 
 from viva.agents.choices import read_choice
+from viva.agents.free_numbers import final_reference, read_number, reference_number
+from viva.agents.free_words import read_words, read_yes_no
 from viva.agents.prompts import PromptPack
 from viva.data.items import Item, choice_letter
 from viva.engine.conversation import Conversation
 from viva.engine.messages import Sampling, View
+from viva.scoring.accuracy import normalize_answer, token_f1
 
 ITEM_PLACEHOLDERS = frozenset({"question", "choices"})
 QUESTION_TEMPLATES = {"generate.system": frozenset[str](), "generate.question": ITEM_PLACEHOLDERS}
+FREE_TEMPLATES = {"free.system": frozenset[str](), "free.question": frozenset({"question"})}
 
 
 def item_fields(item: Item) -> dict[str, str]:
@@ -49,3 +54,47 @@ async def ask_choice(
     completion = await conversation.generate(role, view, sampling, hint=hint)
     choice = read_choice(completion.text.strip().partition("\n\n")[0], item.choices)
     return {"choice": choice, "right": choice == item.answer}
+
+
+def free_question_view(pack: PromptPack, item: Item, shots: Sequence[Item] = ()) -> View:
+    """Return a question without choices in a conversation, with the examples and their references as earlier turns."""
+    view = View()
+    view.append("system", pack.render("free.system"))
+    for shot in shots:
+        view.append("user", pack.render("free.question", question=shot.question.strip()))
+        view.append("assistant", shot.reference.strip())
+    view.append("user", pack.render("free.question", question=item.question.strip()))
+    return view
+
+
+async def ask_free(
+    conversation: Conversation, role: str, view: View, item: Item, sampling: Sampling, hint: Any = None
+) -> dict[str, Any]:
+    """Ask for a free answer; return what it claims (None: nothing, or two things), if that is right, and its F1."""
+    completion = await conversation.generate(role, view, sampling, hint=hint)
+    return grade_free_answer(completion.text, item, cut=completion.finish == "length")
+
+
+def grade_free_answer(text: str, item: Item, *, cut: bool = False) -> dict[str, Any]:
+    """Return a free answer as it is read, if it is right, and the F1 of its words with the reference's.
+
+    The reference says what is read: a number, yes or no, or words. `kind` records it.
+    """
+    reference = final_reference(item.reference)
+    right_number = reference_number(reference)
+    if right_number is not None:
+        number = read_number(text, cut=cut)
+        right = number is not None and number.matches(right_number)
+        answer = None if number is None else str(number)
+        return {"kind": "number", "answer": answer, "right": right, "f1": float(right)}
+    if normalize_answer(reference) in ("yes", "no"):
+        kind, answer = "yes or no", read_yes_no(text, cut=cut)
+    else:
+        kind, answer = "words", read_words(text, item.question, cut=cut)
+    right = answer is not None and normalize_answer(answer) == normalize_answer(reference)
+    return {
+        "kind": kind,
+        "answer": answer,
+        "right": right,
+        "f1": 0.0 if answer is None else token_f1(answer, reference),
+    }

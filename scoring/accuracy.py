@@ -1,4 +1,4 @@
-"""Choice of an option by log-probabilities, and difficulty and discrimination by item.
+"""Choice of an option by log-probabilities, agreement of short answers, and difficulty and discrimination by item.
 
 Choices follow lm-evaluation-harness (`acc`, `acc_norm`), so that figures are comparable; ties go to the first option.
 
@@ -7,7 +7,11 @@ Source: classical test theory (Lord and Novick 1968, chapter 15; Crocker and Alg
 
 from __future__ import annotations
 
+import re
+import string
+import unicodedata
 import warnings
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
@@ -32,7 +36,8 @@ def choose_normalized(option_sums: Floats, lengths: Sequence[int]) -> int:
     """Return the index of the option with the highest log-probability per unit of length (the harness's `acc_norm`).
 
     In the harness the length is the number of characters (Unicode code points) of the option's text, without the
-    delimiter before it. With lengths in UTF-8 bytes this is the harness's `acc_bytes`.
+    delimiter before it. With lengths in UTF-8 bytes this is the harness's `acc_bytes`, and with numbers of tokens the
+    normalisation of Brown et al. 2020.
     """
     sums = _option_array(option_sums)
     sizes = np.asarray(lengths, dtype=np.float64)
@@ -41,6 +46,23 @@ def choose_normalized(option_sums: Floats, lengths: Sequence[int]) -> int:
     if not (sizes >= 1).all():
         raise ValueError(f"lengths: {list(lengths)}; an option has at least one character")
     return int((sums / sizes).argmax())
+
+
+def choose_unconditional(option_sums: Floats, unconditional_sums: Floats) -> int:
+    """Return the index of the option whose log-probability the question raises most (the harness's `acc_mutual_info`).
+
+    Args:
+        option_sums: Log-probabilities of the options after the question.
+        unconditional_sums: Those of the options without the question.
+
+    Source: Brown et al. 2020, section 2.4; Holtzman et al. 2021 (PMI_DC).
+    """
+    sums, without = _option_array(option_sums), _option_array(unconditional_sums)
+    if sums.shape != without.shape:
+        raise ValueError(f"unconditional_sums: {without.size} for {sums.size} options; each option needs one")
+    if np.isneginf(without).any():
+        raise ValueError("unconditional_sums: -inf; an option must be possible without the question")
+    return int((sums - without).argmax())
 
 
 def _option_array(values: Floats) -> NDArray[np.float64]:
@@ -52,6 +74,39 @@ def _option_array(values: Floats) -> NDArray[np.float64]:
     if np.isneginf(array).all():
         raise ValueError("options: all are -inf; at least one must be possible")
     return array
+
+
+_ALIKE = (
+    dict.fromkeys(map(ord, "‘’‚ʼ"), "'") | dict.fromkeys(map(ord, "“”„"), '"') | dict.fromkeys(map(ord, "‐‑‒–—−"), "-")
+)
+_PUNCTUATION = str.maketrans("", "", string.punctuation)
+_ARTICLES = re.compile(r"\b(?:a|an|the)\b")
+
+
+def normalize_answer(text: str) -> str:
+    """Return a short answer in lower case, without ASCII punctuation, articles and repeated blanks.
+
+    Curly quotes and dashes count as ASCII ones, which the original script leaves in.
+
+    Source: Rajpurkar et al. 2016 (SQuAD), evaluation script.
+    """
+    plain = unicodedata.normalize("NFC", text).translate(_ALIKE).lower().translate(_PUNCTUATION)
+    return " ".join(_ARTICLES.sub(" ", plain).split())
+
+
+def token_f1(answer: str, reference: str) -> float:
+    """Return the F1 of the words of two normalised answers; 0 if one of them is a yes or no that the other is not.
+
+    Source: Yang et al. 2018 (HotpotQA), evaluation script; otherwise as for SQuAD.
+    """
+    plain, expected = normalize_answer(answer), normalize_answer(reference)
+    if plain == expected:
+        return 1.0
+    if {plain, expected} & {"yes", "no", "noanswer"}:
+        return 0.0
+    words, right = plain.split(), expected.split()
+    common = (Counter(words) & Counter(right)).total()
+    return 2 * common / (len(words) + len(right)) if common else 0.0
 
 
 FloatArray = NDArray[np.float64]

@@ -23,7 +23,8 @@ from .intervals import Estimate, check_level, normal_quantile, normal_share, wel
 Floats: TypeAlias = Sequence[float] | NDArray[np.floating]
 
 # Percentages of the public Min-K% Prob code (Shi et al. 2024); Yu et al. 2024 report the same range.
-MIN_K = (5, 10, 20, 30, 40, 50, 60)
+# Those from 70 on are ours: earlier records end at 60. Min-K% at 100 is the mean over all tokens, as the loss is.
+MIN_K = (5, 10, 20, 30, 40, 50, 60, 70, 80, 90, 100)
 # +1: members score high; -1: they score low, and `Signals.scores` flips the sign.
 DIRECTIONS = {"loss": -1, "perplexity": -1, "zlib_ratio": -1, "min_k": 1, "min_k_plus_plus": 1}
 # Tolerance for single precision: log-probabilities above 0, probabilities that do not sum to 1.
@@ -95,7 +96,8 @@ class Signals:
     """Detector values of one text.
 
     `min_k` and `min_k_plus_plus` hold one value for each k of `MIN_K`; the latter is None if the vocabulary's moments
-    are unknown. All fields are plain JSON data: `Signals(**asdict(signals))` restores the record.
+    are unknown. Records of earlier versions end at k = 60. All fields are plain JSON data:
+    `Signals(**asdict(signals))` restores the record.
     """
 
     tokens: int
@@ -127,11 +129,11 @@ class Signals:
         return replace(signals, min_k_plus_plus=[_mean_of_lowest(standardised, k) for k in MIN_K])
 
     def scores(self) -> dict[str, float]:
-        """Return scores by detector, higher for likely members; names end in `_5` to `_60` if they depend on k."""
+        """Return scores by detector, higher for likely members; names end in `_5` to `_100` if they depend on k."""
         scores = {name: DIRECTIONS[name] * float(getattr(self, name)) for name in ("loss", "perplexity", "zlib_ratio")}
         for name, values in (("min_k", self.min_k), ("min_k_plus_plus", self.min_k_plus_plus)):
             if values is not None:
-                scores |= {f"{name}_{k}": DIRECTIONS[name] * value for k, value in zip(MIN_K, values, strict=True)}
+                scores |= {f"{name}_{k}": DIRECTIONS[name] * value for k, value in zip(MIN_K, values, strict=False)}
         return scores
 
 
@@ -259,6 +261,29 @@ def tpr_at_fpr(scores: Floats, member: Sequence[bool], fpr: float = 0.05) -> flo
     thresholds = np.arange(max(inside[-1], outside[-1]) + 2)  # the last one finds nothing
     true, false = ((len(ranks) - np.searchsorted(ranks, thresholds)) / len(ranks) for ranks in (inside, outside))
     return float(true[false <= fpr].max())
+
+
+def fpr_at_tpr(scores: Floats, member: Sequence[bool], tpr: float = 0.95) -> float:
+    """Return the lowest false positive rate of any threshold with a true positive rate of at least `tpr` (FPR95).
+
+    No interpolation between thresholds.
+    """
+    if not 0.0 <= tpr <= 1.0:
+        raise ValueError(f"tpr is {tpr}; it must be a share between 0 and 1")
+    inside, outside = _dense_ranks(scores, member)
+    thresholds = np.arange(max(inside[-1], outside[-1]) + 2)
+    true, false = ((len(ranks) - np.searchsorted(ranks, thresholds)) / len(ranks) for ranks in (inside, outside))
+    return float(false[true >= tpr].min())
+
+
+def loss_ratio(own: float, other: float) -> float:
+    """Return a text's LM loss over its loss in lower case, or over its loss under a reference model; low if seen.
+
+    Source: Carlini et al. 2021, section 5.2, where the ratios are of log-perplexities.
+    """
+    if not own >= 0 or not other > 0:
+        raise ValueError(f"losses {own} and {other}: a ratio needs losses of at least 0, and the second above 0")
+    return own / other
 
 
 def loss_gap(train: Mean, test: Mean, level: float = 0.95) -> Estimate:

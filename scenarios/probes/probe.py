@@ -4,21 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any, Literal
 
 from pydantic import Field, field_validator, model_validator
 
+from viva.agents.free_numbers import final_reference
 from viva.data.items import Item, choice_letter, format_item
 from viva.engine.conversation import Conversation, ConversationStopped
 from viva.engine.conversation_replay import Exchange
 from viva.engine.errors import MalformedOutput
 from viva.engine.likelihood import Reading
 from viva.engine.messages import Sampling
-from viva.scoring.accuracy import choose_letter, choose_normalized, choose_raw
-from viva.scoring.contamination import Signals
+from viva.scoring.accuracy import choose_letter, choose_normalized, choose_raw, choose_unconditional
+from viva.scoring.contamination import Signals, loss
 
-from ..choice_questions import ask_choice
+from ..choice_questions import ask_choice, ask_free
 from ..rendering import (
     Detail,
     Mark,
@@ -45,10 +46,25 @@ from .probe_prompts import MASK, ProbeHint, Questions
 from .witness_calls import WitnessCalls, permuted_items
 
 Method = Literal[
-    "letter", "text", "generate", "loss", "order", "options", "permute", "context", "guess", "samples", "court"
+    "letter",
+    "text",
+    "generate",
+    "loss",
+    "free",
+    "unconditional",
+    "lower",
+    "order",
+    "options",
+    "permute",
+    "context",
+    "guess",
+    "samples",
+    "court",
 ]
-CHOOSING: tuple[Method, ...] = ("letter", "text", "generate")  # methods that give an accuracy
-COMPARED: tuple[Method, ...] = ("loss", "context", "guess", "samples")  # methods that compare the two sets
+CHOOSING: tuple[Method, ...] = ("letter", "text", "generate")  # methods that choose an option
+ANSWERING: tuple[Method, ...] = (*CHOOSING, "free")  # methods that give an accuracy
+COMPARED: tuple[Method, ...] = ("loss", "lower", "context", "guess", "samples")  # methods that compare the two sets
+_RELATIVE: dict[Method, Method] = {"unconditional": "text", "lower": "loss"}  # methods that need another one's result
 # All evidence that a model with likelihoods can give. `text` and not `letter`: the model need not know letters.
 _COURT: tuple[Method, ...] = ("text", "loss", "order", "options", "context", "guess", "samples")
 
@@ -63,9 +79,11 @@ class ProbeSettings(RunSettings):
     method: list[Method] = Field(
         default=["letter"],
         min_length=1,
-        description="letter or text: likelihood of each option's letter or words; generate: a written answer; loss: "
-        "the loss of the item's text. Evidence for `viva court`: order, options, context, guess, samples; court: all "
-        "of these, with text and loss; permute: options without likelihoods.",
+        description="letter or text: likelihood of each option's letter or words; generate: a written answer; free: a "
+        "written answer to a question without choices; loss: the loss of the item's text; unconditional: text, less "
+        "the options' likelihood without the question; lower: loss, relative to the text in lower case. Evidence "
+        "for `viva court`: order, options, context, guess, samples; court: all of these, with text and loss; permute: "
+        "options without likelihoods.",
     )
     against_method: list[Method] | None = Field(
         default=None,
@@ -88,7 +106,11 @@ class ProbeSettings(RunSettings):
     members: Literal["dataset", "against"] = Field(
         default="dataset", description="Which of the two sets counts as seen in training."
     )
+    reference: str | None = Field(
+        default=None, description="Label of a candidate: divide the others' losses by its loss, text by text."
+    )
     answer_tokens: int = tokens_option("answer of method generate", 32)
+    free_tokens: int = tokens_option("answer of method free", 512)
     pack: FilePath = pack_option("probe")
     skip_bad_items: bool = skip_option("are not items")
 
@@ -110,7 +132,10 @@ class ProbeSettings(RunSettings):
     @field_validator("method", "against_method")
     @classmethod
     def _each_once(cls, methods: list[Method] | None) -> list[Method] | None:
-        return None if methods is None else list(dict.fromkeys(methods))
+        if methods is None:
+            return None
+        # What is relative to another method's result comes after it.
+        return sorted(dict.fromkeys(methods), key=lambda method: method in _RELATIVE)
 
     @property
     def second_methods(self) -> list[Method]:
@@ -123,6 +148,11 @@ class ProbeSettings(RunSettings):
 
     @model_validator(mode="after")
     def _second_set_has_a_use(self) -> ProbeSettings:
+        if self.reference is not None and "loss" not in self.method:
+            raise ValueError("reference: its losses divide the others'; add --method loss")
+        for method, base in _RELATIVE.items():
+            if method in self.method and base not in self.method:
+                raise ValueError(f"method: {method} is relative to {base}; add --method {base}")
         if self.against is not None and not self.second_methods:
             raise ValueError("against: no method compares two sets; add one, such as --method loss or --method court")
         if self.against is None and self.against_method:
@@ -130,7 +160,7 @@ class ProbeSettings(RunSettings):
         for method in self.second_methods:
             if method not in self.method:
                 raise ValueError(f"against_method: {method} is not among the methods; add --method {method}")
-            if method in ("order", "options", "permute"):
+            if method in ("order", "options", "permute", "free", "unconditional"):
                 raise ValueError(f"against_method: {method} needs no second set")
         if self.against is None and self.members == "against":
             raise ValueError("members: there is no second set that could have been seen in training; add --against")
@@ -188,7 +218,7 @@ class Probe:
     """The shared parts of all conversations of a probe run.
 
     `second_methods` are for the second set. `shots` is None for questions without examples. `members_are_second` is
-    True if the second set counts as seen in training; simulated models use it.
+    True if the second set counts as seen in training; simulated models use it. `free_sampling` is for method `free`.
     """
 
     methods: Sequence[Method]
@@ -197,6 +227,7 @@ class Probe:
     shots: Shots | None
     sampling: Sampling
     calls: WitnessCalls
+    free_sampling: Sampling
     members_are_second: bool = False
 
     async def run(self, conversation: Conversation, task: ProbeTask | ShardTask) -> dict[str, Any]:
@@ -219,8 +250,14 @@ class Probe:
                         record["text"] = await self._by_text(conversation, item, shots)
                     case "generate":
                         record["generate"] = await self._by_generation(conversation, item, shots)
+                    case "free":
+                        record["free"] = await self._by_free_answer(conversation, item, shots)
                     case "loss":
                         record["signals"] = await self._signals(conversation, item, unseen)
+                    case "unconditional":
+                        record["unconditional"] = await self._by_unconditional(conversation, item, record["text"])
+                    case "lower":
+                        record["lower"] = await self._lower(conversation, item)
                     case "options":
                         record["options"] = await self.calls.options(conversation, item, unseen)
                     case "permute":
@@ -261,23 +298,53 @@ class Probe:
         with _errors_as_malformed(item):
             raw = choose_raw(sums)
             normalised = choose_normalized(sums, [len(choice.strip()) for choice in item.choices])
+            per_token = choose_normalized(sums, [len(likelihood.logprobs) for likelihood in likelihoods])
         return {
             "choice": raw,
             "right": raw == item.answer,
             "normalised": normalised,
             "normalised_right": normalised == item.answer,
+            "per_token": per_token,
+            "per_token_right": per_token == item.answer,
             "logprobs": sums,
         }
+
+    async def _by_unconditional(
+        self, conversation: Conversation, item: Item, text: Mapping[str, Any]
+    ) -> dict[str, Any]:
+        likelihoods = await conversation.read(CANDIDATE, self.questions.by_text_unconditional(item))
+        sums = [likelihood.total for likelihood in likelihoods]
+        with _errors_as_malformed(item):
+            choice = choose_unconditional(text["logprobs"], sums)
+        return {"choice": choice, "right": choice == item.answer, "logprobs": sums}
+
+    async def _lower(self, conversation: Conversation, item: Item) -> dict[str, float]:
+        text = self.questions.item_text(item).lower()
+        hint = ProbeHint(item, unseen=True)  # nobody has seen the text so
+        [likelihood] = await conversation.read(CANDIDATE, Reading("", (text,), hint=hint))
+        with _errors_as_malformed(item):
+            return {"loss": loss(likelihood.logprobs)}
 
     async def _by_generation(self, conversation: Conversation, item: Item, shots: Sequence[Item]) -> dict[str, Any]:
         view = self.questions.question_view(item, shots)
         return await ask_choice(conversation, CANDIDATE, view, item, self.sampling, ProbeHint(item))
 
+    async def _by_free_answer(self, conversation: Conversation, item: Item, shots: Sequence[Item]) -> dict[str, Any]:
+        view = self.questions.question_view(item, shots)
+        hint = ProbeHint(replace(item, reference=final_reference(item.reference)))
+        return await ask_free(conversation, CANDIDATE, view, item, self.free_sampling, hint)
+
     async def _by_permutation(self, conversation: Conversation, item: Item) -> dict[str, Any] | None:
         """Return whether a written answer was right, by order of the options; see `WitnessCalls.options`."""
         variants = permuted_items(item, self.calls.seed)
         answers = [await self._by_generation(conversation, variant, ()) for variant in variants]
-        return {"right": [answer["right"] for answer in answers]} if answers else None
+        if not answers:
+            return None
+        choices = [
+            None if answer["choice"] is None else item.choices.index(variant.choices[answer["choice"]])
+            for variant, answer in zip(variants, answers, strict=True)
+        ]
+        return {"right": [answer["right"] for answer in answers], "choices": choices}
 
     async def _signals(self, conversation: Conversation, item: Item, unseen: bool) -> dict[str, Any]:
         text = self.questions.item_text(item)
@@ -302,6 +369,9 @@ _METHOD_TITLES: dict[Method, str] = {
     "letter": "by letter",
     "text": "by text",
     "generate": "generated",
+    "free": "free answer",
+    "unconditional": "by text, less that without the question",
+    "lower": "loss in lower case",
     "loss": "loss of the text",
     "order": "published and shuffled orders",
     "options": "orders of options",
@@ -344,6 +414,11 @@ def _methods_of(exchanges: Sequence[Exchange], result: Mapping[str, Any]) -> lis
         reading = exchange.reading
         if reading is not None:
             method = _reading_method(reading, result)
+            if method == "text" and any(
+                name == "text" and other.reading is not None and other.reading.continuations == reading.continuations
+                for name, other in zip(methods, exchanges, strict=False)
+            ):
+                method = "unconditional"
             if method == "options":
                 letters = len(reading.continuations)
             elif method == "letter" and letters:
@@ -355,7 +430,7 @@ def _methods_of(exchanges: Sequence[Exchange], result: Mapping[str, Any]) -> lis
         else:
             beside = [exchanges[other] for other in {index - 1, index + 1} - {*permuted} if 0 <= other < len(exchanges)]
             repeated = any(other.messages == exchange.messages for other in beside if other.reading is None)
-            method = "samples" if repeated else "generate"
+            method = "samples" if repeated else "free" if "free" in result else "generate"
         methods.append(method)
     return methods
 
@@ -377,7 +452,8 @@ def _reading_method(reading: Reading, result: Mapping[str, Any]) -> Method:
     if reading.moments:
         return "loss"
     if len(reading.continuations) == 1:
-        return "context"
+        alone = not reading.shared and not reading.context
+        return "lower" if "lower" in result and alone and reading.continuations[0].islower() else "context"
     if not reading.shared and not reading.context:
         return "order" if "shard" in result else "options"
     letters = [f" {choice_letter(index)}" for index in range(len(reading.continuations))]
@@ -401,6 +477,11 @@ def _mark(method: Method, part: Mapping[str, Any]) -> Mark:
             return Mark(title, f"{text} others")
         case "context":
             return Mark(title, f"{part['within'] - part['alone']:+.3f} nats per token in context")
+        case "lower":
+            return Mark(title, f"{part['loss']:.3f} nats per token")
+        case "free":
+            answer = "no clear answer" if part["answer"] is None else f"{part['answer']}, F1 {part['f1']:.2f}"
+            return Mark(title, f"{answer}, {'right' if part['right'] else 'wrong'}", float(part["right"]))
         case "guess":
             return Mark(title, f"masked: {part['choice']}")
         case "samples":
@@ -416,7 +497,7 @@ def _choice_mark(name: Method, record: Mapping[str, Any]) -> Mark:
 
 def summarize_probe(result: Mapping[str, Any]) -> ResultSummary:
     """Return a probe's summary line: 100 if the first method found the right choice, else 0; loss in nats per token."""
-    rights = {_METHOD_TITLES[name]: 100.0 * result[name]["right"] for name in CHOOSING if name in result}
+    rights = {_METHOD_TITLES[name]: 100.0 * result[name]["right"] for name in ANSWERING if name in result}
     loss = {"loss": float(result["signals"]["loss"])} if "signals" in result else {}
     score = next(iter(rights.values()), None)
     end = "of the second set" if result.get("second") else "" if score is None else "right" if score else "wrong"

@@ -15,7 +15,15 @@ from viva.engine.errors import ConfigurationError
 from viva.engine.likelihood import Reading
 from viva.engine.messages import View
 
-from ..choice_questions import ITEM_PLACEHOLDERS, QUESTION_TEMPLATES, answer_fields, item_fields, question_view
+from ..choice_questions import (
+    FREE_TEMPLATES,
+    ITEM_PLACEHOLDERS,
+    QUESTION_TEMPLATES,
+    answer_fields,
+    free_question_view,
+    item_fields,
+    question_view,
+)
 from ..simulated_knowledge import ItemHint, knows, recites
 
 
@@ -47,6 +55,8 @@ _SHARD_TEMPLATE = "order.text"  # an item as it is published in the benchmark's 
 _OPTIONAL = {
     _FREE_TEMPLATE: frozenset({"question", "answer"}),
     _SHARD_TEMPLATE: ITEM_PLACEHOLDERS | {"letter", "answer"},
+    **FREE_TEMPLATES,
+    "text.unconditional": frozenset[str](),
     "guess.system": frozenset[str](),
     "guess.question": ITEM_PLACEHOLDERS | {"letter", "answer", "masked"},
     "samples.system": frozenset[str](),
@@ -81,6 +91,10 @@ class Questions:
             self._pack.render(self._text, **item_fields(item)), options, _join(examples), hint=ProbeHint(item)
         )
 
+    def by_text_unconditional(self, item: Item) -> Reading:
+        """Return the options' texts without the question, nor a hint of it."""
+        return Reading(self._pack.render("text.unconditional"), tuple(" " + choice.strip() for choice in item.choices))
+
     def item_text(self, item: Item) -> str:
         """Return the item as a text with its answer, as it may have been learned.
 
@@ -96,7 +110,7 @@ class Questions:
 
     def question_view(self, item: Item, shots: Sequence[Item]) -> View:
         """Return the item as a question in a conversation, with the examples as earlier turns."""
-        return question_view(self._pack, item, shots)
+        return (free_question_view if item.free else question_view)(self._pack, item, shots)
 
     def shard_text(self, items: Sequence[Item]) -> str:
         """Return items as a text with their answers, divided by blank lines."""
@@ -115,8 +129,9 @@ class Questions:
     def check_templates(self, methods: Iterable[str]) -> None:
         """Raise ConfigurationError if the pack lacks templates that only some methods need."""
         for method in methods:
-            missing = [name for name in _OPTIONAL if name.startswith(f"{method}.") and name not in self._pack]
-            if missing and method in ("guess", "samples"):
+            prefix = "text.unconditional" if method == "unconditional" else f"{method}."
+            missing = [name for name in _OPTIONAL if name.startswith(prefix) and name not in self._pack]
+            if missing and method in ("unconditional", "free", "guess", "samples"):
                 raise ConfigurationError(
                     f"prompt pack '{self._pack.name}' has no template {' or '.join(missing)}, which method {method} "
                     "needs; write it, as in the shipped pack probe, or leave the method out"

@@ -19,9 +19,9 @@ from viva.scoring.contamination import DIRECTIONS, Signals, loss_gap
 from ..models import recorded_price
 from ..study_cells import ItemNumbers, Pool, RunReading, ended_conversations
 from ..study_sections import SystemStudy
-from .probe_report import ACCURACIES, ProbeAggregate, cluster_label, detector_records
+from .probe_report import ACCURACIES, ProbeAggregate, answers_of, cluster_label, detector_records
 
-GENERATED_METHODS = ("generate",)  # answering methods that may name no choice
+GENERATED_METHODS = ("generate", "free")  # answering methods that may name no answer
 
 
 @dataclass(slots=True)
@@ -52,13 +52,10 @@ class ProbeColumns:
         if not result["second"] and "shard" not in result:
             item = items.number(result["item"])
             self.clusters[item] = items.cluster(result["item"], result.get("cluster", ""))
-            for name in ACCURACIES:
-                answer = result.get("text" if name == "text_normalised" else name)
-                if answer is not None:
-                    right = answer["normalised_right" if name == "text_normalised" else "right"]
-                    self.right.setdefault(name, {})[item] = bool(right)
-                    if name in GENERATED_METHODS and answer["choice"] is None:
-                        self.unanswered[name] = self.unanswered.get(name, 0) + 1
+            for name, right, answered in answers_of(result):
+                self.right.setdefault(name, {})[item] = right
+                if not answered:
+                    self.unanswered[name] = self.unanswered.get(name, 0) + 1
         if "signals" in result:
             self.signals[result["second"], result["item"]] = Signals(**result["signals"])
             self.labels[result["second"], result["item"]] = cluster_label(result)
@@ -83,7 +80,12 @@ def average_scores(cells: Sequence[ProbeColumns]) -> dict[tuple[bool, str], dict
     }
 
 
-_METHOD_LABELS = {"text": "probed by options' texts", "letter": "probed by letters", "generate": "probed by generating"}
+_METHOD_LABELS = {
+    "text": "probed by options' texts",
+    "letter": "probed by letters",
+    "generate": "probed by generating",
+    "free": "probed by free answers",
+}
 _EXPLANATION = (
     "Loss is nats per token. AUC is the probability that the detector ranks a member above a non-member; 0.5 "
     "is chance; its interval is Newcombe's (2006). Min-K% averages the k% least likely tokens (Shi et al. "
@@ -95,7 +97,7 @@ class ProbeFigures:
     """Static accuracy from probe runs, for the studies of other scenarios (`StaticFigures`)."""
 
     methods = tuple(ACCURACIES)
-    preferred = ("text", "letter", "generate")
+    preferred = ("text", "letter", "generate", "free")
 
     def holds(self, reading: RunReading) -> bool:
         return isinstance(reading.columns, ProbeColumns)

@@ -33,9 +33,11 @@ from ..contract import (
     Validation,
     estimate_tokens,
 )
+from ..models import model_labels
 from ..rendering import RecordedConversation, RenderedConversation, ResultSummary, role_sides
 from .few_shot import Shots, open_examples
 from .probe import (
+    ANSWERING,
     CANDIDATE,
     CHOOSING,
     Method,
@@ -100,7 +102,7 @@ def forecast_probes(probe: Probe, tasks: Iterable[ProbeTask | ShardTask]) -> dic
 
 def _gather_evidence(methods: Iterable[str]) -> bool:
     """Return whether one of the methods is asked for the court alone."""
-    return any(method not in (*CHOOSING, "loss") for method in methods)
+    return any(method not in (*ANSWERING, "unconditional", "loss", "lower") for method in methods)
 
 
 def _forecast_task(probe: Probe, task: ProbeTask | ShardTask) -> Iterator[tuple[Method, Use]]:
@@ -112,14 +114,18 @@ def _forecast_task(probe: Probe, task: ProbeTask | ShardTask) -> Iterator[tuple[
     shots = probe.shots.for_item(item) if probe.shots is not None else []
     for method in probe.second_methods if task.second else probe.methods:
         match method:
-            case "loss":
+            case "loss" | "lower":
                 yield method, _reading_use(Reading("", (questions.item_text(item),)))
             case "letter":
                 yield method, _reading_use(questions.by_letter(item, shots))
             case "text":
                 yield method, _reading_use(questions.by_text(item, shots))
+            case "unconditional":
+                yield method, _reading_use(questions.by_text_unconditional(item))
             case "generate":
                 yield method, _view_use(questions.question_view(item, shots), probe.sampling.max_tokens)
+            case "free":
+                yield method, _view_use(questions.question_view(item, shots), probe.free_sampling.max_tokens)
             case "options":
                 orders = 1 + len(option_orders(item, probe.calls.seed))
                 if orders > 1:
@@ -221,18 +227,27 @@ class Probes(
         if settings.against is not None:
             count = settings.against_n or settings.n
             against = open_dataset(settings.against, limit=count, seed=settings.seed, skip_bad=skip)
-        choosing = [method for method in settings.method if method in (*CHOOSING, "options", "permute", "guess")]
+        choosing = [
+            method
+            for method in settings.method
+            if method in (*CHOOSING, "unconditional", "options", "permute", "guess")
+        ]
         if dataset.free and choosing:
             raise ConfigurationError(
                 f"method: {', '.join(choosing)} asks which choice a model takes, and {dataset.free:,} questions of "
-                f"{dataset.name} have none; give --method loss"
+                f"{dataset.name} have none; give --method free or --method loss"
+            )
+        if "free" in settings.method and dataset.free < len(dataset):
+            raise ConfigurationError(
+                f"method: free asks questions without choices, and {len(dataset) - dataset.free:,} questions of "
+                f"{dataset.name} have choices; give --method generate"
             )
         records: dict[str, Any] = {
             "dataset": dataset.to_record(),
             "against": None if against is None else against.to_record(),
             "examples": None,
         }
-        if settings.shots and any(method in CHOOSING for method in settings.method):
+        if settings.shots and any(method in ANSWERING for method in settings.method):
             examples = open_examples(settings.dataset, settings.shots_from, without="give --shots 0", skip_bad=skip)
             shots = Shots.sample(examples, settings.shots, settings.seed)
             shots.check(dataset)
@@ -254,6 +269,11 @@ class Probes(
             own = against if second else dataset
             if own is not None and len(own) < 2:
                 raise ConfigurationError(f"method: context needs at least 2 items, and {own.name} has 1")
+        labels = model_labels(settings.candidate)
+        if settings.reference is not None and settings.reference not in labels:
+            raise ConfigurationError(
+                f"reference: no candidate has the label '{settings.reference}'; their labels: {', '.join(labels)}"
+            )
         notes = [note for source in (dataset, against) if source is not None for note in source.notes]
         tasks = ProbeTasks(dataset, against, neighbours, whole, count, settings.seed)
         return Prepared(tasks, records, notes)
@@ -316,6 +336,7 @@ def _probe(settings: ProbeSettings, pack: PromptPack | None, records: Mapping[st
         Shots.from_record(records["shots"]) if "shots" in records else None,
         Sampling(max_tokens=settings.answer_tokens),
         WitnessCalls(questions, settings.seed, CANDIDATE),
+        Sampling(max_tokens=settings.free_tokens),
         settings.against is not None and settings.members == "against",
     )
 

@@ -62,12 +62,14 @@ class WitnessCalls:
         texts = tuple(map(self.questions.item_text, variants))
         likelihoods = await conversation.read(self.candidate, Reading("", texts, hint=ProbeHint(item, unseen)))
         totals = [likelihood.total for likelihood in likelihoods]
-        right = []
+        right, choices = [], []
         for variant in variants:
             letters = await conversation.read(self.candidate, self.questions.by_letter(variant, ()))
             sums = [likelihood.total for likelihood in letters]
-            right.append(sums.index(max(sums)) == item.answer)
-        return {"published": totals[0], "permuted": totals[1:], "right": right}
+            choice = sums.index(max(sums))
+            right.append(choice == item.answer)
+            choices.append(item.choices.index(variant.choices[choice]))
+        return {"published": totals[0], "permuted": totals[1:], "right": right, "choices": choices}
 
     async def context(
         self, conversation: Conversation, item: Item, neighbours: Sequence[Item], unseen: bool

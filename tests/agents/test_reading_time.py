@@ -16,6 +16,8 @@ from hypothesis import strategies as st
 
 from viva.agents.choices import read_choice
 from viva.agents.forms import MAX_READ_CHARS
+from viva.agents.free_numbers import read_number
+from viva.agents.free_words import read_words, read_yes_no
 from viva.agents.judge import parse_ruling
 from viva.engine.backends.llama.tool_calls import HERMES, CallReader
 from viva.engine.detectors import DETECTORS
@@ -48,6 +50,9 @@ def _calls(text: str) -> None:
 
 READERS: dict[str, Callable[[str], Any]] = {
     "choice": lambda text: read_choice(text, ("the moon", "the sun", "aaaa", "a star")),
+    "number": read_number,
+    "words": lambda text: read_words(text, "Who wrote it, A or B?"),
+    "yes or no": read_yes_no,
     "verdict": read_verdict,
     "ruling": parse_ruling,
     "thoughts": split_thoughts,

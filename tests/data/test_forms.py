@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from case_tables import case_table
 from data_files import items, lines, written
 
 from viva.data.benchmark import load_benchmark
@@ -228,3 +229,70 @@ def test_a_dataset_that_the_package_knows_is_read(tmp_path: Path, monkeypatch: p
         opened("hf:owner/name:train")
     with pytest.raises(ConfigurationError, match="expected hf:owner/name"):
         opened("hf:name")
+
+
+MED = {"id": "m1", "question": "Bone?", "opa": "femur", "opb": "liver", "opc": "skin", "opd": "lung", "cop": 0}
+REC = {"context": "All cats are grey.", "question": "What follows?", "answers": ["a", "b", "c", "d"], "label": 2}
+MATH = {"Problem": "10 % of 8,000 ?", "options": "a ) 80 , b ) $ 800 , c ) 8,000 , d ) none of these", "correct": "b"}
+TRUE = {"question": "Why?", "mc1_targets": {"choices": ["so", "not so", "never"], "labels": [0, 1, 0]}}
+HOT = {"id": "h1", "question": "Who is older?", "answer": "Ann", "type": "comparison", "context": {"title": []}}
+SELF = {"id": "s1", "instruction": "Translate.", "instances": [{"input": "Hund", "output": "dog"}]}
+
+
+def test_the_other_benchmarks_of_kieval_as_published(tmp_path: Path) -> None:
+    rows = {
+        "medmcqa": MED | {"subject_name": "Anatomy"},
+        "reclor": REC | {"id_string": "r1"},
+        "mathqa": MATH,
+        "truthfulqa": TRUE,
+        "hotpotqa": HOT,
+        "self_instruct": SELF,
+    }
+    read = {name: items(f"{name}:{written(tmp_path / f'{name}.jsonl', lines(row))}")[0] for name, row in rows.items()}
+    assert read["medmcqa"] == Item("m1", "Bone?", ["femur", "liver", "skin", "lung"], 0, "Anatomy")
+    assert read["reclor"] == Item(
+        "r1",
+        "Context: All cats are grey.\n Question: What follows?",
+        ["a", "b", "c", "d"],
+        2,
+        passage="All cats are grey.",
+    )
+    assert (read["mathqa"].choices, read["mathqa"].answer) == (["80", "$ 800", "8,000", "none of these"], 1)
+    assert (read["truthfulqa"].choices, read["truthfulqa"].answer) == (["so", "not so", "never"], 1)
+    assert (read["hotpotqa"].id, read["hotpotqa"].reference, read["hotpotqa"].question) == (
+        "h1",
+        "Ann",
+        "Who is older?",
+    )
+    assert (read["self_instruct"].question, read["self_instruct"].reference) == ("Translate.\n\nHund", "dog")
+    stored = SELF | {"instances": {"input": [""], "output": ["dog"]}}
+    (item,) = items(f"self_instruct:{written(tmp_path / 'stored.jsonl', lines(stored))}")
+    assert (item.question, item.reference) == ("Translate.", "dog")
+
+
+WRONG_ROWS = [
+    ("medmcqa", MED | {"cop": -1}, "cop"),
+    ("medmcqa", MED | {"opd": ""}, "opd"),
+    ("reclor", REC | {"id_string": "r", "label": ""}, "ReClor's test split has no labels"),
+    ("reclor", REC | {"id_string": "r", "context": 3}, "context"),
+    ("mathqa", MATH | {"options": "80 , 800"}, "2 to 26 choices"),
+    ("mathqa", MATH | {"correct": "e"}, "not among the choices"),
+    ("truthfulqa", TRUE | {"mc1_targets": {"choices": ["so", "not"], "labels": [0, 0]}}, "one of them 1"),
+    ("truthfulqa", TRUE | {"mc1_targets": {"choices": ["so", "not"], "labels": [1, 1]}}, "one of them 1"),
+    ("truthfulqa", TRUE | {"mc1_targets": ["so"]}, "mc1_targets.choices"),
+    ("hotpotqa", HOT | {"answer": ""}, "answer"),
+    ("hotpotqa", {name: value for name, value in HOT.items() if name != "id"}, "id"),
+    ("self_instruct", SELF | {"instances": []}, "expected objects with input and output"),
+    ("self_instruct", SELF | {"instances": [{"input": "", "output": ""}]}, "instances[0].output"),
+    ("self_instruct", SELF | {"instances": {"input": 3, "output": 4}}, "expected objects with input and output"),
+]
+
+
+@case_table("form, row, words", WRONG_ROWS)
+def test_a_wrong_record_of_the_other_benchmarks_names_its_field(
+    tmp_path: Path, form: str, row: dict[str, Any], words: str
+) -> None:
+    path = written(tmp_path / "rows.jsonl", lines(row))
+    with pytest.raises(DatasetError) as caught:
+        items(f"{form}:{path}")
+    assert words in str(caught.value)

@@ -10,8 +10,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import command
 import orjson
 import pytest
+from case_tables import case_table
 from probing import ITEMS, make_items, probe, recorded
 from viva_process import completed
 
@@ -232,3 +234,150 @@ def test_a_probe_is_shown_in_words(tmp_path: Path) -> None:
     assert texts[1].startswith("log-probabilities: A -")
     assert texts[2].startswith("The answer is ")
     assert " nats over " in texts[3]
+
+
+# -- questions without choices ----------------------------------------------------------------------------------------
+
+FREE = [
+    (
+        "How many clips in total?",
+        "48/2 = 24\n48+24 = 72\n#### 72",
+        "24 in May, and 48 + 24 = 72.\nThe answer is $72.",
+        1,
+    ),
+    ("How many eggs are left?", "12", "16 - 3 = 13 eggs. So 13 eggs are left.", 0),
+    ("How long is the river in km?", "1094", "The answer is 840 or 1,094 km.", 0),
+    ("Who directed Inception?", "Christopher Nolan", "Inception was directed by Christopher Nolan.", 1),
+    ("Which country made it?", "United States of America", "The answer is the United States.", 0),
+    ("Were both American?", "yes", "Both were born in Ohio. The answer is yes.", 1),
+]
+
+
+def test_free_answers_are_scored_as_exact_and_by_f1(tmp_path: Path) -> None:
+    items = tmp_path / "free.jsonl"
+    lines = [{"id": f"q{at}", "question": row[0], "answer": row[1]} for at, row in enumerate(FREE)]
+    items.write_bytes(b"\n".join(orjson.dumps(line) for line in lines))
+    answers = {row[0]: row[2] for row in FREE}
+    (tmp_path / "m.py").write_text(f"def m(messages):\n    return {answers!r}[messages[-1]['content']]\n")
+    model = f"python:{tmp_path / 'm.py'}#m"
+    options = ["--dataset", f"qa:{items}", "--shots", "0", "--method", "free"]
+    one = probe(tmp_path / "run", *options, "--candidate", model)["candidates"]["m"]
+    known = one["accuracy"]["free"]
+    assert (one["n"], known["right"], known["unanswered"], known["value"]) == (6, 3, 1, 50)
+    results = {name.rpartition("/")[2]: result["free"] for name, result in recorded(tmp_path / "run").items()}
+    assert [results[f"q{at}"]["right"] for at in range(6)] == [bool(row[3]) for row in FREE]
+    assert [results[f"q{at}"]["answer"] for at in (0, 2, 4)] == ["72", None, "the United States"]
+    overlap = [1, 0, 0, 1, 2 * 2 / 6, 1]
+    assert [results[f"q{at}"]["f1"] for at in range(6)] == pytest.approx(overlap)
+    mean = sum(overlap) / 6
+    error = math.sqrt(sum((value - mean) ** 2 for value in overlap) / 5 / 6)
+    assert known["f1"] == {"mean": pytest.approx(100 * mean), "se": pytest.approx(100 * error), "n": 6}
+    shown = command.viva("report", tmp_path / "run").stdout
+    assert "exact" in shown
+    assert f"{100 * mean:.1f}" in shown
+
+
+def test_free_answers_need_questions_without_choices(tmp_path: Path) -> None:
+    items = tmp_path / "qa.jsonl"
+    items.write_text('{"question": "Which metal is liquid?", "answer": "Mercury"}\n')
+    model = ["--candidate", "simulated:c?knowledge=1", "--shots", "0"]
+    refused = command.viva("probe", "--dataset", ITEMS, *model, "--method", "free", "--out", tmp_path / "a")
+    assert "have choices; give --method generate" in refused.stderr
+    refused = command.viva("probe", "--dataset", f"qa:{items}", *model, "--method", "letter", "--out", tmp_path / "b")
+    assert "give --method free or --method loss" in refused.stderr
+    known = probe(tmp_path / "c", "--dataset", f"qa:{items}", *model, "--method", "free")["candidates"]["c"]
+    assert known["accuracy"]["free"]["value"] == 100
+
+
+# -- likelihoods relative to others -----------------------------------------------------------------------------------
+
+
+def test_options_are_also_chosen_by_token_and_relative_to_their_own_likelihood(tmp_path: Path) -> None:
+    options = ["--dataset", ITEMS, "--shots", "0", "-n", "20", "--candidate", "simulated:c?knowledge=0.6"]
+    report = probe(tmp_path / "run", *options, "--method", "unconditional", "--method", "text")
+    known = report["candidates"]["c"]["accuracy"]
+    counts = {"text_per_token": 0, "text_unconditional": 0}
+    with History(tmp_path / "run" / "journal.sqlite") as history:
+        for number in history.numbers():
+            _, item = history.started(number) or ("", {})
+            after, alone = [call.completion.likelihoods or [] for call in history.calls(number)]
+            per_token = [math.fsum(each.logprobs) / len(each.logprobs) for each in after]
+            gains = [
+                math.fsum(own.logprobs) - math.fsum(other.logprobs) for own, other in zip(after, alone, strict=True)
+            ]
+            for name, values in (("text_per_token", per_token), ("text_unconditional", gains)):
+                counts[name] += values.index(max(values)) == item["answer"]
+    assert {name: known[name]["right"] for name in counts} == counts
+    table = command.viva("report", tmp_path / "run").stdout
+    assert "text, by token" in table
+    assert "text, unconditional" in table
+
+
+def test_orders_of_options_give_a_strict_accuracy_and_a_vote(tmp_path: Path) -> None:
+    line = {
+        "id": "q",
+        "question": "Which metal is liquid?",
+        "choices": ["Iron", "Mercury", "Zinc", "Lead"],
+        "answer": 1,
+    }
+    (tmp_path / "items.jsonl").write_bytes(
+        b"\n".join(
+            orjson.dumps(line | {"id": f"q{at}", "question": f"Which metal is liquid, {at}?"}) for at in range(3)
+        )
+    )
+    # Model a always takes Mercury, model b the first option, model c the first option unless it is iron.
+    (tmp_path / "m.py").write_text(
+        "def _options(messages):\n"
+        "    return dict(line.split('. ') for line in messages[-1]['content'].split('\\n')[1:5])\n"
+        "def a(messages):\n    return next(key for key, text in _options(messages).items() if text == 'Mercury')\n"
+        "def b(messages):\n    return 'A'\n"
+        "def c(messages):\n    return 'B' if _options(messages)['A'] == 'Iron' else 'A'\n"
+    )
+    models = [word for name in "abc" for word in ("--candidate", f"python:{tmp_path / 'm.py'}#{name}")]
+    options = ["--dataset", tmp_path / "items.jsonl", "--shots", "0", "--method", "permute"]
+    report = probe(tmp_path / "run", *options, *models)
+    values = {
+        name: {kind: record["value"] for kind, record in one["orders"].items() if kind != "n"}
+        for name, one in report["candidates"].items()
+    }
+    assert values["a"] == {"published": 100, "mean": 100, "strict": 100, "vote": 100}
+    assert values["b"] == {"published": 0, "mean": 0, "strict": 0, "vote": 0}
+    assert (values["c"]["published"], values["c"]["strict"]) == (100, 0)
+    results = {key: result["permute"] for key, result in recorded(tmp_path / "run").items()}
+    share = [sum(result["right"]) / 6 for key, result in results.items() if key.startswith("c/")]
+    assert values["c"]["mean"] == pytest.approx(100 * sum(share) / 3)
+    assert all({type(choice) for choice in result["choices"]} == {int} for result in results.values())
+    assert "vote over orders" in command.viva("report", tmp_path / "run").stdout
+
+
+def test_losses_are_compared_with_lower_case_and_with_a_reference_model(tmp_path: Path) -> None:
+    seen, other = make_items(tmp_path / "seen.jsonl", 40, seed=1), make_items(tmp_path / "other.jsonl", 40, seed=2)
+    models = ["--candidate", "simulated:memoriser?memorisation=1&knowledge=0", "--candidate", "simulated:clean"]
+    options = ["--dataset", seen, "--against", other, *models, "--method", "lower", "--method", "loss"]
+    report = probe(tmp_path / "run", *options, "--reference", "clean")
+    memoriser, clean = (report["candidates"][name]["detectors"] for name in ("memoriser", "clean"))
+    assert memoriser["lowercase_ratio"]["value"] > 0.85 > 0.65 > clean["lowercase_ratio"]["value"] > 0.35
+    assert memoriser["reference_ratio"]["value"] > 0.85
+    assert "reference_ratio" not in clean
+    assert memoriser["min_k_100"]["value"] == memoriser["loss"]["value"]
+    assert memoriser["loss"]["fpr_at_95_tpr"] < clean["loss"]["fpr_at_95_tpr"]
+    assert "reference ratio" in command.viva("report", tmp_path / "run").stdout
+    results = recorded(tmp_path / "run")
+    some = next(key for key in results if key.startswith("memoriser/"))
+    assert results[some]["lower"]["loss"] > results[some]["signals"]["loss"]
+
+
+WRONG_METHODS = [
+    (["--method", "unconditional"], "add --method text"),
+    (["--method", "lower"], "add --method loss"),
+    (["--method", "letter", "--reference", "c"], "add --method loss"),
+    (["--method", "loss", "--reference", "none"], "no candidate has the label 'none'; their labels: c"),
+]
+
+
+@case_table("options, words", WRONG_METHODS)
+def test_what_is_relative_needs_the_other_side(tmp_path: Path, options: list[str], words: str) -> None:
+    base = ["run", "probe", "--dataset", ITEMS, "--candidate", "simulated:c", "--shots", "0", "--out", tmp_path / "run"]
+    done = command.viva(*base, *options)
+    assert done.returncode == 2
+    assert words in done.stderr

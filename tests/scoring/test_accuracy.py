@@ -10,7 +10,7 @@ from case_tables import case_table
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from viva.scoring.accuracy import choose_letter, choose_normalized, choose_raw
+from viva.scoring.accuracy import choose_letter, choose_normalized, choose_raw, choose_unconditional
 from viva.scoring.aggregates import Mean
 from viva.scoring.intervals import welch
 
@@ -65,3 +65,12 @@ def one_number() -> Mean:
 def test_what_has_no_value_is_refused_by_name(call: Callable[[], object], said: str) -> None:
     with pytest.raises(ValueError, match=said):
         call()
+
+
+def test_the_option_that_the_question_raises_most_is_chosen_whatever_its_own_likelihood() -> None:
+    assert choose_unconditional([-3.0, -9.0], [-1.0, -9.5]) == 1
+    assert choose_unconditional([-3.0, -9.0], [-3.0, -9.0]) == 0
+    with pytest.raises(ValueError, match="each option needs one"):
+        choose_unconditional([-3.0, -9.0], [-3.0])
+    with pytest.raises(ValueError, match="possible without the question"):
+        choose_unconditional([-3.0, -9.0], [-3.0, -math.inf])

@@ -1,0 +1,206 @@
+"""The text of a free answer, prepared for reading: plain, up to its end, in sentences that each say one thing.
+
+Markup is removed, except that marks stand for bold text and for the boxes of LaTeX. Answers in tags and in JSON become
+sentences "Final answer: …". A text after which the model poses itself another question ends there.
+"""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from collections.abc import Iterator
+from fractions import Fraction
+
+from .forms import readable_text
+
+BOLD = "\ue000"  # begins and ends bold text
+BOX, BOX_END = "\ue001", "\ue002"
+WORD_MARK = "\ue003"  # before a number that was written as a word
+_CHARACTERS: dict[int, str | None] = dict.fromkeys(range(0xE000, 0xE004), " ")
+_CHARACTERS.update(dict.fromkeys(map(ord, "\u00a0\u2007\u202f\u2009\u3000\t"), " "))
+_CHARACTERS.update(dict.fromkeys(map(ord, "\u200b\u200c\u200d\ufeff\u00ad\u2060"), None))
+_CHARACTERS.update(dict.fromkeys(map(ord, "‐‑‒–—―−﹣－"), "-"))
+_CHARACTERS.update(dict.fromkeys(map(ord, "‘’ʼ′"), "'"))
+_CHARACTERS.update(dict.fromkeys(map(ord, "“”„«»"), '"'))
+_CHARACTERS.update({ord("："): ":", ord("＝"): "=", ord("。"): ". ", ord("，"): ", ", ord("，"): ", ", ord("×"): "*"})
+_CHARACTERS.update({ord("÷"): "/", ord("⁄"): "/", ord("∕"): "/", ord("·"): "*", ord("\r"): "\n", ord("≈"): "="})
+_CHARACTERS.update({0xFF10 + digit: str(digit) for digit in range(10)})
+_CHARACTERS.update(
+    {
+        ord(sign): f" {Fraction(text)}"
+        for sign, text in zip("½¼¾⅓⅔⅕⅛", ["1/2", "1/4", "3/4", "1/3", "2/3", "1/5", "1/8"], strict=True)
+    }
+)
+# Sentences of a text, and characters of a sentence, that are read: some patterns take more than linear time.
+_MAX_PIECES, _MAX_PIECE = 300, 800
+_LATEX_SPACES = re.compile(r"(?<=\d)(?:\{,\}|\\,|\\!|\{\\,\}|,\\!)(?=\d{3})")
+_FRACTION = re.compile(r"(\d?)\s?\\[dtc]?frac\s?\{\s*(-?[\d,.]+)\s*\}\s?\{\s*([\d,.]+)\s*\}")
+_SHORT_FRACTION = re.compile(r"\\[dt]?frac\s?(\d)\s?(\d)")
+_LATEX_TEXT = re.compile(r"\\(?:text|textbf|mathrm|mathbf|operatorname|mbox|textrm|mathit)\s?\{([^{}]{0,300})\}")
+_LATEX_SIGNS = {
+    r"\times": "*", r"\cdot": "*", r"\div": "/", r"\approx": "=", r"\%": "%", r"\$": "$", r"\#": "#", r"\&": "&",
+    r"\left": "", r"\right": "", r"\therefore": "so", r"\implies": "->", r"\Rightarrow": "->", r"\rightarrow": "->",
+    r"\ldots": "", r"\dots": "", r"\degree": "°", r"\circ": "°", r"\pounds": "£", r"\euro": "€", r"\,": " ",
+    r"\;": " ", r"\:": " ", r"\!": "", r"\quad": " ", r"\\": "\n", r"\ ": " ", r"\_": "_", r"\n": "\n",
+}  # fmt: skip
+_LATEX_SIGN = re.compile(
+    "|".join(
+        re.escape(sign) + (r"(?![A-Za-z])" if sign[-1].isalpha() else "")
+        for sign in sorted(_LATEX_SIGNS, key=len, reverse=True)
+    ),
+)
+_LATEX_REST = re.compile(r"\\[()\[\]]|\\(?:begin|end)\{[^{}]{0,40}\}|\\[A-Za-z]{1,20}|\\")
+_STRUCK = re.compile(r"~~[^~\n]{1,300}~~|<(?:s|del)>[^<\n]{1,300}</(?:s|del)>")
+_ANSWER_TAG = re.compile(
+    r"<\s?(?:final_?)?answer\s?>(.{0,2000}?)(?:<\s?/\s?(?:final_?)?answer\s?>|$)",
+    re.IGNORECASE | re.DOTALL,
+)
+_TAG = re.compile(
+    r"</?[A-Za-z][\w:-]{0,30}\s?/?>|<\|[^<>|\n]{1,40}\|>|<<[^<>\n]{0,200}>>"
+    r"|(?<=\S)\[\d{1,2}\](?!\()|(?<=\d) \[\d{1,2}\]"
+)
+_JSON_ANSWER = re.compile(
+    r'"(?:final_?)?(?:answer|result)"\s?:\s?("(?:[^"\\\n]|\\.){0,500}"|-?[\d.,/]{1,40}|true|false)', re.IGNORECASE
+)
+_NEXT_QUESTION = re.compile(
+    r"(?<=\S)\s{0,20}\n[#* \t>]{0,9}(?:Question|Q|Problem|Human|User|Instruction|Exercise"
+    r"|问题|問題)\s?\d{0,4}\s?[*:：.]",
+    re.IGNORECASE,
+)  # fmt: skip
+
+
+def plain_answer(text: str) -> str:
+    """Return the text without markup, in one form for each character; marks stand for bold text and boxes."""
+    text = unicodedata.normalize("NFC", text).translate(_CHARACTERS)
+    text = _STRUCK.sub(" ", text)
+    text = _ANSWER_TAG.sub(lambda tag: f"\nFinal answer: {tag[1].strip()}\n", text)
+    text = _JSON_ANSWER.sub(lambda field: f"\nFinal answer: {field[1].strip(chr(34))}\n", text)
+    text = _TAG.sub(" ", text)
+    if "\\" in text or "{" in text:
+        text = _LATEX_SPACES.sub("", text)
+        text = _FRACTION.sub(lambda parts: f"{parts[1]} {parts[2]}/{parts[3]}", text)
+        text = _SHORT_FRACTION.sub(r" \1/\2", text)
+        text = _boxes_marked(_LATEX_TEXT.sub(r" \1 ", text))
+        text = _LATEX_SIGN.sub(lambda sign: _LATEX_SIGNS[sign[0]], text)
+        text = _LATEX_REST.sub(" ", text).replace("{", "").replace("}", "")
+    text = re.sub(r"\*\*|__", BOLD, text)
+    text = re.sub(r"(?<![\w\d])[*_](?=\S)([^*_\n]{1,200}?)[*_](?!\w)", r"\1", text)
+    text = text.replace("`", "")
+    text = re.sub(r"(?<=[A-Za-z)])\s?(?:\^\(?\d\)?|[²³])", "", text)  # square metres
+    text = re.sub(r"(?<=\d)²", "^2", text).replace("³", "^3")
+    return re.sub(r"\$(?=[^\w\s.(-]|\s|$)", "", re.sub(r" {2,}", " ", text))
+
+
+def _boxes_marked(text: str) -> str:
+    pieces, position = [], 0
+    for match in re.finditer(r"\\(?:boxed|fbox|framebox)\s?(\{)?", text):
+        if match.start() < position:
+            continue
+        end = match.end()
+        if match[1] is None:
+            content = re.match(r"\s?[^\s]{1,40}", text[end:])
+            stop = end + (content.end() if content else 0)
+            inner, after = text[end:stop], stop
+        else:
+            depth, stop = 1, end
+            while stop < len(text) and stop - end < 2000 and depth:
+                depth += {"{": 1, "}": -1}.get(text[stop], 0)
+                stop += 1
+            inner, after = text[end : stop - 1 if not depth else stop], stop
+        closed = match[1] is None or not depth
+        pieces.append(f"{text[position : match.start()]} {BOX}{inner}{f'{BOX_END} ' if closed else ''}")
+        position = after
+    return "".join([*pieces, text[position:]])
+
+
+ABBREVIATION = re.compile(
+    r"(?:\b(?:[A-Za-z]|Mr|Mrs|Ms|Dr|St|Jr|Sr|vs|No|approx|e\.g|i\.e|Inc|Ltd|Co|Prof|Gen|Col|Lt|Mt|Ft|Rev|Hon|etc|ca|cf"
+    r"|Jan|Feb|Aug|Sept|Oct|Nov|Dec))\.$"
+)
+_SENTENCE_END = re.compile(
+    rf"(?<=;)\s+|(?<=[.!?])[\"')\]{BOLD}]{{0,3}}\s+(?=[\"'(\[{BOLD}{BOX}$]{{0,3}}[A-Z0-9#\u0400-\uffff-])"
+    rf"|\n"
+)
+LIST_MARK = re.compile(rf"^[\s>|]*(?:[-*•+]\s+|{BOLD}?\(?\d{{1,2}}[.)]\s+(?=[^\d\s$]|[$\d].*[=:A-Za-z]))?")
+
+
+def _sentences(text: str) -> Iterator[str]:
+    start = 0
+    for match in _SENTENCE_END.finditer(text):
+        if match[0] != "\n" and ABBREVIATION.search(
+            text[max(start, match.start() - 8) : match.start()].rstrip("\"')]")
+        ):
+            continue
+        if re.fullmatch(r"\s*\d{1,2}\.", text[start : match.start()]) and re.match(r" +[\d$]", text[match.start() :]):
+            continue  # the number of an entry: "1. 14"
+        if sentence := text[start : match.start()].strip():
+            yield sentence
+        start = match.end()
+    if sentence := text[start:].strip():
+        yield sentence
+
+
+ANSWER_NOUN = r"(?:answer|ans\b|result|solution|答案|答え|답|antwort|respuesta|réponse|risposta|resposta|ответ)"
+ANSWER_LINE = re.compile(rf"^[#\s>*-]*{BOLD}?(?:A|Ans|Sol|Final)\.?\s?:{BOLD}?\s*(?P<rest>.+)$")
+ANSWER_HEADING = re.compile(
+    rf"^[#\s>*{BOLD}]*(?:the\s|my\s|your\s)?(?P<final>final\s)?(?:correct\s)?{ANSWER_NOUN}\s?(?:is\s?)?[:：]?[{BOLD}\s]*$",
+    re.IGNORECASE,
+)
+IS_ANSWER = re.compile(
+    rf"^(?P<rest>.{{1,80}}?)\s(?:is|was|would be|must be|should be)\s(?:indeed\s)?(?:the|my|our)\s(?:final\s"
+    rf"|correct\s|right\s)*{ANSWER_NOUN}\b",
+    re.IGNORECASE,
+)
+CONCLUDES = re.compile(
+    rf"^[\s{BOLD}]*(?:and\s|but\s)?(?:so|therefore|thus|hence|in total|altogether|in all|overall|finally"
+    rf"|in conclusion|to conclude|in summary|consequently"
+    r"|as a result|this means|that means|which means|all together|∴|total|grand total|in short|ultimately"
+    r"|all in all)\b",
+    re.IGNORECASE,
+)
+RETRACTS = re.compile(
+    r"\b(?:wait|hold on|hmm+|correction|oops|scratch that|my mistake|my apologies|i apologi[sz]e|apologies"
+    r"|on second thought|let me (?:re-?\w+|fix|correct|redo|start over|try again)"
+    r"|i (?:made|see|found|have made) (?:a|an|my|the) (?:\w+ )?(?:mistake|error|miscalculation)|i was wrong"
+    r"|i miscounted|i misread|i miscalculated|no,? (?:actually|that)"
+    r"|that(?:'s| is| was| isn't| is not) (?:not right|wrong|incorrect|not correct|right|a mistake)|strike that"
+    r"|sorry,?|actually,|actually it|or rather|i mean)(?=\W|$)|\bno,\s(?=[$€£]?\d)",
+    re.IGNORECASE,
+)  # fmt: skip
+FIRST_TRY = re.compile(
+    r"\b(?:first|initial|intermediate|partial|wrong|incorrect|previous)\s(?:\w+\s)?(?:answer|result|guess"
+    r"|attempt)",
+    re.IGNORECASE,
+)
+MONTH = (
+    r"(?:Jan(?:uary)?|Feb(?:ruary)?|Mar(?:ch)?|Apr(?:il)?|May|June?|July?"
+    r"|Aug(?:ust)?|Sept?(?:ember)?|Oct(?:ober)?|Nov(?:ember)?|Dec(?:ember)?)\.?"
+)
+
+
+def own_answer(text: str, *, cut: bool = False) -> tuple[str, bool]:
+    """Return the plain text up to the next question that the model poses itself, and if that is cut off."""
+    answer = plain_answer(readable_text(text))
+    following = _NEXT_QUESTION.search(answer)
+    if following is not None and answer[: following.start()].strip():
+        return answer[: following.start()], False
+    return answer, cut
+
+
+def answer_pieces(text: str) -> list[str]:
+    """Return the sentences, divided before words that take something back."""
+    pieces: list[str] = []
+    for sentence in _sentences(text):
+        start = 0
+        for match in RETRACTS.finditer(sentence):
+            if match.start() - start > 3:
+                pieces.append(sentence[start : match.start()].rstrip(" ,;:-("))
+                start = match.start()
+        pieces.append(sentence[start:])
+    return [_shortened(piece) for piece in pieces[-_MAX_PIECES:]]
+
+
+def _shortened(piece: str) -> str:
+    """Return a piece with at most `_MAX_PIECE` characters: its beginning and its end."""
+    half = _MAX_PIECE // 2
+    return piece if len(piece) <= _MAX_PIECE else f"{piece[:half]} … {piece[-half:]}"
