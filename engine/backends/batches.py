@@ -121,8 +121,8 @@ class BatchRecord:
 
     def _damage_error(self, problem: str) -> JournalError:
         return JournalError(
-            f"{self._path}: the batch record is damaged ({problem}): restore it from a copy, or delete it: calls without "
-            "a recorded answer are then paid for again"
+            f"{self._path}: the batch record is damaged ({problem}): restore it from a copy, or delete it: calls "
+            "without a recorded answer are then paid for again"
         )
 
     @contextmanager
@@ -163,13 +163,19 @@ class BatchRecord:
                           _SENDING, _SENT)  # fmt: skip
         for number, began, identifier in rows:
             if not isinstance(began, float) or not (identifier == "" or is_batch_id(identifier)):
-                raise self._damage_error(f"batch {number} has the id {str(identifier)[:40]!r} and the time {began!r:.40}")
+                raise self._damage_error(
+                    f"batch {number} has the id {str(identifier)[:40]!r} and the time {began!r:.40}"
+                )
         return [
             Batch(
                 number,
                 self._key(number),
-                [name for (name,) in self._rows(
-                    "select name from calls where batch = ? and typeof(name) = 'text'", number)],
+                [
+                    name
+                    for (name,) in self._rows(
+                        "select name from calls where batch = ? and typeof(name) = 'text'", number
+                    )
+                ],
                 began,
                 identifier,
             )

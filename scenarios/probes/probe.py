@@ -49,6 +49,7 @@ Method = Literal[
 ]
 CHOOSING: tuple[Method, ...] = ("letter", "text", "generate")  # methods that give an accuracy
 COMPARED: tuple[Method, ...] = ("loss", "context", "guess", "samples")  # methods that compare the two sets
+READING: tuple[Method, ...] = ("letter", "text", "loss", "order", "options", "context")  # methods that use likelihoods
 # All evidence that a model with likelihoods can give. `text` and not `letter`: the model need not know letters.
 _COURT: tuple[Method, ...] = ("text", "loss", "order", "options", "context", "guess", "samples")
 

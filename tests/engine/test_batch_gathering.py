@@ -297,9 +297,7 @@ def _change(path: Path, *statements: str) -> None:
         ("update batches set began = 'yesterday'", "yesterday"),
     ],
 )
-def test_a_damaged_record_is_refused_before_anything_is_requested(
-    statement: str, problem: str, tmp_path: Path
-) -> None:
+def test_a_damaged_record_is_refused_before_anything_is_requested(statement: str, problem: str, tmp_path: Path) -> None:
     path = _open_record(tmp_path)
     _change(path, statement)
     clock = VirtualClock()
@@ -324,7 +322,8 @@ def test_an_answer_of_another_type_counts_as_missing(value: str, tmp_path: Path)
 
 
 @case_table(
-    "kind, suffix", [("link", ""), ("dangling", ""), ("fifo", ""), ("folder", ""), ("link", "-journal"), ("link", "-wal")]
+    "kind, suffix",
+    [("link", ""), ("dangling", ""), ("fifo", ""), ("folder", ""), ("link", "-journal"), ("link", "-wal")],
 )
 def test_a_record_that_is_no_file_of_its_own_is_refused(kind: str, suffix: str, tmp_path: Path) -> None:
     path = _open_record(tmp_path) if suffix else record_path(tmp_path, "fake:model?batch=on")
