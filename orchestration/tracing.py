@@ -71,7 +71,7 @@ _SIZES = {_QUEUE: 2048, _BATCH: 512, "OTEL_BSP_SCHEDULE_DELAY": 5000, "OTEL_BSP_
 _FLUSH_SECONDS = 3.0  # maximum wait for the collector at the end of a run
 _PROVIDERS = {"gemini": "gcp.gemini"}  # kinds whose name in the conventions differs
 
-_HEADER = re.compile(r"[!#$%&'*+.^`|~\w-]+\s*=[ !#-+\--:<-\[\]-~]*", re.ASCII)  # as the package reads them
+_HEADER = re.compile(r"[!#$%&'*+.^`|~\w-]+\s*=\s*[ !#-+\--:<-\[\]-~]*", re.ASCII)  # as the package reads them
 _IDENTIFIER = re.compile(r"[!-~]+")  # ASCII without blanks
 
 Attributes = dict[str, Any]
