@@ -178,7 +178,7 @@ class WordedCommand(_WordedErrors, TyperCommand):
                    for name in param.opts if name.startswith("--")}  # fmt: skip
         words = args[: args.index("--")] if "--" in args else args
         for word, value in pairwise(words):
-            param = options.get(word)
+            param: Any = options.get(word)
             if param is not None and value in options and not (param.is_flag or param.count):
                 raise cast(Any, _UsageError)(f"option '{word}' requires an argument, found the option '{value}'", ctx)
         parsed: list[str] = super().parse_args(ctx, args)
