@@ -28,7 +28,8 @@ RUN apt-get update \
     && install --directory --owner=viva --group=viva /data
 COPY --from=build /opt/viva /opt/viva
 ENV PATH=/opt/viva/bin:$PATH
-USER viva
+# A number, so that Kubernetes can check that it is not root.
+USER 10001
 WORKDIR /data
 VOLUME /data
 ENTRYPOINT ["viva"]

@@ -11,7 +11,8 @@ import re
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Annotated, Any, TypeVar
+from itertools import pairwise
+from typing import Annotated, Any, TypeVar, cast
 
 import typer
 from typer.core import TyperCommand, TyperGroup
@@ -170,6 +171,18 @@ def _command_names(ctx: Any) -> list[str]:
 
 class WordedCommand(_WordedErrors, TyperCommand):
     """A command whose help names types in words: `MODEL (repeatable)`, `N`, `FILE`."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Refuse an option in place of another option's value, which would make that option's value an argument."""
+        options = {name: param for param in self.get_params(ctx) if param.param_type_name == "option"
+                   for name in param.opts if name.startswith("--")}  # fmt: skip
+        words = args[: args.index("--")] if "--" in args else args
+        for word, value in pairwise(words):
+            param: Any = options.get(word)
+            if param is not None and value in options and not (param.is_flag or param.count):
+                raise cast(Any, _UsageError)(f"option '{word}' requires an argument, found the option '{value}'", ctx)
+        parsed: list[str] = super().parse_args(ctx, args)
+        return parsed
 
     def collect_usage_pieces(self, ctx: Any) -> list[str]:
         pieces = ["[OPTIONS]"]

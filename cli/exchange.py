@@ -56,6 +56,7 @@ def _export(
 ) -> None:
     """Write a run or a sweep in the format of another tool."""
     from viva.exchange.exports.formats import FORMATS, export
+    from viva.reports.page import count_of
 
     if format_ is None:
         _refuse_without_format(
@@ -63,7 +64,9 @@ def _export(
         )
     result = export(run, format_, out)
     record = {"export": 1, "to": format_, "records": result.records}
-    _print_outcome(record, result, f"{result.records:,} records in {len(result.files):,} files", json=json)
+    _print_outcome(
+        record, result, f"{count_of(result.records, 'record')} in {count_of(len(result.files), 'file')}", json=json
+    )
 
 
 def _import(
@@ -92,14 +95,15 @@ def _import(
 ) -> None:
     """Import another tool's results as a run or a dataset."""
     from viva.exchange.imports import import_file, import_formats
+    from viva.reports.page import count_of
     from viva.scenarios.contract import ImportOptions
 
     if source is None:
         _refuse_without_format(f"name the format of {file} with --from", import_formats())
     result = import_file(file, source, out, ImportOptions(dataset, _models(model or [])))
     record = {"import": 1, "from": source, "records": result.records, "run": result.run}
-    unit = "conversations" if result.run else "dialogs"
-    _print_outcome(record, result, f"{result.records:,} {unit}", json=json)
+    unit = "conversation" if result.run else "dialog"
+    _print_outcome(record, result, count_of(result.records, unit), json=json)
 
 
 def _refuse_without_format(advice: str, formats: dict[str, str]) -> NoReturn:

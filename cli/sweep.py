@@ -187,7 +187,9 @@ def resume_sweep(
     foreign = sorted(changes.keys() - {"concurrency"})
     if foreign:
         names = ", ".join(f"--{name.replace('_', '-')}" for name in foreign)
-        raise ConfigurationError(f"{names}: a sweep's file sets the budget of each cell; change it there")
+        raise ConfigurationError(
+            f"{names}: a sweep's file has these for its cells; change it there, and repeat `viva sweep`"
+        )
     _run_sweep(reopen_sweep(out, retry_failed=retry_failed, **changes), json=json, html=html, max_failures=max_failures)
 
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import sys
+from contextlib import redirect_stdout
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -19,6 +21,12 @@ def _verify(
         str | None,
         typer.Option("--pack", metavar="PACK", help="Prompt pack to check with (default: the recorded prompts)."),
     ] = None,
+    scenario: Annotated[
+        Path | None,
+        typer.Option(
+            "--scenario", metavar="FILE.py", help="Scenario file to check with (default: the file that the run names)."
+        ),
+    ] = None,
     json: Json = False,
 ) -> None:
     """Check whether recorded conversations fit the scenario's code of today.
@@ -26,12 +34,18 @@ def _verify(
     The code runs against the recorded answers, and no model is called. The exit code is 1 if a conversation differs.
     """
     from viva.orchestration.verification import verify
+    from viva.reports.tables import escape_controls
 
-    from .output import print_json, print_paragraphs
+    from .output import print_json, print_paragraphs, print_text
 
-    verification = verify(run, pack=pack)
+    with redirect_stdout(sys.stderr):  # what the scenario prints is no part of the answer
+        verification = verify(run, pack=pack, scenario=scenario)
     if json:
         print_json(verification.to_record())
     else:
+        if verification.file:
+            file = Path(verification.file)
+            below = file.relative_to(Path.cwd()) if file.is_relative_to(Path.cwd()) else file
+            print_text(escape_controls(f"Scenario file: {below}") + "\n")
         print_paragraphs(verification.sentences())
     sys.exit(DONE if verification.fits else FAILED)

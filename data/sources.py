@@ -84,6 +84,14 @@ class _ParsedSource:
     subject: str = ""
 
 
+def _shipped_file(path: Path) -> Path | None:
+    """Return the file of this package at a relative path that exists only in a checkout of viva; else None."""
+    if _exists(path) or path.is_absolute() or ".." in path.parts or permissions().client is not None:
+        return None
+    shipped = Path(__file__).resolve().parents[1] / path
+    return shipped if shipped.is_file() else None
+
+
 def open_source(text: str) -> Source:
     """Find the files, or load the dataset of the hub, that `text` names.
 
@@ -110,6 +118,8 @@ def open_source(text: str) -> Source:
             f"{resolved.parent.name}-{split}" if split_of_folder(resolved) else f"{resolved.name}-{split}".rstrip("-")
         )
     else:
+        if (shipped := _shipped_file(path)) is not None:
+            raise DatasetError(f"cannot be read: No such file or directory; viva comes with {shipped}", path=text)
         if not _exists(path) and not permissions().similar_name(path) and (advice := _suggest_source(parsed)):
             raise DatasetError(f"cannot be read: No such file or directory; {advice}", path=text)
         require_regular_file(path)

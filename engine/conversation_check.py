@@ -108,7 +108,7 @@ class _CheckedConversation(ReplayConversation):
                 self._interrupt(role)
         call, matches = await super()._recorded_call(name, stored, ordinal, digest, exchange)
         if not matches and (branch, role) not in self.differences:
-            recorded = f"a request with another hash, {call.digest.hex()[:12]}"
+            recorded = f"not stored, only its hash {call.digest.hex()[:12]}"
             self.differences[branch, role] = self._difference("request", role, ordinal, branch, exchange, recorded)
         return call, matches
 

@@ -97,7 +97,9 @@ def import_file(file: Path) -> ModuleType:
         del sys.modules[name]
         if not is_failure(error):
             raise
-        raise ConfigurationError(f"{file}: {type(error).__name__}: {error} (at {user_frame(error)})") from None
+        frame = user_frame(error)  # ours, if the file could not be read as Python: then its message has the line
+        location = "" if frame.startswith(f"{__file__}:") else f" (at {frame})"
+        raise ConfigurationError(f"{file}: {type(error).__name__}: {error}{location}") from None
     finally:
         _loading.reset(token)
         sys.path.remove(folder)

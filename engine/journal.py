@@ -11,6 +11,7 @@ import asyncio
 import errno
 import os
 import sqlite3
+import stat
 import struct
 import threading
 import time
@@ -34,7 +35,31 @@ _NO_SPACE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 _DESCRIPTORS_OF_JOURNAL = 4  # opened by SQLite for one database: file, log, index, folder
 
 
-def journal_error(path: Path, error: sqlite3.Error) -> JournalError:
+def refuse_special_file(path: Path) -> None:
+    """Refuse a path at which something else than a regular file is.
+
+    In a run folder made by others, a link would lead what is written to another file.
+
+    Raises:
+        JournalError: It is a symbolic link, a FIFO, a device or a folder.
+    """
+    try:
+        mode = os.lstat(path).st_mode
+    except OSError:
+        return  # there is nothing, or whoever opens it reports the error
+    if stat.S_ISLNK(mode):
+        raise JournalError(f"{path}: a symbolic link, and viva does not write through links; put the file itself there")
+    if not stat.S_ISREG(mode):
+        raise JournalError(f"{path}: not a regular file, so viva does not write it; remove it")
+
+
+def refuse_special_database(path: Path) -> None:
+    """Refuse a database that, or one of whose auxiliary files, is a link or no regular file; see above."""
+    for suffix in ("", "-wal", "-shm", "-journal"):
+        refuse_special_file(path.with_name(path.name + suffix))
+
+
+def journal_error(path: Path, error: sqlite3.Error, name: str = "journal") -> JournalError:
     """Return an error that says what is wrong with the file and what to do, with SQLite's own message."""
     code = getattr(error, "sqlite_errorname", "") or ""
     if code.startswith(("SQLITE_CANTOPEN", "SQLITE_IOERR")) and not has_free_descriptors(_DESCRIPTORS_OF_JOURNAL):
@@ -47,7 +72,7 @@ def journal_error(path: Path, error: sqlite3.Error) -> JournalError:
         advice = "the file is damaged: restore it from a copy, or start the run again in another folder"
     else:
         advice = "check that the folder exists and is writable"
-    return JournalError(f"{path}: cannot use the journal: {error} ({code or 'sqlite'}); {advice}")
+    return JournalError(f"{path}: cannot use the {name}: {error} ({code or 'sqlite'}); {advice}")
 
 
 def creation_advice(error: BaseException | None) -> str:
@@ -404,8 +429,9 @@ def open_database(path: Path, durability: Durability = "commit") -> sqlite3.Conn
     """Open (or create) a journal file for writing and check its version.
 
     Raises:
-        JournalError: It is corrupt, of another version, or cannot be written.
+        JournalError: It is corrupt, of another version, a link, or cannot be written.
     """
+    refuse_special_database(path)
     try:
         connection = sqlite3.connect(path, timeout=_BUSY_SECONDS, isolation_level=None, cached_statements=64)
         connection.execute("pragma journal_mode = wal")

@@ -22,7 +22,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 
 from .errors import ConfigurationError, JournalError
 from .files import describe_version_problem, is_leftover, write_atomically
-from .journal import creation_advice, missing_journal_error, open_database
+from .journal import creation_advice, missing_journal_error, open_database, refuse_special_file
 from .journal_reader import has_records, has_tables, is_unfinished
 from .permissions import SEAL, grant_from_seal, permissions, seal_manifest
 
@@ -255,12 +255,13 @@ class RunFolder:
 
         Raises:
             ConfigurationError: Another process is running this run.
-            JournalError: The folder cannot be written.
+            JournalError: The folder cannot be written, or its lock is a link.
         """
         file = self.path / "lock"
+        refuse_special_file(file)
         is_new = not file.exists()
         try:
-            self._lock = os.open(file, os.O_CREAT | os.O_RDWR | os.O_NONBLOCK)
+            self._lock = os.open(file, os.O_CREAT | os.O_RDWR | os.O_NONBLOCK | os.O_NOFOLLOW)
             fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             self.unlock()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -10,10 +11,12 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, NonNegativeIn
 
 from viva.data.dataset import DataRecord, ManifestPart, PackRecord
 from viva.engine.errors import ConfigurationError
+from viva.engine.permissions import NotPermitted
 from viva.engine.run_folder import RunManifest, field_error, validate_manifest
 from viva.scenarios.contract import Role, SupportsManifest
 from viva.scenarios.models import model_labels
 from viva.scenarios.registry import AnyScenario, scenario_of_manifest
+from viva.scenarios.run_settings import RunSettings
 
 Price = Annotated[list[float], Field(min_length=2, max_length=3)]  # prices of (prompt, completion, cached prompt)
 
@@ -73,21 +76,64 @@ def read_manifest_settings(data: dict[str, Any], file: Path) -> tuple[AnyScenari
         ConfigurationError: The manifest is incomplete or contradictory; the message names file and field.
     """
     validate_manifest(ScenarioManifest, data, file)
+    code = code_file(data)
     try:
         scenario = scenario_of_manifest(data)
     except ConfigurationError as error:
-        raise ConfigurationError(f"{file}: field 'scenario': {error}") from None
+        if code is None or isinstance(error, NotPermitted):
+            raise ConfigurationError(f"{file}: field 'scenario': {error}") from None
+        if not code.is_file():
+            raise ConfigurationError(f"{error}; {file} names it as the run's scenario: put it back") from None
+        raise  # it begins with the scenario's file
+    if code is not None:
+        _check_roles(data, scenario, code, file)
     validate_manifest(_manifest_model(scenario.roles, scenario.templates is not None), data, file)
     if isinstance(scenario, SupportsManifest):
         validate_manifest(scenario.manifest, data, file)
     try:
         settings = scenario.settings.model_validate({**scenario.settings.formerly, **data["settings"]})
     except ValidationError as error:
-        raise field_error(file, error, "settings") from None
+        field = error.errors(include_url=False, include_input=False, include_context=False)[0]["loc"][:1]
+        if code is None or not field or field[0] in RunSettings.model_fields:
+            raise field_error(file, error, "settings") from None
+        problem = str(field_error(code, error, "settings")).removesuffix("; restore the file from a copy")
+        raise ConfigurationError(
+            f"{problem}. The settings of '{scenario.name}' have changed since {file.parent} was recorded: restore them "
+            "in the code, or start a new run"
+        ) from None
     except ConfigurationError as error:
         raise ConfigurationError(f"{file}: field 'settings': {error}") from None
     _check_models(data, scenario, settings, file)
     return scenario, settings
+
+
+def code_file(data: Mapping[str, Any]) -> Path | None:
+    """Return the Python file of a run's scenario, as recorded; None if the scenario belongs to a package."""
+    code = data.get("code")
+    name = code.get("file") if isinstance(code, dict) else None
+    return Path(name) if isinstance(name, str) else None
+
+
+def _check_roles(data: dict[str, Any], scenario: AnyScenario, code: Path, file: Path) -> None:
+    """Check that the scenario in a file has the recorded roles.
+
+    Raises:
+        ConfigurationError: They have changed; the message has the roles then and now.
+    """
+    models = data.get("models")
+    if not isinstance(models, dict) or not models:
+        return
+    recorded = {name: isinstance(value, dict) for name, value in models.items()}
+    current = {role.name: role.many for role in scenario.roles}
+    if recorded != current:
+        raise ConfigurationError(
+            f"{code}: the roles of '{scenario.name}' have changed since {file.parent} was recorded: were "
+            f"{_describe_roles(recorded)}; are {_describe_roles(current)}. Restore them in the code, or start a new run"
+        )
+
+
+def _describe_roles(roles: Mapping[str, bool]) -> str:
+    return ", ".join(f"{name} (compared)" if is_compared else name for name, is_compared in sorted(roles.items()))
 
 
 @cache

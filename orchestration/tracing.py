@@ -13,7 +13,7 @@ import os
 import re
 import secrets
 import threading
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from functools import cache
@@ -60,9 +60,18 @@ _ENDPOINTS = ("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "OTEL_EXPORTER_OTLP_ENDPOINT
 _PROTOCOLS = ("OTEL_EXPORTER_OTLP_TRACES_PROTOCOL", "OTEL_EXPORTER_OTLP_PROTOCOL")
 CONTENT = "OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT"
 _CONTENT_VALUES = ("true", "span_only", "span_and_event")
+_TRACES_PATH = "/v1/traces"
+_DEFAULT_ENDPOINT = "http://localhost:4318"
+_HEADERS = ("OTEL_EXPORTER_OTLP_TRACES_HEADERS", "OTEL_EXPORTER_OTLP_HEADERS")
+_SAMPLER, _SAMPLER_SHARE = "OTEL_TRACES_SAMPLER", "OTEL_TRACES_SAMPLER_ARG"
+_SHARES = ("traceidratio", "parentbased_traceidratio")
+_SAMPLERS = ("always_on", "always_off", "parentbased_always_on", "parentbased_always_off", *_SHARES)
+_QUEUE, _BATCH = "OTEL_BSP_MAX_QUEUE_SIZE", "OTEL_BSP_MAX_EXPORT_BATCH_SIZE"
+_SIZES = {_QUEUE: 2048, _BATCH: 512, "OTEL_BSP_SCHEDULE_DELAY": 5000, "OTEL_BSP_EXPORT_TIMEOUT": 30000}
 _FLUSH_SECONDS = 3.0  # maximum wait for the collector at the end of a run
 _PROVIDERS = {"gemini": "gcp.gemini"}  # kinds whose name in the conventions differs
 
+_HEADER = re.compile(r"[!#$%&'*+.^`|~\w-]+\s*=\s*[ !#-+\--:<-\[\]-~]*", re.ASCII)  # as the package reads them
 _IDENTIFIER = re.compile(r"[!-~]+")  # ASCII without blanks
 
 Attributes = dict[str, Any]
@@ -87,24 +96,107 @@ def request_traces() -> None:
         _make_exporter()
 
 
-def _make_exporter() -> SpanExporter:
+def _endpoint() -> tuple[str, str]:
+    """Return the variable that names the collector ("" if none does), and the URL to which spans are sent."""
+    name = next(filter(os.environ.get, _ENDPOINTS), "")
+    value = os.environ.get(name, _DEFAULT_ENDPOINT)
+    return name, value if name == _ENDPOINTS[0] else value.rstrip("/") + _TRACES_PATH
+
+
+def _collector() -> str:
+    """Return host and port of the collector; nothing else of its address, which may contain a credential."""
+    parts = urlsplit(_endpoint()[1])
+    return f"{parts.hostname}:{parts.port or (443 if parts.scheme == 'https' else 80)}"
+
+
+def _check_variables() -> None:
+    """Check the variables that the package would replace by its defaults, or with which nothing can be sent.
+
+    No value of an address or a header is shown, because it may contain a credential.
+
+    Raises:
+        ConfigurationError: A variable is not usable; the message names it.
+    """
+    name, url = _endpoint()
+    try:
+        parts = urlsplit(url)
+        is_address = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
+    except ValueError:
+        is_address = False
+    if not is_address:
+        raise ConfigurationError(f"{name}: expected an address that begins with http:// or https:// and a host")
+    if name != _ENDPOINTS[0] and parts.path.endswith(_TRACES_PATH * 2):
+        raise ConfigurationError(
+            f"{name}: ends with {_TRACES_PATH}, which is added to it: leave that out, or set {_ENDPOINTS[0]} instead"
+        )
+    _check_headers()
+    sampler, share = (os.environ.get(variable, "").strip().lower() for variable in (_SAMPLER, _SAMPLER_SHARE))
+    if sampler and sampler not in _SAMPLERS:
+        raise ConfigurationError(f"{_SAMPLER}={sampler:.40}: expected {', '.join(_SAMPLERS)}")
+    if sampler in _SHARES and share and not _is_share(share):
+        raise ConfigurationError(f"{_SAMPLER_SHARE}={share:.40}: expected a number from 0 to 1")
+    sizes = dict(_SIZES)
+    for variable in _SIZES:
+        if text := os.environ.get(variable, "").strip():
+            if not re.fullmatch(r"0*[1-9]\d{0,9}", text, re.ASCII):
+                raise ConfigurationError(f"{variable}={text:.40}: expected a whole number above 0")
+            sizes[variable] = int(text)
+    if sizes[_BATCH] > sizes[_QUEUE]:
+        raise ConfigurationError(
+            f"{_BATCH} ({sizes[_BATCH]:,}): more than the queue holds ({_QUEUE}: {sizes[_QUEUE]:,}); set both"
+        )
+
+
+def _check_headers() -> None:
+    """Check that the package reads every header, because its own warnings show the values."""
+    name = next(filter(os.environ.get, _HEADERS), _HEADERS[-1])
+    for number, header in enumerate(os.environ.get(name, "").split(","), 1):
+        if header.strip() and not _HEADER.fullmatch(header.strip()):
+            raise ConfigurationError(f"{name}: header {number}: expected NAME=VALUE, several separated by commas")
+
+
+def _is_share(text: str) -> bool:
+    try:
+        return 0.0 <= float(text) <= 1.0
+    except ValueError:
+        return False
+
+
+def _make_exporter(on_answer: Callable[[int], None] | None = None) -> SpanExporter:
+    """Return the package's exporter; `on_answer` is called with the status of each answer of the collector.
+
+    Raises:
+        ConfigurationError: The package is missing, or a variable is not usable.
+    """
     exporter = os.environ.get(EXPORTER) or "otlp"
     protocol = next(filter(None, map(os.environ.get, _PROTOCOLS)), "http/protobuf")
     if exporter != "otlp":
         raise ConfigurationError(f"{EXPORTER}={exporter}: expected otlp or none")
     if protocol != "http/protobuf":
         raise ConfigurationError(f"{_PROTOCOLS[1]}={protocol}: expected http/protobuf (port 4318 of most collectors)")
+    _check_variables()
     # Without any handler, Python prints the package's warnings on stderr, some with a header's value.
     logging.getLogger("opentelemetry").addHandler(logging.NullHandler())
     try:
         from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
 
-        return OTLPSpanExporter()
+        return OTLPSpanExporter(session=_make_session(on_answer))
     except ImportError:
         message = "traces need the package opentelemetry; install it with: pip install 'viva-exam[otel]'"
         raise ConfigurationError(message) from None
     except (OSError, ValueError) as error:  # its message may contain a credential
         raise ConfigurationError(f"an OTEL_EXPORTER_OTLP_… variable is not usable: {type(error).__name__}") from None
+
+
+def _make_session(on_answer: Callable[[int], None] | None) -> Any:
+    """Return an HTTP session that reports the status of each answer; None if a variable names another session."""
+    if on_answer is None or any(name.endswith("_CREDENTIAL_PROVIDER") for name in os.environ if "OTLP" in name):
+        return None
+    import requests  # the package sends with it
+
+    session = requests.Session()
+    session.hooks["response"].append(lambda answer, *_, **__: on_answer(answer.status_code))
+    return session
 
 
 class _CountingExporter:
@@ -142,14 +234,15 @@ class _RunIds:
 class SpanSender:
     """Sender of a process's spans: a bounded queue and one thread. A collector that is slow or gone delays no run."""
 
-    def __init__(self, exporter: SpanExporter) -> None:
+    def __init__(self, exporter: SpanExporter | None = None) -> None:
         from opentelemetry.sdk.resources import Resource
         from opentelemetry.sdk.trace import TracerProvider
         from opentelemetry.sdk.trace.export import BatchSpanProcessor
 
         named = os.environ.get("OTEL_SERVICE_NAME") or "service.name=" in os.environ.get("OTEL_RESOURCE_ATTRIBUTES", "")
+        self._status = 0  # of the collector's last answer; 0 without one
         # Imported lazily, the package's base classes cannot be ours.
-        self.ids, self._exporter = _RunIds(), _CountingExporter(exporter)
+        self.ids, self._exporter = _RunIds(), _CountingExporter(exporter or _make_exporter(self._note_answer))
         self._processor = BatchSpanProcessor(cast("SpanExporter", self._exporter))
         resource = Resource.create({} if named else {"service.name": "viva"})
         provider = TracerProvider(resource=resource, id_generator=cast("IdGenerator", self.ids), shutdown_on_exit=False)
@@ -158,6 +251,15 @@ class SpanSender:
         self.active = 0  # runs that are traced now
         self.ended = 0
         self._has_warned = False
+
+    def _note_answer(self, status: int) -> None:
+        self._status = status
+
+    def _reason(self) -> str:
+        """Return why spans are lost, as far as it is known."""
+        if not self._status:
+            return "it cannot be reached or does not answer"
+        return f"it answered {self._status}" if self._status >= 400 else "it accepts them too slowly"
 
     def end(self, span: Span, at: float) -> None:
         """End a span and queue it."""
@@ -182,20 +284,24 @@ class SpanSender:
         if lost and not self._has_warned:
             self._has_warned = True
             _log.warning(
-                "traces: %s of %s spans have not reached the collector that OTEL_EXPORTER_OTLP_ENDPOINT names; the "
-                "run is not affected",
+                "traces: %s of %s spans have not reached the collector at %s: %s; the run is not affected",
                 f"{lost:,}",
                 f"{self.ended:,}",
+                _collector(),
+                self._reason(),
             )
 
 
 @cache
 def _process_sender() -> SpanSender | None:
     try:
-        return SpanSender(_make_exporter())
+        return SpanSender()
     except ConfigurationError as error:  # the environment may be meant for other programs
         _log.warning("OTEL_… variables ask for traces, but none are sent: %s", error)
-        return None
+    except ValueError as error:  # a variable for other parts of the package, such as a limit of attributes
+        kind = type(error).__name__  # its message may contain a credential
+        _log.warning("OTEL_… variables ask for traces, but one is not usable, so none are sent: %s", kind)
+    return None
 
 
 @asynccontextmanager
@@ -221,6 +327,13 @@ async def traced(launch: Launch, backends: Mapping[str, Backend]) -> AsyncIterat
         sender.active -= 1
         if not sender.active:
             await sender.flush(launch.clock)
+
+
+def _run_name(path: Path) -> str:
+    """Return the name of a run's folder; in a sweep, its path from the sweep's folder on (`SWEEP/cells/…`)."""
+    path = path.resolve()
+    sweep = next((parent for parent in path.parents if (parent / "sweep.json").is_file()), None)
+    return path.name if sweep is None else path.relative_to(sweep.parent).as_posix()
 
 
 @dataclass(slots=True)
@@ -250,7 +363,7 @@ class RunTrace:
         manifest = launch.folder.path / "manifest.json"
         identity = manifest.read_bytes() + str(manifest.stat().st_mtime_ns).encode()
         self._trace_id = int.from_bytes(hashlib.blake2b(identity, digest_size=16).digest(), "big") or 1
-        self._attributes = {"viva.scenario": launch.scenario.name, "viva.run": launch.folder.path.name}
+        self._attributes = {"viva.scenario": launch.scenario.name, "viva.run": _run_name(launch.folder.path)}
         self._root: Span | None = None
         self._conversations: dict[str, _OpenConversation] = {}
 

@@ -19,11 +19,15 @@ from viva.engine.conversation_replay import Exchange
 from viva.engine.errors import ConfigurationError, JournalError, user_frame
 from viva.engine.journal_reader import History
 from viva.engine.messages import Message
+from viva.engine.permissions import NotPermitted, absolute_path, grant
 from viva.engine.run_folder import RunFolder
 from viva.engine.steps import STEP_PREFIX
 from viva.scenarios.models import label_of_key, lineup_labels
+from viva.scenarios.registry import scenario_from_file
 
+from .completeness import planned_in_total
 from .launch import recorded_settings, refuse_imported
+from .manifest import code_file
 from .python_api import Run, run_blocking
 from .transcripts import Transcripts, repeat_of
 
@@ -64,9 +68,12 @@ class DifferenceKind:
         difference = self.first
         position = f", {difference.role} #{difference.ordinal}" if difference.role else ""
         count = f"{self.conversations} conversation{'s' * (self.conversations > 1)}"
+        recorded = f"Recorded: {difference.recorded}."
+        if difference.change == "request" and difference.recorded.startswith("not stored"):
+            recorded = f"(The recorded request is {difference.recorded}.)"
         return (
             f"{self.title()[0].upper()}{self.title()[1:]}: {count}, the first {self.key or self.number}{position}. "
-            f"Now: {difference.now}. Recorded: {difference.recorded}."
+            f"Now: {difference.now}. {recorded}"
         )
 
     def to_record(self) -> dict[str, Any]:
@@ -83,7 +90,8 @@ class Verification:
 
     `conversations` were checked; `differing` of them have at least one of the `kinds`. `damaged` names the damaged
     records of the conversations in `unreadable`, of which only the readable beginning was checked. `pack` says how the
-    prompt pack differs from the recorded one; "" if it does not.
+    prompt pack differs from the recorded one; "" if it does not. `file` is the scenario's Python file; "" if it belongs
+    to a package. `unfinished` counts the run's conversations that have not ended, with those that have not begun.
     """
 
     conversations: int = 0
@@ -92,6 +100,8 @@ class Verification:
     damaged: list[str] = field(default_factory=list)
     unreadable: list[str] = field(default_factory=list)
     pack: str = ""
+    file: str = ""
+    unfinished: int = 0
 
     @property
     def fits(self) -> bool:
@@ -111,6 +121,9 @@ class Verification:
         if self.damaged:
             names = ", ".join(self.damaged[:_MOST_NAMED]) + ", …" * (len(self.damaged) > _MOST_NAMED)
             answer += f" {len(self.unreadable)} cannot be verified to their end. Damaged: {names}."
+        if self.unfinished:
+            they = "1 conversation has" if self.unfinished == 1 else f"{self.unfinished} conversations have"
+            answer += f" The run is not finished: {they} not ended; the recorded part was checked."
         return [*([self.pack] if self.pack else []), answer, *(kind.sentences() for kind in self.kinds)]
 
     def to_record(self) -> dict[str, Any]:
@@ -121,16 +134,21 @@ class Verification:
             "differing": self.differing,
             "kinds": [kind.to_record() for kind in self.kinds],
             "pack": self.pack or None,
+            "file": self.file or None,
+            "unfinished": self.unfinished,
             **({"damaged": self.damaged, "unreadable": self.unreadable} if self.damaged else {}),
         }
 
 
-def verify(run: str | Path | Run, *, pack: str | Path | None = None) -> Verification:
+def verify(
+    run: str | Path | Run, *, pack: str | Path | None = None, scenario: str | Path | None = None
+) -> Verification:
     """Check whether a run's recorded conversations fit the scenario's code of today, without calling any model.
 
     Args:
         run: The run, or its folder.
         pack: A prompt pack to check with, in place of the recorded prompts: a shipped name or a YAML file.
+        scenario: The Python file to check with, in place of the recorded one.
 
     Raises:
         ConfigurationError: There is no run here, nothing is recorded, or the scenario or the pack cannot be read.
@@ -140,8 +158,23 @@ def verify(run: str | Path | Run, *, pack: str | Path | None = None) -> Verifica
         run = run.path
     folder = RunFolder.open(Path(run))
     refuse_imported(folder)
+    if scenario is not None:
+        _replace_scenario(folder, Path(scenario))
     checker = _RunCheck(folder, None if pack is None else str(pack))
     return run_blocking(checker.check)
+
+
+def _replace_scenario(folder: RunFolder, file: Path) -> None:
+    """Let the opened run, not its file, name another Python file of its scenario."""
+    name = folder.manifest.get("scenario")
+    if code_file(folder.manifest) is None:
+        raise ConfigurationError(
+            f"{folder.path}: its scenario {name} belongs to a package, not to a file such as {file}"
+        )
+    file = absolute_path(file)
+    grant(file)
+    scenario_from_file(file, str(name))
+    folder.manifest["code"] = {"file": str(file)}
 
 
 class _RunCheck:
@@ -149,7 +182,13 @@ class _RunCheck:
 
     def __init__(self, folder: RunFolder, pack: str | None) -> None:
         self._folder, manifest = folder, folder.manifest
-        self._scenario, self._settings = recorded_settings(folder)
+        try:
+            self._scenario, self._settings = recorded_settings(folder)
+        except ConfigurationError as error:
+            file = code_file(manifest)
+            if isinstance(error, NotPermitted) or file is None or file.is_file():
+                raise
+            raise ConfigurationError(f"{error}, or name another file with --scenario FILE.py") from None
         self._labels = lineup_labels(self._scenario.roles_of(self._settings), manifest)
         current, self._pack_note = self._choose_pack(pack)
         self._has_other_prompts = pack is not None and bool(self._pack_note)
@@ -183,8 +222,9 @@ class _RunCheck:
 
     async def check(self) -> Verification:
         """Check all conversations."""
-        verification = Verification(pack=self._pack_note)
+        verification = Verification(pack=self._pack_note, file=str(getattr(self._scenario, "file", None) or ""))
         kinds: dict[tuple[str, ...], DifferenceKind] = {}
+        ended = 0
         with History(self._folder.journal) as history:
             if not history.sound:
                 raise JournalError(
@@ -194,6 +234,7 @@ class _RunCheck:
             for number in history.numbers():
                 key, differences = await self._check_conversation(history, number, verification)
                 verification.conversations += 1
+                ended += history.end(number) is not None
                 verification.differing += bool(differences)
                 for name in dict.fromkeys(map(_kind_name, differences)):
                     first = next(difference for difference in differences if _kind_name(difference) == name)
@@ -205,6 +246,8 @@ class _RunCheck:
                 for kind in kinds.values():
                     kind.first = await self._with_recorded_prompt(history, kind)
             verification.damaged = list(history.damage)
+        planned = max(planned_in_total(self._folder) or 0, verification.conversations)
+        verification.unfinished = max(0, planned - ended - len(verification.unreadable))
         verification.kinds = list(kinds.values())
         return verification
 

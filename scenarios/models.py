@@ -108,16 +108,18 @@ def known_price(model: str) -> list[float] | None:
 def batch_note(models: Iterable[str], conversations: int, at_once: int, calls: float = 0.0) -> str:
     """Return a note on the number of batches that must end one after another; "" if no model is batched.
 
-    `calls` is the maximum number of batched calls of a conversation, 0 if it is unknown.
+    `calls` is the maximum number of batched calls of a conversation without repeated ones, 0 if it is unknown.
     """
     labels = [ModelSpec.parse(model).label for model in models if ModelSpec.parse(model).is_batched]
     if not labels or not conversations:
         return ""
     waves = math.ceil(conversations / at_once)
-    limit = f" and at most {math.ceil(waves * calls):,}" if calls > 1.0 else ""
+    longest = math.ceil(waves * calls)
+    number = f"about {waves:,} to {longest:,}" if longest > waves else f"at least {waves:,}"
     return (
-        f"batch=on ({', '.join(labels)}): at least {waves:,}{limit} batches one after another, each within a day: "
-        f"{conversations:,} conversations, {at_once:,} at once (--concurrency)"
+        f"batch=on ({', '.join(labels)}): {number} batch{'es' * (max(waves, longest) > 1)} one after another, and "
+        f"up to one more for each call that has to be repeated; each may take a day. {conversations:,} "
+        f"conversation{'s' * (conversations > 1)}, {at_once:,} at once (--concurrency)"
     )
 
 

@@ -161,6 +161,7 @@ def _cell_settings(
     values |= own
     values |= {part.scenario.data: entry.dataset, part.candidate: file.candidates[:1], "seed": seed}
     values |= {"concurrency": file.concurrency, "patience": file.patience, "chaos": file.chaos}
+    values |= {} if file.durability is None else {"durability": file.durability}
     if judge is not None:
         values[part.judge(values) or ""] = judge
     try:

@@ -66,9 +66,13 @@ class Forecast:
     @property
     def assumptions(self) -> tuple[str, ...]:
         """Assumptions behind the figures, and a note on batches."""
-        calls = max((self._batched_calls(run) for run in self._sweep.runs), default=0.0)
-        note = batch_note(self.models, self.conversations, self._sweep.concurrency, calls)
+        note = self.batch_note(self._sweep.concurrency)
         return (*ASSUMPTIONS, note) if note else ASSUMPTIONS
+
+    def batch_note(self, at_once: int) -> str:
+        """Return a note on the number of batches that must end one after another; "" if no model is batched."""
+        calls = max((self._batched_calls(run) for run in self._sweep.runs), default=0.0)
+        return batch_note(self.models, self.conversations, at_once, calls)
 
     def _batched_calls(self, run: CellRun) -> float:
         """Return the maximum number of a conversation's calls that go through batch APIs."""

@@ -14,7 +14,6 @@ from viva.engine.run_folder import RunFolder
 from viva.reports.figures import estimate_record, round_figure
 from viva.reports.page import count_of, number_range
 from viva.reports.tables import DASH, Table, number
-from viva.scenarios.models import batch_note
 from viva.scenarios.registry import get_scenario
 from viva.scoring.aggregates import Mean
 from viva.scoring.intervals import Estimate
@@ -232,7 +231,7 @@ class PlanReport:
                              f"({price.source})")  # fmt: skip
             elif price is None:
                 notes.append(f"price of {model}: unknown; set price_in= and price_out= in the model's name")
-        if note := batch_note(plan.models, plan.conversations, plan.world.slots):
+        if note := plan.forecast.batch_note(plan.world.slots):
             notes.append(f"{note}; the duration assumes single calls")
         for processor in dict.fromkeys(processor_of(model) for model in plan.models):
             observed = self._observed_peak(processor)

@@ -28,6 +28,7 @@ from viva.data.sources import absolute_source
 from viva.engine.backends.model_name import describe_value, refuse_credentials
 from viva.engine.backends.registry import with_absolute_path
 from viva.engine.errors import ConfigurationError, choice_hint, did_you_mean
+from viva.engine.journal import Durability
 from viva.engine.permissions import check_names
 from viva.engine.yaml_file import read_yaml
 from viva.scenarios.contract import Scenario, compared_role, judge_role
@@ -167,6 +168,7 @@ class SweepFile(BaseModel):
     parts: dict[str, dict[str, Any]] = {}
     concurrency: StrictInt = Field(default=500, ge=1)
     patience: float = Field(default=600.0, ge=0)
+    durability: Durability | None = None
     chaos: FilePath | None = None
     local_models: StrictInt = Field(default=1, ge=1)
     resources: dict[str, ModelResources] = {}

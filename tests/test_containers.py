@@ -56,7 +56,8 @@ def test_the_dockerfile_is_well_formed_and_small() -> None:
     assert ("COPY", "--from=build /opt/viva /opt/viva") in final
     assert [arguments for name, arguments in final if name == "COPY" and "--from" not in arguments] == []
     users = [arguments for name, arguments in final if name == "USER"]
-    assert users == ["viva"], "the last word on who runs it"
+    [number] = re.findall(r"--uid (\d+)", (ROOT / "Dockerfile").read_text())
+    assert users == [number], "the kubelet cannot see whether a name is root"
     assert [yaml.safe_load(arguments) for name, arguments in final if name in ("ENTRYPOINT", "CMD")] == [
         ["viva"],
         ["demo"],
@@ -92,7 +93,7 @@ def test_the_parser_of_docker_reads_the_same() -> None:
     parser = pytest.importorskip("dockerfile_parse").DockerfileParser(str(ROOT))
     assert parser.is_multistage
     assert [(one["instruction"], one["value"]) for one in parser.structure if one["instruction"] == "USER"] == [
-        ("USER", "viva")
+        ("USER", "10001")
     ]
     assert len([one for one in parser.structure if one["instruction"] != "COMMENT"]) == len(_instructions())
 
@@ -128,13 +129,23 @@ def test_the_job_of_kubernetes_is_indexed_and_runs_every_shard(tmp_path: Path) -
     assert spec["completions"] == spec["parallelism"] == 8
     # Both need `Never`, and rules by index need a limit by index.
     assert (pod["restartPolicy"], spec["backoffLimitPerIndex"]) == ("Never", 5)
-    [rule] = spec["podFailurePolicy"]["rules"]
+    evicted, rule = spec["podFailurePolicy"]["rules"]
+    assert evicted == {"action": "Ignore", "onPodConditions": [{"type": "DisruptionTarget"}]}
     assert rule["action"] == "FailIndex"
     assert rule["onExitCodes"] == {"operator": "In", "values": [2, 3]}
     [container] = pod["containers"]
     assert {mount["name"] for mount in container["volumeMounts"]} == {volume["name"] for volume in pod["volumes"]}
-    [user] = re.findall(r"--uid (\d+)", (ROOT / "Dockerfile").read_text())
-    assert pod["securityContext"]["fsGroup"] == int(user)
+    [user] = [arguments for name, arguments in _instructions() if name == "USER"]
+    assert pod["securityContext"] == {"fsGroup": int(user), "runAsNonRoot": True}
+    claim = yaml.safe_load(_block("shared.yaml").text)
+    assert [volume["persistentVolumeClaim"]["claimName"] for volume in pod["volumes"]] == [claim["metadata"]["name"]]
+    assert claim["spec"]["accessModes"] == ["ReadWriteMany"]
+    merge = yaml.safe_load(_block("merge.yaml").text)["spec"]["template"]["spec"]
+    assert (merge["volumes"], merge["securityContext"]) == (pod["volumes"], pod["securityContext"])
+    [merging] = merge["containers"]
+    assert (merging["image"], merging["volumeMounts"]) == (container["image"], container["volumeMounts"])
+    assert merging["command"] == ["viva", "sweep", "merge", "/shared/grid"]
+    assert f"--out {merging['command'][-1]} " in container["command"][-1]
     shell, flag, script = container["command"]
     assert (shell, flag) == ("sh", "-c")
     script = script.removeprefix("exec ")
@@ -150,3 +161,7 @@ def test_the_script_of_slurm_is_bash_and_runs_every_shard(tmp_path: Path) -> Non
     first, last = map(int, options["array"].split("-"))
     tasks = range(first, last + 1)
     _check_shards(tmp_path, [_arguments(script, SLURM_ARRAY_TASK_ID=str(number)) for number in tasks])
+    # Slurm's signal before the time limit reaches only what `srun` starts.
+    submitted = re.findall(r"sbatch .*?--wrap '(.*?)'", (ROOT / "docs" / "scale.md").read_text(), re.DOTALL)
+    assert all(words.startswith("srun viva sweep ") for words in submitted if "merge" not in words)
+    assert options["signal"] == "INT@120"

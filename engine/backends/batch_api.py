@@ -13,7 +13,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 from urllib.parse import quote
 
 import orjson
@@ -33,6 +33,11 @@ _CLOCK_SKEW = 3600.0  # seconds by which the endpoint's clock may be behind
 _MAX_RESULT_BYTES = 4 << 30  # of one batch
 # HTTP statuses of google.rpc codes.
 _RPC_STATUSES = {1: 499, 3: 400, 4: 504, 5: 404, 7: 403, 8: 429, 9: 400, 11: 400, 14: 503, 16: 401}
+
+
+def is_batch_id(value: Any) -> bool:
+    """Return True if this is an id that can be part of a request's path."""
+    return isinstance(value, str) and _ID.fullmatch(value) is not None
 
 
 @dataclass(slots=True)
@@ -175,8 +180,8 @@ class BatchApi(ABC):
     def _id(self, record: Any, name: str = "id") -> str:
         """Return an id in an answer of the endpoint; raise Unavailable if it has no usable one."""
         value = record.get(name) if isinstance(record, dict) else None
-        if isinstance(value, str) and _ID.fullmatch(value):
-            return value
+        if is_batch_id(value):
+            return cast(str, value)
         raise Unavailable(f"the answer has no valid {name}", model=self.label)
 
     def _unavailable(self, text: str) -> Unavailable:

@@ -31,6 +31,7 @@ from ..errors import (
     BackendError,
     ConfigurationError,
     Forbidden,
+    JournalError,
     Rejected,
     SettingRefused,
     Throttled,
@@ -39,11 +40,11 @@ from ..errors import (
 )
 from ..events import BatchChanged, Retried
 from ..files import describe_version_problem
-from ..journal import journal_error
+from ..journal import journal_error, refuse_special_database
 from ..limits import DEFAULT_PATIENCE
 from ..messages import Request
 from .base import EventSink
-from .batch_api import Batch, BatchApi, BatchStatus, BatchUndecided, Outcome
+from .batch_api import Batch, BatchApi, BatchStatus, BatchUndecided, Outcome, is_batch_id
 
 T = TypeVar("T")
 
@@ -65,6 +66,7 @@ create table calls (name text not null, batch integer not null, answer blob, pri
 """
 # States: a batch that is being created, was created, has ended, or was never created.
 _SENDING, _SENT, _ENDED, _DROPPED = "sending", "sent", "ended", "dropped"
+_READABLE = "typeof(answer) = 'blob'"  # SQLite stores a value of any type in any column
 
 
 def record_path(folder: Path, model: str) -> Path:
@@ -73,20 +75,30 @@ def record_path(folder: Path, model: str) -> Path:
 
 
 class BatchRecord:
-    """Record of one model's batches; one process at a time. The file is made with the first batch."""
+    """Record of one model's batches; one process at a time. The file is made with the first batch.
+
+    Raises:
+        ConfigurationError: Another process uses the file, or it is of another version.
+        JournalError: It is a link, is damaged, or cannot be read or written.
+    """
 
     def __init__(self, path: Path) -> None:
         self._path = path
         self._connection: sqlite3.Connection | None = None
         self.salt = secrets.token_hex(8)  # tells the names of this record from those of a copy of the run elsewhere
-        if path.exists():
-            self._open()
+        if os.path.lexists(path):
+            try:
+                self._open()
+            except BaseException:
+                self.close()
+                raise
 
     def close(self) -> None:
         if self._connection is not None:
             self._connection.close()
 
     def _open(self) -> sqlite3.Connection:
+        refuse_special_database(self._path)
         with self._explained():
             self._connection = connection = sqlite3.connect(self._path, timeout=1.0, isolation_level=None)
             connection.execute("pragma locking_mode = exclusive")
@@ -101,8 +113,17 @@ class BatchRecord:
             elif version != _VERSION:
                 raise ConfigurationError(f"{self._path}: {describe_version_problem('record', version, [_VERSION])}")
             connection.execute("commit")
-            (self.salt,) = connection.execute("select salt from meta").fetchone()
+            row = connection.execute("select salt from meta").fetchone()
+        if row is None or not isinstance(row[0], str):
+            raise self._damage_error("its table 'meta' has no text")
+        self.salt = row[0]
         return connection
+
+    def _damage_error(self, problem: str) -> JournalError:
+        return JournalError(
+            f"{self._path}: the batch record is damaged ({problem}): restore it from a copy, or delete it: calls "
+            "without a recorded answer are then paid for again"
+        )
 
     @contextmanager
     def _explained(self) -> Iterator[None]:
@@ -111,11 +132,11 @@ class BatchRecord:
         except sqlite3.OperationalError as error:
             if "locked" in str(error):
                 raise ConfigurationError(
-                    f"{self._path}: another process uses this model's batches; run slices of a sweep one after another"
+                    f"{self._path}: another process uses this model's batches; run shards of a sweep one after another"
                 ) from None
-            raise journal_error(self._path, error) from error
+            raise journal_error(self._path, error, "batch record") from error
         except sqlite3.Error as error:
-            raise journal_error(self._path, error) from error
+            raise journal_error(self._path, error, "batch record") from error
 
     @contextmanager
     def _transaction(self) -> Iterator[sqlite3.Connection]:
@@ -140,11 +161,21 @@ class BatchRecord:
         """Return the batches that are or may be at the endpoint, oldest first."""
         rows = self._rows("select number, began, id from batches where state in (?, ?) order by number",
                           _SENDING, _SENT)  # fmt: skip
+        for number, began, identifier in rows:
+            if not isinstance(began, float) or not (identifier == "" or is_batch_id(identifier)):
+                raise self._damage_error(
+                    f"batch {number} has the id {str(identifier)[:40]!r} and the time {began!r:.40}"
+                )
         return [
             Batch(
                 number,
                 self._key(number),
-                [name for (name,) in self._rows("select name from calls where batch = ?", number)],
+                [
+                    name
+                    for (name,) in self._rows(
+                        "select name from calls where batch = ? and typeof(name) = 'text'", number
+                    )
+                ],
                 began,
                 identifier,
             )
@@ -174,7 +205,7 @@ class BatchRecord:
         """Record answers of a batch; the first answer of a call counts."""
         with self._transaction() as connection:
             connection.executemany(
-                "update calls set answer = ? where name = ? and batch = ? and answer is null",
+                f"update calls set answer = ? where name = ? and batch = ? and not {_READABLE}",
                 ((answer, name, batch.number) for name, answer in answers),
             )
 
@@ -186,7 +217,7 @@ class BatchRecord:
 
     def answer(self, name: str) -> bytes | None:
         """Return the recorded answer of a call."""
-        rows = self._rows("select answer from calls where name = ? and answer is not null limit 1", name)
+        rows = self._rows(f"select answer from calls where name = ? and {_READABLE} limit 1", name)
         return rows[0][0] if rows else None
 
     def discard(self, name: str) -> None:
@@ -200,7 +231,7 @@ class BatchRecord:
 
     def has_answers(self) -> bool:
         """Return True if any call was ever answered."""
-        return bool(self._rows("select 1 from calls where answer is not null limit 1"))
+        return bool(self._rows(f"select 1 from calls where {_READABLE} limit 1"))
 
 
 @dataclass(slots=True)
@@ -275,6 +306,7 @@ class BatchQueue:
 
         Raises:
             ConfigurationError: There is no run, or another process uses the record.
+            JournalError: The record is a link, is damaged, or cannot be read.
         """
         if self._path is None:
             raise ConfigurationError(
@@ -282,8 +314,13 @@ class BatchQueue:
                 "leave it out here"
             )
         self._record = BatchRecord(self._path)
-        self.has_answers = self._record.has_answers()
-        for batch in self._record.open_batches():
+        try:
+            self.has_answers = self._record.has_answers()
+            batches = self._record.open_batches()
+        except BaseException:
+            self._record.close()
+            raise
+        for batch in batches:
             self._in_batch.update(batch.names)
             self._spawn(self._recover(batch), batch.names)
 

@@ -17,7 +17,7 @@ import orjson
 from yarl import URL
 
 from ..clock import Clock
-from ..errors import ConfigurationError
+from ..errors import SettingRefused
 from ..likelihood import Reading
 from ..messages import Completion, Request, Sampling
 from .base import Backend, ModelSpec
@@ -103,8 +103,9 @@ class OpenAIBackend(EndpointBackend):
     async def read(self, reading: Reading) -> Completion:
         """Score a text at an endpoint that reports log-probabilities of a prompt (vLLM, SGLang and others)."""
         if self._batches is not None:
-            raise ConfigurationError(
-                f"{self.label}: a batch API gives no log-probabilities of a given text; leave batch=on out"
+            raise SettingRefused(
+                f"{self.label}: a batch API gives no log-probabilities of a given text; leave batch=on out (a resumed "
+                "run keeps its model names, so start a new run)"
             )
         before, after = reading.shared + reading.context, reading.continuations[0]
         data = orjson.dumps(self._way.body(self.model, before + after))

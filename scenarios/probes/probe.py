@@ -65,6 +65,16 @@ CHOOSING: tuple[Method, ...] = ("letter", "text", "generate")  # methods that ch
 ANSWERING: tuple[Method, ...] = (*CHOOSING, "free")  # methods that give an accuracy
 COMPARED: tuple[Method, ...] = ("loss", "lower", "context", "guess", "samples")  # methods that compare the two sets
 _RELATIVE: dict[Method, Method] = {"unconditional": "text", "lower": "loss"}  # methods that need another one's result
+READING: tuple[Method, ...] = (
+    "letter",
+    "text",
+    "unconditional",
+    "loss",
+    "lower",
+    "order",
+    "options",
+    "context",
+)  # these use likelihoods
 # All evidence that a model with likelihoods can give. `text` and not `letter`: the model need not know letters.
 _COURT: tuple[Method, ...] = ("text", "loss", "order", "options", "context", "guess", "samples")
 

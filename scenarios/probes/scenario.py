@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from viva.agents.prompts import PromptPack
 from viva.data.dataset import Dataset, DatasetRecord, ManifestPart, open_dataset
 from viva.data.items import Item
+from viva.engine.backends.base import ModelSpec
 from viva.engine.errors import ConfigurationError
 from viva.engine.likelihood import Reading
 from viva.engine.messages import Sampling, View
@@ -40,6 +41,7 @@ from .probe import (
     ANSWERING,
     CANDIDATE,
     CHOOSING,
+    READING,
     Method,
     Probe,
     ProbeSettings,
@@ -241,6 +243,13 @@ class Probes(
             raise ConfigurationError(
                 f"method: free asks questions without choices, and {len(dataset) - dataset.free:,} questions of "
                 f"{dataset.name} have choices; give --method generate"
+            )
+        reading = [method for method in settings.method if method in READING]
+        batched = [model for model in settings.candidate if ModelSpec.parse(model).is_batched]
+        if reading and batched:
+            raise ConfigurationError(
+                f"method: {', '.join(reading)}: needs the likelihood of given texts, which a batch API does not give; "
+                f"leave batch=on out of {', '.join(batched)}, or give --method generate"
             )
         records: dict[str, Any] = {
             "dataset": dataset.to_record(),

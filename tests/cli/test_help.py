@@ -321,3 +321,28 @@ def test_lines_of_a_new_suite_fit_into_88_columns_and_what_its_check_prints_into
     printed = viva("suite", "check", "suite/suite.yaml", cwd=tmp_path).stdout
     assert "depending on yeasayer" in " ".join(printed.split())
     assert max(map(len, printed.splitlines())) <= 80
+
+
+@case_table(
+    "words, problem",
+    [
+        (f"{_INTERVIEW} --durability", "option '--durability' requires an argument"),
+        (f"{_INTERVIEW} --durability --json", "option '--durability' requires an argument, found the option '--json'"),
+        ("resume run --durability --retry-failed",
+         "option '--durability' requires an argument, found the option '--retry-failed'"),
+        ("sweep grid.yaml --out --dry-run", "option '--out' requires an argument, found the option '--dry-run'"),
+    ],
+)  # fmt: skip
+def test_an_option_without_its_value_is_named(words: str, problem: str) -> None:
+    done = viva(*words.split())
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr.startswith(f"viva: error: {problem}")
+
+
+def test_a_data_file_of_viva_is_named_if_it_is_looked_for_outside_of_a_checkout(tmp_path: Path) -> None:
+    name = "scenarios/kieval/items/science.jsonl"
+    done = viva(*_INTERVIEW.replace("items.jsonl", name).split(), "--candidate", "simulated:c", cwd=tmp_path)
+    assert done.returncode == 2
+    said = " ".join(done.stderr.split())
+    assert f"{name}: cannot be read: No such file or directory; viva comes with " in said
+    assert Path(said.partition("viva comes with ")[2]).is_file()

@@ -209,7 +209,7 @@ def test_an_unknown_scenario_is_named() -> None:
     [
         (["--candidate", "augur:delphi"], ["'augur:delphi'", "unknown kind 'augur'", "simulated"]),
         (["--candidate", "simulated:c?knowlege=1"], ["unknown option knowlege", "knowledge"]),
-        (["--candidate", "simulated:c", "--candidate", "simulated:c?noise=0"], ["two candidates", "'c'", "label="]),
+        (["--candidate", "simulated:c", "--candidate", "simulated:c?noise=0"], ["two models", "'c'", "label="]),
         (["--candidate", "simulated:c", "--scorer", "generous"], ["--scorer", "'generous'", "official"]),
         (["--candidate", "simulated:c", "--rounds", "0"], ["--rounds", "found 0"]),
         (["--candidate", "simulated:c", "--verbosely"], ["--verbosely"]),

@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import sqlite3
 from collections.abc import Awaitable, Callable, Mapping
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 import pytest
+from case_tables import case_table
 
 from viva.engine.backends.batch_api import Batch, BatchApi, BatchStatus, BatchUndecided, Outcome
 from viva.engine.backends.batches import BatchQueue, BatchRecord, record_path
 from viva.engine.cancellation import RunStopping, StopSignal
 from viva.engine.clock import VirtualClock
-from viva.engine.errors import ConfigurationError, TimedOut, Unavailable, Unreachable
+from viva.engine.errors import ConfigurationError, JournalError, TimedOut, Unavailable, Unreachable
 from viva.engine.messages import Request, Sampling, View, request_digest
 
 DAY = 86_400.0
@@ -261,4 +265,86 @@ def test_a_record_that_is_no_database_is_named(tmp_path: Path) -> None:
     path = record_path(tmp_path, "model")
     path.write_bytes(b"nonsense" * 1000)
     with pytest.raises(Exception, match=path.name):
+        BatchRecord(path)
+
+
+def _open_record(folder: Path) -> Path:
+    """A record with a batch that is at the provider."""
+    path = record_path(folder, "fake:model?batch=on")
+    record = BatchRecord(path)
+    batch = record.begin(["name"], 0.0)
+    batch.id = "id-1"
+    record.sent(batch)
+    record.close()
+    return path
+
+
+def _change(path: Path, *statements: str) -> None:
+    with closing(sqlite3.connect(path)) as database:
+        for statement in statements:
+            database.execute(statement)
+        database.commit()
+
+
+@case_table(
+    "statement, problem",
+    [
+        ("delete from meta", "'meta' has no text"),
+        ("update meta set salt = x'00ff'", "'meta' has no text"),
+        ("update batches set id = '../../etc/passwd'", "../../etc/passwd"),
+        ("update batches set id = 'a/b?c=d'", "a/b?c=d"),
+        ("update batches set id = x'69'", "has the id"),
+        ("update batches set began = 'yesterday'", "yesterday"),
+    ],
+)
+def test_a_damaged_record_is_refused_before_anything_is_requested(statement: str, problem: str, tmp_path: Path) -> None:
+    path = _open_record(tmp_path)
+    _change(path, statement)
+    clock = VirtualClock()
+    provider = Provider(clock)
+    with pytest.raises(JournalError) as caught:
+        run(clock, tmp_path, provider, lambda queue: ask_all(queue, 1))
+    assert str(caught.value).startswith(f"{path}: the batch record is damaged (")
+    assert problem in str(caught.value)
+    assert "delete it" in str(caught.value)
+    assert (provider.polls, provider.created) == ([], [])
+
+
+@case_table("value", ["'text'", "12", "1.5"])
+def test_an_answer_of_another_type_counts_as_missing(value: str, tmp_path: Path) -> None:
+    clock = VirtualClock()
+    provider = Provider(clock)
+    run(clock, tmp_path, provider, lambda queue: ask_all(queue, 2))
+    path = record_path(tmp_path, "fake:model?batch=on")
+    _change(path, f"update calls set answer = {value} where answer = x'{b'answer to 1'.hex()}'")
+    assert run(clock, tmp_path, provider, lambda queue: ask_all(queue, 2)) == [b"answer to 0", b"answer to 1"]
+    assert [list(bodies.values()) for _, _, bodies in provider.created] == [[b"0", b"1"], [b"1"]]
+
+
+@case_table(
+    "kind, suffix",
+    [("link", ""), ("dangling", ""), ("fifo", ""), ("folder", ""), ("link", "-journal"), ("link", "-wal")],
+)
+def test_a_record_that_is_no_file_of_its_own_is_refused(kind: str, suffix: str, tmp_path: Path) -> None:
+    path = _open_record(tmp_path) if suffix else record_path(tmp_path, "fake:model?batch=on")
+    special = path.with_name(path.name + suffix)
+    other = tmp_path / "other.sqlite"
+    if kind == "fifo":
+        os.mkfifo(special)
+    elif kind == "folder":
+        special.mkdir()
+    else:
+        special.symlink_to(other)
+    if kind == "link":
+        other.write_bytes(b"")
+    clock = VirtualClock()
+    with pytest.raises(JournalError, match="symbolic link" if special.is_symlink() else "not a regular file"):
+        run(clock, tmp_path, Provider(clock), lambda queue: ask_all(queue, 1))
+    assert not other.exists() or other.read_bytes() == b""
+
+
+def test_errors_of_the_record_do_not_speak_of_a_journal(tmp_path: Path) -> None:
+    path = record_path(tmp_path, "model")
+    path.write_bytes(b"nonsense" * 1000)
+    with pytest.raises(JournalError, match="cannot use the batch record"):
         BatchRecord(path)

@@ -178,3 +178,17 @@ def _as_somebody_else() -> Iterator[None]:
         yield
     finally:
         os.seteuid(mine)
+
+
+@pytest.mark.parametrize("name", ["journal.sqlite", "journal.sqlite-wal", "lock"])
+def test_a_link_in_a_run_folder_by_others_is_not_written_through(tmp_path: Path, name: str) -> None:
+    run = interviewed(tmp_path / "run", "simulated:a", n=2)
+    file, mine = run / name, tmp_path / "mine"
+    mine.write_bytes(file.read_bytes() if file.exists() else b"")
+    before = mine.read_bytes()
+    file.unlink(missing_ok=True)
+    file.symlink_to(mine)
+    done: Result = CliRunner().invoke(app, ["resume", str(run)])
+    assert done.exit_code == 1
+    assert f"{file}: a symbolic link" in " ".join(done.stderr.split())
+    assert mine.read_bytes() == before

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import random
+import re
 import signal
 import sqlite3
 from collections.abc import Iterator
@@ -109,7 +110,8 @@ def test_the_first_lines_say_how_many_batches_follow_each_other(server: BatchSer
     done = completed(*run, "--concurrency", "3")
     assert done.returncode == 0, done.stderr.decode()
     said = " ".join(done.stderr.decode().split())
-    assert "batch=on (candidate, interactor, evaluator): at least 3 and at most" in said
+    assert re.search(r"batch=on \(candidate, interactor, evaluator\): about 3 to \d+ batches one after another", said)
+    assert "one more for each call that has to be repeated" in said
     assert "8 conversations, 3 at once" in said
     prices = orjson.loads((tmp_path / "run" / "manifest.json").read_bytes())["prices"]
     assert set(map(tuple, prices.values())) == {(1.0, 2.0)}

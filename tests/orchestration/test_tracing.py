@@ -308,6 +308,63 @@ def test_variables_that_cannot_be_followed_are_named(monkeypatch: pytest.MonkeyP
         tracing.request_traces()
 
 
+@pytest.mark.parametrize(
+    ("variables", "sentence"),
+    [
+        ({"OTEL_EXPORTER_OTLP_ENDPOINT": "user:my-secret@collector:4318"}, "ENDPOINT: expected an address"),
+        ({"OTEL_EXPORTER_OTLP_ENDPOINT": "grpc://my-secret@collector:4318"}, "ENDPOINT: expected an address"),
+        ({"OTEL_EXPORTER_OTLP_ENDPOINT": "http://"}, "OTEL_EXPORTER_OTLP_ENDPOINT: expected an address"),
+        ({"OTEL_EXPORTER_OTLP_ENDPOINT": "http://c:99999"}, "OTEL_EXPORTER_OTLP_ENDPOINT: expected an address"),
+        ({"OTEL_EXPORTER_OTLP_TRACES_ENDPOINT": "c:1/x"}, "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT: expected an address"),
+        ({"OTEL_EXPORTER_OTLP_ENDPOINT": "http://c:4318/v1/traces/"}, "set OTEL_EXPORTER_OTLP_TRACES_ENDPOINT instead"),
+        ({"OTEL_TRACES_SAMPLER": "foo"}, "OTEL_TRACES_SAMPLER=foo: expected always_on"),
+        ({"OTEL_TRACES_SAMPLER": "traceidratio", "OTEL_TRACES_SAMPLER_ARG": "ten"}, "OTEL_TRACES_SAMPLER_ARG=ten: "),
+        ({"OTEL_BSP_MAX_QUEUE_SIZE": "x"}, "OTEL_BSP_MAX_QUEUE_SIZE=x: expected a whole number above 0"),
+        ({"OTEL_BSP_SCHEDULE_DELAY": "-1"}, "OTEL_BSP_SCHEDULE_DELAY=-1: expected a whole number above 0"),
+        ({"OTEL_BSP_MAX_QUEUE_SIZE": "100"}, "OTEL_BSP_MAX_EXPORT_BATCH_SIZE (512): more than the queue holds"),
+        ({"OTEL_EXPORTER_OTLP_HEADERS": "a=b,my-secret"}, "OTEL_EXPORTER_OTLP_HEADERS: header 2: expected NAME=VALUE"),
+    ],
+)
+def test_a_wrong_variable_is_refused_with_the_option_and_noted_without_it(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    variables: dict[str, str],
+    sentence: str,
+) -> None:
+    for name in [name for name in os.environ if name.startswith("OTEL_")]:
+        monkeypatch.delenv(name)
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setenv(tracing.EXPORTER, "otlp")
+    done = command(*_RUN, "--out", tmp_path / "a", "--otel")
+    assert done.returncode == 2
+    assert sentence in done.stderr
+    assert not (tmp_path / "a").exists()
+    tracing._process_sender.cache_clear()
+    with caplog.at_level(logging.WARNING, "viva"):
+        assert tracing._process_sender() is None
+    assert sentence in caplog.text
+    assert "my-secret" not in done.stderr + caplog.text
+    tracing._process_sender.cache_clear()
+
+
+@pytest.mark.parametrize(
+    "variables",
+    [
+        {"OTEL_EXPORTER_OTLP_ENDPOINT": "https://c/base", "OTEL_EXPORTER_OTLP_HEADERS": "a=b, c=d%20e"},
+        {"OTEL_EXPORTER_OTLP_TRACES_ENDPOINT": "http://c:1/v1/traces", "OTEL_EXPORTER_OTLP_ENDPOINT": "wrong"},
+        {"OTEL_TRACES_SAMPLER": "parentbased_traceidratio", "OTEL_TRACES_SAMPLER_ARG": "0.1"},
+        {"OTEL_BSP_MAX_QUEUE_SIZE": "100", "OTEL_BSP_MAX_EXPORT_BATCH_SIZE": "50"},
+    ],
+)
+def test_usable_variables_are_accepted(monkeypatch: pytest.MonkeyPatch, variables: dict[str, str]) -> None:
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setenv(tracing.EXPORTER, "otlp")
+    tracing.request_traces()
+
+
 def _process(words: Sequence[str | Path], folder: Path, **variables: str) -> subprocess.CompletedProcess[str]:
     clean = {name: value for name, value in os.environ.items() if not name.startswith("OTEL_")}
     program = [sys.executable, "-m", "viva", *map(str, words)]
@@ -374,9 +431,29 @@ def test_a_dead_collector_harms_no_run_and_is_noted_once(tmp_path: Path, collect
         took = time.monotonic() - began
     assert done.returncode == 0, done.stderr
     assert done.stderr.count("traces: ") == 1, done.stderr
-    assert "11 of 11 spans have not reached the collector" in done.stderr
+    lost = f"11 of 11 spans have not reached the collector at {address.rpartition('@')[2]}: it cannot be reached or"
+    assert lost in " ".join(done.stderr.split())
     assert "own-key" not in done.stdout + done.stderr
     began = time.monotonic()
     plain = _process([*_RUN, "--out", "plain"], tmp_path)
     assert took < 3 * (time.monotonic() - began) + 15, "a few seconds at the end, on a busy machine too"
     assert plain.stdout == done.stdout
+
+
+def test_the_warning_names_the_other_variables_address_and_what_the_collector_answers(tmp_path: Path) -> None:
+    with process.serving_port([sys.executable, _COLLECTOR, str(tmp_path / "received"), "--refuse"]) as port:
+        address = f"http://127.0.0.1:{port}/v1/traces?key=collectors-own-key"
+        variables = {"OTEL_EXPORTER_OTLP_TRACES_ENDPOINT": address, "OTEL_EXPORTER_OTLP_ENDPOINT": "http://other:1"}
+        done = _process([*_RUN, "--out", "run"], tmp_path, **variables)
+    assert done.returncode == 0, done.stderr
+    said = " ".join(done.stderr.split())
+    assert f"spans have not reached the collector at 127.0.0.1:{port}: it answered 401; the run is not" in said
+    assert "own-key" not in done.stdout + done.stderr
+
+
+def test_traces_of_two_sweeps_can_be_told_apart(tmp_path: Path) -> None:
+    cell = tmp_path / "grid" / "cells" / "kieval" / "c"
+    cell.mkdir(parents=True)
+    assert tracing._run_name(cell) == "c"
+    (tmp_path / "grid" / "sweep.json").write_text("{}")
+    assert tracing._run_name(cell) == "grid/cells/kieval/c"

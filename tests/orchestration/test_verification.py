@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 import shutil
 import sqlite3
 import sys
@@ -116,6 +117,7 @@ def _edited(run: Path, old: str, new: str, monkeypatch: pytest.MonkeyPatch) -> v
 def test_unchanged_code_fits(tmp_path: Path) -> None:
     verification = viva.verify(viva.load(_recorded(tmp_path)))
     assert verification.fits
+    assert verification.file == str(tmp_path / "debate.py")
     assert verification.sentences() == ["All 6 recorded conversations fit."]
 
 
@@ -142,6 +144,7 @@ def test_each_kind_of_difference_has_a_paragraph_with_what_is_sent_now(
     )
     assert first.startswith("Another request of pupil in the branch 'for', first call: 6 conversations, the first "
                             'a/tides, pupil #0. Now: system "You argue well.", user "')  # fmt: skip
+    assert re.search(r"\(The recorded request is not stored, only its hash [0-9a-f]{12}\.\)$", first)
     assert "against" in second
 
 
@@ -175,7 +178,12 @@ def test_a_run_that_was_killed_after_any_call_fits(
             copy = tmp_path / f"{number}-{calls}"
             shutil.copytree(run, copy)
             _cut(copy, calls)
-            assert viva.verify(copy).fits, calls
+            with closing(sqlite3.connect(copy / "journal.sqlite")) as journal:
+                (ended,) = journal.execute("select count(*) from ended").fetchone()
+            verification = viva.verify(copy)
+            assert verification.fits, calls
+            assert verification.unfinished == (6, 12)[number] - ended
+            assert ("have not ended" in verification.sentences()[0]) is (verification.unfinished > 1)
             shutil.rmtree(copy)
 
 
@@ -314,16 +322,95 @@ def test_the_command_says_the_answer_first_and_exits_with_1_if_conversations_dif
 ) -> None:
     run = _recorded(tmp_path)
     done = command("verify", run)
-    assert (done.returncode, done.stdout) == (0, "All 6 recorded conversations fit.\n\n")
+    assert (done.returncode, done.stdout.splitlines()[1:]) == (0, ["All 6 recorded conversations fit.", ""])
     (tmp_path / "debate.py").write_text(DEBATE.replace("Open with", "Begin with"))
     _forget(monkeypatch)
     done = command("verify", run)
     assert done.returncode == 1
-    assert done.stdout.startswith("6 of 6 conversations no longer fit: another request of tutor, first call (6).\n")
+    file, answer = done.stdout.splitlines()[:2]
+    assert file == f"Scenario file: {tmp_path / 'debate.py'}"
+    assert answer == "6 of 6 conversations no longer fit: another request of tutor, first call (6)."
     done = command("verify", run, "--json")
     record = orjson.loads(done.stdout)
     assert (done.returncode, record["fits"], record["kinds"][0]["change"]) == (1, False, "request")
     assert 'user "Begin with tides."' in record["kinds"][0]["now"]
+
+
+def test_what_the_scenario_prints_is_no_part_of_the_json(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    run = _recorded(tmp_path)
+    said = DEBATE.replace('    topic = task["id"]', '    print("the topic")\n    topic = task["id"]')
+    (tmp_path / "debate.py").write_text(f'print("the file")\n{said}')
+    _forget(monkeypatch)
+    done = command("verify", run, "--json")
+    assert orjson.loads(done.stdout)["fits"] is True
+    assert "the file\nthe topic\n" in done.stderr
+
+
+def test_a_copied_run_is_checked_with_the_file_that_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    run = _recorded(tmp_path)
+    copy = tmp_path / "copy"
+    shutil.copytree(run, copy / "run")
+    (copy / "debate.py").write_text(DEBATE.replace("Open with", "Begin with"))
+    _forget(monkeypatch)
+    assert command("verify", copy / "run").stdout.startswith(f"Scenario file: {tmp_path / 'debate.py'}\nAll 6 ")
+    _forget(monkeypatch)
+    done = command("verify", copy / "run", "--scenario", "debate.py", cwd=copy)
+    assert (done.returncode, done.stdout.splitlines()[0]) == (1, "Scenario file: debate.py")
+    (tmp_path / "debate.py").unlink()
+    _forget(monkeypatch)
+    done = command("verify", copy / "run")
+    assert (done.returncode, done.stdout) == (2, "")
+    said = " ".join(done.stderr.split())
+    assert f"error: {tmp_path / 'debate.py'}: no such Python file" in said
+    assert "put it back, or name another file with --scenario FILE.py" in said
+    done = command("verify", copy / "run", "--scenario", copy / "debate.py", "--json")
+    assert orjson.loads(done.stdout)["file"] == str(copy / "debate.py")
+    assert "no such Python file" in command("verify", copy / "run", "--scenario", "nowhere.py").stderr
+
+
+@case_table(
+    "old, new, sentences",
+    [
+        ('one=["tutor", "critic"]', 'one=["teacher", "critic"]',
+         ["the roles of 'debate' have changed since", "were critic, pupil (compared), tutor;",
+          "are critic, pupil (compared), teacher"]),
+        ('compare="pupil", one=["tutor", "critic"]', 'compare=["pupil", "tutor"], one="critic"',
+         ["are critic, pupil (compared), tutor (compared)"]),
+        ("import asyncio\n", "import asyncio asyncio\n", ["SyntaxError: invalid syntax (debate.py, line 2)"]),
+        ("import asyncio\n", "import asyncio, no_such_module\n", ["ModuleNotFoundError: No module named 'no_such_"]),
+        ("async def debate", "async def dispute", ["has no scenario 'debate'"]),
+    ],
+)  # fmt: skip
+def test_a_changed_scenario_is_no_damaged_manifest(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, old: str, new: str, sentences: list[str]
+) -> None:
+    run = _recorded(tmp_path)
+    (tmp_path / "debate.py").write_text(DEBATE.replace(old, new, 1))
+    for verb in ("verify", "report", "resume"):
+        _forget(monkeypatch)
+        done = command(verb, run)
+        said = " ".join(done.stderr.split())
+        assert done.returncode == 2
+        assert said.startswith(f"viva: error: {tmp_path / 'debate.py'}: "), said
+        assert all(sentence in said for sentence in sentences), said
+        assert "manifest.json" not in said
+        assert "restore the file from a copy" not in said
+        assert "imports.py" not in said
+
+
+@pytest.mark.parametrize("change", ["renamed", "added"])
+def test_changed_settings_of_a_scenario_are_no_damaged_manifest(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, change: str
+) -> None:
+    settings = "class Depth(viva.RunSettings):\n    depth: int\n\n\n@viva.scenario(settings=Depth, "
+    text = DEBATE.replace("@viva.scenario(", settings)
+    run = _recorded(tmp_path, text, depth=3)
+    new = "height: int" if change == "renamed" else "depth: int\n    height: int"
+    (tmp_path / "debate.py").write_text(text.replace("depth: int", new))
+    _forget(monkeypatch)
+    said = " ".join(command("verify", run).stderr.split())
+    assert said.startswith(f"viva: error: {tmp_path / 'debate.py'}: field 'settings.height': missing")
+    assert "The settings of 'debate' have changed since" in said
 
 
 @pytest.fixture(scope="module")

@@ -36,8 +36,12 @@ Chaos = Callable[[dict[str, Any]], "Server"]
         (["--shots", "0", "--answer-tokens", "0"], ["--answer-tokens", "found 0"]),
         (["--shots", "0", "--pack", "none"], ["prompt pack 'none'", "probe"]),
         (["--shots", "0", "--pack", "kieval"], ["prompt pack 'kieval'", "letter.header"]),
-        (["--shots", "0", "--candidate", "simulated:c?noise=0"], ["two candidates", "'c'", "label="]),
+        (["--shots", "0", "--candidate", "simulated:c?noise=0"], ["two models", "'c'", "label="]),
         (["--shots", "0", "--rounds", "3"], ["--rounds"]),
+        (
+            ["--method", "loss", "--candidate", "openai:http://127.0.0.1:9/v1#m?batch=on"],
+            ["loss", "batch API", "leave batch=on out of openai:http://127.0.0.1:9/v1#m?batch=on", "--method generate"],
+        ),
     ],
 )
 def test_a_wrong_setting_is_named(tmp_path: Path, options: list[str], words: list[str]) -> None:

@@ -1,6 +1,7 @@
 """A collector of OpenTelemetry traces over OTLP/HTTP, in a process of its own: it appends each request to a file.
 
-A request is stored with its length in front, so that ``received`` can read them back. ``--hang``: it never answers.
+A request is stored with its length in front, so that ``received`` can read them back. ``--hang``: it never answers;
+``--refuse``: it answers 401.
 """
 
 from __future__ import annotations
@@ -23,13 +24,15 @@ def received(file: Path) -> Iterator[bytes]:
         data = data[8 + length :]
 
 
-async def serve(file: Path, *, hang: bool) -> None:
+async def serve(file: Path, *, hang: bool, refuse: bool = False) -> None:
     """Serve until the process is ended; the port is the first line printed."""
 
     async def take(request: web.Request) -> web.Response:
         body = await request.read()
         if hang:
             await asyncio.Event().wait()
+        if refuse:
+            return web.Response(status=401)
         with file.open("ab") as stored:
             stored.write(len(body).to_bytes(8, "big") + body)
         return web.Response(content_type="application/x-protobuf")
@@ -47,5 +50,6 @@ if __name__ == "__main__":
     parser = argparse.ArgumentParser()
     parser.add_argument("file", type=Path)
     parser.add_argument("--hang", action="store_true")
+    parser.add_argument("--refuse", action="store_true")
     options = parser.parse_args()
-    asyncio.run(serve(options.file, hang=options.hang))
+    asyncio.run(serve(options.file, hang=options.hang, refuse=options.refuse))

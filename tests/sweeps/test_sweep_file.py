@@ -237,3 +237,14 @@ def test_line_18_a_key_in_a_model_that_is_written_as_a_mapping_is_not_repeated(t
     assert code == 2
     assert "found a mapping of api_key, model" in said
     assert "sk-hidden" not in said
+
+
+def test_every_cell_gets_the_durability_of_the_sweep_and_a_repetition_may_change_it(tmp_path: Path) -> None:
+    for durability in ("power", "commit"):
+        file = write_file(tmp_path, items=2, durability=durability)
+        [*cells] = open_sweep(file, tmp_path / "out").runs
+        assert {run.cell.settings.durability for run in cells} == {durability}
+        swept(file, tmp_path / "out")
+    file = write_file(tmp_path, durability="disk")
+    with pytest.raises(ConfigurationError, match=r"durability: .*'commit' or 'power', found 'disk'"):
+        open_sweep(file, tmp_path / "out")

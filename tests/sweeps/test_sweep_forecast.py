@@ -5,9 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+from case_tables import case_table
+from command import viva
 from small_sweeps import INTERVIEWS, dataset, swept, write_file
 
 from viva.orchestration.launch import recorded_results
+from viva.scenarios.models import batch_note
 from viva.sweeps.forecast import Forecast
 from viva.sweeps.recorded_sweep import recorded_cells
 from viva.sweeps.sweep import open_sweep
@@ -101,3 +104,30 @@ def test_prices_make_costs_and_a_broken_dataset_is_said(tmp_path: Path) -> None:
     assert [cell["state"] for cell in told["cells"]] == ["waiting", "waiting", "failed", "failed"]
     assert list(told["problems"]) == [cell["name"] for cell in told["cells"][2:]]
     assert not (tmp_path / "out").exists()
+
+
+def test_dry_run_and_plan_give_the_same_number_of_batches(tmp_path: Path) -> None:
+    batched = {"candidates": ["openai:http://127.0.0.1:9/v1#c?batch=on"], "concurrency": 3}
+    file = write_file(tmp_path, items=8, **batched)
+    for words in (["--dry-run"], ["--json"]):
+        verb = ["sweep", file] if "--dry-run" in words else ["sweep", "plan", file]
+        done = viva(*verb, *words, "--out", tmp_path / "out")
+        said = " ".join((done.stdout + done.stderr).split())
+        assert "batch=on (c): about 3 to 9 batches one after another, and up to one more for each call" in said, said
+
+
+@case_table(
+    "conversations, at_once, calls, words",
+    [
+        (1, 5, 0.0, "at least 1 batch one after another"),
+        (1, 5, 1.0, "at least 1 batch one after another"),
+        (6, 5, 0.0, "at least 2 batches one after another"),
+        (6, 5, 2.5, "about 2 to 5 batches one after another"),
+        (1, 5, 4.0, "about 1 to 4 batches one after another"),
+    ],
+)
+def test_the_number_of_batches(conversations: int, at_once: int, calls: float, words: str) -> None:
+    note = batch_note(["openai:m?batch=on"], conversations, at_once, calls)
+    assert note.startswith(f"batch=on (m): {words}")
+    assert "1 conversations" not in note
+    assert not batch_note(["openai:m"], conversations, at_once, calls)
