@@ -375,9 +375,9 @@ def _explain(launch: Launch, result: RunResult) -> None:
     if outcome.how != "done" and not isinstance(outcome.error, SettingRefused):
         left = launch.prepared.total - outcome.finished - outcome.failed
         count = outcome.interrupted or left
-        what = "interrupted" if outcome.interrupted else "not begun"
+        state = "interrupted" if outcome.interrupted else "not begun"
         were = "conversation was" if count == 1 else "conversations were"
-        lines.append((f"{count} {were} {what}; " if count > 0 else "") + f"resume with: viva resume {path}")
+        lines.append((f"{count} {were} {state}; " if count > 0 else "") + f"resume with: viva resume {path}")
     lines += [f"viva: warning: {warning}" for warning in fitness_warnings(path)]
     for line in lines:
         print_message(line)

@@ -38,7 +38,7 @@ _MOST_KEYS = 10_000
 _LARGEST_LIMIT = 10**12
 _MOST_ITEMS = 10**9
 _COMPARED_KEYS = 100  # on each side of a misspelt key in sorted order: similar keys begin alike
-_TEXT = f"a text of at most {_LONGEST_TEXT:,} characters"
+_TEXT = f"a UTF-8 text of at most {_LONGEST_TEXT:,} characters"
 _LIMIT = f"a whole number from 0 (no limit) to {_LARGEST_LIMIT:,}"
 _EXPECTED = {
     "model": _TEXT,
@@ -89,9 +89,9 @@ class ControlRequest(BaseModel):
         return request
 
     def _check(self) -> None:
-        for text in (self.model, self.reason, *self.keys):
-            if text is not None and (shown := replace_surrogates(text)) != text:
-                raise ConfigurationError(f"{self.do}: '{shown:.60}' is not UTF-8 text")
+        for key in self.keys:
+            if (text := replace_surrogates(key)) != key:
+                raise ConfigurationError(f"keys: expected UTF-8 texts, found {text[:60]}")
         # 0 is a limit, and equal to False
         values = {name: getattr(self, name) for name in ControlRequest.model_fields if name != "do"}
         used = {name for name, value in values.items() if value is not None and value is not False and value != []}
@@ -121,15 +121,15 @@ def _describe_problem(error: ValidationError) -> str:
     """Return the first problem of a request in words: the field, what is expected, and what was found."""
     first = error.errors(include_url=False)[0]
     value = first["input"]
-    found = replace_surrogates(value if isinstance(value, str) else repr(value))[:60]
+    text = replace_surrogates(value if isinstance(value, str) else repr(value))[:60]
     if not first["loc"]:
-        return f"expected a request such as {{'do': 'pause'}}, found {found}"
+        return f"expected a request such as {{'do': 'pause'}}, found {text}"
     name = str(first["loc"][0])
     if name == "do":
-        return f"no request '{found}'{did_you_mean(found, VERBS, 'requests')}"
+        return f"no request '{text}'{did_you_mean(text, VERBS, 'requests')}"
     if name not in _EXPECTED:
         return f"no field '{replace_surrogates(name)[:60]}'{did_you_mean(name, _EXPECTED, 'fields')}"
-    return f"{name}: expected {_EXPECTED[name]}, found {found}"
+    return f"{name}: expected {_EXPECTED[name]}, found {text}"
 
 
 class ModelStatus(BaseModel):
@@ -347,13 +347,13 @@ class RunControl:
         await self._journal.flush()
         with History(self._launch.folder.journal) as history:
             ended = history.ended_numbers()
-        asked = dict.fromkeys(request.keys)
-        left = [key for key in asked if numbers[key] not in ended or key in self._runner.conversations]
+        keys = dict.fromkeys(request.keys)
+        left = [key for key in keys if numbers[key] not in ended or key in self._runner.conversations]
         running = await self._runner.cancelling.cancel(left, request.reason or _REASON)
         text = f"{_count(len(running))} cancelled"
         if later := len(left) - len(running):
             text += f"; {later:,} not in flight: cancelled if they have not begun"
-        over = len(asked) - len(left)
+        over = len(keys) - len(left)
         return f"{text}; {over:,} had ended already" if over else text
 
     async def _requeue(self, request: ControlRequest) -> str:
