@@ -99,9 +99,9 @@ def print_paragraphs(texts: Iterable[str]) -> None:
 
 def print_unfinished(run: Path, missing: MissingConversations | None) -> None:
     """Print the first line of an unfinished run's report; print nothing if no conversation is missing."""
+    from viva.engine.run_folder import is_running
     from viva.orchestration.completeness import unfinished_text
     from viva.sweeps.sweep_folder import resumable_folder
-    from viva.web.view.runs import is_running
 
     if missing is not None:
         text = unfinished_text(missing.to_record(), resumable_folder(run), running=is_running(run))

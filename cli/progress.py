@@ -10,7 +10,7 @@ from __future__ import annotations
 import sys
 import time
 from abc import ABC, abstractmethod
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, NoReturn
 
 import anyio
 
@@ -41,6 +41,7 @@ if TYPE_CHECKING:
 _PLAIN_SECONDS = 10.0
 STALLED_SECONDS = 5.0  # after which, if no call has finished, the line says what the run waits for
 _WIDEST_BAR = 80
+_ENDINGS = {"drain": "finishing the conversations in flight", "stop": "finishing the calls in flight"}
 _PLAIN_WIDTH = 80  # of lines that are not printed in a terminal
 
 
@@ -101,6 +102,7 @@ class Display(ABC):
         parts = [f"{self._retried} retries ({self._throttled} throttled)"] if self._retried else []
         if self._waits is None:
             return parts
+        parts += self._waits.requested_pauses()
         if paused := self._waits.paused():
             return [*parts, paused]
         stalled = in_flight and time.monotonic() - self._moved >= STALLED_SECONDS
@@ -128,21 +130,12 @@ class Progress(Display):
             case ConversationsAdded() if self._total is not None:
                 self._total += event.count
             case Controlled():
-                self._note_control(event.request)
+                self.note = _ENDINGS.get(event.request["do"], self.note)
             case RunStarted():
                 self._total = event.total
                 self._began = self._moved = time.monotonic()
             case CallFinished():
                 self._calls, self._moved = self._tally.calls, time.monotonic()
-
-    def _note_control(self, request: dict[str, Any]) -> None:
-        do, model = request["do"], request.get("model")
-        if do == "pause":
-            self.note = f"{model or 'the run'} is paused by viva control"
-        elif do in ("resume", "drain", "stop"):
-            self.note = {"resume": "", "drain": "finishing the conversations in flight"}.get(
-                do, "finishing the calls in flight"
-            )
 
     @property
     def reopened(self) -> bool:

@@ -373,9 +373,11 @@ def _explain(launch: Launch, result: RunResult) -> None:
     if outcome.error is not None:
         lines.append(f"viva: error: {outcome.error}")
     if outcome.how != "done" and not isinstance(outcome.error, SettingRefused):
-        count = outcome.interrupted
+        left = launch.prepared.total - outcome.finished - outcome.failed
+        count = outcome.interrupted or left
+        state = "interrupted" if outcome.interrupted else "not begun"
         were = "conversation was" if count == 1 else "conversations were"
-        lines.append(f"{count} {were} interrupted; resume with: viva resume {path}")
+        lines.append((f"{count} {were} {state}; " if count > 0 else "") + f"resume with: viva resume {path}")
     lines += [f"viva: warning: {warning}" for warning in fitness_warnings(path)]
     for line in lines:
         print_message(line)

@@ -54,7 +54,7 @@ def _show(
     --json without --conversation prints all transcripts of a run, one per line.
     """
     from viva.engine.journal_reader import History
-    from viva.engine.run_folder import RunFolder
+    from viva.engine.run_folder import RunFolder, is_running
     from viva.orchestration.completeness import missing_conversations
     from viva.orchestration.transcripts import Transcripts
     from viva.sweeps.sweep_folder import is_sweep
@@ -70,7 +70,7 @@ def _show(
     with History(folder.journal) as history:
         if conversation is None and not json:
             print_unfinished(run, missing_conversations(folder))
-            _list_conversations(history, _recorded_scenario(folder))
+            _list_conversations(history, _recorded_scenario(folder), is_running=is_running(run))
             if prompts or thoughts:
                 print_note("--prompts and --thoughts: name a --conversation, or add --json")
             return
@@ -156,7 +156,7 @@ def _recorded_scenario(folder: RunFolder) -> tuple[Scenario[Any, Any], Any] | No
         return None
 
 
-def _list_conversations(history: History, scenario: tuple[Scenario[Any, Any], Any] | None) -> None:
+def _list_conversations(history: History, scenario: tuple[Scenario[Any, Any], Any] | None, *, is_running: bool) -> None:
     from viva.reports.tables import number as decimal
     from viva.scoring.aggregates import failure_reason
 
@@ -173,7 +173,7 @@ def _list_conversations(history: History, scenario: tuple[Scenario[Any, Any], An
                     scores[conversation.number] = score
     digits = 1 if max(map(abs, scores.values()), default=0.0) > _LONG_SCALE else 2
     rows = [
-        [str(number), started[0], decimal(scores.get(number), digits), _state_of(reasons.get(number)),
+        [str(number), started[0], decimal(scores.get(number), digits), _state_of(reasons.get(number), is_running),
          reasons.get(number, "")]
         for number in history.numbers()
         if (started := history.started(number)) is not None
@@ -220,9 +220,11 @@ def _show_sweep(sweep: Path, conversation: str | None, json: bool) -> None:
     print(f"conversations of a cell: {example}", file=sys.stderr)
 
 
-def _state_of(reason: str | None) -> str:
+def _state_of(reason: str | None, is_running: bool) -> str:
     """Return the state of a conversation: None means not ended, "" means not failed."""
-    return "interrupted" if reason is None else "failed" if reason else "finished"
+    if reason is None:
+        return "in progress" if is_running else "interrupted"
+    return "failed" if reason else "finished"
 
 
 VIEW_PORT = 7788

@@ -8,6 +8,7 @@ connection, the next retry) runs inside `cancellable_wait`; a request that waits
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -162,17 +163,31 @@ EVERY = ""  # instead of a model's label: all models
 class Gate:
     """Gate of one run. `closed` is True if it holds back any calls; nothing else is asked on the hot path."""
 
-    __slots__ = ("_changed", "_labels", "closed")
+    __slots__ = ("_changed", "_labels", "_waiting", "closed")
 
     def __init__(self) -> None:
         self.closed = False
         self._labels: set[str] = set()
+        self._waiting: Counter[str] = Counter()
         self._changed = asyncio.Event()
 
     @property
     def closed_for(self) -> frozenset[str]:
         """Labels of the models whose calls are held back, or `EVERY`."""
         return frozenset(self._labels)
+
+    def waiting(self, label: str = EVERY) -> int:
+        """Return the number of calls of a model, or of all models, that wait until they may begin."""
+        return self._waiting.total() if label == EVERY else self._waiting[label]
+
+    def describe(self) -> list[str]:
+        """Return a sentence for each pause: `model-a is paused: 2 calls wait until it is resumed`."""
+        sentences = []
+        for label in sorted(self._labels):
+            count = self.waiting(label)
+            wait = f": {count:,} call{' waits' if count == 1 else 's wait'} until it is resumed" if count else ""
+            sentences.append(f"{label or 'the run'} is paused{wait}")
+        return sentences
 
     def hold(self, label: str = EVERY) -> None:
         """Hold back the calls that begin from now on."""
@@ -188,9 +203,13 @@ class Gate:
 
     async def wait(self, label: str) -> None:
         """Wait until calls of this model may begin; raise `RunStopping` once the run is asked to stop."""
-        while self._labels & {EVERY, label}:
-            with cancellable_wait():
-                await self._changed.wait()
+        self._waiting[label] += 1
+        try:
+            while self._labels & {EVERY, label}:
+                with cancellable_wait():
+                    await self._changed.wait()
+        finally:
+            self._waiting[label] -= 1
 
 
 T = TypeVar("T")

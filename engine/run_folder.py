@@ -11,9 +11,13 @@ import errno
 import fcntl
 import os
 import platform
+import shlex
 import stat
+import tempfile
+import time
 from collections.abc import Mapping
 from contextlib import suppress
+from functools import cache
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
@@ -30,6 +34,8 @@ MANIFEST_VERSION = 1
 _MAX_BYTES = 256 << 20  # a manifest contains a prompt pack's text, far smaller than this
 _LONGEST_VALUE = 60  # characters of a wrong value in a message
 _MAX_NAMED_FOLDERS = 6  # folders named in a message
+_RECENT_SECONDS = 20.0
+_LOCKS = Path("/proc/locks")
 
 M = TypeVar("M", bound=BaseModel)
 
@@ -265,7 +271,10 @@ class RunFolder:
             fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             self.unlock()
-            raise ConfigurationError(f"{self.path}: another process is running this run") from None
+            raise ConfigurationError(
+                f"{self.path}: another process is running this run; if it is paused: "
+                f"`viva control {shlex.quote(str(self.path))} resume`"
+            ) from None
         except OSError as error:
             self.unlock()
             raise JournalError(f"{file}: cannot lock the run folder: {error.strerror}; make it writable") from None
@@ -354,6 +363,44 @@ def _require_free_folder(path: Path, manifest: dict[str, Any]) -> None:
             f"{path} contains the journal of a run whose manifest.json is missing; put that back, or choose another "
             "folder with --out"
         )
+
+
+def is_running(folder: Path) -> bool:
+    """Return True if a process holds the lock of a run.
+
+    If the system does not list locks, a recently written journal counts instead.
+    """
+    if not _locks_are_listed():
+        return _is_recent(folder)
+    try:
+        return _is_lock_listed(os.stat(folder / "lock").st_ino)
+    except OSError:
+        return False
+
+
+@cache
+def _locks_are_listed() -> bool:
+    """Return True if the system lists a lock that this process takes; some containers list no locks."""
+    try:
+        with tempfile.TemporaryFile() as file:
+            fcntl.flock(file, fcntl.LOCK_EX)
+            return _is_lock_listed(os.fstat(file.fileno()).st_ino)
+    except OSError:
+        return False
+
+
+def _is_lock_listed(inode: int) -> bool:
+    return any("FLOCK" in line and f":{inode} " in line for line in _LOCKS.read_text().splitlines())
+
+
+def _is_recent(folder: Path) -> bool:
+    latest = 0.0
+    for name in ("journal.sqlite", "journal.sqlite-wal"):
+        try:
+            latest = max(latest, os.stat(folder / name).st_mtime)
+        except OSError:
+            continue
+    return time.time() - latest < _RECENT_SECONDS
 
 
 def compare_manifests(first: dict[str, Any], second: dict[str, Any]) -> list[str]:

@@ -7,16 +7,18 @@ results of other conversations: limits and pauses only change when calls are mad
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+import shlex
+from bisect import bisect_left
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias, get_args
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from viva.engine.backends.base import Backend
+from viva.engine.backends.base import Backend, ModelSpec
+from viva.engine.backends.registry import BATCHED_LIMITS
 from viva.engine.backends.retry import RetryingBackend
 from viva.engine.cancellation import EVERY
-from viva.engine.errors import ConfigurationError, did_you_mean
+from viva.engine.errors import ConfigurationError, did_you_mean, replace_surrogates
 from viva.engine.events import Controlled, ConversationsAdded
 from viva.engine.journal import Journal
 from viva.engine.journal_reader import EndedConversation, History
@@ -27,34 +29,52 @@ if TYPE_CHECKING:
     from .launch import Launch
 
 Verb: TypeAlias = Literal["status", "pause", "resume", "drain", "stop", "set", "cancel", "requeue", "add"]
+VERBS: tuple[str, ...] = get_args(Verb)
 LIMITS = ("concurrency", "rpm", "tpm")
+LIMIT_NAMES = ("concurrency", "rpm", "rps", "tpm")  # as in the options of a model's name
 _REASON = "asked from outside"
+_LONGEST_TEXT = 2_000
+_MOST_KEYS = 10_000
+_LARGEST_LIMIT = 10**12
+_MOST_ITEMS = 10**9
+_COMPARED_KEYS = 100  # on each side of a misspelt key in sorted order: similar keys begin alike
+_TEXT = f"a UTF-8 text of at most {_LONGEST_TEXT:,} characters"
+_LIMIT = f"a whole number from 0 (no limit) to {_LARGEST_LIMIT:,}"
+_EXPECTED = {
+    "model": _TEXT,
+    **dict.fromkeys(LIMIT_NAMES, _LIMIT),
+    "keys": f"a list of at most {_MOST_KEYS:,} texts",
+    "failed": "true or false",
+    "reason": _TEXT,
+    "n": f"a whole number from 1 to {_MOST_ITEMS:,}",
+}
 
 
 class ControlRequest(BaseModel):
     """A request to a run that goes on.
 
     status: nothing changes. pause, resume: calls of the run, or of one `model`. drain: no further conversation begins.
-    stop: no further call begins. set: the limits of a `model`; 0 is no limit. cancel: conversations by `keys`; they are
-    recorded as failed. requeue: failed conversations go on: those with these `keys`, all (`failed`), or those whose
-    error contains `reason`. add: the next `n` items.
+    stop: no further call begins. set: the limits of a `model`; 0 is no limit, and `rps` stands for 60 times as many
+    `rpm`. cancel: conversations by `keys`; they are recorded as failed. requeue: failed conversations go on: those with
+    these `keys`, all (`failed`), or those whose error contains `reason`. add: the next `n` items.
     """
 
     model_config = ConfigDict(extra="forbid")
 
     do: Verb = "status"
-    model: str | None = Field(default=None, max_length=2_000)
-    concurrency: int | None = Field(default=None, ge=0, le=10**12)
-    rpm: int | None = Field(default=None, ge=0, le=10**12)
-    tpm: int | None = Field(default=None, ge=0, le=10**12)
-    keys: list[str] = Field(default=[], max_length=10_000)
+    model: str | None = Field(default=None, max_length=_LONGEST_TEXT)
+    concurrency: int | None = Field(default=None, ge=0, le=_LARGEST_LIMIT)
+    rpm: int | None = Field(default=None, ge=0, le=_LARGEST_LIMIT)
+    rps: int | None = Field(default=None, ge=0, le=_LARGEST_LIMIT // 60)
+    tpm: int | None = Field(default=None, ge=0, le=_LARGEST_LIMIT)
+    keys: list[str] = Field(default=[], max_length=_MOST_KEYS)
     failed: bool = False
-    reason: str | None = Field(default=None, max_length=2_000)
-    n: int | None = Field(default=None, ge=1, le=10**9)
+    reason: str | None = Field(default=None, max_length=_LONGEST_TEXT)
+    n: int | None = Field(default=None, ge=1, le=_MOST_ITEMS)
 
     @classmethod
     def read(cls, data: Any) -> ControlRequest:
-        """Read a request.
+        """Read a request; `rps` becomes `rpm`.
 
         Raises:
             ConfigurationError: It is invalid; the message names the field.
@@ -62,26 +82,33 @@ class ControlRequest(BaseModel):
         try:
             request = cls.model_validate(data)
         except ValidationError as error:
-            first = error.errors(include_url=False)[0]
-            name = ".".join(map(str, first["loc"])) or "request"
-            raise ConfigurationError(f"{name}: {first['msg']}") from None
+            raise ConfigurationError(_describe_problem(error)) from None
         request._check()
+        if request.rps is not None:
+            request = request.model_copy(update={"rpm": request.rps * 60, "rps": None})
         return request
 
     def _check(self) -> None:
-        used = {name for name in ControlRequest.model_fields if getattr(self, name) not in (None, [], False)} - {"do"}
+        for key in self.keys:
+            if (text := replace_surrogates(key)) != key:
+                raise ConfigurationError(f"keys: expected UTF-8 texts, found {text[:60]}")
+        # 0 is a limit, and equal to False
+        values = {name: getattr(self, name) for name in ControlRequest.model_fields if name != "do"}
+        used = {name for name, value in values.items() if value is not None and value is not False and value != []}
         allowed: Mapping[str, set[str]] = {
             "pause": {"model"},
             "resume": {"model"},
-            "set": {"model", *LIMITS},
+            "set": {"model", *LIMIT_NAMES},
             "cancel": {"keys", "reason"},
             "requeue": {"keys", "failed", "reason"},
             "add": {"n"},
         }
         if extra := sorted(used - allowed.get(self.do, set())):
             raise ConfigurationError(f"{self.do}: takes no {', '.join(extra)}")
-        if self.do == "set" and (self.model is None or not used & {*LIMITS}):
+        if self.do == "set" and (self.model is None or not used & {*LIMIT_NAMES}):
             raise ConfigurationError("set: expected a model and limits, such as set gpt-4o concurrency=20 rpm=500")
+        if self.rpm is not None and self.rps is not None:
+            raise ConfigurationError("set: expected rpm or rps, found both")
         if self.do == "cancel" and not self.keys:
             raise ConfigurationError("cancel: expected keys of conversations; `viva show RUN` lists them")
         if self.do == "requeue" and not used:
@@ -90,15 +117,59 @@ class ControlRequest(BaseModel):
             raise ConfigurationError("add: expected a number of items, such as add -n 50")
 
 
-@dataclass(frozen=True, slots=True)
-class ControlAnswer:
+def _describe_problem(error: ValidationError) -> str:
+    """Return the first problem of a request in words: the field, what is expected, and what was found."""
+    first = error.errors(include_url=False)[0]
+    value = first["input"]
+    text = replace_surrogates(value if isinstance(value, str) else repr(value))[:60]
+    if not first["loc"]:
+        return f"expected a request such as {{'do': 'pause'}}, found {text}"
+    name = str(first["loc"][0])
+    if name == "do":
+        return f"no request '{text}'{did_you_mean(text, VERBS, 'requests')}"
+    if name not in _EXPECTED:
+        return f"no field '{replace_surrogates(name)[:60]}'{did_you_mean(name, _EXPECTED, 'fields')}"
+    return f"{name}: expected {_EXPECTED[name]}, found {text}"
+
+
+class ModelStatus(BaseModel):
+    """State of a model: its calls and limits, and how many calls a pause holds back (`waiting_for_resume`)."""
+
+    model_config = ConfigDict(strict=True)
+
+    paused: bool
+    waiting_for_resume: int = 0
+    in_flight: int | None = None
+    waiting: int | None = None
+    concurrency: int | None = None
+    rpm: int | None = None
+    tpm: int | None = None
+
+
+class RunStatus(BaseModel):
+    """State of a run: counts of conversations, and its models by label."""
+
+    model_config = ConfigDict(strict=True)
+
+    state: str
+    total: int
+    finished: int
+    failed: int
+    restored: int
+    in_flight: int
+    models: dict[str, ModelStatus]
+
+
+class ControlAnswer(BaseModel):
     """Answer to a request: a sentence on what was done, and the state of the run afterwards."""
 
+    model_config = ConfigDict(strict=True)
+
     message: str
-    status: dict[str, Any]
+    status: RunStatus
 
     def to_record(self) -> dict[str, Any]:
-        return {"message": self.message, "status": self.status}
+        return self.model_dump(exclude_unset=True)
 
 
 class RunControl:
@@ -108,6 +179,8 @@ class RunControl:
         self._launch, self._runner, self._journal, self._backends = launch, runner, journal, backends
         self._histories: list[History] = []
         self._stopping = ""
+        folder = shlex.quote(replace_surrogates(str(launch.folder.path)))
+        self._command, self._resume = f"viva control {folder}", f"viva resume {folder}"
 
     def close(self) -> None:
         """Close the files that were opened."""
@@ -135,7 +208,7 @@ class RunControl:
             except ConfigurationError:  # another version's request, or a model that is no longer there
                 continue
         return [
-            f"{label} is paused; viva control {self._launch.folder.path} resume {label}"
+            f"{label} is paused; {self._command} resume {shlex.quote(label)}"
             for label in sorted(self._runner.services.gate.closed_for)
         ]
 
@@ -150,7 +223,7 @@ class RunControl:
         message = await self._handle(request)
         if request.do not in ("status", "requeue"):  # requeued conversations are recorded before they go on
             await self._record(request.model_dump(exclude_defaults=True))
-        return ControlAnswer(message, self.status())
+        return ControlAnswer(message=message, status=self.status())
 
     async def _handle(self, request: ControlRequest) -> str:
         runner = self._runner
@@ -160,11 +233,11 @@ class RunControl:
             case "drain":
                 runner.drain()
                 self._stopping = "draining"
-                return "no further conversation begins; those in flight are finished"
+                return f"no further conversation begins; those in flight are finished{self._drain_advice()}"
             case "stop":
                 runner.interrupt()
                 self._stopping = "stopping"
-                return f"calls in flight are finished, no other begins; viva resume {self._launch.folder.path} goes on"
+                return f"calls in flight are finished, no other begins; {self._resume} goes on"
             case "set":
                 return self._set_limits(request)
             case "cancel":
@@ -175,37 +248,49 @@ class RunControl:
                 return self._add(request)
         return self._sentence()
 
-    def status(self) -> dict[str, Any]:
-        """Return the state of the run as plain data: counts of conversations, and each model's calls and limits."""
+    def status(self) -> RunStatus:
+        """Return the state of the run."""
         runner, launch = self._runner, self._launch
-        closed_for = runner.services.gate.closed_for
+        gate = runner.services.gate
+        closed_for = gate.closed_for
         outcome = runner.outcome
         counters = launch.pool.statistics()
         models: dict[str, Any] = {}
         for name, backend in self._backends.items():
             own: dict[str, Any] = {"paused": bool(closed_for & {EVERY, backend.label})}
+            if own["paused"]:
+                own["waiting_for_resume"] = gate.waiting(backend.label)
             if isinstance(backend, RetryingBackend):
                 statistics = counters.get(name, {})
                 own |= {key: statistics[key] for key in ("in_flight", "waiting") if key in statistics}
                 own |= backend.limits.settings()
-            models[backend.label] = own
-        return {
-            "state": self._stopping or ("paused" if EVERY in closed_for else "running"),
-            "total": launch.prepared.total,
-            "finished": outcome.finished,
-            "failed": outcome.failed,
-            "restored": outcome.restored,
-            "in_flight": len(runner.conversations),
-            "models": models,
-        }
+            models[backend.label] = ModelStatus(**own)
+        return RunStatus(
+            state=self._stopping or ("paused" if EVERY in closed_for else "running"),
+            total=launch.prepared.total,
+            finished=outcome.finished,
+            failed=outcome.failed,
+            restored=outcome.restored,
+            in_flight=len(runner.conversations),
+            models=models,
+        )
 
     def _sentence(self) -> str:
         status = self.status()
-        ended = status["finished"] + status["failed"]
-        return (
-            f"{status['state']}: {ended:,} of {status['total']:,} conversations ended, {status['failed']:,} of them "
-            f"failed, {status['in_flight']:,} in flight"
+        counts = (
+            f"{status.state}: {status.finished + status.failed:,} of {status.total:,} conversations ended, "
+            f"{status.failed:,} of them failed, {status.in_flight:,} in flight"
         )
+        return "; ".join([counts, *self._runner.services.gate.describe()])
+
+    def _drain_advice(self) -> str:
+        """Return how a drained run ends although it is paused; "" if it is not."""
+        gate = self._runner.services.gate
+        commands = [f"`{self._command} resume{f' {shlex.quote(label)}' if label else ''}`"
+                    for label in sorted(gate.closed_for)]  # fmt: skip
+        if not commands:
+            return ""
+        return f". But {', '.join(gate.describe())}: to finish them, {' and '.join(commands)}; to end without, stop"
 
     async def _record(self, request: Mapping[str, Any], reopened: Iterable[int] = ()) -> None:
         clock = self._launch.clock
@@ -227,21 +312,24 @@ class RunControl:
         calls = f"calls of {label}" if label else "calls"
         if request.do == "resume":
             gate.release(label)
-            return (
-                f"{calls} begin again"
-                if not label or EVERY not in gate.closed_for
-                else f"{calls}: the whole run is paused"
-            )
+            if label and EVERY in gate.closed_for:
+                return f"{calls} wait until the whole run is resumed: {self._command} resume"
+            paused = ", ".join(sorted(gate.closed_for))
+            rest = f"; still paused: {paused} ({self._command} resume MODEL)" if paused else ""
+            return f"{calls} begin again{rest}"
         gate.hold(label)
-        return f"no further {calls} begin; those in flight are finished"
+        slots = f"; conversations that wait for {label} keep their share of --concurrency" if label else ""
+        return f"no further {calls} begin; those in flight are finished{slots}"
 
     def _set_limits(self, request: ControlRequest) -> str:
         assert request.model is not None
         backend = self._backend(request.model)
+        if any(ModelSpec.parse(name).is_batched for name, other in self._backends.items() if other is backend):
+            raise ConfigurationError(f"{backend.label}: {BATCHED_LIMITS}")
         if not isinstance(backend, RetryingBackend):
             raise ConfigurationError(
-                f"{backend.label}: has no limits: it runs in this process and began without any; add ?concurrency=N to "
-                "its name in the next run"
+                f"{backend.label}: cannot be limited now: a local or simulated model can be limited only if its name "
+                "already had a limit when the run began (?concurrency=N)"
             )
         limits = backend.limits
         new = limits.settings() | {
@@ -253,14 +341,20 @@ class RunControl:
         return f"{backend.label}: {words}"
 
     async def _cancel(self, request: ControlRequest) -> str:
-        planned = {key for _, key in self._launch.prepared.numbered_keys()}
-        if unknown := [key for key in request.keys if key not in planned]:
-            near = did_you_mean(unknown[0], sorted(planned), "conversations of this run")
-            raise ConfigurationError(f"cancel: no conversation '{unknown[0]}'{near}")
-        running = await self._runner.cancelling.cancel(request.keys, request.reason or _REASON)
-        later = len(request.keys) - len(running)
+        numbers = {key: number for number, key in self._launch.prepared.numbered_keys()}
+        if unknown := [key for key in request.keys if key not in numbers]:
+            raise ConfigurationError(f"cancel: no conversation '{unknown[0]}'{_near_key(unknown[0], numbers)}")
+        await self._journal.flush()
+        with History(self._launch.folder.journal) as history:
+            ended = history.ended_numbers()
+        keys = dict.fromkeys(request.keys)
+        left = [key for key in keys if numbers[key] not in ended or key in self._runner.conversations]
+        running = await self._runner.cancelling.cancel(left, request.reason or _REASON)
         text = f"{_count(len(running))} cancelled"
-        return f"{text}; {later:,} not in flight: cancelled if they have not begun" if later else text
+        if later := len(left) - len(running):
+            text += f"; {later:,} not in flight: cancelled if they have not begun"
+        over = len(keys) - len(left)
+        return f"{text}; {over:,} had ended already" if over else text
 
     async def _requeue(self, request: ControlRequest) -> str:
         await self._journal.flush()
@@ -277,7 +371,8 @@ class RunControl:
                 failed[ended.number] = ended
         keys = [ended.key for ended in failed.values()]
         if missing := sorted(keys_given - {*keys}):
-            raise ConfigurationError(f"requeue: no failed conversation '{missing[0]}'; `viva show RUN` lists them")
+            near = _near_key(missing[0], keys, "of this run have failed")
+            raise ConfigurationError(f"requeue: no failed conversation '{missing[0]}'{near}")
         if not failed:
             return "no failed conversation fits, so none goes on"
         plans = [plan for plan in self._plans() if plan.number in failed]
@@ -301,7 +396,17 @@ class RunControl:
         launch.folder.change_manifest({"added": added})
         launch.events.publish(ConversationsAdded(launch.clock.wall(), "", launch.prepared.total - before))
         runner.add(plan for plan in self._plans() if plan.number >= before)
-        return f"{tasks:,} tasks added: {launch.prepared.total:,} conversations in all"
+        fewer = f", fewer than the {request.n:,} asked for" if tasks < request.n else ""
+        return f"{tasks:,} task{'s' * (tasks != 1)} added{fewer}: {launch.prepared.total:,} conversations in all"
+
+
+def _near_key(key: str, known: Iterable[str], heading: str = "in this run") -> str:
+    """Return the key that a wrong one probably stands for, and how many there are."""
+    keys = sorted(known)
+    at = bisect_left(keys, key)
+    alike: Sequence[str] = keys[max(0, at - _COMPARED_KEYS) : at + _COMPARED_KEYS]
+    alike = [other for other in keys if other.endswith(f"/{key}")] or alike
+    return f"{did_you_mean(key, alike)}; {_count(len(keys))} {heading}: `viva show RUN` lists them"
 
 
 def _count(number: int) -> str:

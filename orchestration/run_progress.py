@@ -7,6 +7,7 @@ from datetime import datetime
 from typing import Any
 
 from viva.engine.backends.base import ModelSpec
+from viva.engine.cancellation import Gate
 from viva.engine.events import (
     BatchChanged,
     CallFinished,
@@ -148,6 +149,7 @@ class WaitStatus:
         roles: Role names with the full names of their models.
         counters: Returns each model's counters (`BackendPool.statistics`).
         now: Returns the wall time of the events, in seconds.
+        gate: Returns the gate of the run, which holds back calls (`viva control RUN pause`); None before it begins.
     """
 
     def __init__(
@@ -155,8 +157,9 @@ class WaitStatus:
         roles: Sequence[tuple[str, Sequence[str]]],
         counters: Callable[[], Mapping[str, Mapping[str, Any]]],
         now: Callable[[], float],
+        gate: Callable[[], Gate | None] = lambda: None,
     ) -> None:
-        self._roles, self._counters, self._now = roles, counters, now
+        self._roles, self._counters, self._now, self._gate = roles, counters, now, gate
         self._labels = {name: ModelSpec.parse(name).label for _, names in roles for name in names}
         self._pauses: list[tuple[float, str, str]] = []  # (end, model label, error)
         # By label: (end of the pause that the endpoint requested, reason).
@@ -169,7 +172,12 @@ class WaitStatus:
         """Return the status of one run."""
         roles = launch.scenario.roles_of(launch.settings)
         played = [(role.name, role.models(launch.settings)) for role in roles]
-        return cls(played, lambda: launch.pool.statistics(), launch.clock.wall)
+        return cls(
+            played,
+            lambda: launch.pool.statistics(),
+            launch.clock.wall,
+            lambda: None if launch.runner is None else launch.runner.services.gate,
+        )
 
     def hear(self, event: Event) -> None:
         """Handle an event of the run."""
@@ -201,6 +209,11 @@ class WaitStatus:
         for label, (until, reason) in self._endpoint_pauses.items():
             parts.append(f"{self._display_name(label)} until {datetime.fromtimestamp(until):%H:%M:%S} ({reason})")
         return f"paused: {'; '.join(parts)}" if parts else ""
+
+    def requested_pauses(self) -> list[str]:
+        """Return a sentence for each pause that was requested: `model-a is paused: 2 calls wait until …`."""
+        gate = self._gate()
+        return [] if gate is None else gate.describe()
 
     def _display_name(self, label: str) -> str:
         """Return a model's display name: its roles, or its label if several models share a role."""

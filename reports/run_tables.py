@@ -34,7 +34,9 @@ def failure_lines(reasons: Mapping[str, int], folder: Path, look: str = "report"
         lines.append(f"  and {len(reasons) - _MAX_SHOWN_REASONS:,} more reasons")
     target = shlex.quote(str(folder))
     lines.append(f"show all with: viva {look} {target}")
-    lines.append(f"after fixing the cause, retry with: viva resume {target} --retry-failed")
+    cancelled = all(reason.startswith("ConversationCancelled") for reason in reasons)
+    cause = "" if cancelled else "after fixing the cause, "
+    lines.append(f"{cause}retry with: viva resume {target} --retry-failed")
     return lines
 
 

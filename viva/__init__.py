@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from viva.engine.clock import RealClock, VirtualClock
     from viva.engine.conversation import Conversation, ConversationStopped
     from viva.engine.errors import BackendError, ConfigurationError, VivaError
-    from viva.engine.events import CallFinished, ConversationFailed, ConversationFinished, Event, Noted
+    from viva.engine.events import CallFinished, Controlled, ConversationFailed, ConversationFinished, Event, Noted
     from viva.engine.likelihood import Likelihood, Reading
     from viva.engine.messages import Completion, Message, Request, Sampling, View
     from viva.engine.runner import Outcome
@@ -38,7 +38,14 @@ _HOMES = {
     "viva.engine.clock": ("RealClock", "VirtualClock"),
     "viva.engine.conversation": ("Conversation", "ConversationStopped"),
     "viva.engine.errors": ("BackendError", "ConfigurationError", "VivaError"),
-    "viva.engine.events": ("CallFinished", "ConversationFailed", "ConversationFinished", "Event", "Noted"),
+    "viva.engine.events": (
+        "CallFinished",
+        "Controlled",
+        "ConversationFailed",
+        "ConversationFinished",
+        "Event",
+        "Noted",
+    ),
     "viva.engine.likelihood": ("Likelihood", "Reading"),
     "viva.engine.messages": ("Completion", "Message", "Request", "Sampling", "View"),
     "viva.engine.runner": ("Outcome",),
@@ -62,6 +69,7 @@ __all__ = [
     "Completion",
     "Computed",
     "ConfigurationError",
+    "Controlled",
     "Conversation",
     "ConversationFailed",
     "ConversationFinished",

@@ -84,6 +84,11 @@ KIND_FACTS: dict[str, KindFacts] = {
 }
 
 
+BATCHED_LIMITS = (
+    "batch=on excludes concurrency, rpm, rps and tpm; --concurrency of the run limits how many calls wait for one batch"
+)
+
+
 def build(
     text: str,
     clock: Clock,
@@ -133,10 +138,7 @@ def build(
     if per_minute and per_second:
         raise ConfigurationError(f"model '{text}': give rpm or rps, not both")
     if spec.is_batched and (per_minute or per_second or tokens or concurrency):
-        raise ConfigurationError(
-            f"model '{text}': batch=on excludes concurrency, rpm, rps and tpm; --concurrency of the run limits how "
-            "many calls wait for one batch"
-        )
+        raise ConfigurationError(f"model '{text}': {BATCHED_LIMITS}")
     if chaos is not None:
         inner = FaultInjector(inner, chaos, clock)
     if not (per_minute or per_second or tokens or concurrency or attempts) and not inner.fallible:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import re
 import subprocess
@@ -16,7 +17,8 @@ from hypothesis import strategies as st
 from tiny_gguf import make_model
 
 from viva.cli.progress import Progress, fit_line, speed
-from viva.engine.events import CallFinished, ConversationFinished, Retried, RunStarted
+from viva.engine.cancellation import Gate
+from viva.engine.events import CallFinished, Controlled, ConversationFinished, Retried, RunStarted
 from viva.orchestration.run_progress import RemainingTime, WaitStatus
 from viva.reports.tables import money
 from viva.scenarios.contract import Role
@@ -95,6 +97,33 @@ def test_a_finished_line_shows_no_remaining_time_and_no_scores_and_one_under_way
     assert "2/2 done" in lines[1]
     assert "left" not in lines[1]
     assert "scores" not in lines[1]
+
+
+def test_the_line_names_every_pause_that_lasts_and_counts_its_calls() -> None:
+    gate = Gate()
+    manifest = {"models": {"pupil": {"a": "simulated:a", "b": "simulated:b"}}}
+    waits = WaitStatus([("pupil", ["simulated:a", "simulated:b"])], dict, lambda: 0.0, lambda: gate)
+    progress = Progress(Measures(manifest, [Role("pupil", many=True)]), waits)
+    progress.hear(RunStarted(0.0, "", 4, 0))
+
+    async def steer() -> None:
+        gate.hold("a")
+        gate.hold("b")
+        calls = [asyncio.create_task(gate.wait(label)) for label in "aab"]
+        await asyncio.sleep(0)
+        assert "a is paused: 2 calls wait until it is resumed · b is paused: 1 call waits" in progress.line()
+        gate.release("b")
+        progress.hear(Controlled(0.0, "", {"do": "resume", "model": "b"}))
+        progress.hear(Controlled(0.0, "", {"do": "drain"}))
+        await calls[2]
+        assert progress.line().endswith(
+            "a is paused: 2 calls wait until it is resumed · finishing the conversations in flight"
+        )
+        gate.release("a")
+        await asyncio.gather(*calls)
+        assert "paused" not in progress.line()
+
+    asyncio.run(steer())
 
 
 @given(st.integers(1, 1000), st.floats(0.01, 1e6))

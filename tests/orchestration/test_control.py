@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import importlib
 import json
-import os
 import random
 import shutil
 import signal
@@ -16,16 +16,20 @@ from typing import Any
 
 import pytest
 from case_tables import case_table
+from command import viva as viva_here
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from small_sweeps import swept, write_file
 from viva_process import completed, ended, killed, recorded_rows, started
 
 import viva
 from viva.engine.errors import ConfigurationError
 from viva.engine.journal_reader import History
+from viva.engine.run_folder import RunFolder
 from viva.orchestration.control import ControlRequest
 from viva.orchestration.control_socket import SOCKET, ask
 from viva.orchestration.launch import resumed_run
+from viva.sweeps.recorded_sweep import read_sweep
 
 ITEMS = Path(__file__).parents[2] / "scenarios" / "kieval" / "items" / "science.jsonl"
 MODELS = {
@@ -189,19 +193,46 @@ def test_a_run_with_added_items_has_the_results_of_a_run_that_began_with_them(tm
     "fields, words",
     [
         ({"do": "pause", "model": "nobody"}, "no model 'nobody'; models of this run: a, asker, b, judge"),
-        ({"do": "set", "model": "asker", "concurrency": 2}, "asker: has no limits"),
+        ({"do": "set", "model": "asker", "concurrency": 2}, "asker: cannot be limited now: a local or simulated model"),
         ({"do": "set", "model": "a"}, "set: expected a model and limits"),
         ({"do": "set", "concurrency": 3}, "set: expected a model and limits"),
-        ({"do": "set", "model": "a", "concurrency": -1}, "concurrency: "),
-        ({"do": "set", "model": "a", "speed": 1}, "speed: Extra inputs"),
-        ({"do": "explode"}, "do: Input should be 'status', 'pause'"),
+        ({"do": "set", "model": "a", "rpm": 60, "rps": 1}, "set: expected rpm or rps, found both"),
+        ({"do": "set", "model": "a", "concurrency": -1}, "concurrency: expected a whole number from 0 (no limit)"),
+        (
+            {"do": "set", "model": "a", "rpm": "two"},
+            "rpm: expected a whole number from 0 (no limit) to 1,000,000,000,000",
+        ),
+        ({"do": "set", "model": "a", "concurency": 1}, "no field 'concurency'; did you mean 'concurrency'?"),
+        ({"do": "explode"}, "no request 'explode'; requests: status, pause, resume"),
+        ({"do": "psuse"}, "no request 'psuse'; did you mean 'pause'?"),
+        ({"do": 3}, "no request '3'; requests: status"),
         ({"do": "pause", "n": 3}, "pause: takes no n"),
+        ({"do": "pause", "model": 3}, "model: expected a UTF-8 text of at most 2,000 characters, found 3"),
+        (
+            {"do": "pause", "model": "a\udcff"},
+            "model: expected a UTF-8 text of at most 2,000 characters, found a\\udcff",
+        ),
+        (
+            {"do": "cancel", "keys": ["a/biology-01", "\udcff\udcfe"]},
+            "keys: expected UTF-8 texts, found \\udcff\\udcfe",
+        ),
+        (
+            {"do": "cancel", "keys": ["a/n"], "reason": "\ud800"},
+            "reason: expected a UTF-8 text of at most 2,000 characters, found \\ud800",
+        ),
         ({"do": "cancel"}, "cancel: expected keys"),
-        ({"do": "cancel", "keys": ["a/nothing"]}, "cancel: no conversation 'a/nothing'"),
+        (
+            {"do": "cancel", "keys": ["a/nothing"]},
+            "cancel: no conversation 'a/nothing'; 2 conversations in this run: `viva",
+        ),
+        ({"do": "cancel", "keys": "a/n"}, "keys: expected a list of at most 10,000 texts, found a/n"),
         ({"do": "requeue"}, "requeue: expected keys of failed conversations, --failed or --reason"),
-        ({"do": "requeue", "keys": ["a/nothing"]}, "requeue: no failed conversation 'a/nothing'"),
+        (
+            {"do": "requeue", "keys": ["a/nothing"]},
+            "requeue: no failed conversation 'a/nothing'; 0 conversations of this run have failed",
+        ),
         ({"do": "add"}, "add: expected a number of items"),
-        ({"do": "add", "n": 0}, "n: "),
+        ({"do": "add", "n": 0}, "n: expected a whole number from 1 to 1,000,000,000, found 0"),
     ],
 )
 def test_a_request_that_cannot_be_met_is_refused_in_words(tmp_path: Path, fields: dict[str, Any], words: str) -> None:
@@ -214,6 +245,116 @@ def test_a_request_that_cannot_be_met_is_refused_in_words(tmp_path: Path, fields
     asyncio.run(steer())
 
 
+@case_table(
+    "limits, status",
+    [
+        ({"concurrency": 0}, (None, 600, 900)),
+        ({"rpm": 0}, (7, None, 900)),
+        ({"rps": 0}, (7, None, 900)),
+        ({"tpm": 0}, (7, 600, None)),
+        ({"rps": 2}, (7, 120, 900)),
+        ({"concurrency": 3, "rpm": 0, "tpm": 50}, (3, None, 50)),
+    ],
+)
+def test_a_limit_of_0_is_no_limit(tmp_path: Path, limits: dict[str, int], status: tuple[int | None, ...]) -> None:
+    models = MODELS | {"candidate": "simulated:a?concurrency=7&rpm=600&tpm=900"}
+
+    async def steer() -> None:
+        async with viva.start("kieval", models=models, dataset=str(ITEMS), n=1, out=tmp_path / "run") as live:
+            answer = await live.control("set", model="a", **limits)
+            await live.control("stop")
+        model = answer["status"]["models"]["a"]
+        assert tuple(model.get(name) for name in ("concurrency", "rpm", "tpm")) == status
+
+    asyncio.run(steer())
+
+
+def test_calls_that_wait_at_a_pause_are_counted_and_every_answer_says_what_is_paused(tmp_path: Path) -> None:
+    async def steer() -> None:
+        model, other = Held("model-a"), Held("model-b")
+        run = tmp_path / "run"
+        models = {"pupil": [model, other]}
+        async with viva.start(lesson, models=models, tasks=["one", "two"], out=run, concurrency=1) as live:
+            answer = await live.control("pause", model="model-a")
+            assert "conversations that wait for model-a keep their share of --concurrency" in answer["message"]
+            model.go_on(1)  # in case its call has begun already
+            await _until(live, lambda status: status["models"]["model-a"]["waiting_for_resume"] == 1)
+            message = (await live.control())["message"]
+            assert message.endswith("1 in flight; model-a is paused: 1 call waits until it is resumed")
+            await live.control("pause")
+            answer = await live.control("drain")
+            assert answer["status"]["state"] == "draining"
+            assert (
+                "But the run is paused: 1 call waits until it is resumed, model-a is paused: 1 call"
+                in answer["message"]
+            )
+            assert f"`viva control {run} resume` and `viva control {run} resume model-a`" in answer["message"]
+            answer = await live.control("resume", model="model-a")
+            assert (
+                answer["message"] == f"calls of model-a wait until the whole run is resumed: viva control {run} resume"
+            )
+            await live.control("pause", model="model-b")
+            answer = await live.control("resume")
+            assert answer["message"] == f"calls begin again; still paused: model-b (viva control {run} resume MODEL)"
+            model.go_on()
+        assert (live.outcome.how, live.outcome.interrupted, other.asked) == ("drained", 0, [])
+
+    asyncio.run(steer())
+
+
+def test_who_cancels_an_ended_conversation_is_told_so(tmp_path: Path) -> None:
+    async def steer() -> None:
+        model = Held()
+        async with viva.start(
+            lesson, models={"pupil": model}, tasks=["one", "two", "three"], out=tmp_path / "run", concurrency=1
+        ) as live:
+            model.go_on(2)
+            await model.until(3)
+            answer = await live.control("cancel", keys=["held/one", "held/two", "held/three", "held/two"])
+            model.go_on()
+        assert answer["message"] == (
+            "1 conversation cancelled; 1 not in flight: cancelled if they have not begun; 1 had ended already"
+        )
+        assert live.report()["candidates"]["held"]["failed"] == 2
+
+    asyncio.run(steer())
+
+
+@case_table(
+    "key, words",
+    [
+        ("a/biology-99", "no conversation 'a/biology-99'; did you mean 'a/biology-0"),
+        ("physics-01", "/physics-01'?; 24 conversations in this run: `viva show RUN` lists them"),
+    ],
+)
+def test_a_wrong_key_is_answered_by_the_nearest_and_not_by_all(tmp_path: Path, key: str, words: str) -> None:
+    async def steer() -> None:
+        async with _kieval(tmp_path / "run") as live:
+            with pytest.raises(ConfigurationError) as error:
+                await live.control("cancel", keys=[key])
+            await live.control("stop")
+        assert words in str(error.value)
+        assert len(str(error.value)) < 250
+
+    asyncio.run(steer())
+
+
+def test_a_batched_model_has_no_limits_and_a_stop_while_its_batch_gathers_is_answered(tmp_path: Path) -> None:
+    async def steer(model: str) -> None:
+        run = tmp_path / "run"
+        async with viva.start(lesson, models={"pupil": model}, tasks=["one"], out=run) as live:
+            label = next(iter((await live.control())["status"]["models"]))
+            for limits in ({"concurrency": 2}, {"rpm": 0}, {"tpm": 9}):
+                with pytest.raises(ConfigurationError, match="batch=on excludes concurrency, rpm, rps and tpm"):
+                    await live.control("set", model=label, **limits)
+            answer = await asyncio.to_thread(ask, run, ControlRequest(do="stop"))
+            assert answer["message"].startswith("calls in flight are finished, no other begins")
+        assert live.outcome.how == "drained"
+
+    with importlib.import_module("batch_process").running() as server:
+        asyncio.run(steer(server.model("openai", "pupil")))
+
+
 def test_items_cannot_be_added_to_a_run_of_all_items(tmp_path: Path) -> None:
     async def steer() -> None:
         model = Held()
@@ -222,7 +363,7 @@ def test_items_cannot_be_added_to_a_run_of_all_items(tmp_path: Path) -> None:
                 await live.control("add", n=1)
             model.go_on()
         async with _kieval(tmp_path / "all", 39) as live:
-            assert (await live.control("add", n=9))["message"].startswith("1 tasks added")
+            assert (await live.control("add", n=9))["message"].startswith("1 task added, fewer than the 9 asked for: ")
             with pytest.raises(ConfigurationError, match="all 40 tasks of this dataset are used already"):
                 await live.control("add", n=1)
 
@@ -318,7 +459,7 @@ def test_a_run_in_another_process_is_steered_and_resumed_with_what_was_asked(tmp
     assert (run / SOCKET).exists(), "nobody has removed it"
     refused = completed("control", run)
     assert refused.returncode == 2
-    assert b"no process is running this run here; `viva resume" in refused.stderr
+    assert b"this run is not going on (on this machine). To continue it: `viva resume" in refused.stderr
 
     resumed = started("resume", run)
     while True:
@@ -340,10 +481,42 @@ def test_a_run_in_another_process_is_steered_and_resumed_with_what_was_asked(tmp
     assert reports[0] == reports[1]
 
 
+def _waits(run: Path) -> bool:
+    models = ask(run, ControlRequest())["status"]["models"].values()
+    return any(model.get("waiting_for_resume") for model in models)
+
+
+def test_a_paused_run_that_is_drained_says_how_it_ends_and_nothing_calls_it_interrupted(tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    process = _start(run, concurrency=1)
+    while not ask(run, ControlRequest())["status"]["in_flight"]:
+        pass
+    ask(run, ControlRequest(do="pause"))
+    while not _waits(run):
+        pass
+    assert " in progress" in viva_here("show", run).stdout
+    second = viva_here("resume", run)
+    assert second.returncode == 2
+    assert f"another process is running this run; if it is paused: `viva control {run} resume`" in second.stderr
+    assert (
+        f"to finish them, `viva control {run} resume`; to end without, stop"
+        in viva_here("control", run, "drain").stdout
+    )
+    assert "; the run is paused: 1 call waits until it is resumed\n" in viva_here("control", run).stdout
+    viva_here("control", run, "resume")
+    code, _, said = ended(process)
+    assert code == 130
+    left = 6 - recorded_rows(run, "ended")
+    assert f"{left} conversations were not begun; resume with: viva resume {run}" in said
+    assert "interrupted" not in viva_here("show", run).stdout
+
+
 def test_a_stopped_run_goes_on_when_it_is_resumed(tmp_path: Path) -> None:
     run = tmp_path / "run"
     process = _start(run)
     ask(run, ControlRequest(do="pause"))
+    while not _waits(run):  # no call is in flight, so that the run ends at once
+        pass
     done = completed("control", run, "stop")
     assert done.stdout.startswith(b"calls in flight are finished, no other begins")
     code, _, said = ended(process)
@@ -381,7 +554,10 @@ def test_what_was_cancelled_before_it_began_fails_in_a_resumed_run_until_it_is_r
     answer = ask(run, ControlRequest(do="cancel", keys=[key], reason="wrong item"))
     assert answer["message"] == "0 conversations cancelled; 1 not in flight: cancelled if they have not begun"
     killed(process, run, 1, "control")
-    assert completed("resume", run).returncode == 3
+    resumed = completed("resume", run)
+    assert resumed.returncode == 3
+    assert f"retry with: viva resume {run} --retry-failed" in resumed.stderr.decode()
+    assert "after fixing the cause" not in resumed.stderr.decode()
     [failure] = [result for result in viva.load(run).results() if result.error]
     assert (failure.key, failure.error) == (key, {"type": "ConversationCancelled", "message": "wrong item"})
     assert completed("resume", run, "--retry-failed").returncode == 0
@@ -398,32 +574,52 @@ def test_a_run_in_a_deep_folder_can_be_steered_too(tmp_path: Path) -> None:
     assert ended(process)[0] == 0
 
 
-def test_what_is_no_socket_is_neither_removed_nor_asked(tmp_path: Path) -> None:
-    run = tmp_path / "run"
-    process = _start(run)
-    killed(process, run, 1)
-    os.unlink(run / SOCKET)
-    (run / SOCKET).write_text("mine")
-    assert completed("resume", run).returncode == 0
-    assert (run / SOCKET).read_text() == "mine"
-    assert completed("control", run).returncode == 2
-    shutil.rmtree(run)
-    assert b"not a run folder" in completed("control", run).stderr
-
-
 @case_table(
     "words, message",
     [
-        (["set", "a", "fast"], "cannot read 'fast'"),
-        (["set", "a", "rpm=-3"], "cannot read 'rpm=-3'"),
-        (["pause", "a", "b"], "cannot read 'b'"),
-        (["explode"], "do: Input should be"),
+        (["set", "a", "fast"], "set: cannot read 'fast'; expected NAME=VALUE; limits: concurrency, rpm, rps, tpm"),
+        (
+            ["set", "a", "concurency=2"],
+            "set: cannot read 'concurency=2'; expected NAME=VALUE; did you mean 'concurrency'?",
+        ),
+        (["set", "a", "do=3"], "set: cannot read 'do=3'"),
+        (["set", "a", "concurrency=two"], "set: concurrency: expected a whole number (0 is no limit), found 'two'"),
+        (["set", "a", "rpm=-3"], "set: rpm: expected a whole number (0 is no limit), found '-3'"),
+        (["set", "a", "rpm=" + "9" * 5_000], "set: rpm: expected a whole number"),
+        (["set", "a", "rpm=3", "rpm=4"], "set: rpm is given twice"),
+        (["set", "rpm=3"], "set: expected a model and limits"),
+        (["pause", "a", "b"], "pause: cannot read 'b'; it takes at most one model"),
+        (["drain", "a"], "drain: cannot read 'a'; it takes nothing more"),
+        (["explode"], "no request 'explode'; requests: status, pause"),
+        (["psuse", "a"], "no request 'psuse'; did you mean 'pause'?"),
         (["requeue"], "requeue: expected keys"),
         (["status", "-n", "3"], "status: takes no n"),
+        (["add", "50"], "add: cannot read '50'; the number of items follows -n, such as add -n 50"),
+        (["cancel", "\udcff\udcfe"], "keys: expected UTF-8 texts"),
     ],
 )
 def test_words_that_are_no_request_are_named(tmp_path: Path, words: Sequence[str], message: str) -> None:
     (tmp_path / "manifest.json").write_text("{}")
-    done = completed("control", tmp_path, *words)
-    assert (done.returncode, done.stdout) == (2, b"")
-    assert message in done.stderr.decode()
+    done = viva_here("control", tmp_path, *words)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert message in done.stderr
+
+
+def test_a_folder_that_is_no_run_is_refused_with_what_to_write_instead(tmp_path: Path) -> None:
+    run = tmp_path / "my run"
+    run.mkdir()
+    assert "not a run folder" in viva_here("control", run).stderr
+    (run / "manifest.json").write_text("{}")
+    said = viva_here("control", "set", run, "a", "rpm=3").stderr
+    assert f"name the run first, `viva control '{run}' set a rpm=3`" in said
+
+    sweep = swept(write_file(tmp_path / "s", 1, candidates=["simulated:a", "simulated:b"]), tmp_path / "grid").out
+    assert "none of them goes on now on this machine" in viva_here("control", sweep).stderr
+    first, second = (cell.name for cell in read_sweep(sweep).cells)
+    shard = sweep / second / "shards" / "1-of-2.0123abcd"
+    shutil.copytree(sweep / second, shard)
+    cells = [RunFolder.open(sweep / first), RunFolder.open(shard)]
+    for cell in cells:
+        cell.lock()
+    said = viva_here("control", sweep).stderr
+    assert f"these go on now: `viva control {sweep / first}`, `viva control {shard}`\n" in said

@@ -152,6 +152,8 @@ def test_a_run_is_steered_on_request(served: Any) -> None:
     assert server.api("POST", "/runs/steered/control", {"do": "pause"})["status"]["state"] == "paused"
     answer = server.api("POST", "/runs/steered/control", {"do": "set", "model": "i", "concurrency": 9})
     assert answer["message"] == "i: concurrency 9, rpm none, tpm none"
+    answer = server.api("POST", "/runs/steered/control", {"do": "set", "model": "i", "concurrency": 0})
+    assert answer["message"] == "i: concurrency none, rpm none, tpm none"
     assert server.api("POST", "/runs/steered/control", {"do": "add", "n": 2})["status"]["total"] == 6
     for wrong, code in (({"do": "explode"}, 422), ({"do": "pause", "model": "x"}, 409), ({"do": "add"}, 409)):
         assert server.ask("POST", "/api/v1/runs/steered/control", wrong)[0] == code, wrong

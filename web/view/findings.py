@@ -19,10 +19,11 @@ import orjson
 
 from viva.engine.errors import VivaError
 from viva.engine.journal_reader import journal_state
+from viva.engine.run_folder import is_running
 from viva.scenarios.contract import Findings, RankedCandidate
 
 from .queries import CandidateFigures, RunFigures
-from .runs import find_runs, is_running, study_folders
+from .runs import find_runs, study_folders
 
 _PAUSE_FACTOR = 20  # pause before the next computation, as a multiple of the last computation's duration
 _LEAST_PAUSE = 3.0

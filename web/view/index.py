@@ -28,7 +28,7 @@ import orjson
 from viva.engine.errors import VivaError
 from viva.engine.files import user_cache
 from viva.engine.journal_reader import JournalAdditions, JournalTail, journal_state
-from viva.engine.run_folder import RunFolder
+from viva.engine.run_folder import RunFolder, is_running
 from viva.orchestration.completeness import planned_in_total
 from viva.orchestration.launch import recorded_settings
 from viva.scenarios.contract import judge_role
@@ -36,7 +36,7 @@ from viva.scenarios.models import label_of_key, lineup_labels, model_labels
 from viva.scenarios.rendering import ResultSummary
 from viva.scoring.aggregates import failure_reason
 
-from .runs import find_runs, is_running
+from .runs import find_runs
 
 LONGEST_TEXT = 200_000  # maximum searchable characters of one text
 _UNSPACED_SCRIPTS = re.compile("([\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uac00-\ud7af\uf900-\ufaff])")

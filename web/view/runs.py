@@ -1,13 +1,9 @@
-"""Run discovery below a folder (runs, cells of sweeps, folders of both), and which runs are in progress."""
+"""Run discovery below a folder: runs, cells of sweeps, folders of both."""
 
 from __future__ import annotations
 
-import fcntl
 import os
-import tempfile
-import time
 from collections.abc import Iterator
-from functools import cache
 from pathlib import Path
 
 from viva.engine.errors import ConfigurationError
@@ -16,8 +12,6 @@ from viva.sweeps.sweep_folder import is_sweep
 
 _MOST_LEVELS = 6  # maximum levels of folders below the given folder
 _MOST_RUNS = 5_000  # maximum folders to search
-_RECENT_SECONDS = 20.0
-_LOCKS = Path("/proc/locks")
 
 
 def find_runs(root: Path) -> Iterator[tuple[str, Path]]:
@@ -56,44 +50,6 @@ def check_root(root: Path) -> None:
         )
     if not is_sweep(root) and next(find_runs(root), None) is None:
         raise ConfigurationError(f"{root}: no run in this folder (a run has a manifest.json); give another folder")
-
-
-def is_running(folder: Path) -> bool:
-    """Return True if a process holds the lock of a run.
-
-    If the system does not list locks, a recently written journal counts instead.
-    """
-    if not _locks_are_listed():
-        return _is_recent(folder)
-    try:
-        return _is_lock_listed(os.stat(folder / "lock").st_ino)
-    except OSError:
-        return False
-
-
-@cache
-def _locks_are_listed() -> bool:
-    """Return True if the system lists a lock that this process takes; some containers list no locks."""
-    try:
-        with tempfile.TemporaryFile() as file:
-            fcntl.flock(file, fcntl.LOCK_EX)
-            return _is_lock_listed(os.fstat(file.fileno()).st_ino)
-    except OSError:
-        return False
-
-
-def _is_lock_listed(inode: int) -> bool:
-    return any("FLOCK" in line and f":{inode} " in line for line in _LOCKS.read_text().splitlines())
-
-
-def _is_recent(folder: Path) -> bool:
-    latest = 0.0
-    for name in ("journal.sqlite", "journal.sqlite-wal"):
-        try:
-            latest = max(latest, os.stat(folder / name).st_mtime)
-        except OSError:
-            continue
-    return time.time() - latest < _RECENT_SECONDS
 
 
 def _is_run(path: Path) -> bool:
