@@ -195,6 +195,9 @@ class Launch:
                 converse = self._with_replacements(converse, prepared.is_dropped, history, backends)
             async with listening(self.folder.path, self.control) if real else nullcontext():
                 return await self.runner.run(prepared.plans(backends), converse, prepared.total)
+        except BaseException:
+            self.runner.halt()  # if it was cancelled before it began, a sweep would wait for its first conversations
+            raise
         finally:
             self.control.close()
             self.control = None

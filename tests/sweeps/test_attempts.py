@@ -8,10 +8,14 @@ import os
 import signal
 import subprocess
 import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+import anyio
+import anyio.lowlevel
 import orjson
 import pytest
 from hypothesis import given
@@ -227,3 +231,24 @@ def test_resources_that_cannot_be_meant_are_refused(tmp_path: Path, resources: d
 def test_no_sweep_but_a_clusters_imports_ray(tmp_path: Path) -> None:
     code = "import sys; import viva.cli.sweep, viva.sweeps.cluster_sweep; sys.exit('ray' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+def test_a_cell_that_is_halted_before_its_first_conversation_ends_the_sweep(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sweep = open_sweep(write_file(tmp_path, candidates=_ONE), tmp_path / "out")
+
+    @asynccontextmanager
+    async def halted(*_: object) -> AsyncIterator[None]:
+        [cell] = sweep.runs
+        cell.opening.cancel()  # as a halt does that comes while the cell's models are opened
+        await anyio.lowlevel.checkpoint()
+        yield
+
+    async def run() -> None:
+        with anyio.fail_after(60):
+            await sweep.run()
+
+    monkeypatch.setattr("viva.orchestration.launch.listening", halted)
+    sweep.clock.run(run)
+    assert [cell.state for cell in sweep.runs] == ["waiting"]
