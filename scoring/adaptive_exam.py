@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 
 from .confidence_sequences import ConfidenceSequences
 from .intervals import normal_quantile
-from .item_bank import LEAST_MODELS, Bank, fit_bank
+from .item_bank import LEAST_MODELS, Bank, Scale, fit_bank
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -38,6 +38,7 @@ SHARPNESS = 3.0  # power of the information by which items are favoured
 LEAST_ITEMS = 20  # of a bank: with fewer, draws cannot keep the range
 _CANDIDATES = 400  # most informative items among which a draw chooses, beside the minimum of all
 _EDGE = 1e-4  # predictions keep this distance from 0 and 1
+_BELOW = 1.0 - 1e-12
 _CHECKPOINTS = (5, 10, 15, 20, 30, 40, 60, 80, 120, 160, 240, 320, 480, 640)
 _CALIBRATED_MODELS = 400
 
@@ -99,6 +100,7 @@ class Exams:
     ) -> None:
         self.bank = bank
         self._means, self._variances = bank.expected_scores()
+        self._squares = self._means**2
         self._logs = np.log(bank.probabilities())
         self.items = self._means.shape[1]
         overall = self._means.mean(axis=1)
@@ -111,38 +113,53 @@ class Exams:
     def draw(self, size: int, uniforms: Floats) -> Draws:
         """Draw the next `size` items of each exam without replacement; `uniforms` are numbers from 0 to 1.
 
-        The answers to earlier items must have been recorded. Less is drawn if no more items are left.
+        The answers to earlier items must have been recorded. Fewer are drawn if no more items are left, or if the
+        minimum of all items could not be kept in so large a wave.
         """
         weights = self._posterior()
         expected = weights @ self._means
         predictions = np.clip(expected, _EDGE, 1.0 - _EDGE)
-        known = np.where(self.asked, np.nan_to_num(self.scores), predictions).mean(axis=1)
-        size = min(size, self.items - int(self.asked.sum(axis=1).max()))
+        known = np.where(np.isnan(self.scores), predictions, self.scores).mean(axis=1)
+        size, minimum = self._minimum(min(size, self.items - int(self.asked.sum(axis=1).max())), predictions, known)
         rows = np.arange(len(self.asked))
-        covariance = (weights * self._target) @ self._means - (weights @ self._target)[:, None] * expected
+        target = self._target - (weights @ self._target)[:, None]
+        covariance = (weights * target) @ self._means
         noise = np.maximum(weights @ self._variances, _EDGE)
-        variance = np.maximum(weights @ self._means**2 - expected**2, 0.0) + noise
-        explained = np.zeros((len(rows), 0, self.items))  # covariances with earlier draws, divided by their spread
+        variance = np.maximum(weights @ self._squares - expected**2, 0.0) + noise
         taken = self.asked.copy()
+        candidates = self._candidates(np.where(taken, 0.0, covariance**2 / variance), taken)
+        curves = self._means.T[candidates] if candidates.shape[1] < self.items else None
+        covariance, variance, floor = (
+            np.take_along_axis(values, candidates, axis=1) for values in (covariance, variance, noise)
+        )
+        explained: list[Floats] = []  # by earlier draw of the wave, what its answer will tell, as a function of ability
         columns: list[tuple[Ints, Floats, Floats]] = []
         for position in range(size):
-            information = np.where(taken, 0.0, covariance**2 / variance)
-            probabilities = self._probabilities(information, predictions, known, taken, position)
-            cumulative = probabilities.cumsum(axis=1)
-            places = (cumulative < uniforms[:, position, None] * cumulative[:, -1:]).sum(axis=1)
-            items = np.minimum(places, self.items - 1).astype(np.int64)
-            columns.append((items, probabilities[rows, items], predictions[rows, items]))
+            favour = self._favour(covariance**2 / variance, candidates, taken)
+            items, probabilities = _choose(minimum, favour, candidates, uniforms[:, position])
+            columns.append((items, probabilities, predictions[rows, items]))
             taken[rows, items] = True
+            minimum[rows, items] = 0.0
             if position + 1 < size:
                 # As if all were normal: what the answer to this item will tell about the target and the others.
-                own = self._means[:, items].T
-                joint = (weights * own) @ self._means - expected[rows, items, None] * expected
-                joint -= np.einsum("rw,rwj->rj", explained[rows, :, items], explained)
-                spread = np.sqrt(variance[rows, items])[:, None]
-                joint /= spread
-                covariance = covariance - covariance[rows, items, None] / spread * joint
-                variance = np.maximum(variance - joint**2, noise)
-                explained = np.concatenate([explained, joint[:, None, :]], axis=1)
+                own = self._means[:, items].T - expected[rows, items, None]
+                spread = (weights * self._squares[:, items].T).sum(axis=1) - expected[rows, items] ** 2
+                spread = np.maximum(spread, 0.0) + noise[rows, items]
+                rest = own.copy()
+                for function in explained:
+                    share = (weights * function * own).sum(axis=1)
+                    rest -= share[:, None] * function
+                    spread -= share**2
+                rest /= np.sqrt(np.maximum(spread, noise[rows, items]))[:, None]
+                explained.append(rest)
+                weighted = weights * rest
+                joint = weighted @ self._means if curves is None else (curves @ weighted[:, :, None])[:, :, 0]
+                covariance = covariance - (weighted * target).sum(axis=1, keepdims=True) * joint
+                target = target - (weighted * target).sum(axis=1, keepdims=True) * rest
+                variance = np.maximum(variance - joint**2, floor)
+        if not columns:
+            nothing = np.empty((len(rows), 0))
+            return Draws(nothing.astype(np.int64), nothing, nothing, known)
         items, chances, scores = (np.stack(column, axis=1) for column in zip(*columns, strict=True))
         return Draws(items, chances, scores, known)
 
@@ -159,8 +176,8 @@ class Exams:
     def estimate(self, calibration: Calibration | None = None) -> Means:
         """Return the model-based estimates with their intervals."""
         values, errors = self.errors()
-        count = int(np.median((~np.isnan(self.scores)).sum(axis=1)))
-        half = (calibration or Calibration()).width(count) * errors
+        counts = (~np.isnan(self.scores)).sum(axis=1)
+        half = np.array([(calibration or Calibration()).width(int(count)) for count in counts]) * errors
         return Means(values, np.maximum(values - half, 0.0), np.minimum(values + half, 1.0))
 
     def errors(self) -> tuple[Floats, Floats]:
@@ -168,7 +185,7 @@ class Exams:
         weights, answered = self._posterior(), ~np.isnan(self.scores)
         rest = ~answered
         values = (np.where(answered, self.scores, weights @ self._means)).mean(axis=1)
-        sums = rest @ self._means.T
+        sums = rest.astype(np.float64) @ self._means.T
         of_ability = (weights * sums**2).sum(axis=1) - (weights * sums).sum(axis=1) ** 2
         of_items = ((weights @ self._variances) * rest).sum(axis=1)
         return values, np.sqrt(np.maximum(of_ability, 0.0) + of_items) / self.items
@@ -178,28 +195,63 @@ class Exams:
         weights /= weights.sum(axis=1, keepdims=True)
         return weights
 
-    def _probabilities(
-        self, information: Floats, predictions: Floats, known: Floats, taken: NDArray[np.bool_], position: int
-    ) -> Floats:
-        """Return the probability of each item: a minimum that keeps the range, and the rest by information."""
-        # The mean can have moved by this much once the wave's earlier draws are answered.
-        moved = position / self.items
-        low, high = (RANGE + known - moved)[:, None], (RANGE + 1.0 - known - moved)[:, None]
-        minimum = np.where(taken, 0.0, np.maximum(predictions / low, (1.0 - predictions) / high)) / self.items
-        rest = np.maximum(1.0 - minimum.sum(axis=1, keepdims=True), 0.0)
-        if information.shape[1] > _CANDIDATES:
-            least = np.partition(information, -_CANDIDATES, axis=1)[:, -_CANDIDATES, None]
-            information = np.where(information >= least, information, 0.0)
+    def _minimum(self, size: int, predictions: Floats, known: Floats) -> tuple[int, Floats]:
+        """Return the size of the wave, and by item the least probability that keeps corrected values in the range."""
+        while True:
+            # The mean can have moved by this much once the wave's earlier draws are answered.
+            moved = max(size - 1, 0) / self.items
+            low, high = (RANGE + known - moved)[:, None], (RANGE + 1.0 - known - moved)[:, None]
+            minimum = np.maximum(predictions / low, (1.0 - predictions) / high) / self.items
+            minimum[self.asked] = 0.0
+            if size <= 1 or (moved < RANGE and bool((minimum.sum(axis=1) <= 1.0).all())):
+                return size, minimum
+            size //= 2
+
+    def _candidates(self, information: Floats, taken: NDArray[np.bool_]) -> Ints:
+        """Return the items among which information chooses, by exam."""
+        if self.items <= _CANDIDATES:
+            return np.tile(np.arange(self.items), (len(information), 1))
+        if self._groups is not None:
+            information = information * self._missing(taken) @ self._groups.T
+        return np.argpartition(information, -_CANDIDATES, axis=1)[:, -_CANDIDATES:].astype(np.int64)
+
+    def _favour(self, information: Floats, candidates: Ints, taken: NDArray[np.bool_]) -> Floats:
+        """Return by candidate the share of a draw that information decides; all 0 if it tells nothing."""
+        information = np.where(np.take_along_axis(taken, candidates, axis=1), 0.0, information)
         favour = (information / np.maximum(information.max(axis=1, keepdims=True), 1e-300)) ** SHARPNESS
         if self._groups is not None:
-            shares, counts = self._groups.mean(axis=0), taken @ self._groups
-            missing = np.maximum(shares * (counts.sum(axis=1, keepdims=True) + 1.0) - counts, 0.0)
-            favour = favour * (missing @ self._groups.T + 1e-6)
+            favour = favour * np.take_along_axis(self._missing(taken) @ self._groups.T, candidates, axis=1)
         total = favour.sum(axis=1, keepdims=True)
-        left = ~taken / np.maximum((~taken).sum(axis=1, keepdims=True), 1)
-        probabilities = minimum + rest * np.where(total > 0.0, favour / np.maximum(total, 1e-300), left)
-        result: Floats = probabilities / probabilities.sum(axis=1, keepdims=True)
+        result: Floats = favour / np.where(total > 0.0, total, 1.0)
         return result
+
+    def _missing(self, taken: NDArray[np.bool_]) -> Floats:
+        """Return by group how many items it lacks, so that draws are spread over groups as the bank is."""
+        assert self._groups is not None
+        shares, counts = self._groups.mean(axis=0), taken @ self._groups
+        missing: Floats = np.maximum(shares * (counts.sum(axis=1, keepdims=True) + 1.0) - counts, 0.0) + 1e-6
+        return missing
+
+
+def _choose(minimum: Floats, favour: Floats, candidates: Ints, uniforms: Floats) -> tuple[Ints, Floats]:
+    """Choose an item by exam; its probability is its minimum, and its share of what the minimum leaves."""
+    rows = np.arange(len(minimum))
+    least = minimum.cumsum(axis=1)
+    by_favour = favour.cumsum(axis=1)
+    rest = np.where(by_favour[:, -1] > 0.0, np.maximum(1.0 - least[:, -1], 0.0), 0.0)
+    total = least[:, -1] + rest
+    # Stay below the last sum in spite of rounding: only an item that raises the sum can be chosen.
+    points = np.clip(uniforms, 0.0, 1.0) * total
+    inside = points < least[:, -1] * _BELOW
+    spread = np.minimum(points, least[:, -1] * _BELOW)
+    chosen = (least <= spread[:, None]).sum(axis=1)
+    ratio = np.divide(points - least[:, -1], rest, out=np.zeros_like(rest), where=rest > 0.0)
+    ratio = np.clip(ratio, 0.0, _BELOW) * by_favour[:, -1]
+    favoured = (by_favour <= ratio[:, None]).sum(axis=1)
+    favoured = candidates[rows, np.minimum(favoured, candidates.shape[1] - 1)]
+    items = np.where(inside | (rest <= 0.0), chosen, favoured).astype(np.int64)
+    shares = np.where(candidates == items[:, None], favour, 0.0).sum(axis=1)
+    return items, (minimum[rows, items] + rest * shares) / total
 
 
 def wave_size(answered: int, largest: int) -> int:
@@ -214,6 +266,7 @@ def correct(draws: Draws, scores: Floats, items: int) -> Floats:
     """Return the corrected values of a wave's draws: each has the mean over the bank's `items` as its expectation.
 
     Args:
+        draws: The wave.
         scores: Scores of the drawn items, 0–1; nan where there is none. A draw without a score has no value.
         items: Number of items in the bank.
     """
@@ -245,19 +298,21 @@ def calibrate(scores: Floats, clusters: Sequence[str], *, largest_wave: int = 8,
         scores: Models × items, 0–1; nan where there is none.
         clusters: The cluster of each model, such as its organisation.
         largest_wave: As for `wave_size`.
+        seed: Seed of the division into halves and of the exams.
     """
     generator = np.random.default_rng(seed)
     names = sorted(set(clusters))
     sides = dict(zip(names, generator.permutation(len(names)) % 2, strict=True))
     side = np.array([sides[name] for name in clusters])
     complete = ~np.isnan(scores).any(axis=1)
+    scale = Scale.from_scores(scores)
     ratios: dict[int, list[Floats]] = {}
     for own in (0, 1):
         fitted, tested = scores[side != own], scores[(side == own) & complete]
         if len(fitted) < LEAST_MODELS or not len(tested):
             continue
         chosen = generator.permutation(len(tested))[: _CALIBRATED_MODELS // 2]
-        for count, values in _ratios(fit_bank(fitted), tested[chosen], largest_wave, generator).items():
+        for count, values in _ratios(fit_bank(fitted, scale), tested[chosen], largest_wave, generator).items():
             ratios.setdefault(count, []).append(values)
     pooled = {count: np.concatenate(parts) for count, parts in sorted(ratios.items())}
     widths = []

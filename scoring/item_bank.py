@@ -14,7 +14,7 @@ Source: Samejima 1969; Bock and Aitkin 1981; Baker and Kim 2004, "Item Response 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -24,10 +24,11 @@ Ints = NDArray[np.int64]
 
 LEAST_MODELS = 10  # of a bank: fewer say next to nothing about an item
 MOST_LEVELS = 5
-_GRID = np.linspace(-6.0, 6.0, 61)
-_NORMAL = np.exp(-0.5 * _GRID**2) / np.exp(-0.5 * _GRID**2).sum()
+GRID = np.linspace(-6.0, 6.0, 61)
+_NORMAL = np.exp(-0.5 * GRID**2) / np.exp(-0.5 * GRID**2).sum()
 _PRIOR_MODELS = 20.0  # weight of the normal prior in the distribution of ability, in models
 _PRIOR_SLOPE, _SLOPE_SPREAD, _THRESHOLD_SPREAD = 1.0, 1.0, 3.0  # normal priors of a, and of d around 0
+_LEAST_SLOPE = 0.05  # of an item that has a difficulty
 _LEAST_STEP = 0.02  # between thresholds of one item
 _ITERATIONS, _TOLERANCE = 100, 1e-3
 _LEAST_PROBABILITY = 1e-6
@@ -85,6 +86,7 @@ class Bank:
         slope_errors: Standard error of each discrimination.
         ability: Fraction of models at each point of the grid of ability.
         counts: Number of models that answered each item.
+        difficulty_errors: Standard error of each difficulty, nan where there is no difficulty; empty if unknown.
     """
 
     scale: Scale
@@ -93,16 +95,27 @@ class Bank:
     slope_errors: Floats
     ability: Floats
     counts: Ints
+    difficulty_errors: Floats = field(default_factory=lambda: np.empty(0))
 
     @property
     def grid(self) -> Floats:
         """Return the points of ability."""
-        return _GRID
+        return GRID
 
     def difficulties(self) -> Floats:
         """Return the ability at which a model reaches the middle of an item's levels with probability 1/2."""
         middle = self.thresholds.mean(axis=1)
-        return np.divide(-middle, self.slopes, out=np.full(len(middle), np.nan), where=np.abs(self.slopes) > 0.05)
+        has_slope = np.abs(self.slopes) > _LEAST_SLOPE
+        return np.divide(-middle, self.slopes, out=np.full(len(middle), np.nan), where=has_slope)
+
+    def ability_moments(self) -> tuple[float, float]:
+        """Return mean and standard deviation of the models' abilities.
+
+        The grid's unit has no meaning of its own: compare difficulties after subtracting the mean and dividing by the
+        standard deviation, and discriminations after multiplying by it.
+        """
+        mean = float(self.ability @ GRID)
+        return mean, float(np.sqrt(self.ability @ (GRID - mean) ** 2))
 
     def probabilities(self) -> Floats:
         """Return the probability of each level: an array of points of ability × items × levels."""
@@ -111,8 +124,8 @@ class Bank:
     def expected_scores(self) -> tuple[Floats, Floats]:
         """Return mean and variance of the score, by point of ability and item."""
         probabilities = self.probabilities()
-        means = probabilities @ self.scale.means
-        squares = probabilities @ (self.scale.means**2 + self.scale.variances)
+        means: Floats = probabilities @ self.scale.means
+        squares: Floats = probabilities @ (self.scale.means**2 + self.scale.variances)
         return means, squares - means**2
 
 
@@ -149,8 +162,10 @@ def fit_bank(scores: ArrayLike, scale: Scale | None = None) -> Bank:
         if change < _TOLERANCE:
             break
     weights = _posterior(indicators, slopes, thresholds, ability)
-    errors = _slope_errors(indicators, weights, slopes, thresholds)
-    return Bank(scale, slopes, thresholds, errors, ability, counts.astype(np.int64))
+    covariances = _covariances(indicators, weights, slopes, thresholds)
+    slope_errors = np.sqrt(covariances[:, 0, 0])
+    bank = Bank(scale, slopes, thresholds, slope_errors, ability, counts.astype(np.int64))
+    return replace(bank, difficulty_errors=_difficulty_errors(bank, covariances))
 
 
 def _ordered(thresholds: Floats) -> Floats:
@@ -161,7 +176,7 @@ def _ordered(thresholds: Floats) -> Floats:
 
 
 def _level_probabilities(slopes: Floats, thresholds: Floats) -> Floats:
-    reached = 1.0 / (1.0 + np.exp(-np.clip(_GRID[:, None, None] * slopes[:, None] + thresholds, -35.0, 35.0)))
+    reached = 1.0 / (1.0 + np.exp(-np.clip(GRID[:, None, None] * slopes[:, None] + thresholds, -35.0, 35.0)))
     ones = np.ones((*reached.shape[:2], 1))
     probabilities: Floats = np.maximum(-np.diff(reached, axis=2, prepend=ones, append=0.0 * ones), _LEAST_PROBABILITY)
     probabilities /= probabilities.sum(axis=2, keepdims=True)
@@ -184,13 +199,13 @@ def _gradients(slopes: Floats, thresholds: Floats) -> tuple[Floats, Floats]:
     """Return level probabilities, and their derivatives by a and each d: points × items × levels (× parameters)."""
     probabilities = _level_probabilities(slopes, thresholds)
     points, items, levels = probabilities.shape
-    reached = 1.0 / (1.0 + np.exp(-np.clip(_GRID[:, None, None] * slopes[:, None] + thresholds, -35.0, 35.0)))
+    reached = 1.0 / (1.0 + np.exp(-np.clip(GRID[:, None, None] * slopes[:, None] + thresholds, -35.0, 35.0)))
     slope = reached * (1.0 - reached)
     gradients = np.zeros((points, items, levels, levels))  # the first parameter is a
     for level in range(1, levels):
         gradients[:, :, level, level] += slope[:, :, level - 1]
         gradients[:, :, level - 1, level] -= slope[:, :, level - 1]
-    gradients[:, :, :, 0] = _GRID[:, None, None] * gradients[:, :, :, 1:].sum(axis=3)
+    gradients[:, :, :, 0] = GRID[:, None, None] * gradients[:, :, :, 1:].sum(axis=3)
     return probabilities, gradients
 
 
@@ -210,8 +225,8 @@ def _scoring_step(slopes: Floats, thresholds: Floats, expected: Floats) -> tuple
     return steps[:, 0], steps[:, 1:]
 
 
-def _slope_errors(indicators: Sequence[Floats], weights: Floats, slopes: Floats, thresholds: Floats) -> Floats:
-    """Return standard errors of slopes, from the cross-products of each model's score."""
+def _covariances(indicators: Sequence[Floats], weights: Floats, slopes: Floats, thresholds: Floats) -> Floats:
+    """Return by item the covariances of a and each d, from the cross-products of each model's score."""
     probabilities, gradients = _gradients(slopes, thresholds)
     relative = gradients / probabilities[..., None]
     items, parameters = thresholds.shape[0], thresholds.shape[1] + 1
@@ -221,7 +236,16 @@ def _slope_errors(indicators: Sequence[Floats], weights: Floats, slopes: Floats,
             scores[parameter] += indicator * (weights @ relative[:, :, level, parameter])
     information = np.einsum("pnj,rnj->jpr", scores, scores)
     information += np.diag([1.0 / _SLOPE_SPREAD**2, *[1.0 / _THRESHOLD_SPREAD**2] * (parameters - 1)])
-    errors: Floats = np.sqrt(np.linalg.inv(information)[:, 0, 0])
+    covariances: Floats = np.linalg.inv(information)
+    return covariances
+
+
+def _difficulty_errors(bank: Bank, covariances: Floats) -> Floats:
+    """Return the standard error of each difficulty, by the delta method."""
+    difficulties, levels = bank.difficulties(), bank.thresholds.shape[1]
+    slopes = np.where(np.isnan(difficulties), np.nan, bank.slopes)
+    gradients = np.column_stack([-difficulties / slopes, *[-1.0 / (levels * slopes)] * levels])
+    errors: Floats = np.sqrt(np.einsum("jp,jpr,jr->j", gradients, covariances, gradients))
     return errors
 
 

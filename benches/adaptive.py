@@ -1,0 +1,304 @@
+"""Adaptive exams on published matrices of responses (``viva.scoring.item_bank`` and ``adaptive_exam``).
+
+The Open LLM Leaderboard's answers to ARC and GSM8K (``$VIVA_DATA/metabench``). Whole organisations are held out: each
+split fits a bank and calibrates it on four fifths of the organisations and examines models of the others, whose mean
+over all items is known. A plain exam asks as many items at random and takes their mean.
+
+``accuracy``  items until the root mean square error over held-out models stays at 5 points or below (median of
+              splits); the share of pairs, 3 to 10 points apart, that 15 items put in the right order. Plain exams ask
+              all models the same items there, which helps them.
+``coverage``  of the 95% intervals of both estimates at several numbers of items, in the worst split too; their mean
+              half-widths; the same with the difficulties of the bank shuffled. "At any time": the assumption-free
+              interval covers after each of 100 items.
+``exposure``  the largest share of models that are asked one item, with 15 items each.
+``few``       coverage of the model-based interval if the bank rests on few models, with 15 items.
+``choice``    time to choose an item, from a bank of 10,000 items for 100 candidates, in waves of 8, and peak memory.
+
+``--quick`` makes 2 splits instead of 10, examines 100 models instead of 300, and omits `few`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import re
+import resource
+import time
+from collections.abc import Sequence
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from pathlib import Path
+
+os.environ |= {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}  # before numpy is imported
+
+import numpy as np
+import table
+from numpy.typing import NDArray
+
+from viva.scoring.adaptive_exam import Exams, bound_means, calibrate, correct, wave_size
+from viva.scoring.item_bank import Bank, Scale, fit_bank
+
+ROOT = Path(__file__).resolve().parents[1]
+DATA = Path(os.environ.get("VIVA_DATA") or ROOT / ".." / "shared" / "data").resolve() / "metabench"
+BENCHMARKS = ("arc", "gsm8k")
+LARGEST_WAVE, LENGTH, PRECISION = 8, 100, 0.05
+POINTS = (5, 10, 15, 20, 30, 40, 60, 80, 100)
+PAIRS = 15  # items of the exams whose pairs are compared
+FEW = (20, 50, 100, 200, 500)
+REACH: table.Reach = {
+    **{f"{name}_items_ratio": ("<=", 0.5) for name in BENCHMARKS},
+    **{
+        f"{name}_{estimate}_coverage_pct": (">=", 93)
+        for name in BENCHMARKS
+        for estimate in ("model", "free", "free_shuffled")
+    },
+    "choice_ms": ("<=", 1),
+}
+Floats = NDArray[np.float64]
+
+
+@lru_cache
+def read(name: str) -> tuple[Floats, list[str]]:
+    """Return the scores of a matrix, and each model's organisation."""
+    with np.load(DATA / f"{name}.npz", allow_pickle=False) as file:
+        scores, names = file["X"].astype(np.float64), file["names"]
+    return scores, [re.split("/|__", str(model))[0] for model in names]
+
+
+@dataclass(frozen=True)
+class Answers:
+    """Estimates of one split: an array of models × numbers of items, from 1, for each; and the truth by model."""
+
+    truth: Floats
+    values: Floats
+    lows: Floats
+    highs: Floats
+    free: Floats
+    free_lows: Floats
+    free_highs: Floats
+    items: NDArray[np.int64]
+
+    def covered(self, *, free: bool) -> NDArray[np.bool_]:
+        """Return by model and number of items whether the interval covers."""
+        lows, highs = (self.free_lows, self.free_highs) if free else (self.lows, self.highs)
+        covered: NDArray[np.bool_] = (lows <= self.truth[:, None]) & (self.truth[:, None] <= highs)
+        return covered
+
+
+def examine(bank: Bank, calibration: object, scores: Floats, generator: np.random.Generator, length: int) -> Answers:
+    """Examine models; estimates are taken after each item."""
+    exams, rows = Exams(bank, len(scores)), np.arange(len(scores))[:, None]
+    means, values, asked = [], [], []
+    while len(means) < length:
+        size = min(wave_size(len(means), LARGEST_WAVE), length - len(means))
+        draws = exams.draw(size, generator.random((len(scores), size)))
+        answers = scores[rows, draws.items]
+        values.append(correct(draws, answers, exams.items))
+        asked.append(draws.items)
+        for column in range(draws.items.shape[1]):
+            exams.record(draws.items[:, [column]], answers[:, [column]])
+            means.append(exams.estimate(calibration))
+    corrected = np.concatenate(values, axis=1)
+    free = [bound_means(corrected[:, :count]) for count in POINTS if count <= length]
+    return Answers(
+        scores.mean(axis=1),
+        *(np.stack([getattr(own, part) for own in means], axis=1) for part in ("values", "lows", "highs")),
+        *(np.stack([getattr(own, part) for own in free], axis=1) for part in ("values", "lows", "highs")),
+        np.concatenate(asked, axis=1),
+    )
+
+
+def root_mean_square(errors: Floats) -> Floats:
+    """Return the root mean square over models."""
+    result: Floats = np.sqrt((errors**2).mean(axis=0))
+    return result
+
+
+def items_needed(errors: Floats) -> int:
+    """Return the number of items from which the error stays within the precision."""
+    above = np.flatnonzero(root_mean_square(errors) > PRECISION)
+    return int(above[-1]) + 2 if above.size else 1
+
+
+def right_order(estimates: Floats, truth: Floats) -> tuple[float, float]:
+    """Return how many pairs 3 to 10 points apart are in the right order, ties for half, and how many there are."""
+    apart = truth[:, None] - truth
+    pairs = (apart >= 0.03) & (apart <= 0.10)
+    between = estimates[:, None] - estimates
+    return float(((between > 1e-9)[pairs].sum() + 0.5 * (np.abs(between) <= 1e-9)[pairs].sum())), float(pairs.sum())
+
+
+def split(name: str, seed: int, models: int, few_splits: int) -> dict[str, object]:
+    """Measure one split."""
+    scores, organisations = read(name)
+    generator = np.random.default_rng([53, seed])
+    names = np.array(sorted(set(organisations)))
+    held = set(generator.permutation(names)[: len(names) // 5].tolist())
+    outside = np.array([organisation in held for organisation in organisations])
+    tested = scores[outside][generator.permutation(int(outside.sum()))[:models]]
+    clusters = [organisation for organisation in organisations if organisation not in held]
+    fitted = scores[~outside]
+    bank, calibration = fit_bank(fitted), calibrate(fitted, clusters, largest_wave=LARGEST_WAVE, seed=seed)
+    adaptive = examine(bank, calibration, tested, generator, LENGTH)
+    shuffled = replace(bank, thresholds=bank.thresholds[generator.permutation(len(bank.thresholds))])
+    wrong = examine(shuffled, calibration, tested, generator, LENGTH)
+    order = generator.random(tested.shape).argsort(axis=1)[:, :LENGTH]
+    counts = np.arange(1, LENGTH + 1)
+    plain = np.take_along_axis(tested, order, axis=1).cumsum(axis=1) / counts
+    truth = adaptive.truth
+    common = [tested[:, generator.permutation(tested.shape[1])[:PAIRS]].mean(axis=1) for _ in range(20)]
+    ordered = [right_order(means, truth) for means in common]
+    chosen = adaptive.items[:, :PAIRS]
+    few = {}
+    for count in FEW if seed < few_splits else ():
+        # Whole organisations in random order until there are enough models.
+        ranks = {own: rank for rank, own in enumerate(generator.permutation(names).tolist())}
+        own = np.argsort([ranks[cluster] for cluster in clusters], kind="stable")[:count]
+        small, widths = fit_bank(fitted[own]), calibrate(fitted[own], [clusters[index] for index in own], seed=seed)
+        few[count] = float(examine(small, widths, tested, generator, PAIRS).covered(free=False)[:, PAIRS - 1].mean())
+    return {
+        "models": len(tested),
+        "adaptive": items_needed(adaptive.values - truth[:, None]),
+        "plain": items_needed(plain - truth[:, None]),
+        "rmse": root_mean_square(adaptive.values - truth[:, None]),
+        "plain_rmse": root_mean_square(plain - truth[:, None]),
+        "pairs": right_order(adaptive.values[:, PAIRS - 1], truth),
+        "plain_pairs": (sum(pair[0] for pair in ordered), sum(pair[1] for pair in ordered)),
+        "exposure": float(np.bincount(chosen.ravel(), minlength=tested.shape[1]).max() / len(tested)),
+        "few": few,
+        **{
+            f"{world}{kind}": at_points(answers, free=kind == "free")
+            for world, answers in (("", adaptive), ("wrong_", wrong))
+            for kind in ("model", "free")
+        },
+        "always": float(adaptive.covered(free=True).all(axis=1).mean()),
+        "wrong_always": float(wrong.covered(free=True).all(axis=1).mean()),
+    }
+
+
+def at_points(answers: Answers, *, free: bool) -> tuple[Floats, Floats]:
+    """Return coverage and mean half-width at each number of items."""
+    covered = answers.covered(free=free)
+    lows, highs = (answers.free_lows, answers.free_highs) if free else (answers.lows, answers.highs)
+    places = np.arange(len(POINTS)) if free else np.array(POINTS) - 1
+    return covered[:, places].mean(axis=0), (highs - lows)[:, places].mean(axis=0) / 2
+
+
+def measure_choice() -> dict[str, float]:
+    """Measure the time to choose an item, and the memory of a process that does."""
+    generator = np.random.default_rng(53)
+    items, candidates, size = 10_000, 100, 8
+    slopes = generator.lognormal(0.0, 0.4, items)
+    thresholds = (generator.normal(0.0, 1.5, items) * slopes)[:, None]
+    binary = Scale(np.array([0.5]), np.array([0.0, 1.0]), np.zeros(2))
+    ability = np.exp(-0.5 * np.linspace(-6.0, 6.0, 61) ** 2)
+    bank = Bank(binary, slopes, thresholds, np.ones(items), ability / ability.sum(), np.ones(items, dtype=np.int64))
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    exams, seconds = Exams(bank, candidates), []
+    for _ in range(20):
+        begin = time.process_time()
+        draws = exams.draw(size, generator.random((candidates, size)))
+        exams.record(draws.items, generator.integers(0, 2, draws.items.shape).astype(np.float64))
+        exams.errors()
+        seconds.append(time.process_time() - begin)
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return {
+        "choice_ms": 1000 * float(np.median(seconds)) / (candidates * size),
+        "choice_slowest_wave_ms": 1000 * max(seconds),
+        "choice_memory_mb": (peak - before) / 1024,
+    }
+
+
+def show_benchmark(name: str, splits: Sequence[dict[str, object]]) -> dict[str, float]:
+    """Print the tables of a benchmark and return its figures."""
+    few: dict[int, list[float]] = {}
+    for own in splits:
+        for count, coverage in own["few"].items():  # type: ignore[attr-defined]
+            few.setdefault(count, []).append(coverage)
+    rows, figures = [], {}
+    for kind, title in (("model", "model-based"), ("free", "assumption-free")):
+        for world, words in (("", "fitted"), ("wrong_", "difficulties shuffled")):
+            coverage = np.array([own[f"{world}{kind}"][0] for own in splits])  # type: ignore[index]
+            widths = np.array([own[f"{world}{kind}"][1] for own in splits])  # type: ignore[index]
+            for place, count in enumerate(POINTS):
+                low = coverage[:, place].min()
+                half = 100 * widths[:, place].mean()
+                rows.append(
+                    [
+                        title,
+                        words,
+                        str(count),
+                        f"{100 * coverage[:, place].mean():.1f}",
+                        f"{100 * low:.1f}",
+                        f"{half:.1f}",
+                    ]
+                )
+                if count in (15, 30, 60):
+                    figures[f"{name}_{kind}{'_shuffled' if world else ''}_half_width_{count}"] = half
+            key = f"{name}_{kind}{'_shuffled' if world else ''}_coverage_pct"
+            figures[key] = 100 * float(coverage.mean(axis=0).min())  # of the worst number of items
+    table.show(
+        f"{name}: 95% intervals of {sum(int(own['models']) for own in splits)} held-out models, in {len(splits)} splits",  # type: ignore[call-overload]
+        ["estimate", "bank", "items", "covered %", "worst split", "half-width"],
+        rows,
+    )
+    table.show(
+        f"{name}: model-based interval at {PAIRS} items, by number of models in the bank",
+        ["models", "covered %", "worst split"],
+        [[str(count), f"{100 * np.mean(own):.1f}", f"{100 * min(own):.1f}"] for count, own in few.items()],
+    )
+    adaptive, plain = (float(np.median([own[key] for own in splits])) for key in ("adaptive", "plain"))  # type: ignore[arg-type, misc]
+
+    def share(key: str) -> float:
+        right, pairs = (sum(own[key][part] for own in splits) for part in (0, 1))  # type: ignore[index, misc]
+        return float(right / pairs)
+
+    return figures | {
+        f"{name}_items": adaptive,
+        f"{name}_items_plain": plain,
+        f"{name}_items_ratio": adaptive / plain,
+        f"{name}_rmse_15": 100 * float(np.mean([own["rmse"][14] for own in splits])),  # type: ignore[index]
+        f"{name}_rmse_15_plain": 100 * float(np.mean([own["plain_rmse"][14] for own in splits])),  # type: ignore[index]
+        f"{name}_pairs_pct": 100 * share("pairs"),
+        f"{name}_pairs_plain_pct": 100 * share("plain_pairs"),
+        f"{name}_free_at_any_time_pct": 100 * float(np.mean([own["always"] for own in splits])),  # type: ignore[arg-type]
+        f"{name}_free_shuffled_at_any_time_pct": 100 * float(np.mean([own["wrong_always"] for own in splits])),  # type: ignore[arg-type]
+        f"{name}_exposure_pct": 100 * max(float(own["exposure"]) for own in splits),  # type: ignore[arg-type]
+        **{f"{name}_model_coverage_bank_of_{count}_pct": 100 * float(np.mean(own)) for count, own in few.items()},
+    }
+
+
+def main() -> None:
+    """Measure, print, write."""
+    parser = argparse.ArgumentParser(description="adaptive exams on published matrices")
+    parser.add_argument("--quick", action="store_true", help="2 splits of 100 models instead of 10 of 300")
+    options = parser.parse_args()
+    began = time.perf_counter()
+    figures = measure_choice()
+    count, models, few_splits = (2, 100, 0) if options.quick else (10, 300, 5)
+    rows = []
+    with ProcessPoolExecutor(max_workers=os.cpu_count() or 1) as pool:
+        waiting = {
+            name: [pool.submit(split, name, seed, models, few_splits) for seed in range(count)]
+            for name in BENCHMARKS
+            if (DATA / f"{name}.npz").exists()
+        }
+        for name, futures in waiting.items():
+            own = show_benchmark(name, [future.result() for future in futures])
+            figures |= own
+            items = [f"{own[f'{name}_items_plain']:.0f} → {own[f'{name}_items']:.0f}"]
+            pairs = [f".{own[f'{name}_pairs_plain_pct']:.0f} → .{own[f'{name}_pairs_pct']:.0f}"]
+            errors = [f"{own[f'{name}_rmse_15_plain']:.1f} → {own[f'{name}_rmse_15']:.1f}"]
+            coverage = [f"{own[f'{name}_{kind}_coverage_pct']:.1f}" for kind in ("model", "free", "free_shuffled")]
+            rows.append([name, *items, *pairs, *errors, *coverage, f"{own[f'{name}_exposure_pct']:.0f}"])
+    if not rows:
+        print(f"{DATA}: no matrices; only the time of a choice was measured")
+    header = ["benchmark", "items to RMSE ≤ 5", "pairs in order at 15", "RMSE at 15", "model-based covers %"]
+    table.show("plain mean → adaptive", [*header, "free covers %", "bank shuffled %", "exposure %"], rows)
+    table.conclude("adaptive", {name: round(value, 3) for name, value in figures.items()}, REACH)
+    print(f"took {time.perf_counter() - began:.0f} s")
+
+
+if __name__ == "__main__":
+    main()
