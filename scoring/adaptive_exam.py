@@ -18,6 +18,7 @@ testing) in the form of Zrnic and Candès 2024 (active inference); `confidence_s
 from __future__ import annotations
 
 from collections.abc import Sequence
+from copy import copy
 from dataclasses import dataclass
 
 import numpy as np
@@ -109,6 +110,14 @@ class Exams:
         self.asked = np.zeros((rows, self.items), dtype=bool)
         self.scores = np.full((rows, self.items), np.nan)
         self._groups = None if groups is None else np.eye(max(groups) + 1)[np.asarray(groups)]
+
+    def another(self) -> Exams:
+        """Return an exam on the same bank of other models, without answers; both share the bank's arrays."""
+        other = copy(self)
+        other._log_weights = np.tile(np.log(self.bank.ability), (len(self.asked), 1))
+        other.asked = np.zeros_like(self.asked)
+        other.scores = np.full_like(self.scores, np.nan)
+        return other
 
     def draw(self, size: int, uniforms: Floats) -> Draws:
         """Draw the next `size` items of each exam without replacement; `uniforms` are numbers from 0 to 1.

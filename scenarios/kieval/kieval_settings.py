@@ -13,6 +13,7 @@ from viva.engine.errors import ConfigurationError
 from ..assistant_roles import AssistantNames
 from ..run_settings import (
     DataSource,
+    ExamSettings,
     FilePath,
     ModelName,
     ModelNames,
@@ -28,7 +29,7 @@ from .score import ScorerName
 FirstAnswerMode = Literal["choice", "text", "five-shot"]
 
 
-class KievalSettings(RunSettings):
+class KievalSettings(ExamSettings):
     """KIEval (Yu et al. 2024, section 3)."""
 
     dataset: DataSource = Field(
@@ -90,6 +91,13 @@ class KievalSettings(RunSettings):
         "interactor_tokens": 256,
         "evaluator_tokens": 1024,
     }
+
+    @model_validator(mode="after")
+    def _exams_choose_the_items(self) -> KievalSettings:
+        for name in ("ids", "cluster"):
+            if self.adaptive is not None and getattr(self, name) is not None:
+                raise ValueError(f"{name}: an adaptive run chooses its items by the bank; remove {name} or adaptive")
+        return self
 
     @model_validator(mode="after")
     def _examples_have_a_use(self) -> KievalSettings:

@@ -25,6 +25,7 @@ from ..contract import (
     Role,
     Scenario,
     SupportsClusters,
+    SupportsExams,
     SupportsFitnessChecks,
     SupportsForecast,
     SupportsGrading,
@@ -146,6 +147,7 @@ _SHOTS, _SHOTS_PACK = 5, "probe"
 class Kieval(
     Scenario[KievalSettings, Item],
     SupportsClusters,
+    SupportsExams,
     SupportsFitnessChecks,
     SupportsForecast,
     SupportsGrading,
@@ -176,7 +178,7 @@ class Kieval(
     def prepare(self, settings: KievalSettings) -> Prepared[Item]:
         dataset: Dataset = open_dataset(
             settings.dataset,
-            limit=settings.n,
+            limit=settings.sample_size,
             seed=settings.seed,
             skip_bad=settings.skip_bad_items,
             ids=settings.ids,
@@ -237,6 +239,10 @@ class Kieval(
     def score_of(self, settings: KievalSettings) -> Callable[[Any], float | None]:
         scorer = KievalScoring().scorer_of(settings.model_dump())
         return lambda result: scorer.score(Interview.from_record(result))
+
+    def exam_score(self, settings: KievalSettings) -> Callable[[Any], float | None]:
+        score = self.score_of(settings)
+        return lambda result: None if (points := score(result)) is None else points / 100.0
 
     def render_conversation(self, recorded: RecordedConversation) -> RenderedConversation:
         return render_interview(recorded, role_sides(self.roles))

@@ -140,6 +140,9 @@ class ProbeAggregate(RunAggregate[CandidateProbes]):
 
     def add(self, key: str, result: Any) -> None:
         self.candidates[result["candidate"]].add(result)
+        if self.exams is not None:
+            [method] = self.manifest["settings"]["method"]
+            self.exams.add(key, float(result[method]["right"]) if method in result else None)
 
     def in_brief(self, probes: CandidateProbes) -> str:
         texts = [
@@ -155,7 +158,8 @@ class ProbeAggregate(RunAggregate[CandidateProbes]):
         return {"methods": settings["method"], "shots": settings["shots"], "members": settings["members"]}
 
     def figures(self, label: str, probes: CandidateProbes) -> dict[str, Any]:
-        return probes.to_dict(self.manifest["settings"]["members"] == "against")
+        figures = probes.to_dict(self.manifest["settings"]["members"] == "against")
+        return figures if self.exams is None else figures | {"accuracy": {}}  # it would be over chosen items
 
     def tables(self) -> list[Table]:
         report = self.report()
@@ -163,6 +167,8 @@ class ProbeAggregate(RunAggregate[CandidateProbes]):
             (label, report["candidates"][label]["irregular"], {role: used[0] for role, used in probes.usage.items()})
             for label, probes in self.candidates.items()
         )
+        if self.exams is not None:
+            return [self.exams.table(report), failure_table(report), irregular]
         tables = [self._accuracies(report), self._losses(report), *self._detector_tables(report)]
         return [*tables, failure_table(report), irregular]
 

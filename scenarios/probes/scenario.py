@@ -21,6 +21,7 @@ from ..contract import (
     Scenario,
     Scoring,
     SupportsClusters,
+    SupportsExams,
     SupportsForecast,
     SupportsImports,
     SupportsManifest,
@@ -188,6 +189,7 @@ class ProbeTasks:
 class Probes(
     Scenario[ProbeSettings, ProbeTask | ShardTask],
     SupportsClusters,
+    SupportsExams,
     SupportsForecast,
     SupportsImports,
     SupportsManifest,
@@ -216,7 +218,9 @@ class Probes(
 
     def prepare(self, settings: ProbeSettings) -> Prepared[ProbeTask | ShardTask]:
         skip = settings.skip_bad_items
-        dataset = open_dataset(settings.dataset, limit=settings.n, seed=settings.seed, skip_bad=skip, ids=settings.ids)
+        dataset = open_dataset(
+            settings.dataset, limit=settings.sample_size, seed=settings.seed, skip_bad=skip, ids=settings.ids
+        )
         against: Dataset | None = None
         if settings.against is not None:
             count = settings.against_n or settings.n
@@ -268,6 +272,10 @@ class Probes(
 
     def aggregate(self, manifest: dict[str, Any], scoring: Scoring) -> ProbeAggregate:
         return ProbeAggregate(manifest)
+
+    def exam_score(self, settings: ProbeSettings) -> Callable[[Any], float | None]:
+        [method] = settings.method
+        return lambda result: float(result[method]["right"]) if method in result else None
 
     def render_conversation(self, recorded: RecordedConversation) -> RenderedConversation:
         return render_probe(recorded, role_sides(self.roles))
