@@ -154,8 +154,8 @@ def _report(
     if alone:
         results, missing, damaged = _results(folders[0], {})
         print_results(results, folders[0], json=json, missing=missing, damaged=damaged)
-        if not json:
-            _print_run_verdicts(folders[0], len(results.report().get("candidates", ())), study, fresh=fresh)
+        if not json and "adaptive" not in (report := results.report()):
+            _print_run_verdicts(folders[0], len(report.get("candidates", ())), study, fresh=fresh)
 
 
 def _print_run_verdicts(run: Path, candidates: int, study: Study | None, *, fresh: bool) -> None:

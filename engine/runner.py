@@ -274,11 +274,11 @@ class Runner:
         Conversations that ended according to the history are not run again (their results are published as restored);
         unfinished conversations replay their recorded calls first.
         """
+        self._feeding = None if feed is None else anyio.CancelScope()
         restored = self._restore()
         self._events.publish(RunStarted(self._clock.wall(), "", total, len(restored)))
         planned = iter(plans)
         self._queue, self._converse = self._iter_admissible(planned, restored), converse
-        self._feeding = None if feed is None else anyio.CancelScope()
         self._journal.on_failure = self._on_journal_failure
         async with LagMonitor(self._clock) as lag:
             try:

@@ -83,6 +83,12 @@ class _Candidate:
     end: str | None = None
     later: list[Wave] = field(default_factory=list)  # recorded waves that follow `open`
 
+    def restart(self) -> None:
+        """Count all waves again."""
+        begun = [] if self.open is None else [self.open]
+        self.later, self.open = [*self.course.waves, *begun, *self.later], None
+        self.course = self.course.another()
+
 
 class ExamFeed:
     """Chooses the conversations of an adaptive run; `Runner.run` awaits the instance as its feed."""
@@ -101,6 +107,7 @@ class ExamFeed:
         self._tasks = [tasks[name] for name in self._ids]
         self._scores: dict[int, float | None] = {}  # of ended conversations, by number
         self._changed = anyio.Event()
+        self._reopened = False  # a failed conversation goes on, so its wave has to be counted again
 
     def listen(self, event: Event) -> None:
         """Note the score of an ended conversation."""
@@ -111,6 +118,7 @@ class ExamFeed:
                 self._scores[event.number] = None
             case ConversationReopened():
                 self._scores.pop(event.number, None)
+                self._reopened = True
             case _:
                 return
         self._changed.set()
@@ -133,6 +141,10 @@ class ExamFeed:
                 self._begin(runner, candidate, wave)
         while True:
             self._changed = anyio.Event()
+            if self._reopened:
+                self._reopened = False
+                for candidate in self._candidates:
+                    candidate.restart()
             try:
                 for candidate in self._candidates:
                     self._close_waves(candidate)
@@ -145,7 +157,7 @@ class ExamFeed:
                     return
             elif len(ready) == len(going) if self._rule.decided else ready:
                 await self._journal.flush()  # what a choice is made from must be recorded before it
-                if not self._changed.is_set():
+                if not self._reopened:
                     self._step(runner, ready)
                 continue
             await self._changed.wait()

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from viva.data.bank_file import read_bank
-from viva.engine.errors import ConfigurationError, JournalError
+from viva.engine.errors import JournalError
 from viva.engine.journal_reader import History
 from viva.reports.tables import Table, interval
 from viva.scoring.adaptive_exam import Exams, Means
@@ -56,7 +56,7 @@ def read_steps(history: History, positions: Mapping[str, int], labels: Sequence[
                 else:
                     exam.waves.append(Wave.from_record(step, positions))
         except (KeyError, TypeError, ValueError) as error:
-            raise JournalError(f"{history.path}: a step of an adaptive exam cannot be used: {error}") from None
+            raise JournalError(f"{history.path}: a step of an adaptive exam cannot be used: {error!r}") from None
     return exams
 
 
@@ -74,9 +74,9 @@ def open_courses(bank: Path, settings: ExamSettings, labels: Sequence[str]) -> t
     """
     parameters, ids, calibration, _ = read_bank(bank)
     rule = ExamRule.parse(settings.rule)
-    first = Exams(parameters, threshold=rule.threshold)
     most = getattr(settings, "n", None) or len(ids)
-    return ids, {label: ExamCourse(first.another(), rule, most, settings.wave, calibration) for label in labels}
+    first = ExamCourse(Exams(parameters, threshold=rule.threshold), rule, most, settings.wave, calibration)
+    return ids, {label: first.another() for label in labels}
 
 
 class ExamResults:
@@ -87,33 +87,40 @@ class ExamResults:
         self._settings = ExamSettings.model_construct(**manifest["settings"])
         self._labels = list(labels)
         self._scores: dict[tuple[str, str], float | None] = {}
+        self._known: dict[str, dict[str, Any]] | None = None  # the figures of ended exams
         self.folder: Path | None = None
 
     def add(self, key: str, score: float | None) -> None:
         """Add the score, 0–1, of an ended conversation; None without."""
         label = label_of_key(key, self._labels)
         self._scores[label, key.removeprefix(f"{label}/")] = score
+        self._known = None
 
     def count(self, label: str) -> int:
         """Return the number of ended conversations of a candidate."""
         return sum(own == label for own, _ in self._scores)
 
     def figures(self) -> dict[str, dict[str, Any]]:
-        """Return the figures of each candidate, in points; they count the waves that have ended completely.
+        """Return the figures of each candidate, in points, without a folder none; only complete waves count.
 
         Raises:
             JournalError: The recorded waves cannot be used.
         """
         if self.folder is None:
-            raise ConfigurationError("the figures of an adaptive run need its folder")
+            return {}
+        if self._known is not None:
+            return self._known
         ids, courses = open_courses(self.folder / BANK_FILE, self._settings, self._labels)
         journal = self.folder / "journal.sqlite"
         with History(journal) as history:
             steps = read_steps(history, {name: position for position, name in enumerate(ids)}, self._labels)
         try:
-            return {label: self._figures(label, course, steps[label], ids) for label, course in courses.items()}
+            figures = {label: self._figures(label, course, steps[label], ids) for label, course in courses.items()}
         except ValueError as error:
-            raise JournalError(f"{journal}: {error}") from None
+            raise JournalError(f"{journal}: {error}; restore it from a copy") from None
+        if all(record["ended_by"] for record in figures.values()):
+            self._known = figures
+        return figures
 
     def _figures(self, label: str, course: ExamCourse, steps: ExamSteps, ids: Sequence[str]) -> dict[str, Any]:
         for wave in steps.waves:
@@ -155,13 +162,14 @@ class ExamResults:
     def table(self, report: Mapping[str, Any]) -> Table:
         """Return the table of both estimates."""
         summary = report["adaptive"]
-        header = ["candidate", "items", "no score", "model-based", "assumption-free", "agree", "ended"]
+        header = ["candidate", "items", "no score", "model-based", "assumption-free", "bank", "ended"]
         rows = []
         for label, figures in _of_exams(report):
             cells = [interval(figures[name]) for name in ("model_based", "assumption_free")]
-            agree = "–" if figures["model_based"]["value"] is None else "no" if figures["disagree"] else "yes"
+            # That an interval contains the value is no evidence for the bank: it may contain all values.
+            verdict = "contradicted" if figures["disagree"] else "not contradicted"
             ended = ENDS.get(figures["ended_by"] or "", "not yet")
-            rows.append([label, str(figures["asked"]), str(figures["without_score"]), *cells, agree, ended])
+            rows.append([label, str(figures["asked"]), str(figures["without_score"]), *cells, verdict, ended])
         title = (
             f"Adaptive exams: mean over the {summary['bank']['items']:,} items of the bank {summary['bank']['name']}, "
             f"0–100, with 95% intervals, until {summary['until']}. Model-based: holds if the bank describes the model; "
@@ -171,7 +179,7 @@ class ExamResults:
 
 
 def _of_exams(report: Mapping[str, Any]) -> list[tuple[str, Any]]:
-    return [(label, record["adaptive"]) for label, record in report["candidates"].items()]
+    return [(label, record["adaptive"]) for label, record in report["candidates"].items() if "adaptive" in record]
 
 
 def _record(means: Means | None) -> dict[str, float | None]:

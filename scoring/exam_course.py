@@ -136,6 +136,10 @@ class ExamCourse:
         self.waves: list[Wave] = []
         self._corrected: list[float] = []
 
+    def another(self) -> ExamCourse:
+        """Return an exam like this one, without answers."""
+        return ExamCourse(self._exams.another(), self._rule, self._most, self._largest, self._calibration)
+
     @property
     def asked(self) -> int:
         """Number of items in all recorded waves."""

@@ -29,7 +29,7 @@ from viva.engine.errors import VivaError
 from viva.engine.files import user_cache
 from viva.engine.journal_reader import JournalAdditions, JournalTail, journal_state
 from viva.engine.run_folder import RunFolder
-from viva.orchestration.completeness import planned_conversations
+from viva.orchestration.completeness import planned_in_total
 from viva.orchestration.launch import recorded_settings
 from viva.scenarios.contract import judge_role
 from viva.scenarios.models import label_of_key, lineup_labels, model_labels
@@ -494,7 +494,7 @@ class Indexer:
         try:
             scenario, settings = recorded_settings(folder)
             labels = lineup_labels(scenario.roles_of(settings), manifest)
-            summary, planned = scenario.summary_of(settings), planned_conversations(folder) * max(1, len(labels))
+            summary, planned = scenario.summary_of(settings), planned_in_total(folder)
             judge = judge_role(scenario.roles_of(settings))
             if judge is not None and isinstance(manifest["models"].get(judge.name), str):
                 facts["judge"] = next(iter(model_labels([manifest["models"][judge.name]])))
