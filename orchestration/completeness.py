@@ -57,8 +57,8 @@ def _planned_in_exams(run: RunFolder) -> int:
     labels = lineup_labels(scenario.roles, run.manifest)
     with History(run.journal) as history:
         chosen, ended = count_steps(history)
-    most = min(run.manifest["settings"].get("n") or math.inf, run.manifest["bank"]["items"])
-    return chosen if ended >= len(labels) else int(most) * len(labels)
+    limit = min(run.manifest["settings"].get("n") or math.inf, run.manifest["bank"]["items"])
+    return chosen if ended >= len(labels) else int(limit) * len(labels)
 
 
 @dataclass(frozen=True, slots=True)

@@ -74,8 +74,8 @@ def open_courses(bank: Path, settings: ExamSettings, labels: Sequence[str]) -> t
     """
     parameters, ids, calibration, _ = read_bank(bank)
     rule = ExamRule.parse(settings.rule)
-    most = getattr(settings, "n", None) or len(ids)
-    first = ExamCourse(Exams(parameters, threshold=rule.threshold), rule, most, settings.wave, calibration)
+    limit = getattr(settings, "n", None) or len(ids)
+    first = ExamCourse(Exams(parameters, threshold=rule.threshold), rule, limit, settings.wave, calibration)
     return ids, {label: first.another() for label in labels}
 
 
@@ -129,7 +129,7 @@ class ExamResults:
                 break
             course.record(wave, [self._scores[key] for key in keys])
         narrow, wide = course.model_based(), course.assumption_free()
-        figures: dict[str, Any] = {"asked": course.asked, "without_score": course.asked - course.answered}
+        figures: dict[str, Any] = {"asked": course.length, "without_score": course.length - course.answered}
         figures |= {"waves": len(course.waves), "ended_by": steps.end}
         disagree = False
         if course.answered:

@@ -125,23 +125,23 @@ class ExamCourse:
     Args:
         exams: The exam of one model, without answers.
         rule: When the exam ends.
-        most: The largest number of items.
+        limit: The largest number of items.
         largest: The largest wave.
         calibration: The calibration of the bank.
     """
 
-    def __init__(self, exams: Exams, rule: ExamRule, most: int, largest: int, calibration: Calibration) -> None:
+    def __init__(self, exams: Exams, rule: ExamRule, limit: int, largest: int, calibration: Calibration) -> None:
         self._exams, self._rule, self._calibration = exams, rule, calibration
-        self._most, self._largest = min(most, exams.items), largest
+        self._limit, self._largest = min(limit, exams.items), largest
         self.waves: list[Wave] = []
         self._corrected: list[float] = []
 
     def another(self) -> ExamCourse:
         """Return an exam like this one, without answers."""
-        return ExamCourse(self._exams.another(), self._rule, self._most, self._largest, self._calibration)
+        return ExamCourse(self._exams.another(), self._rule, self._limit, self._largest, self._calibration)
 
     @property
-    def asked(self) -> int:
+    def length(self) -> int:
         """Number of items in all recorded waves."""
         return int(self._exams.asked.sum())
 
@@ -152,7 +152,7 @@ class ExamCourse:
 
     def draw(self, uniforms: Sequence[float]) -> Wave:
         """Draw the next wave with numbers from 0 to 1, of which it uses the first ones."""
-        size = min(wave_size(self.answered, self._largest), self._most - self.asked)
+        size = min(wave_size(self.answered, self._largest), self._limit - self.length)
         draws = self._exams.draw(size, np.array([uniforms[:size]]))
         return Wave(
             len(self.waves) + 1,
@@ -190,7 +190,7 @@ class ExamCourse:
 
     def end(self) -> str | None:
         """Return why the exam ends now, as far as this model alone decides it; None if it goes on."""
-        if self.asked >= self._exams.items:
+        if self.length >= self._exams.items:
             return "all_items"
         if self.answered >= LEAST_ANSWERS and not self._rule.decided:
             means = self.model_based()
@@ -199,7 +199,7 @@ class ExamCourse:
                 return "half_width"
             if self._rule.above is not None and not low <= self._rule.above <= high:
                 return "above"
-        return "limit" if self.asked >= self._most else None
+        return "limit" if self.length >= self._limit else None
 
 
 def separated(courses: Sequence[ExamCourse]) -> list[bool]:
