@@ -108,7 +108,7 @@ class Exams:
         self._log_weights = np.tile(np.log(bank.ability), (rows, 1))
         self.asked = np.zeros((rows, self.items), dtype=bool)
         self.scores = np.full((rows, self.items), np.nan)
-        self._groups = None if groups is None else np.eye(max(groups) + 1)[np.asarray(groups)]
+        self._groups = None if groups is None else np.asarray(groups, dtype=np.int64)
 
     def draw(self, size: int, uniforms: Floats) -> Draws:
         """Draw the next `size` items of each exam without replacement; `uniforms` are numbers from 0 to 1.
@@ -209,10 +209,11 @@ class Exams:
 
     def _candidates(self, information: Floats, taken: NDArray[np.bool_]) -> Ints:
         """Return the items among which information chooses, by exam."""
+        everything = np.tile(np.arange(self.items), (len(information), 1))
         if self.items <= _CANDIDATES:
-            return np.tile(np.arange(self.items), (len(information), 1))
+            return everything
         if self._groups is not None:
-            information = information * self._missing(taken) @ self._groups.T
+            information = self._favour(information, everything, taken)
         return np.argpartition(information, -_CANDIDATES, axis=1)[:, -_CANDIDATES:].astype(np.int64)
 
     def _favour(self, information: Floats, candidates: Ints, taken: NDArray[np.bool_]) -> Floats:
@@ -220,17 +221,28 @@ class Exams:
         information = np.where(np.take_along_axis(taken, candidates, axis=1), 0.0, information)
         favour = (information / np.maximum(information.max(axis=1, keepdims=True), 1e-300)) ** SHARPNESS
         if self._groups is not None:
-            favour = favour * np.take_along_axis(self._missing(taken) @ self._groups.T, candidates, axis=1)
+            favour = self._balanced(favour, self._groups[candidates], taken)
         total = favour.sum(axis=1, keepdims=True)
         result: Floats = favour / np.where(total > 0.0, total, 1.0)
         return result
 
-    def _missing(self, taken: NDArray[np.bool_]) -> Floats:
-        """Return by group how many items it lacks, so that draws are spread over groups as the bank is."""
+    def _balanced(self, favour: Floats, groups: Ints, taken: NDArray[np.bool_]) -> Floats:
+        """Give each group the share that it lacks, so that draws are spread over the groups as the bank is."""
         assert self._groups is not None
-        shares, counts = self._groups.mean(axis=0), taken @ self._groups
-        missing: Floats = np.maximum(shares * (counts.sum(axis=1, keepdims=True) + 1.0) - counts, 0.0) + 1e-6
-        return missing
+        rows, number = np.arange(len(favour))[:, None], int(self._groups.max()) + 1
+
+        def by_group(members: Ints, values: Floats) -> Floats:
+            sums = np.bincount((rows * number + members).ravel(), values.ravel(), minlength=len(favour) * number)
+            return sums.reshape(len(favour), number)
+
+        counts = by_group(np.broadcast_to(self._groups, taken.shape), taken.astype(np.float64))
+        shares = np.bincount(self._groups, minlength=number) / self.items
+        # A group that lacks nothing still counts if those that do are used up.
+        missing = np.maximum(shares * (counts.sum(axis=1, keepdims=True) + 1.0) - counts, 0.0) + 1e-9
+        totals = by_group(groups, favour)
+        weights = np.divide(missing, totals, out=np.zeros_like(totals), where=totals > 0.0)
+        result: Floats = favour * np.take_along_axis(weights, groups, axis=1)
+        return result
 
 
 def _choose(minimum: Floats, favour: Floats, candidates: Ints, uniforms: Floats) -> tuple[Ints, Floats]:

@@ -106,7 +106,9 @@ class Bank:
         """Return the ability at which a model reaches the middle of an item's levels with probability 1/2."""
         middle = self.thresholds.mean(axis=1)
         has_slope = np.abs(self.slopes) > _LEAST_SLOPE
-        return np.divide(-middle, self.slopes, out=np.full(len(middle), np.nan), where=has_slope)
+        difficulties: Floats = np.full(len(middle), np.nan)
+        np.divide(-middle, self.slopes, out=difficulties, where=has_slope)
+        return difficulties
 
     def ability_moments(self) -> tuple[float, float]:
         """Return mean and standard deviation of the models' abilities.
