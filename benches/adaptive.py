@@ -11,10 +11,10 @@ over all items is known. A plain exam asks as many items at random and takes the
               half-widths; the same with the difficulties of the bank shuffled. "At any time": the assumption-free
               interval covers after each of 100 items.
 ``exposure``  the largest share of models that are asked one item, with 15 items each.
-``few``       coverage of the model-based interval if the bank rests on few models, with 15 items.
+``small``     coverage of the model-based interval if the bank rests on few models, with 15 items.
 ``choice``    time to choose an item, from a bank of 10,000 items for 100 candidates, in waves of 8, and peak memory.
 
-``--quick`` makes 2 splits instead of 10, examines 100 models instead of 300, and omits `few`.
+``--quick`` makes 2 splits instead of 10, examines 100 models instead of 300, and omits `small`.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ BENCHMARKS = ("arc", "gsm8k")
 LARGEST_WAVE, LENGTH, PRECISION = 8, 100, 0.05
 POINTS = (5, 10, 15, 20, 30, 40, 60, 80, 100)
 PAIRS = 15  # items of the exams whose pairs are compared
-FEW = (20, 50, 100, 200, 500)
+SMALL_BANKS = (20, 50, 100, 200, 500)
 REACH: table.Reach = {
     **{f"{name}_items_ratio": ("<=", 0.5) for name in BENCHMARKS},
     **{
@@ -91,13 +91,13 @@ def examine(
 ) -> Answers:
     """Examine models; estimates are taken after each item."""
     exams, rows = Exams(bank, len(scores)), np.arange(len(scores))[:, None]
-    means, values, asked = [], [], []
+    means, values, items = [], [], []
     while len(means) < length:
         size = min(wave_size(len(means), LARGEST_WAVE), length - len(means))
         draws = exams.draw(size, generator.random((len(scores), size)))
         answers = scores[rows, draws.items]
         values.append(correct(draws, answers, exams.items))
-        asked.append(draws.items)
+        items.append(draws.items)
         for column in range(draws.items.shape[1]):
             exams.record(draws.items[:, [column]], answers[:, [column]])
             means.append(exams.estimate(calibration))
@@ -107,7 +107,7 @@ def examine(
         scores.mean(axis=1),
         *(np.stack([getattr(own, part) for own in means], axis=1) for part in ("values", "lows", "highs")),
         *(np.stack([getattr(own, part) for own in free], axis=1) for part in ("values", "lows", "highs")),
-        np.concatenate(asked, axis=1),
+        np.concatenate(items, axis=1),
     )
 
 
@@ -128,7 +128,8 @@ def right_order(estimates: Floats, truth: Floats) -> tuple[float, float]:
     apart = truth[:, None] - truth
     pairs = (apart >= 0.03) & (apart <= 0.10)
     between = estimates[:, None] - estimates
-    return float(((between > 1e-9)[pairs].sum() + 0.5 * (np.abs(between) <= 1e-9)[pairs].sum())), float(pairs.sum())
+    right = (between > 1e-9)[pairs].sum() + 0.5 * (np.abs(between) <= 1e-9)[pairs].sum()
+    return float(right), float(pairs.sum())
 
 
 @dataclass(frozen=True)
@@ -143,7 +144,7 @@ class Split:
     order: tuple[float, float]
     order_plain: tuple[float, float]
     exposure: float
-    few: dict[int, float]
+    small: dict[int, float]
     points: dict[str, tuple[Floats, Floats]]
     at_any_time: dict[str, float]
 
@@ -153,10 +154,10 @@ def measure_split(name: str, seed: int, models: int, few_splits: int) -> Split:
     scores, organisations = read(name)
     generator = np.random.default_rng([53, seed])
     names = np.array(sorted(set(organisations)))
-    held = set(generator.permutation(names)[: len(names) // 5].tolist())
-    outside = np.array([organisation in held for organisation in organisations])
+    outsiders = set(generator.permutation(names)[: len(names) // 5].tolist())
+    outside = np.array([organisation in outsiders for organisation in organisations])
     tested = scores[outside][generator.permutation(int(outside.sum()))[:models]]
-    clusters = [organisation for organisation in organisations if organisation not in held]
+    clusters = [organisation for organisation in organisations if organisation not in outsiders]
     fitted = scores[~outside]
     bank, calibration = fit_bank(fitted), calibrate(fitted, clusters, largest_wave=LARGEST_WAVE, seed=seed)
     adaptive = examine(bank, calibration, tested, generator, LENGTH)
@@ -167,13 +168,15 @@ def measure_split(name: str, seed: int, models: int, few_splits: int) -> Split:
     truth = adaptive.truth
     common = [tested[:, generator.permutation(tested.shape[1])[:PAIRS]].mean(axis=1) for _ in range(20)]
     ordered = np.sum([right_order(means, truth) for means in common], axis=0)
-    few = {}
-    for count in FEW if seed < few_splits else ():
+    coverages = {}
+    for count in SMALL_BANKS if seed < few_splits else ():
         # Whole organisations in random order until there are enough models.
         ranks = {own: rank for rank, own in enumerate(generator.permutation(names).tolist())}
         own = np.argsort([ranks[cluster] for cluster in clusters], kind="stable")[:count]
-        small, widths = fit_bank(fitted[own]), calibrate(fitted[own], [clusters[index] for index in own], seed=seed)
-        few[count] = float(examine(small, widths, tested, generator, PAIRS).covered(free=False)[:, PAIRS - 1].mean())
+        narrow, widths = fit_bank(fitted[own]), calibrate(fitted[own], [clusters[index] for index in own], seed=seed)
+        coverages[count] = float(
+            examine(narrow, widths, tested, generator, PAIRS).covered(free=False)[:, PAIRS - 1].mean()
+        )
     worlds = {"": adaptive, "_shuffled": wrong}
     return Split(
         len(tested),
@@ -184,7 +187,7 @@ def measure_split(name: str, seed: int, models: int, few_splits: int) -> Split:
         right_order(adaptive.values[:, PAIRS - 1], truth),
         (float(ordered[0]), float(ordered[1])),
         float(np.bincount(adaptive.items[:, :PAIRS].ravel()).max() / len(tested)),
-        few,
+        coverages,
         {
             f"{kind}{world}": at_points(answers, free=kind == "free")
             for world, answers in worlds.items()
@@ -234,21 +237,21 @@ def show_benchmark(name: str, splits: Sequence[Split]) -> dict[str, float]:
         for world, words in (("", "fitted"), ("_shuffled", "difficulties shuffled")):
             coverage = 100 * np.array([own.points[f"{kind}{world}"][0] for own in splits])
             halves = 100 * np.array([own.points[f"{kind}{world}"][1] for own in splits]).mean(axis=0)
-            for place, count in enumerate(POINTS):
-                covered = [f"{coverage[:, place].mean():.1f}", f"{coverage[:, place].min():.1f}"]
-                rows.append([title, words, str(count), *covered, f"{halves[place]:.1f}"])
+            for index, count in enumerate(POINTS):
+                covered = [f"{coverage[:, index].mean():.1f}", f"{coverage[:, index].min():.1f}"]
+                rows.append([title, words, str(count), *covered, f"{halves[index]:.1f}"])
                 if count in (15, 30, 60):
-                    figures[f"{name}_{kind}{world}_half_width_{count}"] = float(halves[place])
+                    figures[f"{name}_{kind}{world}_half_width_{count}"] = float(halves[index])
             # Of the number of items with the lowest coverage.
             figures[f"{name}_{kind}{world}_coverage_pct"] = float(coverage.mean(axis=0).min())
     models = sum(own.models for own in splits)
     header = ["estimate", "bank", "items", "covered %", "worst split", "half-width"]
     table.show(f"{name}: 95% intervals of {models} held-out models, in {len(splits)} splits", header, rows)
-    few = {count: [100 * own.few[count] for own in splits if own.few] for count in splits[0].few}
+    small = {count: [100 * own.small[count] for own in splits if own.small] for count in splits[0].small}
     table.show(
         f"{name}: model-based interval at {PAIRS} items, by number of models in the bank",
         ["models", "covered %", "worst split"],
-        [[str(count), f"{np.mean(own):.1f}", f"{min(own):.1f}"] for count, own in few.items()],
+        [[str(count), f"{np.mean(own):.1f}", f"{min(own):.1f}"] for count, own in small.items()],
     )
     adaptive, plain = (float(np.median([getattr(own, key) for own in splits])) for key in ("needed", "needed_plain"))
     order, order_plain = (np.sum([getattr(own, key) for own in splits], axis=0) for key in ("order", "order_plain"))
@@ -265,7 +268,7 @@ def show_benchmark(name: str, splits: Sequence[Split]) -> dict[str, float]:
             for world in ("", "_shuffled")
         },
         f"{name}_exposure_pct": 100 * max(own.exposure for own in splits),
-        **{f"{name}_model_coverage_bank_of_{count}_pct": float(np.mean(own)) for count, own in few.items()},
+        **{f"{name}_model_coverage_bank_of_{count}_pct": float(np.mean(own)) for count, own in small.items()},
     }
 
 

@@ -55,7 +55,7 @@ def run_matrix(folders: Sequence[Path], scenario: str | None = None, dataset: st
     if len(models) * len(items) > MOST_CELLS:
         raise ConfigurationError(f"{len(models):,} models × {len(items):,} items; at most {MOST_CELLS:,} are read")
     scores = np.full((len(models), len(items)), math.nan)
-    rows, columns = ({name: place for place, name in enumerate(names)} for names in (models, items))
+    rows, columns = ({name: index for index, name in enumerate(names)} for names in (models, items))
     for (model, item), (total, count) in sums.items():
         scores[rows[model], columns[item]] = total / count
     return Matrix(scores, models, items, cells[0].manifest["dataset"].get("digest"), cells[0].dataset)
@@ -161,23 +161,23 @@ class BankReport:
 
     def items_to_check(self) -> list[ItemToCheck]:
         """Return the items to look at, those with a negative discrimination first."""
-        found = []
-        for place, count in enumerate(self.file.counts):
-            mean = self._mean(place)
+        listed = []
+        for index, count in enumerate(self.file.counts):
+            mean = self._mean(index)
             reasons = []
-            if place in self._negative:
+            if index in self._negative:
                 reasons.append("better models do worse: perhaps a wrong key")
-            if count >= FEW_MODELS and self.file.misfits and self.file.misfits[place] >= MISFIT:
+            if count >= FEW_MODELS and self.file.misfits and self.file.misfits[index] >= MISFIT:
                 reasons.append(
-                    f"scores lie {number(100.0 * self.file.misfits[place])} points off what ability predicts"
+                    f"scores lie {number(100.0 * self.file.misfits[index])} points off what ability predicts"
                 )
             if mean in (0.0, 1.0) and count >= _FEW_ANSWERS:
-                reasons.append(f"all {count:,} models are {'right' if mean else 'wrong'}: tells models not apart")
+                reasons.append(f"all {count:,} models are {'right' if mean else 'wrong'}: does not tell models apart")
             if count < _FEW_ANSWERS:
                 reasons.append(f"{count} models are too few to tell" if count else "no score at all")
             if reasons:
-                found.append(ItemToCheck(place, tuple(reasons)))
-        return sorted(found, key=lambda own: (own.item not in self._negative, self._slopes[own.item]))
+                listed.append(ItemToCheck(index, tuple(reasons)))
+        return sorted(listed, key=lambda own: (own.item not in self._negative, self._slopes[own.item]))
 
     def check_sentences(self) -> list[str]:
         """Return the answer of `viva bank check`, and what it rests on."""
@@ -198,10 +198,10 @@ class BankReport:
 
     def tables(self) -> list[Table]:
         """Return the items by difficulty; those without a difficulty come last."""
-        order = sorted(range(len(self.file.items)), key=lambda place: (np.isnan(self._difficulties[place]),
-                       self._difficulties[place], place))  # fmt: skip
+        order = sorted(range(len(self.file.items)), key=lambda index: (np.isnan(self._difficulties[index]),
+                       self._difficulties[index], index))  # fmt: skip
         header = ["item", "difficulty", "se", "discrimination", "se", "mean score", "models", "misfit (points)"]
-        return [("Items by difficulty", header, [self._row(place) for place in order])]
+        return [("Items by difficulty", header, [self._row(index) for index in order])]
 
     def check_tables(self) -> list[Table]:
         """Return the items to look at."""
@@ -223,7 +223,7 @@ class BankReport:
             "organisations": file.organisations,
             "levels": len(file.scale.means),
             "calibration": file.calibration.model_dump(),
-            "items": [self._record(place) for place in range(len(file.items))],
+            "items": [self._record(index) for index in range(len(file.items))],
         }
 
     def check_report(self) -> dict[str, Any]:
@@ -231,14 +231,14 @@ class BankReport:
         items = [self._record(own.item) | {"reasons": list(own.reasons)} for own in self.items_to_check()]
         return {"answer": self.check_sentences(), "models": self.file.models, "items": items}
 
-    def _mean(self, place: int) -> float | None:
-        return self.file.means[place] if self.file.means else None
+    def _mean(self, index: int) -> float | None:
+        return self.file.means[index] if self.file.means else None
 
-    def _misfit(self, place: int) -> float | None:
-        return self.file.misfits[place] if self.file.misfits and self.file.counts[place] >= FEW_MODELS else None
+    def _misfit(self, index: int) -> float | None:
+        return self.file.misfits[index] if self.file.misfits and self.file.counts[index] >= FEW_MODELS else None
 
-    def _row(self, place: int) -> list[str]:
-        record = self._record(place)
+    def _row(self, index: int) -> list[str]:
+        record = self._record(index)
         return [
             record["item"],
             number(record["difficulty"], 2),
@@ -250,16 +250,16 @@ class BankReport:
             DASH if record["misfit"] is None else number(100.0 * record["misfit"]),
         ]
 
-    def _record(self, place: int) -> dict[str, Any]:
+    def _record(self, index: int) -> dict[str, Any]:
         return {
-            "item": self.file.items[place],
-            "difficulty": _finite(self._difficulties[place]),
-            "difficulty_se": None if np.isnan(self._difficulties[place]) else _finite(self._errors[place]),
-            "discrimination": _finite(self._slopes[place]),
-            "discrimination_se": _finite(self._slope_errors[place]),
-            "mean": _finite(self._mean(place)),
-            "models": self.file.counts[place],
-            "misfit": _finite(self._misfit(place)),
+            "item": self.file.items[index],
+            "difficulty": _finite(self._difficulties[index]),
+            "difficulty_se": None if np.isnan(self._difficulties[index]) else _finite(self._errors[index]),
+            "discrimination": _finite(self._slopes[index]),
+            "discrimination_se": _finite(self._slope_errors[index]),
+            "mean": _finite(self._mean(index)),
+            "models": self.file.counts[index],
+            "misfit": _finite(self._misfit(index)),
         }
 
 
