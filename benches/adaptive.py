@@ -11,10 +11,10 @@ over all items is known. A plain exam asks as many items at random and takes the
               half-widths; the same with the difficulties of the bank shuffled. "At any time": the assumption-free
               interval covers after each of 100 items.
 ``exposure``  the largest share of models that are asked one item, with 15 items each.
-``few``       coverage of the model-based interval if the bank rests on few models, with 15 items.
+``small``     coverage of the model-based interval if the bank rests on few models, with 15 items.
 ``choice``    time to choose an item, from a bank of 10,000 items for 100 candidates, in waves of 8, and peak memory.
 
-``--quick`` makes 2 splits instead of 10, examines 100 models instead of 300, and omits `few`.
+``--quick`` makes 2 splits instead of 10, examines 100 models instead of 300, and omits `small`.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ import numpy as np
 import table
 from numpy.typing import NDArray
 
-from viva.scoring.adaptive_exam import Exams, bound_means, calibrate, correct, wave_size
+from viva.scoring.adaptive_exam import Calibration, Exams, bound_means, calibrate, correct, wave_size
 from viva.scoring.item_bank import Bank, Scale, fit_bank
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -45,7 +45,7 @@ BENCHMARKS = ("arc", "gsm8k")
 LARGEST_WAVE, LENGTH, PRECISION = 8, 100, 0.05
 POINTS = (5, 10, 15, 20, 30, 40, 60, 80, 100)
 PAIRS = 15  # items of the exams whose pairs are compared
-FEW = (20, 50, 100, 200, 500)
+SMALL_BANKS = (20, 50, 100, 200, 500)
 REACH: table.Reach = {
     **{f"{name}_items_ratio": ("<=", 0.5) for name in BENCHMARKS},
     **{
@@ -86,16 +86,18 @@ class Answers:
         return covered
 
 
-def examine(bank: Bank, calibration: object, scores: Floats, generator: np.random.Generator, length: int) -> Answers:
+def examine(
+    bank: Bank, calibration: Calibration, scores: Floats, generator: np.random.Generator, length: int
+) -> Answers:
     """Examine models; estimates are taken after each item."""
     exams, rows = Exams(bank, len(scores)), np.arange(len(scores))[:, None]
-    means, values, asked = [], [], []
+    means, values, items = [], [], []
     while len(means) < length:
         size = min(wave_size(len(means), LARGEST_WAVE), length - len(means))
         draws = exams.draw(size, generator.random((len(scores), size)))
         answers = scores[rows, draws.items]
         values.append(correct(draws, answers, exams.items))
-        asked.append(draws.items)
+        items.append(draws.items)
         for column in range(draws.items.shape[1]):
             exams.record(draws.items[:, [column]], answers[:, [column]])
             means.append(exams.estimate(calibration))
@@ -105,7 +107,7 @@ def examine(bank: Bank, calibration: object, scores: Floats, generator: np.rando
         scores.mean(axis=1),
         *(np.stack([getattr(own, part) for own in means], axis=1) for part in ("values", "lows", "highs")),
         *(np.stack([getattr(own, part) for own in free], axis=1) for part in ("values", "lows", "highs")),
-        np.concatenate(asked, axis=1),
+        np.concatenate(items, axis=1),
     )
 
 
@@ -126,55 +128,73 @@ def right_order(estimates: Floats, truth: Floats) -> tuple[float, float]:
     apart = truth[:, None] - truth
     pairs = (apart >= 0.03) & (apart <= 0.10)
     between = estimates[:, None] - estimates
-    return float(((between > 1e-9)[pairs].sum() + 0.5 * (np.abs(between) <= 1e-9)[pairs].sum())), float(pairs.sum())
+    right = (between > 1e-9)[pairs].sum() + 0.5 * (np.abs(between) <= 1e-9)[pairs].sum()
+    return float(right), float(pairs.sum())
 
 
-def split(name: str, seed: int, models: int, few_splits: int) -> dict[str, object]:
+@dataclass(frozen=True)
+class Split:
+    """Figures of one split. Order: pairs in the right order, and pairs; points: coverage and half-width by `POINTS`."""
+
+    models: int
+    needed: int
+    needed_plain: int
+    error: float
+    error_plain: float
+    order: tuple[float, float]
+    order_plain: tuple[float, float]
+    exposure: float
+    small: dict[int, float]
+    points: dict[str, tuple[Floats, Floats]]
+    at_any_time: dict[str, float]
+
+
+def measure_split(name: str, seed: int, models: int, few_splits: int) -> Split:
     """Measure one split."""
     scores, organisations = read(name)
     generator = np.random.default_rng([53, seed])
     names = np.array(sorted(set(organisations)))
-    held = set(generator.permutation(names)[: len(names) // 5].tolist())
-    outside = np.array([organisation in held for organisation in organisations])
+    outsiders = set(generator.permutation(names)[: len(names) // 5].tolist())
+    outside = np.array([organisation in outsiders for organisation in organisations])
     tested = scores[outside][generator.permutation(int(outside.sum()))[:models]]
-    clusters = [organisation for organisation in organisations if organisation not in held]
+    clusters = [organisation for organisation in organisations if organisation not in outsiders]
     fitted = scores[~outside]
     bank, calibration = fit_bank(fitted), calibrate(fitted, clusters, largest_wave=LARGEST_WAVE, seed=seed)
     adaptive = examine(bank, calibration, tested, generator, LENGTH)
     shuffled = replace(bank, thresholds=bank.thresholds[generator.permutation(len(bank.thresholds))])
     wrong = examine(shuffled, calibration, tested, generator, LENGTH)
     order = generator.random(tested.shape).argsort(axis=1)[:, :LENGTH]
-    counts = np.arange(1, LENGTH + 1)
-    plain = np.take_along_axis(tested, order, axis=1).cumsum(axis=1) / counts
+    plain = np.take_along_axis(tested, order, axis=1).cumsum(axis=1) / np.arange(1, LENGTH + 1)
     truth = adaptive.truth
     common = [tested[:, generator.permutation(tested.shape[1])[:PAIRS]].mean(axis=1) for _ in range(20)]
-    ordered = [right_order(means, truth) for means in common]
-    chosen = adaptive.items[:, :PAIRS]
-    few = {}
-    for count in FEW if seed < few_splits else ():
+    ordered = np.sum([right_order(means, truth) for means in common], axis=0)
+    coverages = {}
+    for count in SMALL_BANKS if seed < few_splits else ():
         # Whole organisations in random order until there are enough models.
         ranks = {own: rank for rank, own in enumerate(generator.permutation(names).tolist())}
         own = np.argsort([ranks[cluster] for cluster in clusters], kind="stable")[:count]
-        small, widths = fit_bank(fitted[own]), calibrate(fitted[own], [clusters[index] for index in own], seed=seed)
-        few[count] = float(examine(small, widths, tested, generator, PAIRS).covered(free=False)[:, PAIRS - 1].mean())
-    return {
-        "models": len(tested),
-        "adaptive": items_needed(adaptive.values - truth[:, None]),
-        "plain": items_needed(plain - truth[:, None]),
-        "rmse": root_mean_square(adaptive.values - truth[:, None]),
-        "plain_rmse": root_mean_square(plain - truth[:, None]),
-        "pairs": right_order(adaptive.values[:, PAIRS - 1], truth),
-        "plain_pairs": (sum(pair[0] for pair in ordered), sum(pair[1] for pair in ordered)),
-        "exposure": float(np.bincount(chosen.ravel(), minlength=tested.shape[1]).max() / len(tested)),
-        "few": few,
-        **{
-            f"{world}{kind}": at_points(answers, free=kind == "free")
-            for world, answers in (("", adaptive), ("wrong_", wrong))
+        narrow, widths = fit_bank(fitted[own]), calibrate(fitted[own], [clusters[index] for index in own], seed=seed)
+        coverages[count] = float(
+            examine(narrow, widths, tested, generator, PAIRS).covered(free=False)[:, PAIRS - 1].mean()
+        )
+    worlds = {"": adaptive, "_shuffled": wrong}
+    return Split(
+        len(tested),
+        items_needed(adaptive.values - truth[:, None]),
+        items_needed(plain - truth[:, None]),
+        float(root_mean_square(adaptive.values - truth[:, None])[PAIRS - 1]),
+        float(root_mean_square(plain - truth[:, None])[PAIRS - 1]),
+        right_order(adaptive.values[:, PAIRS - 1], truth),
+        (float(ordered[0]), float(ordered[1])),
+        float(np.bincount(adaptive.items[:, :PAIRS].ravel()).max() / len(tested)),
+        coverages,
+        {
+            f"{kind}{world}": at_points(answers, free=kind == "free")
+            for world, answers in worlds.items()
             for kind in ("model", "free")
         },
-        "always": float(adaptive.covered(free=True).all(axis=1).mean()),
-        "wrong_always": float(wrong.covered(free=True).all(axis=1).mean()),
-    }
+        {world: float(answers.covered(free=True).all(axis=1).mean()) for world, answers in worlds.items()},
+    )
 
 
 def at_points(answers: Answers, *, free: bool) -> tuple[Floats, Floats]:
@@ -210,62 +230,45 @@ def measure_choice() -> dict[str, float]:
     }
 
 
-def show_benchmark(name: str, splits: Sequence[dict[str, object]]) -> dict[str, float]:
+def show_benchmark(name: str, splits: Sequence[Split]) -> dict[str, float]:
     """Print the tables of a benchmark and return its figures."""
-    few: dict[int, list[float]] = {}
-    for own in splits:
-        for count, coverage in own["few"].items():  # type: ignore[attr-defined]
-            few.setdefault(count, []).append(coverage)
     rows, figures = [], {}
     for kind, title in (("model", "model-based"), ("free", "assumption-free")):
-        for world, words in (("", "fitted"), ("wrong_", "difficulties shuffled")):
-            coverage = np.array([own[f"{world}{kind}"][0] for own in splits])  # type: ignore[index]
-            widths = np.array([own[f"{world}{kind}"][1] for own in splits])  # type: ignore[index]
-            for place, count in enumerate(POINTS):
-                low = coverage[:, place].min()
-                half = 100 * widths[:, place].mean()
-                rows.append(
-                    [
-                        title,
-                        words,
-                        str(count),
-                        f"{100 * coverage[:, place].mean():.1f}",
-                        f"{100 * low:.1f}",
-                        f"{half:.1f}",
-                    ]
-                )
+        for world, words in (("", "fitted"), ("_shuffled", "difficulties shuffled")):
+            coverage = 100 * np.array([own.points[f"{kind}{world}"][0] for own in splits])
+            halves = 100 * np.array([own.points[f"{kind}{world}"][1] for own in splits]).mean(axis=0)
+            for index, count in enumerate(POINTS):
+                covered = [f"{coverage[:, index].mean():.1f}", f"{coverage[:, index].min():.1f}"]
+                rows.append([title, words, str(count), *covered, f"{halves[index]:.1f}"])
                 if count in (15, 30, 60):
-                    figures[f"{name}_{kind}{'_shuffled' if world else ''}_half_width_{count}"] = half
-            key = f"{name}_{kind}{'_shuffled' if world else ''}_coverage_pct"
-            figures[key] = 100 * float(coverage.mean(axis=0).min())  # of the worst number of items
-    table.show(
-        f"{name}: 95% intervals of {sum(int(own['models']) for own in splits)} held-out models, in {len(splits)} splits",  # type: ignore[call-overload]
-        ["estimate", "bank", "items", "covered %", "worst split", "half-width"],
-        rows,
-    )
+                    figures[f"{name}_{kind}{world}_half_width_{count}"] = float(halves[index])
+            # Of the number of items with the lowest coverage.
+            figures[f"{name}_{kind}{world}_coverage_pct"] = float(coverage.mean(axis=0).min())
+    models = sum(own.models for own in splits)
+    header = ["estimate", "bank", "items", "covered %", "worst split", "half-width"]
+    table.show(f"{name}: 95% intervals of {models} held-out models, in {len(splits)} splits", header, rows)
+    small = {count: [100 * own.small[count] for own in splits if own.small] for count in splits[0].small}
     table.show(
         f"{name}: model-based interval at {PAIRS} items, by number of models in the bank",
         ["models", "covered %", "worst split"],
-        [[str(count), f"{100 * np.mean(own):.1f}", f"{100 * min(own):.1f}"] for count, own in few.items()],
+        [[str(count), f"{np.mean(own):.1f}", f"{min(own):.1f}"] for count, own in small.items()],
     )
-    adaptive, plain = (float(np.median([own[key] for own in splits])) for key in ("adaptive", "plain"))  # type: ignore[arg-type, misc]
-
-    def share(key: str) -> float:
-        right, pairs = (sum(own[key][part] for own in splits) for part in (0, 1))  # type: ignore[index, misc]
-        return float(right / pairs)
-
+    adaptive, plain = (float(np.median([getattr(own, key) for own in splits])) for key in ("needed", "needed_plain"))
+    order, order_plain = (np.sum([getattr(own, key) for own in splits], axis=0) for key in ("order", "order_plain"))
     return figures | {
         f"{name}_items": adaptive,
         f"{name}_items_plain": plain,
         f"{name}_items_ratio": adaptive / plain,
-        f"{name}_rmse_15": 100 * float(np.mean([own["rmse"][14] for own in splits])),  # type: ignore[index]
-        f"{name}_rmse_15_plain": 100 * float(np.mean([own["plain_rmse"][14] for own in splits])),  # type: ignore[index]
-        f"{name}_pairs_pct": 100 * share("pairs"),
-        f"{name}_pairs_plain_pct": 100 * share("plain_pairs"),
-        f"{name}_free_at_any_time_pct": 100 * float(np.mean([own["always"] for own in splits])),  # type: ignore[arg-type]
-        f"{name}_free_shuffled_at_any_time_pct": 100 * float(np.mean([own["wrong_always"] for own in splits])),  # type: ignore[arg-type]
-        f"{name}_exposure_pct": 100 * max(float(own["exposure"]) for own in splits),  # type: ignore[arg-type]
-        **{f"{name}_model_coverage_bank_of_{count}_pct": 100 * float(np.mean(own)) for count, own in few.items()},
+        f"{name}_rmse_15": 100 * float(np.mean([own.error for own in splits])),
+        f"{name}_rmse_15_plain": 100 * float(np.mean([own.error_plain for own in splits])),
+        f"{name}_pairs_pct": 100 * float(order[0] / order[1]),
+        f"{name}_pairs_plain_pct": 100 * float(order_plain[0] / order_plain[1]),
+        **{
+            f"{name}_free{world}_at_any_time_pct": 100 * float(np.mean([own.at_any_time[world] for own in splits]))
+            for world in ("", "_shuffled")
+        },
+        f"{name}_exposure_pct": 100 * max(own.exposure for own in splits),
+        **{f"{name}_model_coverage_bank_of_{count}_pct": float(np.mean(own)) for count, own in small.items()},
     }
 
 
@@ -280,7 +283,7 @@ def main() -> None:
     rows = []
     with ProcessPoolExecutor(max_workers=os.cpu_count() or 1) as pool:
         waiting = {
-            name: [pool.submit(split, name, seed, models, few_splits) for seed in range(count)]
+            name: [pool.submit(measure_split, name, seed, models, few_splits) for seed in range(count)]
             for name in BENCHMARKS
             if (DATA / f"{name}.npz").exists()
         }

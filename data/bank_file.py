@@ -102,16 +102,15 @@ class BankFile(_Part):
             is_optional = name in ("difficulty_errors", "means", "misfits")
             if len(values) != len(self.items) and (values or not is_optional):
                 raise ValueError(f"{name}: {len(values):,} entries for {len(self.items):,} items")
-        if len(set(self.items)) != len(self.items):
-            double = next(item for place, item in enumerate(self.items) if item in self.items[:place])
+        if (double := _repeated(self.items)) is not None:
             raise ValueError(f"items: {preview(double)} occurs twice")
         if len(scale.cuts) != levels - 1 or len(scale.variances) != levels:
             raise ValueError(f"scale: {levels} levels need {levels - 1} cuts and {levels} variances")
         if sorted(set(scale.cuts)) != scale.cuts or sorted(set(scale.means)) != scale.means:
             raise ValueError("scale: cuts and means must rise")
-        for place, row in enumerate(self.thresholds):
+        for index, row in enumerate(self.thresholds):
             if len(row) != levels - 1 or sorted(row, reverse=True) != row:
-                raise ValueError(f"thresholds.{place}: expected {levels - 1} numbers that do not rise")
+                raise ValueError(f"thresholds.{index}: expected {levels - 1} numbers that do not rise")
         is_complete = len(self.ability) == len(GRID) and min(self.ability) > 0.0
         if not is_complete or not math.isclose(sum(self.ability), 1.0, abs_tol=1e-6):
             raise ValueError(f"ability: expected {len(GRID)} positive numbers with the sum 1")
@@ -182,6 +181,16 @@ def write_bank_file(path: Path, file: BankFile) -> None:
         raise DatasetError(f"cannot be written: {error.strerror}", path=str(path)) from None
 
 
+def _repeated(names: Sequence[str]) -> str | None:
+    """Return the first name that occurs a second time; None if all differ."""
+    known: set[str] = set()
+    for name in names:
+        if name in known:
+            return name
+        known.add(name)
+    return None
+
+
 def _read_bytes(path: Path) -> bytes:
     require_regular_file(path)
     try:
@@ -196,7 +205,7 @@ def _read_bytes(path: Path) -> bytes:
 
 @dataclass(slots=True)
 class Matrix:
-    """Scores, 0–1, of models on items; nan where there is none.
+    """Scores, 0–1, of models on items; nan if there is no score.
 
     Attributes:
         scores: Models × items.
@@ -268,9 +277,7 @@ def read_matrix(path: Path) -> Matrix:
         raise DatasetError(message, path=str(path))
     matrix = _read_npz(path) if path.suffix == ".npz" else _read_table(path)
     for field, names in (("items", matrix.items), ("models", matrix.models)):
-        if len(set(names)) != len(names):
-            known: set[str] = set()
-            double = next(name for name in names if name in known or known.add(name))  # type: ignore[func-returns-value]
+        if (double := _repeated(names)) is not None:
             raise DatasetError(f"{preview(double)} occurs twice; names must differ", path=str(path), field=field)
     return matrix
 

@@ -49,8 +49,8 @@ class Draws:
     """Draws of several exams: one row an exam, one column a draw.
 
     `items` are positions in the bank, `probabilities` those of the drawn items given all earlier draws, `predictions`
-    their expected scores before the wave. `known` is by exam the mean over the bank before the wave: of scores where
-    there are some, else of predictions.
+    their expected scores before the wave. `known` is by exam the mean over the bank before the wave: of scores, and of
+    predictions for items without one.
     """
 
     items: Ints
@@ -70,9 +70,9 @@ class Means:
 
 @dataclass(frozen=True, slots=True)
 class Calibration:
-    """By number of answered items, how many standard errors of the model-based estimate cover 95% of models.
+    """Standard errors of the model-based estimate that cover 95% of models, by number of answered items.
 
-    Of models that were left out of the fit; `models` counts them.
+    The models were left out of the fit; `models` counts them.
     """
 
     counts: Sequence[int] = ()
@@ -109,7 +109,7 @@ class Exams:
         self._log_weights = np.tile(np.log(bank.ability), (rows, 1))
         self.asked = np.zeros((rows, self.items), dtype=bool)
         self.scores = np.full((rows, self.items), np.nan)
-        self._groups = None if groups is None else np.eye(max(groups) + 1)[np.asarray(groups)]
+        self._groups = None if groups is None else np.asarray(groups, dtype=np.int64)
 
     def another(self) -> Exams:
         """Return an exam on the same bank of other models, without answers; both share the bank's arrays."""
@@ -135,8 +135,8 @@ class Exams:
         covariance = (weights * target) @ self._means
         noise = np.maximum(weights @ self._variances, _EDGE)
         variance = np.maximum(weights @ self._squares - expected**2, 0.0) + noise
-        taken = self.asked.copy()
-        candidates = self._candidates(np.where(taken, 0.0, covariance**2 / variance), taken)
+        used = self.asked.copy()
+        candidates = self._candidates(np.where(used, 0.0, covariance**2 / variance), used)
         curves = self._means.T[candidates] if candidates.shape[1] < self.items else None
         covariance, variance, floor = (
             np.take_along_axis(values, candidates, axis=1) for values in (covariance, variance, noise)
@@ -144,10 +144,10 @@ class Exams:
         explained: list[Floats] = []  # by earlier draw of the wave, what its answer will tell, as a function of ability
         columns: list[tuple[Ints, Floats, Floats]] = []
         for position in range(size):
-            favour = self._favour(covariance**2 / variance, candidates, taken)
+            favour = self._favour(covariance**2 / variance, candidates, used)
             items, probabilities = _choose(minimum, favour, candidates, uniforms[:, position])
             columns.append((items, probabilities, predictions[rows, items]))
-            taken[rows, items] = True
+            used[rows, items] = True
             minimum[rows, items] = 0.0
             if position + 1 < size:
                 # As if all were normal: what the answer to this item will tell about the target and the others.
@@ -216,45 +216,58 @@ class Exams:
                 return size, minimum
             size //= 2
 
-    def _candidates(self, information: Floats, taken: NDArray[np.bool_]) -> Ints:
+    def _candidates(self, information: Floats, used: NDArray[np.bool_]) -> Ints:
         """Return the items among which information chooses, by exam."""
+        everything = np.tile(np.arange(self.items), (len(information), 1))
         if self.items <= _CANDIDATES:
-            return np.tile(np.arange(self.items), (len(information), 1))
+            return everything
         if self._groups is not None:
-            information = information * self._missing(taken) @ self._groups.T
+            information = self._favour(information, everything, used)
         return np.argpartition(information, -_CANDIDATES, axis=1)[:, -_CANDIDATES:].astype(np.int64)
 
-    def _favour(self, information: Floats, candidates: Ints, taken: NDArray[np.bool_]) -> Floats:
+    def _favour(self, information: Floats, candidates: Ints, used: NDArray[np.bool_]) -> Floats:
         """Return by candidate the share of a draw that information decides; all 0 if it tells nothing."""
-        information = np.where(np.take_along_axis(taken, candidates, axis=1), 0.0, information)
+        information = np.where(np.take_along_axis(used, candidates, axis=1), 0.0, information)
         favour = (information / np.maximum(information.max(axis=1, keepdims=True), 1e-300)) ** SHARPNESS
         if self._groups is not None:
-            favour = favour * np.take_along_axis(self._missing(taken) @ self._groups.T, candidates, axis=1)
+            favour = self._balanced(favour, self._groups[candidates], used)
         total = favour.sum(axis=1, keepdims=True)
         result: Floats = favour / np.where(total > 0.0, total, 1.0)
         return result
 
-    def _missing(self, taken: NDArray[np.bool_]) -> Floats:
-        """Return by group how many items it lacks, so that draws are spread over groups as the bank is."""
+    def _balanced(self, favour: Floats, groups: Ints, used: NDArray[np.bool_]) -> Floats:
+        """Give each group the share that it lacks, so that draws are spread over the groups as the bank is."""
         assert self._groups is not None
-        shares, counts = self._groups.mean(axis=0), taken @ self._groups
-        missing: Floats = np.maximum(shares * (counts.sum(axis=1, keepdims=True) + 1.0) - counts, 0.0) + 1e-6
-        return missing
+        rows, number = np.arange(len(favour))[:, None], int(self._groups.max()) + 1
+
+        def by_group(members: Ints, values: Floats) -> Floats:
+            positions = (rows * number + members).ravel()
+            sums: Floats = np.bincount(positions, values.ravel(), minlength=len(favour) * number).astype(np.float64)
+            return sums.reshape(len(favour), number)
+
+        counts = by_group(np.broadcast_to(self._groups, used.shape), used.astype(np.float64))
+        shares = np.bincount(self._groups, minlength=number) / self.items
+        # A group that lacks nothing still counts if those that do are used up.
+        missing = np.maximum(shares * (counts.sum(axis=1, keepdims=True) + 1.0) - counts, 0.0) + 1e-9
+        totals = by_group(groups, favour)
+        weights = np.divide(missing, totals, out=np.zeros_like(totals), where=totals > 0.0)
+        result: Floats = favour * np.take_along_axis(weights, groups, axis=1)
+        return result
 
 
 def _choose(minimum: Floats, favour: Floats, candidates: Ints, uniforms: Floats) -> tuple[Ints, Floats]:
     """Choose an item by exam; its probability is its minimum, and its share of what the minimum leaves."""
     rows = np.arange(len(minimum))
-    least = minimum.cumsum(axis=1)
+    floor_sums = minimum.cumsum(axis=1)
     by_favour = favour.cumsum(axis=1)
-    rest = np.where(by_favour[:, -1] > 0.0, np.maximum(1.0 - least[:, -1], 0.0), 0.0)
-    total = least[:, -1] + rest
+    rest = np.where(by_favour[:, -1] > 0.0, np.maximum(1.0 - floor_sums[:, -1], 0.0), 0.0)
+    total = floor_sums[:, -1] + rest
     # Stay below the last sum in spite of rounding: only an item that raises the sum can be chosen.
     points = np.clip(uniforms, 0.0, 1.0) * total
-    inside = points < least[:, -1] * _BELOW
-    spread = np.minimum(points, least[:, -1] * _BELOW)
-    chosen = (least <= spread[:, None]).sum(axis=1)
-    ratio = np.divide(points - least[:, -1], rest, out=np.zeros_like(rest), where=rest > 0.0)
+    inside = points < floor_sums[:, -1] * _BELOW
+    spread = np.minimum(points, floor_sums[:, -1] * _BELOW)
+    chosen = (floor_sums <= spread[:, None]).sum(axis=1)
+    ratio = np.divide(points - floor_sums[:, -1], rest, out=np.zeros_like(rest), where=rest > 0.0)
     ratio = np.clip(ratio, 0.0, _BELOW) * by_favour[:, -1]
     favoured = (by_favour <= ratio[:, None]).sum(axis=1)
     favoured = candidates[rows, np.minimum(favoured, candidates.shape[1] - 1)]
@@ -276,7 +289,7 @@ def correct(draws: Draws, scores: Floats, items: int) -> Floats:
 
     Args:
         draws: The wave.
-        scores: Scores of the drawn items, 0–1; nan where there is none. A draw without a score has no value.
+        scores: Scores of the drawn items, 0–1; nan if there is no score. A draw without a score has no value.
         items: Number of items in the bank.
     """
     errors = scores - draws.predictions
@@ -304,7 +317,7 @@ def calibrate(scores: Floats, clusters: Sequence[str], *, largest_wave: int = 8,
     """Measure the model-based estimate on models that are left out of the fit: whole clusters, half of them at a time.
 
     Args:
-        scores: Models × items, 0–1; nan where there is none.
+        scores: Models × items, 0–1; nan if there is no score.
         clusters: The cluster of each model, such as its organisation.
         largest_wave: As for `wave_size`.
         seed: Seed of the division into halves and of the exams.

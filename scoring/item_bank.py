@@ -86,7 +86,7 @@ class Bank:
         slope_errors: Standard error of each discrimination.
         ability: Fraction of models at each point of the grid of ability.
         counts: Number of models that answered each item.
-        difficulty_errors: Standard error of each difficulty, nan where there is no difficulty; empty if unknown.
+        difficulty_errors: Standard error of each difficulty, nan if it has none; empty if unknown.
     """
 
     scale: Scale
@@ -106,7 +106,9 @@ class Bank:
         """Return the ability at which a model reaches the middle of an item's levels with probability 1/2."""
         middle = self.thresholds.mean(axis=1)
         has_slope = np.abs(self.slopes) > _LEAST_SLOPE
-        return np.divide(-middle, self.slopes, out=np.full(len(middle), np.nan), where=has_slope)
+        difficulties: Floats = np.full(len(middle), np.nan)
+        np.divide(-middle, self.slopes, out=difficulties, where=has_slope)
+        return difficulties
 
     def ability_moments(self) -> tuple[float, float]:
         """Return mean and standard deviation of the models' abilities.
@@ -130,7 +132,7 @@ class Bank:
 
 
 def fit_bank(scores: ArrayLike, scale: Scale | None = None) -> Bank:
-    """Fit a bank to scores from 0 to 1 of models (rows) on items (columns); nan where there is none.
+    """Fit a bank to scores from 0 to 1 of models (rows) on items (columns); nan if there is no score.
 
     Raises:
         ValueError: There are fewer than ten models, or no differences between scores.
