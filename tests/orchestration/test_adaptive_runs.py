@@ -1,4 +1,4 @@
-"""Adaptive runs: the same items and the same report whatever happens on the way, when they end, and what they refuse."""
+"""Adaptive runs: the same items and report whatever happens on the way, when they end, and what they refuse."""
 
 from __future__ import annotations
 
