@@ -25,7 +25,7 @@ _ALLOWED = "half_width=3, decided or above=60, in points of the score; in a file
 
 @dataclass(frozen=True, slots=True)
 class ExamRule:
-    """When an exam ends: exactly one of three rules, applied to the model-based 95% interval after each wave.
+    """Rule that ends an exam: exactly one of three, applied to the model-based 95% interval after each wave.
 
     `half_width`  until the interval is at most twice this value wide, in points of the score.
     `above`       until the interval lies above or below this value.
