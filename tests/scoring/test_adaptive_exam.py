@@ -165,10 +165,12 @@ def test_waves_choose_nearly_as_well_as_single_items() -> None:
     assert errors[16] < 0.75 * float(np.sqrt(((sample - scores.mean(axis=1)) ** 2).mean()))
 
 
-def test_draws_are_spread_over_groups_as_the_bank_is() -> None:
+@case_table("items", [90, 600])
+def test_draws_are_spread_over_groups_as_the_bank_is(items: int) -> None:
     # Only the first third of the items tells anything.
-    slopes = np.where(np.arange(90) < 30, 2.0, 0.1)
-    bank, groups = make_bank(slopes, np.zeros(90)), np.repeat([0, 1, 2], 30)
+    third = items // 3
+    slopes = np.where(np.arange(items) < third, 2.0, 0.1)
+    bank, groups = make_bank(slopes, np.zeros(items)), np.repeat([0, 1, 2], third)
     scores = answers(100, bank, 14)
     shares = {}
     for name, own in (("free", None), ("balanced", groups.tolist())):
