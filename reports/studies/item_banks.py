@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -14,7 +14,7 @@ from viva.data.bank_file import MOST_CELLS, BankFile, Matrix
 from viva.engine.errors import ConfigurationError
 from viva.engine.journal_reader import History
 from viva.orchestration.launch import recorded_settings
-from viva.scenarios.contract import SCORE, SupportsObservations, score_ranges
+from viva.scenarios.contract import SCORE, SupportsExams, SupportsObservations, score_ranges
 from viva.scenarios.models import label_of_key
 from viva.scenarios.run_settings import repeats_of
 from viva.scenarios.study_cells import StudyCell
@@ -84,23 +84,31 @@ def _scores(cell: StudyCell) -> Iterator[tuple[str, float]]:
     """Yield item and score, 0–1, of each finished conversation of a cell's candidate."""
     assert cell.run is not None
     scenario, settings = recorded_settings(cell.run)
-    low, high = score_ranges(scenario, settings).get(SCORE, (-math.inf, math.inf))
-    if not math.isfinite(high - low):
-        raise ConfigurationError(
-            f"{cell.name}: runs of {scenario.name} have no score with a smallest and largest value"
-        )
-    summary_of, repeats = scenario.summary_of(settings), repeats_of(settings)
+    score_of, repeats = _score_function(cell, scenario, settings), repeats_of(settings)
     with History(cell.run.journal) as history:
         for ended in history.ended():
             if ended.failed or label_of_key(ended.key, cell.labels) != cell.candidate:
                 continue
-            score = summary_of(ended.result).score
+            score = score_of(ended.result)
             if score is None or _is_of_second_set(scenario, ended.result):
                 continue
             item = ended.key.removeprefix(f"{cell.candidate}/")
             task, _, ordinal = item.rpartition("#")
             is_repeat = ordinal.isdecimal() and 2 <= int(ordinal) <= repeats
-            yield task if is_repeat else item, min(max((score - low) / (high - low), 0.0), 1.0)
+            yield task if is_repeat else item, min(max(score, 0.0), 1.0)
+
+
+def _score_function(cell: StudyCell, scenario: Any, settings: Any) -> Callable[[Any], float | None]:
+    """Return a function from a result to its score, 0–1: that of adaptive exams, if the scenario has any."""
+    if isinstance(scenario, SupportsExams):
+        return scenario.exam_score(settings)
+    low, high = score_ranges(scenario, settings).get(SCORE, (-math.inf, math.inf))
+    if not math.isfinite(high - low):
+        raise ConfigurationError(
+            f"{cell.name}: runs of {scenario.name} have no score with a smallest and largest value"
+        )
+    summary_of = scenario.summary_of(settings)
+    return lambda result: None if (score := summary_of(result).score) is None else (score - low) / (high - low)
 
 
 def _is_of_second_set(scenario: Any, result: Any) -> bool:

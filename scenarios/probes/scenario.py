@@ -274,7 +274,9 @@ class Probes(
         return ProbeAggregate(manifest)
 
     def exam_score(self, settings: ProbeSettings) -> Callable[[Any], float | None]:
-        [method] = settings.method
+        method = next((method for method in settings.method if method in CHOOSING), None)
+        if method is None:
+            raise ConfigurationError(f"probe: no score without one of the methods {', '.join(CHOOSING)}")
         return lambda result: float(result[method]["right"]) if method in result else None
 
     def render_conversation(self, recorded: RecordedConversation) -> RenderedConversation:

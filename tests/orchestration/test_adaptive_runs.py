@@ -260,6 +260,16 @@ def test_a_bank_that_is_wrong_about_a_model_is_named(tmp_path: Path, bank: tuple
     assert "is not calibrated" in done.stdout
 
 
+def test_the_bank_of_a_run_serves_an_exam_of_another_model(tmp_path: Path, bank: tuple[Path, Path]) -> None:
+    ten = [f"simulated:lab{number}?knowledge={number / 10}" for number in range(10)]
+    new_run("probe", settings(bank, adaptive=None, until=None, candidate=ten), tmp_path / "full")
+    assert go(resumed_run(tmp_path / "full")) == "done"
+    fitted = command.viva("bank", "fit", tmp_path / "full", "--out", tmp_path / "bank.json")
+    assert fitted.returncode == 0, fitted.stderr
+    own = figures_of(tmp_path / "exam", (bank[0], tmp_path / "bank.json"), n=30)
+    assert own["strong"]["model_based"]["value"] > own["weak"]["model_based"]["value"] + 15.0
+
+
 # -- what is refused --------------------------------------------------------------------------------------------------
 
 
