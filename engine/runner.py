@@ -263,7 +263,7 @@ class Runner:
         """Run conversations that the feed has chosen; conversations that have ended must not be among them."""
         if self._admitting:
             self._fed += plans
-            if self._fed and not self._is_waiting:
+            if self._fed:
                 self._spawn()
 
     async def run(
@@ -315,7 +315,7 @@ class Runner:
                 self._end("failed", error)
                 return
             self._feeding = None
-            if self._admitting and not self._fed and not self._is_waiting:
+            if self._admitting and not self._fed:
                 self._spawn()  # the next worker finds that nothing is left
 
     def _restore(self) -> set[int]:
@@ -347,7 +347,7 @@ class Runner:
 
     def _spawn(self) -> None:
         """Start the next worker: at once if a slot is free, else when this run is first in the queue."""
-        if not self.admitted.is_set():
+        if not self.admitted.is_set() and not self._is_waiting:
             if self._slots.take():
                 self._begin()
             else:

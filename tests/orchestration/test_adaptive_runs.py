@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import itertools
 import json
 import random
@@ -10,6 +11,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import anyio
 import command
 import orjson
 import pytest
@@ -19,13 +21,18 @@ from viva_process import completed, ended, killed, recorded_rows, started
 
 import viva
 from viva.data.bank_file import read_bank_file
+from viva.engine.backends.registry import BackendPool
 from viva.engine.clock import RealClock
+from viva.engine.computation import StepExecutor
 from viva.engine.errors import ConfigurationError, Rejected, VivaError
+from viva.engine.event_loop import LoopYield
 from viva.engine.events import CallFinished, Event
 from viva.engine.journal_reader import History
 from viva.engine.run_folder import RunFolder
+from viva.engine.runner import Slots
 from viva.orchestration.completeness import missing_conversations, recorded_report
-from viva.orchestration.launch import Launch, new_run, resumed_run
+from viva.orchestration.control import ControlRequest
+from viva.orchestration.launch import Launch, SharedResources, new_run, resumed_run
 from viva.scenarios.probes.probe import ProbeSettings
 
 MODELS = ["simulated:strong?knowledge=0.8", "simulated:weak?knowledge=0.35"]
@@ -119,6 +126,51 @@ def test_a_killed_run_asks_the_same_items(tmp_path: Path, bank: tuple[Path, Path
     assert (code, calm.returncode) == (0, 0)
     assert printed == calm.stdout
     assert steps(tmp_path / "run") == steps(tmp_path / "calm")
+
+
+def test_runs_that_share_a_slot_ask_the_same_items_as_alone(tmp_path: Path, bank: tuple[Path, Path]) -> None:
+    """Each of them is at times without a conversation to begin, while the other one has the slot."""
+    exam(tmp_path / "alone", bank, n=30)
+    launches = [new_run("probe", settings(bank, n=30), tmp_path / name) for name in ("first", "second")]
+
+    async def both() -> None:
+        clock = RealClock()
+        async with BackendPool(clock, lambda event: None) as pool, anyio.create_task_group() as group:
+            for model in MODELS:
+                await pool.open(model)
+            shared = SharedResources(pool, Slots(1), LoopYield(), StepExecutor(clock))
+            for launch in launches:
+                group.start_soon(launch.run, None, shared)
+
+    asyncio.run(both())
+    assert steps(tmp_path / "first") == steps(tmp_path / "second") == steps(tmp_path / "alone")
+    assert report(tmp_path / "first") == report(tmp_path / "alone")
+
+
+def test_a_drained_run_is_unfinished_and_gets_no_items_by_hand(tmp_path: Path, bank: tuple[Path, Path]) -> None:
+    async def steer() -> None:
+        launch = new_run("probe", settings(bank), tmp_path / "run")
+        answers: list[str] = []
+
+        async def control() -> None:
+            await launch.begun.wait()
+            assert launch.control is not None
+            with pytest.raises(ConfigurationError, match="adaptive exams choose them"):
+                await launch.control.handle(ControlRequest(do="add", n=3))
+            answers.append((await launch.control.handle(ControlRequest(do="drain"))).message)
+
+        async with anyio.create_task_group() as group:
+            group.start_soon(control)
+            outcome = await launch.run()
+        assert (outcome.how, len(answers)) == ("drained", 1)
+
+    asyncio.run(steer())
+    missing = missing_conversations(RunFolder.open(tmp_path / "run"))
+    assert missing is not None
+    assert missing.planned == 160
+    assert go(resumed_run(tmp_path / "run")) == "done"
+    exam(tmp_path / "calm", bank)
+    assert report(tmp_path / "run") == report(tmp_path / "calm")
 
 
 def test_a_finished_run_asks_nothing_more(tmp_path: Path, bank: tuple[Path, Path]) -> None:
