@@ -45,8 +45,8 @@ def refuse_adaptive(cells: Iterable[StudyCell]) -> None:
     for cell in cells:
         if cell.manifest.get("bank") is not None:
             raise ConfigurationError(
-                f"{cell.folder}: an adaptive run chose other items for each candidate, so no study compares them; its "
-                "own report has its figures: viva report RUN"
+                f"{cell.folder}: an adaptive run chose other items for each candidate, so plain means over them would "
+                "mislead; its own report has its figures: viva report RUN"
             )
 
 
