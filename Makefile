@@ -233,6 +233,7 @@ bench: venv peers
 	$(BIN)/python benches/fusion.py $(QUICK)
 	$(BIN)/python benches/certified.py $(QUICK)
 	$(BIN)/python benches/claims.py $(QUICK)
+	$(BIN)/python benches/adaptive.py $(QUICK)
 	$(BIN)/python benches/court_nulls.py $(QUICK)
 	$(BIN)/python benches/court_lab.py $(QUICK)
 	$(BIN)/python benches/grading.py $(QUICK)

@@ -14,6 +14,7 @@ import table
 
 ENGINE = "engine scenarios/kieval agents"
 MEASURED = {
+    "adaptive": "scoring/item_bank.py scoring/adaptive_exam.py scoring/confidence_sequences.py",
     "audit": "scenarios/audit scoring/comparison.py",
     "batches": "engine/backends/batches.py engine/backends/batch_api.py",
     "certified": "scoring/certificate.py scoring/prediction_powered.py scoring/confidence_sequences.py",

@@ -266,7 +266,7 @@ _MORE = "More"
 _SECTIONS = {
     "Commands": ("run", "sweep", "report", "view", "show", "suite", "judge", "serve"),
     "People": ("grade", "review"),
-    "Data": ("data", "validate", "lab", "demo"),
+    "Data": ("data", "bank", "validate", "lab", "demo"),
     "Exchange": ("export", "import"),
     _MORE: ("resume", "control", "verify", "score", "court", "invariance", "list"),
 }

@@ -8,6 +8,7 @@ from viva.engine.file_descriptors import raise_descriptor_limit
 from viva.engine.imports import load_entry_points
 
 from . import (  # noqa: F401
+    bank,
     control,
     exchange,
     invariance,

@@ -159,8 +159,8 @@ def _report(
         if times:
             _add_times(results, folders[0])
         print_results(results, folders[0], json=json, missing=missing, damaged=damaged)
-        if not json:
-            _print_run_verdicts(folders[0], len(results.report().get("candidates", ())), study, fresh=fresh)
+        if not json and "adaptive" not in (report := results.report()):
+            _print_run_verdicts(folders[0], len(report.get("candidates", ())), study, fresh=fresh)
 
 
 def _add_times(results: Any, run: Path) -> None:

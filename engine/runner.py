@@ -143,6 +143,8 @@ class Outcome:
 
 
 Coroutine = Callable[[Conversation, Any], Awaitable[Any]]
+# Chooses conversations while the run goes on, and hands them to `Runner.feed`; returns when there are no more.
+Feed = Callable[["Runner"], Awaitable[None]]
 
 
 class Runner:
@@ -197,6 +199,9 @@ class Runner:
         self._group: anyio.abc.TaskGroup | None = None
         self._queue: Iterator[Plan] = iter(())
         self._more: deque[Plan] = deque()  # conversations that were added during the run
+        self._fed: deque[Plan] = deque()  # conversations that the feed has chosen
+        self._feeding: anyio.CancelScope | None = None  # while the feed may choose more
+        self._is_waiting = False  # for a slot
         self._converse: Coroutine | None = None
         self._admitting = True
 
@@ -261,12 +266,22 @@ class Runner:
             self._events.publish(ConversationReopened(self._clock.wall(), plan.key, plan.number, error))
         self.add(plan for plan, _ in failed)
 
-    async def run(self, plans: Iterable[Plan], converse: Coroutine, total: int | None = None) -> Outcome:
-        """Run all plans and return the outcome.
+    def feed(self, plans: Iterable[Plan]) -> None:
+        """Run conversations that the feed has chosen; conversations that have ended must not be among them."""
+        if self._admitting:
+            self._fed += plans
+            if self._fed:
+                self._spawn()
+
+    async def run(
+        self, plans: Iterable[Plan], converse: Coroutine, total: int | None = None, feed: Feed | None = None
+    ) -> Outcome:
+        """Run all plans, and what the `feed` chooses, and return the outcome.
 
         Conversations that ended according to the history are not run again (their results are published as restored);
         unfinished conversations replay their recorded calls first.
         """
+        self._feeding = None if feed is None else anyio.CancelScope()
         restored = self._restore()
         self._events.publish(RunStarted(self._clock.wall(), "", total, len(restored)))
         planned = iter(plans)
@@ -276,6 +291,8 @@ class Runner:
             try:
                 async with anyio.create_task_group() as self._group:
                     try:
+                        if feed is not None:
+                            self._group.start_soon(self._run_feed, feed)
                         self._spawn()
                         self.started.set()
                         await self.admitted.wait()
@@ -288,12 +305,25 @@ class Runner:
                 if self._own_computer:
                     self.services.computer.close()
             self._outcome.loop_lag = lag.statistics()
-        if self._outcome.how == "drained" and not self._outcome.interrupted and _all_ended(planned, restored):
+        is_drained = self._outcome.how == "drained" and not self._outcome.interrupted
+        if is_drained and self._feeding is None and not self._fed and _all_ended(planned, restored):
             self._outcome.how = "done"  # the request to stop came after the last admission
         if self._outcome.how == "done" and self._more:
             self._outcome.how = "drained"
         self._events.publish(RunFinished(self._clock.wall(), "", self._outcome.how))
         return self._outcome
+
+    async def _run_feed(self, feed: Feed) -> None:
+        assert self._feeding is not None
+        with self._feeding:
+            try:
+                await feed(self)
+            except VivaError as error:
+                self._end("failed", error)
+                return
+            self._feeding = None
+            if self._admitting and not self._fed:
+                self._spawn()  # the next worker finds that nothing is left
 
     def _restore(self) -> set[int]:
         if self._history is None:
@@ -324,14 +354,16 @@ class Runner:
 
     def _spawn(self) -> None:
         """Start the next worker: at once if a slot is free, else when this run is first in the queue."""
-        if not self.admitted.is_set():
+        if not self.admitted.is_set() and not self._is_waiting:
             if self._slots.take():
                 self._begin()
             else:
+                self._is_waiting = True
                 self._slots.wait(self._begin)
 
     def _begin(self) -> None:
         assert self._group is not None
+        self._is_waiting = False
         self._group.start_soon(self._work)
 
     async def _work(self) -> None:
@@ -355,17 +387,22 @@ class Runner:
     def _next(self) -> Plan | None:
         if self._admitting and self._more:
             return self._more.popleft()
+        if self._admitting and self._fed:
+            return self._fed.popleft()
         plan = next(self._queue, None) if self._admitting else None
-        if plan is None:
+        if plan is None and (self._feeding is None or not self._admitting):
             self._leave_queue()
         return plan
 
     def _close_admission(self) -> None:
         self._admitting = False
         self._leave_queue()
+        if self._feeding is not None:
+            self._feeding.cancel()
 
     def _leave_queue(self) -> None:
         self._slots.leave(self._begin)
+        self._is_waiting = False
         self.admitted.set()
 
     async def _run_plan(self, plan: Plan) -> None:

@@ -5,6 +5,7 @@ A report of an interrupted run says first that it is incomplete: conversations t
 
 from __future__ import annotations
 
+import math
 import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -45,11 +46,25 @@ def planned_in_total(run: RunFolder) -> int | None:
     """Return the number of planned conversations of all candidates of a run; None if unknown."""
     try:
         scenario, shard = scenario_of_manifest(run.manifest), Shard.from_manifest(run.manifest)
+        if run.manifest.get("bank") is not None:
+            return _planned_in_exams(run)
         total = planned_in_all_shards(run) * max(1, len(lineup_labels(scenario.roles, run.manifest)))
         total += sum(run.manifest.get("replaced", {}).values())
     except (VivaError, KeyError, TypeError, ValueError):
         return None  # the scenario is not installed, or another version recorded the run
     return total if shard is None else shard.count(total)
+
+
+def _planned_in_exams(run: RunFolder) -> int:
+    """Return the number of chosen conversations if all exams of an adaptive run have ended, else the largest number."""
+    from viva.scenarios.exam_report import count_steps
+
+    scenario = scenario_of_manifest(run.manifest)
+    labels = lineup_labels(scenario.roles, run.manifest)
+    with History(run.journal) as history:
+        chosen, ended = count_steps(history)
+    limit = min(run.manifest["settings"].get("n") or math.inf, run.manifest["bank"]["items"])
+    return chosen if ended >= len(labels) else int(limit) * len(labels)
 
 
 @dataclass(frozen=True, slots=True)

@@ -29,7 +29,7 @@ from viva.engine.events import ConversationsAdded
 from viva.engine.journal import Journal, damaged_journal_error
 from viva.engine.journal_reader import History
 from viva.engine.run_folder import RunFolder
-from viva.engine.runner import Outcome, Runner, Slots
+from viva.engine.runner import Feed, Outcome, Runner, Slots
 from viva.engine.stream import EventStream
 from viva.scenarios.contract import (
     Aggregate,
@@ -44,7 +44,7 @@ from viva.scenarios.contract import (
 from viva.scenarios.fitness import FitnessCheck, fitness_record, fitness_warnings, write_fitness
 from viva.scenarios.models import check_prices, model_labels, replay_name
 from viva.scenarios.registry import AnyScenario, get_scenario
-from viva.scenarios.run_settings import RunSettings
+from viva.scenarios.run_settings import BANK_FILE, RunSettings
 from viva.scoring.aggregates import Failures
 
 from .control import RunControl
@@ -189,12 +189,15 @@ class Launch:
             if on_ready is not None:
                 on_ready(self.runner)
             prepared = self.prepared
+            feed = self._exam_feed(journal, history, backends) if prepared.is_adaptive else None
+            plans = prepared.plans(backends) if feed is None else ()
+            total = prepared.total if feed is None else None
             real = isinstance(self.clock, RealClock)
             converse = prepared.converse
             if prepared.is_dropped is not None:
                 converse = self._with_replacements(converse, prepared.is_dropped, history, backends)
             async with listening(self.folder.path, self.control) if real else nullcontext():
-                return await self.runner.run(prepared.plans(backends), converse, prepared.total)
+                return await self.runner.run(plans, converse, total, feed)
         except BaseException:
             self.runner.halt()  # if it was cancelled before it began, a sweep would wait for its first conversations
             raise
@@ -233,6 +236,15 @@ class Launch:
         self.folder.change_manifest({"replaced": self.prepared.replacements.counts})
         self.events.publish(ConversationsAdded(self.clock.wall(), "", 1))
         runner.add_replacement(plan)
+
+    def _exam_feed(self, journal: Journal, history: History | None, backends: dict[str, Backend]) -> Feed:
+        from .exams import ExamFeed
+
+        feed = ExamFeed(self.prepared, self.folder.path, backends, journal)
+        if history is not None:
+            feed.restore(history)
+        self.events.listen(feed.listen)
+        return feed
 
     async def _check_fitness(self, shared: SharedResources | None) -> Meter:
         """Test the models of a new run in their roles, record the verdicts, and return the usage of the tests."""
@@ -314,6 +326,8 @@ def new_run(
     prepared = PreparedRun(get_scenario(scenario) if isinstance(scenario, str) else scenario, settings, shard)
     check_prices(settings, prepared.models)
     clock = clock or RealClock()
+    if prepared.is_adaptive:
+        files = {**(files or {}), BANK_FILE: Path(settings.adaptive).read_bytes()}  # type: ignore[attr-defined]
     for model in prepared.models:
         if model not in (backends or {}):
             build(model, clock)  # reject an invalid name before creating a folder
@@ -346,7 +360,8 @@ def resumed_run(
             f"{', '.join(sorted(unsupported))} cannot change when a run is resumed; start a new run"
         )
     settings = _with_changes(settings, changes)
-    prepared = PreparedRun(scenario, settings, Shard.from_manifest(folder.manifest), folder.manifest)
+    shard = Shard.from_manifest(folder.manifest)
+    prepared = PreparedRun(scenario, settings, shard, folder.manifest, folder.path / BANK_FILE)
     check_prices(settings, prepared.models)
     check_unchanged(folder, prepared)
     return Launch(prepared, folder, clock or RealClock(), resumed=True, retry_failed=retry_failed, backends=backends)
@@ -456,6 +471,11 @@ def forked_run(
     unsupported = sorted(changes.keys() - {judge.name, "concurrency"} - scenario.judging)
     if unsupported:
         raise ConfigurationError(f"a fork keeps the conversations and cannot change {', '.join(unsupported)}")
+    if folder.manifest.get("bank") is not None:
+        raise ConfigurationError(
+            f"{source}: an adaptive run cannot be forked: its judge's grades chose its items; start a new run with the "
+            "other judge"
+        )
     run = str(source.resolve())
     if (judge.many or isinstance(judge, PanelMember)) and isinstance(changes.get(judge.name), str):  # a list of judges
         changes[judge.name] = [changes[judge.name]]

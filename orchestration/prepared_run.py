@@ -153,7 +153,8 @@ class PreparedRun:
     """A run that is checked as far as possible without a model.
 
     `total` counts the conversations of the run or the `shard`. `lineups` has, by the label in keys, the compared models
-    that take part together. `models` names every model once. `recorded` is the manifest if the run is to be resumed.
+    that take part together. `models` names every model once. If the run is to be resumed, `recorded` is its manifest,
+    and `bank` the item bank in its folder.
 
     Raises:
         ConfigurationError: The settings, the data or the prompt pack are invalid.
@@ -165,11 +166,15 @@ class PreparedRun:
         settings: RunSettings,
         shard: Shard | None = None,
         recorded: Mapping[str, Any] | None = None,
+        bank: Path | None = None,
     ) -> None:
         self.scenario, self.settings, self.shard = scenario, settings, shard
         self.roles: tuple[Role, ...] = scenario.roles_of(settings)
         self._models_by_role = {role.name: _named_models(role, settings) for role in self.roles}
         self.lineups = lineups(self.roles, self._models_by_role)
+        self._rows = {label: row for row, label in enumerate(self.lineups)}
+        self._by_model = isinstance(scenario, SupportsModelOrder) and scenario.by_model
+        self._task_list: list[Any] | None = None  # of adaptive exams
         self.pack = scenario.open_pack(settings)
         self.opened = scenario.prepare(settings)
         if recorded is not None:
@@ -185,6 +190,9 @@ class PreparedRun:
         self.first = 0  # number of the first conversation in this batch of tasks
         self.run_total = len(self.opened.tasks) * len(self.lineups) * self.repeats
         self.total = self.run_total if shard is None else shard.count(self.run_total)
+        self.is_adaptive = getattr(settings, "adaptive", None) is not None
+        if self.is_adaptive:
+            self._prepare_exams(bank)
         self._items = getattr(settings, "n", None) or 0
         self.converse = scenario.protocol(settings, self.pack, self.opened.records)
         self._added: list[Any] = []  # tasks that were added during the run, in order
@@ -202,6 +210,28 @@ class PreparedRun:
             self.add_tasks(added["n"])
         if note := batch_note(self.models, self.total, settings.concurrency, self._batched_calls()):
             self.notes.append(note)
+
+    def _prepare_exams(self, bank: Path | None) -> None:
+        from .exams import exam_record
+
+        if self.shard is not None or self.repeats > 1:
+            raise ConfigurationError("adaptive: an exam is neither repeated nor divided into shards; run it as a whole")
+        record = exam_record(self.scenario, self.settings, self.opened, bank)
+        self.opened.records |= record
+        self.total = min(getattr(self.settings, "n", None) or self.total, record["bank"]["items"]) * len(self.lineups)
+
+    def number_of(self, label: str, position: int) -> int:
+        """Return the number of the conversation of a lineup and the task at this position, without repeats."""
+        row, labels, tasks = self._rows[label], len(self.lineups), len(self.opened.tasks)
+        return self.first + (row * tasks + position if self._by_model else position * labels + row)
+
+    def plan_of(self, label: str, position: int, backends: dict[str, Backend]) -> Plan:
+        """Return the plan of this conversation."""
+        if self._task_list is None:
+            self._task_list = list(self.opened.tasks)
+        task = self._task_list[position]
+        models = self._models_by_lineup(backends)[label]
+        return Plan(self.number_of(label, position), f"{label}/{task.id}", models, task, task.to_record(), label)
 
     def _batched_calls(self) -> float:
         """Return the maximum number of a conversation's calls that go through batch APIs; 0 if it is unknown."""
@@ -238,6 +268,8 @@ class PreparedRun:
         Raises:
             ConfigurationError: The run uses all items, is a shard, or its tasks depend on the number of items.
         """
+        if self.is_adaptive:
+            raise ConfigurationError("add: this run cannot get more items: adaptive exams choose them")
         if not self._items or self.shard is not None or self.replacements is not None:
             reason = (
                 "it replaces dropped items by later ones"
@@ -376,10 +408,9 @@ class PreparedRun:
         return next(self._plans(self._models_by_lineup(backends), iter([conversation])))
 
     def _enumerate_tasks(self, batches: Sequence[Iterable[Any]]) -> Iterator[tuple[int, str, str, Any, Any, int]]:
-        number, scenario = self.first, self.scenario
-        by_model = isinstance(scenario, SupportsModelOrder) and scenario.by_model
+        number = self.first
         for tasks in batches:
-            for labels in [[label] for label in self.lineups] if by_model else [list(self.lineups)]:
+            for labels in [[label] for label in self.lineups] if self._by_model else [list(self.lineups)]:
                 for task in tasks:
                     record = task.to_record()
                     for label in labels:

@@ -525,6 +525,14 @@ class SupportsForecast(Protocol):
 
 
 @runtime_checkable
+class SupportsExams(Protocol):
+    """A scenario whose items adaptive exams may choose; its settings extend `ExamSettings`."""
+
+    def exam_score(self, settings: Any) -> Callable[[Any], float | None]:
+        """Return a function from a result to its score from 0 to 1, on which the item bank is fitted; None without."""
+
+
+@runtime_checkable
 class SupportsOpenings(Protocol):
     """A scenario that knows its first prompts before a run; a context too short for one of them is an error at once."""
 

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any, ClassVar, Generic, TypeVar
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
 
 from viva.engine.conversation import Conversation
 from viva.reports.page import TIER_NAMES
@@ -25,6 +26,9 @@ from viva.reports.tables import Table
 from viva.scoring.aggregates import Failures, Tally
 
 from .models import label_of_key, role_prices
+
+if TYPE_CHECKING:
+    from .exam_report import ExamResults
 
 
 def conversation_costs(conversation: Conversation) -> dict[str, Any]:
@@ -86,19 +90,34 @@ class RunAggregate(ABC, Generic[R]):
             lineups = {label: {lineups: label} for label in manifest["models"][lineups]}
         self.manifest, self.lineups = manifest, lineups
         self.candidates: dict[str, R] = {label: make() for label in lineups}
+        self.exams: ExamResults | None = None  # of an adaptive run
+        if manifest.get("bank") is not None:
+            from .exam_report import ExamResults
+
+            self.exams = ExamResults(manifest, [*lineups])
 
     def model_of(self, key: str) -> R:
         """Return the results that a conversation belongs to."""
         return self.candidates[label_of_key(key, list(self.candidates))]
 
+    def beside(self, folder: Path) -> None:
+        """Remember the run's folder, in which the steps of adaptive exams are recorded."""
+        if self.exams is not None:
+            self.exams.folder = folder
+
     def add_failure(self, key: str, error: dict[str, Any]) -> None:
         self.model_of(key).failures.add(error)
+        if self.exams is not None:
+            self.exams.add(key, None)
 
     def headline(self) -> str:
+        if (exams := self.exams) is not None:  # a mean over chosen items would mislead
+            return join_headline((label, f"{exams.count(label)} items") for label in self.candidates)
         return join_headline((label, self.in_brief(results)) for label, results in self.candidates.items())
 
     def remarks(self) -> list[str]:
-        return [f"{label}: {text}." for label, results in self.candidates.items() for text in results.warnings()]
+        own = [f"{label}: {text}." for label, results in self.candidates.items() for text in results.warnings()]
+        return own if self.exams is None else [*self.exams.remarks(self.report()), *own]
 
     @abstractmethod
     def in_brief(self, results: R) -> str:
@@ -115,7 +134,12 @@ class RunAggregate(ABC, Generic[R]):
     def report(self) -> dict[str, Any]:
         values = {**self.manifest, **self.facts()}
         candidates = {label: self.figures(label, results) for label, results in self.candidates.items()}
-        return {**{name: values[name] for name in self.fields}, "candidates": candidates}
+        report = {**{name: values[name] for name in self.fields}, "candidates": candidates}
+        if self.exams is None:
+            return report
+        for label, figures in self.exams.figures().items():
+            candidates[label]["adaptive"] = figures
+        return report | {"adaptive": self.exams.summary()}
 
     def prices(self, label: str) -> dict[str, list[float] | None]:
         """Return the prices of tokens by role in the conversations of a model."""

@@ -4,9 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import Annotated, Any, ClassVar
+from typing import Annotated, Any, ClassVar, Self
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, PrivateAttr, ValidationInfo, field_validator
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    ConfigDict,
+    Field,
+    PrivateAttr,
+    ValidationInfo,
+    field_validator,
+    model_validator,
+)
 
 from viva.data.sources import absolute_source
 from viva.engine.backends.registry import with_absolute_path
@@ -197,3 +206,47 @@ class RunSettings(BaseModel):
     circumstances: ClassVar[frozenset[str]] = frozenset(
         {"concurrency", "max_tokens_total", "max_calls", "max_cost", "max_seconds", "patience", "durability"}
     )
+
+
+DEFAULT_RULE = "half_width=3"
+BANK_FILE = "bank.json"  # the copy of an adaptive run's item bank in its folder
+
+
+class ExamSettings(RunSettings):
+    """Settings of runs whose items may be chosen by adaptive exams (docs/adaptive.md)."""
+
+    adaptive: FilePath | None = Field(
+        default=None,
+        description="Choose each candidate's items by its earlier answers, with this item bank of the dataset; -n is "
+        "the largest number of items (docs/adaptive.md).",
+    )
+    wave: int = Field(default=8, ge=1, le=256, description="Largest number of items chosen at once (with --adaptive).")
+    until: str | None = Field(
+        default=None,
+        description="When an adaptive exam ends: half_width=POINTS, above=POINTS or decided (default: half_width=3).",
+    )
+
+    @field_validator("until", mode="before")
+    @classmethod
+    def _readable_rule(cls, value: Any) -> str | None:
+        if value is None:
+            return None
+        from viva.scoring.exam_course import ExamRule
+
+        return str(ExamRule.parse(value))
+
+    @model_validator(mode="after")
+    def _options_have_a_use(self) -> Self:
+        if self.adaptive is None and self.until is not None:
+            raise ValueError("until: only an adaptive run ends by a rule; add --adaptive BANK")
+        return self
+
+    @property
+    def rule(self) -> str:
+        """The rule by which an adaptive exam ends."""
+        return self.until or DEFAULT_RULE
+
+    @property
+    def sample_size(self) -> int | None:
+        """The number of items to sample; None for all, from which an adaptive exam chooses."""
+        return None if self.adaptive is not None else getattr(self, "n", None)

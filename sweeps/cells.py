@@ -172,6 +172,8 @@ def _cell_settings(
             location = f"datasets.{index}" if detail["loc"] and detail["loc"][0] in own else part.name
             messages.append(validation_message(detail, file_name, location))
         raise ConfigurationError("; ".join(messages)) from None
+    if getattr(settings, "adaptive", None) is not None:
+        raise ConfigurationError(f"{file_name}: {part.name}.adaptive: a sweep has no adaptive exams; use viva run")
     return settings
 
 

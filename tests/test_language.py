@@ -45,6 +45,7 @@ _PUBLIC = {
     "engine/events.py": "by",
     "engine/runner.py": "how",
     "scenarios/contract.py": "many",
+    "scoring/adaptive_exam.py": "asked",
     "scenarios/flexeval/builtin_metrics.py": "what",
     "scenarios/flexeval/gate.py": "by found",
     "scenarios/flexeval/spec.py": "where",

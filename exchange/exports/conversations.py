@@ -25,7 +25,7 @@ from viva.engine.run_folder import RunFolder
 from viva.engine.tools import Toolbox, ToolCall
 from viva.orchestration.launch import recorded_settings
 from viva.orchestration.transcripts import Transcripts
-from viva.reports.studies.cells import find_cells
+from viva.reports.studies.cells import find_cells, refuse_adaptive
 from viva.reports.tables import Row, record_rows
 from viva.scenarios.contract import (
     SCORE,
@@ -151,10 +151,12 @@ def open_cells(folder: Path) -> list[ExportCell]:
     """Return the cells of a run or sweep with at least one ended conversation. No model is called.
 
     Raises:
-        ConfigurationError: There is no such cell, or the folder is neither a run nor a sweep.
+        ConfigurationError: There is no such cell, the folder is neither a run nor a sweep, or the run is adaptive.
     """
     runs: dict[Path, list[StudyCell]] = {}
-    for study_cell in find_cells([folder]):
+    study_cells = find_cells([folder])
+    refuse_adaptive(study_cells)
+    for study_cell in study_cells:
         if study_cell.run is not None and study_cell.run.begun:
             runs.setdefault(study_cell.run.path, []).append(study_cell)
     cells = [cell for study_cells in runs.values() for cell in _cells_of_run(study_cells) if cell.ended]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
+from viva.engine.errors import ConfigurationError
 from viva.engine.run_folder import RunFolder
 from viva.orchestration.completeness import planned_conversations
 from viva.orchestration.launch import recorded_settings
@@ -37,6 +38,16 @@ def find_cells(folders: Sequence[Path]) -> list[StudyCell]:
                 known_keys.add(key)
                 cells.append(cell)
     return cells
+
+
+def refuse_adaptive(cells: Iterable[StudyCell]) -> None:
+    """Raise ConfigurationError for adaptive runs: means over chosen items compare no models."""
+    for cell in cells:
+        if cell.manifest.get("bank") is not None:
+            raise ConfigurationError(
+                f"{cell.folder}: an adaptive run chose other items for each candidate, so plain means over them would "
+                "mislead; its own report has its figures: viva report RUN"
+            )
 
 
 def _sweep_cell(recorded: RecordedCell, prefix: str) -> StudyCell:

@@ -29,7 +29,7 @@ from viva.scoring.evidence.reference_models import WITNESS as CONSTAT
 
 from ..figures import round_figure
 from ..tables import DASH, Table, number, p_value
-from .cells import find_cells
+from .cells import find_cells, refuse_adaptive
 
 _OVERLAP = 0.9  # fraction of a benchmark's items that models of known truth must have been asked
 _LARGEST = 1e6  # of a number in a file of known models, in nats
@@ -281,6 +281,7 @@ def court(
         ConfigurationError: A folder or the file is invalid, a label is unknown, or no run has evidence.
     """
     cells = find_cells([Path(folder) for folder in folders])
+    refuse_adaptive(cells)
     return CourtReport(cells, clean=clean, known=None if known is None else Path(known), level=level)
 
 

@@ -24,7 +24,7 @@ from ..page import Record
 from ..run_tables import FAILURES_TITLE
 from ..tables import DASH, Table
 from .cache import ReportCache, cache_key, folder_state
-from .cells import find_cells
+from .cells import find_cells, refuse_adaptive
 from .court import CourtReport, court_sentences, court_tables, gathers_evidence
 
 _T = TypeVar("_T")
@@ -369,6 +369,7 @@ class Study:
 
     def __init__(self, folders: Sequence[Path], scorer: str | None = None, cache: ReportCache | None = None) -> None:
         self._cells = find_cells(folders)
+        refuse_adaptive(self._cells)
         self._groups = group_systems(cell.scenario for cell in self._cells)
         disambiguate_datasets(self._cells, self._groups)
         self.scorings = self._scorings(scorer)

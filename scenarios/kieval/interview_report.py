@@ -8,6 +8,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
+from viva.engine.errors import ConfigurationError
 from viva.reports.run_tables import (
     add_counts,
     add_irregular,
@@ -22,7 +23,7 @@ from viva.scoring.verdict_variety import VerdictVariety
 from ..fitness import fitness_warnings, read_fitness
 from ..run_aggregate import ModelResults, RunAggregate, common_tables, tier_name
 from .published import published_figures, published_table
-from .score import ASPECT_TITLE, ASPECTS, Interview, Scorer
+from .score import ASPECT_TITLE, ASPECTS, Interview, KievalScoring, Scorer
 
 _UNSCORED_ROUND: tuple[int | None, ...] = (None,) * len(ASPECTS)
 _NO_ROUNDS: tuple[tuple[int | None, ...], ...] = ((),) * len(ASPECTS)
@@ -228,11 +229,18 @@ class KievalAggregate(RunAggregate[InterviewAggregate]):
 
     def __init__(self, scorer: Scorer, manifest: dict[str, Any]) -> None:
         super().__init__(manifest, lambda: InterviewAggregate(scorer), "candidate")
+        recorded = KievalScoring().scorer_of(manifest["settings"])
+        if self.exams is not None and scorer != recorded:
+            raise ConfigurationError(
+                f"an adaptive run is scored only as its items were chosen: with the scorer {recorded.describe()}, not "
+                f"{scorer.describe()}"
+            )
         self.scorer = scorer
         self._folder: Path | None = None
 
     def beside(self, folder: Path) -> None:
         """Remember the folder, to read the results of fitness tests later: the models may not be tested yet."""
+        super().beside(folder)
         self._folder = folder
 
     def remarks(self) -> list[str]:
@@ -252,7 +260,9 @@ class KievalAggregate(RunAggregate[InterviewAggregate]):
 
     def add(self, key: str, result: Any) -> None:
         interview = Interview.from_record(result)
-        self.candidates[interview.candidate].add(interview)
+        scores = self.candidates[interview.candidate].add(interview)
+        if self.exams is not None:
+            self.exams.add(key, None if scores[-1] is None else scores[-1] / 100.0)
 
     def in_brief(self, aggregate: InterviewAggregate) -> str:
         mean, error = aggregate.scores["overall"].mean, aggregate.scores["overall"].standard_error
@@ -265,12 +275,15 @@ class KievalAggregate(RunAggregate[InterviewAggregate]):
 
     def figures(self, label: str, aggregate: InterviewAggregate) -> dict[str, Any]:
         prices = self.prices(label)
-        return aggregate.to_dict({role: prices[role] for role in ("candidate", "interactor", "evaluator")})
+        figures = aggregate.to_dict({role: prices[role] for role in ("candidate", "interactor", "evaluator")})
+        return figures if self.exams is None else _without_means(figures)
 
     def tables(self) -> list[Table]:
         report = self.report()
         *common, _ = common_tables(report)
         usage = usage_table(_with_discarded(report))
+        if self.exams is not None:
+            return [self.exams.table(report), self._of_chosen(report), self._reasons(report), *common, usage]
         published = [published_table(report["published"])] if "published" in report else []
         return [self._main(report), _aspect_table(report), *published, self._reasons(report), *common, usage]
 
@@ -301,6 +314,16 @@ class KievalAggregate(RunAggregate[InterviewAggregate]):
             title += "; no SE where all scores are equal: too few interviews to tell"
         return (title, header if has_accuracy else _without_static(header, header), rows)
 
+    def _of_chosen(self, report: dict[str, Any]) -> Table:
+        """Return the table of an adaptive run's interviews: no figure in it is a mean over the benchmark."""
+        header = ["candidate", "n", "no answer", "no score", "not parsed", "failed"]
+        rows = []
+        for label, record in report["candidates"].items():
+            shares = [percent(record[name]) for name in ("unanswered_rate", "unscored_rate", "parse_failure_rate")]
+            rows.append([label, str(record["scored"]), *shares, str(record["failed"])])
+        title = f"Interviews on the chosen items of {report['dataset']['name']}, scorer {report['scorer']}"
+        return (f"{title}, seed {report['seed']}, {tier_name(report['tier'])}", header, rows)
+
     def _reasons(self, report: dict[str, Any]) -> Table:
         counts = [record["stop_reasons"] | {f"failed: {k}": v for k, v in record["failures"].items()}
                  for record in report["candidates"].values()]  # fmt: skip
@@ -310,6 +333,13 @@ class KievalAggregate(RunAggregate[InterviewAggregate]):
             for label, record in zip(report["candidates"], counts, strict=True)
         ]
         return ("Early stops", ["candidate", *reasons], rows if reasons else [])
+
+
+def _without_means(record: dict[str, Any]) -> dict[str, Any]:
+    """Return a candidate's figures in an adaptive run, without means, which would be over chosen items."""
+    nothing = {"mean": None, "se": None, "n": 0}
+    chosen = {name: nothing for name in ("accuracy", "unanswered_score", "score", "rounds") if name in record}
+    return record | chosen | {"aspects": dict.fromkeys(record["aspects"], nothing)}
 
 
 def _aspect_table(report: dict[str, Any]) -> Table:

@@ -15,6 +15,7 @@ from viva.engine.messages import Sampling
 from ..assistant_roles import AssistantNames
 from ..run_settings import (
     DataSource,
+    ExamSettings,
     FilePath,
     ModelName,
     ModelNames,
@@ -54,7 +55,7 @@ PUBLISHED: dict[str, Any] = {
 PUBLISHED_ITEMS = 200
 
 
-class KievalSettings(RunSettings):
+class KievalSettings(ExamSettings):
     """KIEval (Yu et al. 2024, section 3)."""
 
     dataset: DataSource = Field(
@@ -144,6 +145,13 @@ class KievalSettings(RunSettings):
                 problem = f"as_published sets {name} to {_setting_text(value)}, found {_setting_text(other)}"
                 raise ValueError(f"{problem}; leave one of the two out")
         return {**values, **PUBLISHED, "n": values.get("n") or PUBLISHED_ITEMS}
+
+    @model_validator(mode="after")
+    def _exams_choose_the_items(self) -> KievalSettings:
+        for name in ("ids", "cluster", "in_order"):
+            if self.adaptive is not None and getattr(self, name):
+                raise ValueError(f"{name}: an adaptive run chooses its items by the bank; remove {name} or adaptive")
+        return self
 
     @model_validator(mode="after")
     def _agree(self) -> KievalSettings:

@@ -25,6 +25,7 @@ from ..contract import (
     Role,
     Scenario,
     SupportsClusters,
+    SupportsExams,
     SupportsFitnessChecks,
     SupportsForecast,
     SupportsGrading,
@@ -152,6 +153,7 @@ _NO_LIST = (
 class Kieval(
     Scenario[KievalSettings, Item],
     SupportsClusters,
+    SupportsExams,
     SupportsFitnessChecks,
     SupportsForecast,
     SupportsGrading,
@@ -183,7 +185,7 @@ class Kieval(
     def prepare(self, settings: KievalSettings) -> Prepared[Item]:
         dataset: Dataset = open_dataset(
             settings.dataset,
-            limit=settings.n,
+            limit=settings.sample_size,
             seed=settings.seed,
             skip_bad=settings.skip_bad_items,
             ids=settings.ids,
@@ -257,6 +259,10 @@ class Kieval(
     def score_of(self, settings: KievalSettings) -> Callable[[Any], float | None]:
         scorer = KievalScoring().scorer_of(settings.model_dump())
         return lambda result: scorer.score(Interview.from_record(result))
+
+    def exam_score(self, settings: KievalSettings) -> Callable[[Any], float | None]:
+        score = self.score_of(settings)
+        return lambda result: None if (points := score(result)) is None else points / 100.0
 
     def render_conversation(self, recorded: RecordedConversation) -> RenderedConversation:
         return render_interview(recorded, role_sides(self.roles))

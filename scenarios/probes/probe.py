@@ -33,9 +33,9 @@ from ..rendering import (
 from ..run_aggregate import conversation_costs
 from ..run_settings import (
     DataSource,
+    ExamSettings,
     FilePath,
     ModelNames,
-    RunSettings,
     count_option,
     pack_option,
     skip_option,
@@ -79,7 +79,7 @@ READING: tuple[Method, ...] = (
 _COURT: tuple[Method, ...] = ("text", "loss", "order", "options", "context", "guess", "samples")
 
 
-class ProbeSettings(RunSettings):
+class ProbeSettings(ExamSettings):
     """Static probes: what a model recalls (KIEval, section 4.2, Table 3)."""
 
     dataset: DataSource = Field(
@@ -155,6 +155,17 @@ class ProbeSettings(RunSettings):
         if self.against_method is not None:
             return self.against_method
         return [method for method in self.method if method in COMPARED]
+
+    @model_validator(mode="after")
+    def _exams_choose_the_items(self) -> ProbeSettings:
+        if self.adaptive is None:
+            return self
+        for name in ("ids", "against"):
+            if getattr(self, name) is not None:
+                raise ValueError(f"{name}: an adaptive run chooses its items by the bank; remove {name} or adaptive")
+        if len(self.method) != 1 or self.method[0] not in CHOOSING:
+            raise ValueError(f"method: an adaptive run scores one method; choose one of {', '.join(CHOOSING)}")
+        return self
 
     @model_validator(mode="after")
     def _second_set_has_a_use(self) -> ProbeSettings:

@@ -211,6 +211,9 @@ class ProbeAggregate(RunAggregate[CandidateProbes]):
 
     def add(self, key: str, result: Any) -> None:
         self.candidates[result["candidate"]].add(result)
+        if self.exams is not None:
+            [method] = self.manifest["settings"]["method"]
+            self.exams.add(key, float(result[method]["right"]) if method in result else None)
 
     def in_brief(self, probes: CandidateProbes) -> str:
         texts = [
@@ -228,7 +231,9 @@ class ProbeAggregate(RunAggregate[CandidateProbes]):
     def figures(self, label: str, probes: CandidateProbes) -> dict[str, Any]:
         settings = self.manifest["settings"]
         reference = settings.get("reference")
-        return probes.to_dict(settings["members"] == "against", self.candidates[reference] if reference else None)
+        other = self.candidates[reference] if reference else None
+        figures = probes.to_dict(settings["members"] == "against", other)
+        return figures if self.exams is None else figures | {"accuracy": {}}  # it would be over chosen items
 
     def tables(self) -> list[Table]:
         report = self.report()
@@ -236,6 +241,8 @@ class ProbeAggregate(RunAggregate[CandidateProbes]):
             (label, report["candidates"][label]["irregular"], {role: used[0] for role, used in probes.usage.items()})
             for label, probes in self.candidates.items()
         )
+        if self.exams is not None:
+            return [self.exams.table(report), failure_table(report), irregular]
         tables = [self._accuracies(report), self._orders(report), self._losses(report), *self._detector_tables(report)]
         return [*tables, failure_table(report), irregular]
 

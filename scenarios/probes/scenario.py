@@ -22,6 +22,7 @@ from ..contract import (
     Scenario,
     Scoring,
     SupportsClusters,
+    SupportsExams,
     SupportsForecast,
     SupportsImports,
     SupportsManifest,
@@ -196,6 +197,7 @@ class ProbeTasks:
 class Probes(
     Scenario[ProbeSettings, ProbeTask | ShardTask],
     SupportsClusters,
+    SupportsExams,
     SupportsForecast,
     SupportsImports,
     SupportsManifest,
@@ -224,7 +226,9 @@ class Probes(
 
     def prepare(self, settings: ProbeSettings) -> Prepared[ProbeTask | ShardTask]:
         skip = settings.skip_bad_items
-        dataset = open_dataset(settings.dataset, limit=settings.n, seed=settings.seed, skip_bad=skip, ids=settings.ids)
+        dataset = open_dataset(
+            settings.dataset, limit=settings.sample_size, seed=settings.seed, skip_bad=skip, ids=settings.ids
+        )
         against: Dataset | None = None
         if settings.against is not None:
             count = settings.against_n or settings.n
@@ -297,6 +301,12 @@ class Probes(
 
     def aggregate(self, manifest: dict[str, Any], scoring: Scoring) -> ProbeAggregate:
         return ProbeAggregate(manifest)
+
+    def exam_score(self, settings: ProbeSettings) -> Callable[[Any], float | None]:
+        method = next((method for method in settings.method if method in CHOOSING), None)
+        if method is None:
+            raise ConfigurationError(f"probe: no score without one of the methods {', '.join(CHOOSING)}")
+        return lambda result: float(result[method]["right"]) if method in result else None
 
     def render_conversation(self, recorded: RecordedConversation) -> RenderedConversation:
         return render_probe(recorded, role_sides(self.roles))

@@ -87,6 +87,14 @@ def _scores(path: Path) -> None:
     path.write_text("\n".join(rows) + "\n")
 
 
+def _matrix(path: Path) -> None:
+    """Right and wrong answers of twelve models to 24 items."""
+    rows = [[f"org-{model % 4}/m{model}", *(int((item * 7 + model * 5) % 24 < 2 * model + 2) for item in range(24))]
+            for model in range(12)]  # fmt: skip
+    header = ["model", *(f"q{item}" for item in range(24))]
+    path.write_text("\n".join(",".join(map(str, row)) for row in [header, *rows]) + "\n")
+
+
 def _scored(path: Path) -> None:
     rows = [{"id": item, "model": model, "judge_overall": 1 + at % 4} for at, (item, model) in enumerate(_answers())]
     _lines(path, rows)
@@ -261,6 +269,7 @@ _MADE: dict[str, Callable[[Path], object]] = {
     "data/mmlu": _mmlu,
     "data/ARC-Challenge": _arc,
     "figures.csv": _figures,
+    "matrix.csv": _matrix,
     "FunctionChat-Bench/data": _dialogs,
     "flexeval/evals.yaml": _project,
     "live.jsonl": _log,

@@ -58,6 +58,9 @@ review runs/tools --out review.tsv
 validate --dataset ITEMS --model openai:candidate?retries=0 --model gemini:other?retries=0 -n 4 --out ids.txt
     --concurrency 1 --run runs/validate
 data check ITEMS
+bank fit matrix.csv --out bank.json
+bank show bank.json
+bank check bank.json --json
 list datasets --json
 export runs/run --format every-eval-ever --out exported
 export runs/tools --format openai --out tools.jsonl
@@ -136,6 +139,8 @@ def prepare(work: Path) -> None:
     write_data(work / "dialogs")
     rows = [f"m{number},science,{number / 10},{number / 9 + number % 2}" for number in range(6)]
     (work / "figures.csv").write_text("\n".join(["model,dataset,accuracy,score", *rows]))
+    answers = [f"m{model}," + ",".join(str(int(item <= model)) for item in range(12)) for model in range(12)]
+    (work / "matrix.csv").write_text("\n".join(["model," + ",".join(f"q{item}" for item in range(12)), *answers]))
     rated = [
         f"i{number},{number % 4},{(number * 3) % 4},An answer of {number} words.,Why {number}?" for number in range(6)
     ]

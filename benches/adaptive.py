@@ -1,0 +1,307 @@
+"""Adaptive exams on published matrices of responses (``viva.scoring.item_bank`` and ``adaptive_exam``).
+
+The Open LLM Leaderboard's answers to ARC and GSM8K (``$VIVA_DATA/metabench``). Whole organisations are held out: each
+split fits a bank and calibrates it on four fifths of the organisations and examines models of the others, whose mean
+over all items is known. A plain exam asks as many items at random and takes their mean.
+
+``accuracy``  items until the root mean square error over held-out models stays at 5 points or below (median of
+              splits); the share of pairs, 3 to 10 points apart, that 15 items put in the right order. Plain exams ask
+              all models the same items there, which helps them.
+``coverage``  of the 95% intervals of both estimates at several numbers of items, in the worst split too; their mean
+              half-widths; the same with the difficulties of the bank shuffled. "At any time": the assumption-free
+              interval covers after each of 100 items.
+``exposure``  the largest share of models that are asked one item, with 15 items each.
+``small``     coverage of the model-based interval if the bank rests on few models, with 15 items.
+``choice``    time to choose an item, from a bank of 10,000 items for 100 candidates, in waves of 8, and peak memory.
+
+``--quick`` makes 2 splits instead of 10, examines 100 models instead of 300, and omits `small`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import re
+import resource
+import time
+from collections.abc import Sequence
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from pathlib import Path
+
+os.environ |= {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}  # before numpy is imported
+
+import numpy as np
+import table
+from numpy.typing import NDArray
+
+from viva.scoring.adaptive_exam import Calibration, Exams, bound_means, calibrate, correct, wave_size
+from viva.scoring.item_bank import Bank, Scale, fit_bank
+
+ROOT = Path(__file__).resolve().parents[1]
+DATA = Path(os.environ.get("VIVA_DATA") or ROOT / ".." / "shared" / "data").resolve() / "metabench"
+BENCHMARKS = ("arc", "gsm8k")
+LARGEST_WAVE, LENGTH, PRECISION = 8, 100, 0.05
+POINTS = (5, 10, 15, 20, 30, 40, 60, 80, 100)
+PAIRS = 15  # items of the exams whose pairs are compared
+SMALL_BANKS = (20, 50, 100, 200, 500)
+REACH: table.Reach = {
+    **{f"{name}_items_ratio": ("<=", 0.5) for name in BENCHMARKS},
+    **{
+        f"{name}_{estimate}_coverage_pct": (">=", 93)
+        for name in BENCHMARKS
+        for estimate in ("model", "free", "free_shuffled")
+    },
+    "choice_ms": ("<=", 1),
+}
+Floats = NDArray[np.float64]
+
+
+@lru_cache
+def read(name: str) -> tuple[Floats, list[str]]:
+    """Return the scores of a matrix, and each model's organisation."""
+    with np.load(DATA / f"{name}.npz", allow_pickle=False) as file:
+        scores, names = file["X"].astype(np.float64), file["names"]
+    return scores, [re.split("/|__", str(model))[0] for model in names]
+
+
+@dataclass(frozen=True)
+class Answers:
+    """Estimates of one split: an array of models × numbers of items, from 1, for each; and the truth by model."""
+
+    truth: Floats
+    values: Floats
+    lows: Floats
+    highs: Floats
+    free: Floats
+    free_lows: Floats
+    free_highs: Floats
+    items: NDArray[np.int64]
+
+    def covered(self, *, free: bool) -> NDArray[np.bool_]:
+        """Return by model and number of items whether the interval covers."""
+        lows, highs = (self.free_lows, self.free_highs) if free else (self.lows, self.highs)
+        covered: NDArray[np.bool_] = (lows <= self.truth[:, None]) & (self.truth[:, None] <= highs)
+        return covered
+
+
+def examine(
+    bank: Bank, calibration: Calibration, scores: Floats, generator: np.random.Generator, length: int
+) -> Answers:
+    """Examine models; estimates are taken after each item."""
+    exams, rows = Exams(bank, len(scores)), np.arange(len(scores))[:, None]
+    means, values, items = [], [], []
+    while len(means) < length:
+        size = min(wave_size(len(means), LARGEST_WAVE), length - len(means))
+        draws = exams.draw(size, generator.random((len(scores), size)))
+        answers = scores[rows, draws.items]
+        values.append(correct(draws, answers, exams.items))
+        items.append(draws.items)
+        for column in range(draws.items.shape[1]):
+            exams.record(draws.items[:, [column]], answers[:, [column]])
+            means.append(exams.estimate(calibration))
+    corrected = np.concatenate(values, axis=1)
+    free = [bound_means(corrected[:, :count]) for count in POINTS if count <= length]
+    return Answers(
+        scores.mean(axis=1),
+        *(np.stack([getattr(own, part) for own in means], axis=1) for part in ("values", "lows", "highs")),
+        *(np.stack([getattr(own, part) for own in free], axis=1) for part in ("values", "lows", "highs")),
+        np.concatenate(items, axis=1),
+    )
+
+
+def root_mean_square(errors: Floats) -> Floats:
+    """Return the root mean square over models."""
+    result: Floats = np.sqrt((errors**2).mean(axis=0))
+    return result
+
+
+def items_needed(errors: Floats) -> int:
+    """Return the number of items from which the error stays within the precision."""
+    above = np.flatnonzero(root_mean_square(errors) > PRECISION)
+    return int(above[-1]) + 2 if above.size else 1
+
+
+def right_order(estimates: Floats, truth: Floats) -> tuple[float, float]:
+    """Return how many pairs 3 to 10 points apart are in the right order, ties for half, and how many there are."""
+    apart = truth[:, None] - truth
+    pairs = (apart >= 0.03) & (apart <= 0.10)
+    between = estimates[:, None] - estimates
+    right = (between > 1e-9)[pairs].sum() + 0.5 * (np.abs(between) <= 1e-9)[pairs].sum()
+    return float(right), float(pairs.sum())
+
+
+@dataclass(frozen=True)
+class Split:
+    """Figures of one split. Order: pairs in the right order, and pairs; points: coverage and half-width by `POINTS`."""
+
+    models: int
+    needed: int
+    needed_plain: int
+    error: float
+    error_plain: float
+    order: tuple[float, float]
+    order_plain: tuple[float, float]
+    exposure: float
+    small: dict[int, float]
+    points: dict[str, tuple[Floats, Floats]]
+    at_any_time: dict[str, float]
+
+
+def measure_split(name: str, seed: int, models: int, few_splits: int) -> Split:
+    """Measure one split."""
+    scores, organisations = read(name)
+    generator = np.random.default_rng([53, seed])
+    names = np.array(sorted(set(organisations)))
+    outsiders = set(generator.permutation(names)[: len(names) // 5].tolist())
+    outside = np.array([organisation in outsiders for organisation in organisations])
+    tested = scores[outside][generator.permutation(int(outside.sum()))[:models]]
+    clusters = [organisation for organisation in organisations if organisation not in outsiders]
+    fitted = scores[~outside]
+    bank, calibration = fit_bank(fitted), calibrate(fitted, clusters, largest_wave=LARGEST_WAVE, seed=seed)
+    adaptive = examine(bank, calibration, tested, generator, LENGTH)
+    shuffled = replace(bank, thresholds=bank.thresholds[generator.permutation(len(bank.thresholds))])
+    wrong = examine(shuffled, calibration, tested, generator, LENGTH)
+    order = generator.random(tested.shape).argsort(axis=1)[:, :LENGTH]
+    plain = np.take_along_axis(tested, order, axis=1).cumsum(axis=1) / np.arange(1, LENGTH + 1)
+    truth = adaptive.truth
+    common = [tested[:, generator.permutation(tested.shape[1])[:PAIRS]].mean(axis=1) for _ in range(20)]
+    ordered = np.sum([right_order(means, truth) for means in common], axis=0)
+    coverages = {}
+    for count in SMALL_BANKS if seed < few_splits else ():
+        # Whole organisations in random order until there are enough models.
+        ranks = {own: rank for rank, own in enumerate(generator.permutation(names).tolist())}
+        own = np.argsort([ranks[cluster] for cluster in clusters], kind="stable")[:count]
+        narrow, widths = fit_bank(fitted[own]), calibrate(fitted[own], [clusters[index] for index in own], seed=seed)
+        coverages[count] = float(
+            examine(narrow, widths, tested, generator, PAIRS).covered(free=False)[:, PAIRS - 1].mean()
+        )
+    worlds = {"": adaptive, "_shuffled": wrong}
+    return Split(
+        len(tested),
+        items_needed(adaptive.values - truth[:, None]),
+        items_needed(plain - truth[:, None]),
+        float(root_mean_square(adaptive.values - truth[:, None])[PAIRS - 1]),
+        float(root_mean_square(plain - truth[:, None])[PAIRS - 1]),
+        right_order(adaptive.values[:, PAIRS - 1], truth),
+        (float(ordered[0]), float(ordered[1])),
+        float(np.bincount(adaptive.items[:, :PAIRS].ravel()).max() / len(tested)),
+        coverages,
+        {
+            f"{kind}{world}": at_points(answers, free=kind == "free")
+            for world, answers in worlds.items()
+            for kind in ("model", "free")
+        },
+        {world: float(answers.covered(free=True).all(axis=1).mean()) for world, answers in worlds.items()},
+    )
+
+
+def at_points(answers: Answers, *, free: bool) -> tuple[Floats, Floats]:
+    """Return coverage and mean half-width at each number of items."""
+    covered = answers.covered(free=free)
+    lows, highs = (answers.free_lows, answers.free_highs) if free else (answers.lows, answers.highs)
+    places = np.arange(len(POINTS)) if free else np.array(POINTS) - 1
+    return covered[:, places].mean(axis=0), (highs - lows)[:, places].mean(axis=0) / 2
+
+
+def measure_choice() -> dict[str, float]:
+    """Measure the time to choose an item, and the memory of a process that does."""
+    generator = np.random.default_rng(53)
+    items, candidates, size = 10_000, 100, 8
+    slopes = generator.lognormal(0.0, 0.4, items)
+    thresholds = (generator.normal(0.0, 1.5, items) * slopes)[:, None]
+    binary = Scale(np.array([0.5]), np.array([0.0, 1.0]), np.zeros(2))
+    ability = np.exp(-0.5 * np.linspace(-6.0, 6.0, 61) ** 2)
+    bank = Bank(binary, slopes, thresholds, np.ones(items), ability / ability.sum(), np.ones(items, dtype=np.int64))
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    exams, seconds = Exams(bank, candidates), []
+    for _ in range(20):
+        begin = time.process_time()
+        draws = exams.draw(size, generator.random((candidates, size)))
+        exams.record(draws.items, generator.integers(0, 2, draws.items.shape).astype(np.float64))
+        exams.errors()
+        seconds.append(time.process_time() - begin)
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return {
+        "choice_ms": 1000 * float(np.median(seconds)) / (candidates * size),
+        "choice_slowest_wave_ms": 1000 * max(seconds),
+        "choice_memory_mb": (peak - before) / 1024,
+    }
+
+
+def show_benchmark(name: str, splits: Sequence[Split]) -> dict[str, float]:
+    """Print the tables of a benchmark and return its figures."""
+    rows, figures = [], {}
+    for kind, title in (("model", "model-based"), ("free", "assumption-free")):
+        for world, words in (("", "fitted"), ("_shuffled", "difficulties shuffled")):
+            coverage = 100 * np.array([own.points[f"{kind}{world}"][0] for own in splits])
+            halves = 100 * np.array([own.points[f"{kind}{world}"][1] for own in splits]).mean(axis=0)
+            for index, count in enumerate(POINTS):
+                covered = [f"{coverage[:, index].mean():.1f}", f"{coverage[:, index].min():.1f}"]
+                rows.append([title, words, str(count), *covered, f"{halves[index]:.1f}"])
+                if count in (15, 30, 60):
+                    figures[f"{name}_{kind}{world}_half_width_{count}"] = float(halves[index])
+            # Of the number of items with the lowest coverage.
+            figures[f"{name}_{kind}{world}_coverage_pct"] = float(coverage.mean(axis=0).min())
+    models = sum(own.models for own in splits)
+    header = ["estimate", "bank", "items", "covered %", "worst split", "half-width"]
+    table.show(f"{name}: 95% intervals of {models} held-out models, in {len(splits)} splits", header, rows)
+    small = {count: [100 * own.small[count] for own in splits if own.small] for count in splits[0].small}
+    table.show(
+        f"{name}: model-based interval at {PAIRS} items, by number of models in the bank",
+        ["models", "covered %", "worst split"],
+        [[str(count), f"{np.mean(own):.1f}", f"{min(own):.1f}"] for count, own in small.items()],
+    )
+    adaptive, plain = (float(np.median([getattr(own, key) for own in splits])) for key in ("needed", "needed_plain"))
+    order, order_plain = (np.sum([getattr(own, key) for own in splits], axis=0) for key in ("order", "order_plain"))
+    return figures | {
+        f"{name}_items": adaptive,
+        f"{name}_items_plain": plain,
+        f"{name}_items_ratio": adaptive / plain,
+        f"{name}_rmse_15": 100 * float(np.mean([own.error for own in splits])),
+        f"{name}_rmse_15_plain": 100 * float(np.mean([own.error_plain for own in splits])),
+        f"{name}_pairs_pct": 100 * float(order[0] / order[1]),
+        f"{name}_pairs_plain_pct": 100 * float(order_plain[0] / order_plain[1]),
+        **{
+            f"{name}_free{world}_at_any_time_pct": 100 * float(np.mean([own.at_any_time[world] for own in splits]))
+            for world in ("", "_shuffled")
+        },
+        f"{name}_exposure_pct": 100 * max(own.exposure for own in splits),
+        **{f"{name}_model_coverage_bank_of_{count}_pct": float(np.mean(own)) for count, own in small.items()},
+    }
+
+
+def main() -> None:
+    """Measure, print, write."""
+    parser = argparse.ArgumentParser(description="adaptive exams on published matrices")
+    parser.add_argument("--quick", action="store_true", help="2 splits of 100 models instead of 10 of 300")
+    options = parser.parse_args()
+    began = time.perf_counter()
+    figures = measure_choice()
+    count, models, few_splits = (2, 100, 0) if options.quick else (10, 300, 5)
+    rows = []
+    with ProcessPoolExecutor(max_workers=os.cpu_count() or 1) as pool:
+        waiting = {
+            name: [pool.submit(measure_split, name, seed, models, few_splits) for seed in range(count)]
+            for name in BENCHMARKS
+            if (DATA / f"{name}.npz").exists()
+        }
+        for name, futures in waiting.items():
+            own = show_benchmark(name, [future.result() for future in futures])
+            figures |= own
+            items = [f"{own[f'{name}_items_plain']:.0f} → {own[f'{name}_items']:.0f}"]
+            pairs = [f".{own[f'{name}_pairs_plain_pct']:.0f} → .{own[f'{name}_pairs_pct']:.0f}"]
+            errors = [f"{own[f'{name}_rmse_15_plain']:.1f} → {own[f'{name}_rmse_15']:.1f}"]
+            coverage = [f"{own[f'{name}_{kind}_coverage_pct']:.1f}" for kind in ("model", "free", "free_shuffled")]
+            rows.append([name, *items, *pairs, *errors, *coverage, f"{own[f'{name}_exposure_pct']:.0f}"])
+    if not rows:
+        print(f"{DATA}: no matrices; only the time of a choice was measured")
+    header = ["benchmark", "items to RMSE ≤ 5", "pairs in order at 15", "RMSE at 15", "model-based covers %"]
+    table.show("plain mean → adaptive", [*header, "free covers %", "bank shuffled %", "exposure %"], rows)
+    table.conclude("adaptive", {name: round(value, 3) for name, value in figures.items()}, REACH)
+    print(f"took {time.perf_counter() - began:.0f} s")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,220 @@
+"""The course of one model's adaptive exam: waves of drawn items, when it ends, and what its answers say.
+
+Everything follows from the bank, the recorded waves and the scores in the order of the waves, so a replay gives the
+same draws and the same estimates.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import combinations
+from typing import Any
+
+import numpy as np
+
+from .adaptive_exam import Calibration, Draws, Exams, Means, bound_means, correct, wave_size
+from .intervals import normal_quantile
+
+LEAST_ANSWERS = 5  # before an exam may end by its rule
+_LEVEL = 0.95
+_ABOUT_ONE = 1.0 + 1e-9  # probabilities are rounded
+_ALLOWED = "half_width=3, decided or above=60, in points of the score; in a file also {half_width: 3} or {above: 60}"
+
+
+@dataclass(frozen=True, slots=True)
+class ExamRule:
+    """Rule that ends an exam: exactly one of three, applied to the model-based 95% interval after each wave.
+
+    `half_width`  until the interval is at most twice this value wide, in points of the score.
+    `above`       until the interval lies above or below this value.
+    `decided`     until the intervals of the differences to all other models exclude 0.
+    """
+
+    half_width: float | None = None
+    above: float | None = None
+    decided: bool = False
+
+    @classmethod
+    def parse(cls, value: Any) -> ExamRule:
+        """Parse `decided`, `half_width=3`, `above=60` or a mapping of one of these.
+
+        Raises:
+            ValueError: The rule is invalid.
+        """
+        if isinstance(value, str):
+            name, _, number = value.partition("=")
+            value = {name.strip(): number.strip() or True}
+        if not isinstance(value, Mapping) or len(value) != 1:
+            raise ValueError(f"expected {_ALLOWED}")
+        [(name, number)] = value.items()
+        if name == "decided" and number is True:
+            return cls(decided=True)
+        try:
+            points = float(number) if name in ("half_width", "above") and number is not True else math.nan
+        except (TypeError, ValueError):
+            points = math.nan
+        if not 0.0 < points < 100.0:
+            raise ValueError(f"expected {_ALLOWED}; a number of points lies between 0 and 100")
+        return cls(half_width=points) if name == "half_width" else cls(above=points)
+
+    def __str__(self) -> str:
+        if self.decided:
+            return "decided"
+        return f"above={self.above:g}" if self.above is not None else f"half_width={self.half_width:g}"
+
+    @property
+    def threshold(self) -> float | None:
+        """The score from 0 to 1 that the exam compares the model with, if any."""
+        return None if self.above is None else self.above / 100.0
+
+
+@dataclass(frozen=True, slots=True)
+class Wave:
+    """Items that were drawn together, as positions in the bank; the fields of `Draws` for one model."""
+
+    number: int
+    items: Sequence[int]
+    probabilities: Sequence[float]
+    predictions: Sequence[float]
+    known: float
+
+    def to_record(self, ids: Sequence[str]) -> dict[str, Any]:
+        """Return plain data with the items' ids."""
+        return {
+            "wave": self.number,
+            "items": [ids[item] for item in self.items],
+            "probabilities": list(self.probabilities),
+            "predictions": list(self.predictions),
+            "known": self.known,
+        }
+
+    @classmethod
+    def from_record(cls, record: Mapping[str, Any], positions: Mapping[str, int]) -> Wave:
+        """Return the wave of a record; `positions` are those of the items in the bank.
+
+        Raises:
+            ValueError: The record is damaged, or names an item that the bank does not have.
+        """
+        try:
+            items = [positions[name] for name in record["items"]]
+            chances, predictions = map(float, record["probabilities"]), map(float, record["predictions"])
+            wave = cls(int(record["wave"]), items, list(chances), list(predictions), float(record["known"]))
+        except (KeyError, TypeError, ValueError) as error:
+            raise ValueError(f"a wave of an exam cannot be read: {error!r}") from None
+        sizes = {len(items), len(set(items)), len(wave.probabilities), len(wave.predictions)}
+        is_valid = len(sizes) == 1 and all(0.0 <= share <= 1.0 for share in (*wave.predictions, wave.known))
+        if not items or not is_valid or not all(0.0 < chance <= _ABOUT_ONE for chance in wave.probabilities):
+            raise ValueError(f"wave {wave.number} of an exam is not a wave: its lists do not fit together")
+        return wave
+
+    def draws(self) -> Draws:
+        """Return the wave as draws of one exam."""
+        return Draws(
+            np.array([self.items], dtype=np.int64),
+            np.array([self.probabilities]),
+            np.array([self.predictions]),
+            np.array([self.known]),
+        )
+
+
+class ExamCourse:
+    """The exam of one model.
+
+    Args:
+        exams: The exam of one model, without answers.
+        rule: When the exam ends.
+        limit: The largest number of items.
+        largest: The largest wave.
+        calibration: The calibration of the bank.
+    """
+
+    def __init__(self, exams: Exams, rule: ExamRule, limit: int, largest: int, calibration: Calibration) -> None:
+        self._exams, self._rule, self._calibration = exams, rule, calibration
+        self._limit, self._largest = min(limit, exams.items), largest
+        self.waves: list[Wave] = []
+        self._corrected: list[float] = []
+
+    def another(self) -> ExamCourse:
+        """Return an exam like this one, without answers."""
+        return ExamCourse(self._exams.another(), self._rule, self._limit, self._largest, self._calibration)
+
+    @property
+    def length(self) -> int:
+        """Number of items in all recorded waves."""
+        return int(self._exams.asked.sum())
+
+    @property
+    def answered(self) -> int:
+        """Number of items with a score."""
+        return int((~np.isnan(self._exams.scores)).sum())
+
+    def draw(self, uniforms: Sequence[float]) -> Wave:
+        """Draw the next wave with numbers from 0 to 1, of which it uses the first ones."""
+        size = min(wave_size(self.answered, self._largest), self._limit - self.length)
+        draws = self._exams.draw(size, np.array([uniforms[:size]]))
+        return Wave(
+            len(self.waves) + 1,
+            draws.items[0].tolist(),
+            draws.probabilities[0].tolist(),
+            draws.predictions[0].tolist(),
+            float(draws.known[0]),
+        )
+
+    def record(self, wave: Wave, scores: Sequence[float | None]) -> None:
+        """Record the scores, 0–1, of a wave's items; None for an item without a score.
+
+        Raises:
+            ValueError: The wave does not follow the earlier ones.
+        """
+        if wave.number != len(self.waves) + 1 or self._exams.asked[0, list(wave.items)].any():
+            raise ValueError(f"wave {wave.number} does not follow wave {len(self.waves)} of the exam, or repeats items")
+        values = np.array([[math.nan if score is None else score for score in scores]])
+        self._exams.record(np.array([wave.items], dtype=np.int64), values)
+        self._corrected += correct(wave.draws(), values, self._exams.items)[0].tolist()
+        self.waves.append(wave)
+
+    def model_based(self) -> Means:
+        """Return the model-based estimate of one model."""
+        return self._exams.estimate(self._calibration)
+
+    def spread(self) -> tuple[float, float]:
+        """Return the model-based estimate and half the width of its interval, not cut at the ends of the scale."""
+        values, errors = self._exams.errors()
+        return float(values[0]), self._calibration.width(self.answered) * float(errors[0])
+
+    def assumption_free(self) -> Means:
+        """Return the assumption-free estimate of one model."""
+        return bound_means(np.array([self._corrected or [math.nan]]), _LEVEL)
+
+    def end(self) -> str | None:
+        """Return why the exam ends now, as far as this model alone decides it; None if it goes on."""
+        if self.length >= self._exams.items:
+            return "all_items"
+        if self.answered >= LEAST_ANSWERS and not self._rule.decided:
+            means = self.model_based()
+            low, high = 100.0 * float(means.lows[0]), 100.0 * float(means.highs[0])
+            if self._rule.half_width is not None and high - low <= 2.0 * self._rule.half_width:
+                return "half_width"
+            if self._rule.above is not None and not low <= self._rule.above <= high:
+                return "above"
+        return "limit" if self.length >= self._limit else None
+
+
+def separated(courses: Sequence[ExamCourse]) -> list[bool]:
+    """Return by exam if the model-based intervals of the differences to all other models exclude 0.
+
+    Together they have the level 95% (Bonferroni). An exam with fewer than five answers is not separated.
+    """
+    values, halves = zip(*(course.spread() for course in courses), strict=True)
+    answered = [course.answered >= LEAST_ANSWERS for course in courses]
+    pairs = list(combinations(range(len(courses)), 2))
+    level = (1.0 - _LEVEL) / max(1, len(pairs))
+    factor = normal_quantile(1.0 - level / 2.0) / normal_quantile((1.0 + _LEVEL) / 2.0)
+    result = list(answered)
+    for left, right in pairs:
+        apart = abs(values[left] - values[right]) > factor * math.hypot(halves[left], halves[right])
+        if not (apart and answered[left] and answered[right]):
+            result[left] = result[right] = False
+    return result
