@@ -675,6 +675,14 @@ class SupportsTaskCount(Protocol):
 
 
 @runtime_checkable
+class SupportsProjection(Protocol):
+    """A scenario whose usage is not proportional to the number of compared models."""
+
+    def usage_factors(self, settings: Any, models: int) -> Mapping[str, float] | None:
+        """Return by role how many times as much a run with so many models would use as this one; None if unknown."""
+
+
+@runtime_checkable
 class SupportsModelOrder(Protocol):
     """A scenario that may run its conversations model by model instead of task by task."""
 

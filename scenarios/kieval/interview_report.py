@@ -20,7 +20,7 @@ from viva.scoring.aggregates import ClusteredStream, Mean, Tally
 from viva.scoring.verdict_variety import VerdictVariety
 
 from ..fitness import fitness_warnings, read_fitness
-from ..run_aggregate import ModelResults, RunAggregate, common_tables, tier_name
+from ..run_aggregate import ModelResults, RunAggregate, common_tables, hours_table, model_hours, tier_name
 from .judge_seeds import SeedVotes, seed_tables
 from .published import published_figures, published_table
 from .score import ASPECT_TITLE, ASPECTS, Interview, Scorer
@@ -253,9 +253,13 @@ class KievalAggregate(RunAggregate[InterviewAggregate]):
         super().__init__(manifest, lambda: InterviewAggregate(scorer), "candidate")
         self.scorer = scorer
         self._folder: Path | None = None
+        self._with_times = False
+
+    def add_times(self) -> None:
+        self._with_times = True
 
     def beside(self, folder: Path) -> None:
-        """Remember the folder, to read the results of fitness tests later: the models may not be tested yet."""
+        """Remember the folder, to read times and the results of fitness tests later: models may not be tested yet."""
         self._folder = folder
 
     def remarks(self) -> list[str]:
@@ -273,7 +277,10 @@ class KievalAggregate(RunAggregate[InterviewAggregate]):
         tested = [] if self._folder is None else read_fitness(self._folder)
         published = published_figures(self.manifest["dataset"]) if self._as_published else None
         report = super().report() | ({"qualification": tested} if tested else {})
-        return report | ({"published": published} if published else {})
+        report |= {"published": published} if published else {}
+        if self._with_times and self._folder is not None:
+            report["timing"] = model_hours(self._folder, self.manifest)
+        return report
 
     @property
     def _as_published(self) -> bool:
@@ -306,7 +313,8 @@ class KievalAggregate(RunAggregate[InterviewAggregate]):
         usage = usage_table(_with_discarded(report))
         published = [published_table(report["published"])] if "published" in report else []
         more = [*seed_tables(report["candidates"]), self._reasons(report), saved_table(report["candidates"].items())]
-        return [self._main(report), _aspect_table(report), *published, *more, *common, usage]
+        usage_tables = [*common, usage, hours_table(report.get("timing", ()))]
+        return [self._main(report), _aspect_table(report), *published, *more, *usage_tables]
 
     def _main(self, report: dict[str, Any]) -> Table:
         header = ["candidate", "n", "first answer", "KIEval", "SE", "rounds"]
