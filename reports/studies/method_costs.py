@@ -1,4 +1,4 @@
-"""What each way of examining costs for more models: interviews beside comparisons in pairs, which grow with the square.
+"""Cost of each method for more models: interviews beside comparisons in pairs, which grow with their square.
 
 There is such a table only if a study has runs of a scenario whose usage is not proportional to its models
 (`SupportsProjection`). Each scenario is projected from its own items or prompts.
