@@ -370,6 +370,14 @@ def _compare(
         str | None, typer.Option("--system", metavar="FIELD", help="Field with the system whose output is rated.")
     ] = None,
     turn: Annotated[str | None, typer.Option("--turn", metavar="FIELD", help="Field with the turn's number.")] = None,
+    scorer: Annotated[
+        Names,
+        typer.Option(
+            "--scorer",
+            metavar="official|linear|corrected",
+            help="How a run's rounds are aggregated, e.g. official,no-decay,no-early-stop; repeat it to compare.",
+        ),
+    ] = None,
     judge_field: Annotated[
         str | None, typer.Option("--judge-field", metavar="FIELD", help="Field with the judge's name.")
     ] = None,
@@ -444,7 +452,7 @@ def _compare(
     if plot is not None:
         check_plot_file(plot)
     columns = (item, group, system, turn, judge_field, human, annotator, score)
-    rating_options = (ratings, form, *columns, unscored, scale, jury, baselines, judge, output, reference, out)
+    rating_options = (ratings, form, scorer, *columns, unscored, scale, jury, baselines, judge, output, reference, out)
     if not any(rating_options) and len(sources) == 1 and _is_accuracy_file(sources[0]):
         if csv is not None:
             raise ConfigurationError("--csv: is for human ratings; use --json for the figures of accuracy and score")
@@ -463,7 +471,11 @@ def _compare(
         return
     choices = _parse_choices(scale, permutation, jury or [], resamples, confidence, seed)
     fields = NamedColumns(item, group, system, turn, judge_field, human or [], annotator or [], score or [])
-    sheet = _load_sheet(sources, ratings, fields, unscored or [], form, with_baselines=bool(baselines))
+    if scorer and (len(sources) > 1 or not sources[0].is_dir()):
+        raise ConfigurationError("--scorer: is for the recorded rounds of a single run; name its folder")
+    if scorer and jury and len(scorer) > 1:
+        raise ConfigurationError("--jury: several scorers of one judge are no jury; give one --scorer")
+    sheet = _load_sheet(sources, ratings, fields, unscored or [], form, scorer or [], with_baselines=bool(baselines))
     if baselines:
         _add_baselines(sheet, baselines, judge or [], output, reference, out)
     check_scored(sheet)
@@ -495,6 +507,7 @@ def _load_sheet(
     fields: NamedColumns,
     unscored: list[str],
     form: str | None,
+    scorers: list[str],
     *,
     with_baselines: bool,
 ) -> Sheet:
@@ -507,7 +520,7 @@ def _load_sheet(
         if form is not None and ratings is None:
             raise ConfigurationError("--form: name a single file, or the file with the ratings: --ratings FILE")
         return read_votes(sources, [] if ratings is None else [ratings], fields, unscored, form, keep_unrated=False)
-    return _load_source(sources[0], ratings, fields, unscored, form, with_baselines=with_baselines)
+    return _load_source(sources[0], ratings, fields, unscored, form, scorers, with_baselines=with_baselines)
 
 
 def _load_source(
@@ -516,6 +529,7 @@ def _load_source(
     fields: NamedColumns,
     unscored: list[str],
     form: str | None,
+    scorers: list[str],
     *,
     with_baselines: bool,
 ) -> Sheet:
@@ -531,7 +545,7 @@ def _load_source(
     if is_run_folder(source):
         if ratings is None:
             raise ConfigurationError(f"{source} is a run; name the file with its human ratings: --ratings FILE")
-        scored = run_sheet(source)
+        scored = run_sheet(source, scorers)
         if with_baselines:
             attach_replies(scored, asyncio.run(read_replies(source)))
         return join_ratings(scored, read_rating_sheet(ratings, fields.of_people(), unscored, form, of_people=True))

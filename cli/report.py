@@ -135,7 +135,11 @@ def _report(
     html: Html = None,
     scorer: Annotated[
         str | None,
-        typer.Option("--scorer", metavar="official|linear|corrected", help="How rounds are aggregated into a score."),
+        typer.Option(
+            "--scorer",
+            metavar="official|linear|corrected",
+            help="How rounds are aggregated into a score, e.g. linear, or official,no-decay,early-stop.",
+        ),
     ] = None,
     fresh: Annotated[bool, typer.Option("--fresh", help="Ignore the cache of unchanged cells.")] = False,
     times: Annotated[bool, typer.Option("--times", help="Add measured seconds, if the scenario has some.")] = False,

@@ -180,6 +180,14 @@ def _fork(
     judge: Annotated[
         str | None, typer.Option("--judge", metavar="MODEL", help="The model that judges (with --fork).")
     ] = None,
+    judge_seeds: Annotated[
+        int | None,
+        typer.Option("--judge-seeds", min=1, max=100, help="Judge with this many seeds, and compare (with --fork)."),
+    ] = None,
+    judge_temperature: Annotated[
+        float | None,
+        typer.Option("--judge-temperature", min=0, max=2, help="Sampling temperature of the judge (with --fork)."),
+    ] = None,
     concurrency: Concurrency = None,
     out: Out = None,
     json: Json = False,
@@ -193,8 +201,9 @@ def _fork(
                 "--fork takes no scenario: the fork has the scenario of its run", param_hint="--fork"
             )
         return
-    if fork is None or judge is None:
-        typer.echo(context.get_help() if fork is None else "viva: error: --fork needs --judge MODEL", err=True)
+    if fork is None or (judge is None and judge_seeds is None):
+        needs = "viva: error: --fork needs --judge MODEL, or --judge-seeds N for the same judge"
+        typer.echo(context.get_help() if fork is None else needs, err=True)
         raise typer.Exit(2)
     from viva.orchestration.launch import forked_run
 
@@ -202,7 +211,8 @@ def _fork(
 
     check_output_files({"--html": html})
     request_traces(otel)
-    changes = {"evaluator": judge, "concurrency": concurrency}
+    changes = {"evaluator": judge, "judge_seeds": judge_seeds, "evaluator_temperature": judge_temperature}
+    changes |= {"concurrency": concurrency}
     changes = {name: value for name, value in changes.items() if value is not None}
     launch = forked_run(fork, out or fresh_folder("fork"), changes=changes)
     run_and_report(launch, json=json, html=html, max_failures=max_failures)

@@ -40,6 +40,7 @@ from .journal import (
 )
 from .journal_format import CALL_COLUMNS, Unpacker, add_rare_fields, is_call_checksum, short_checksum
 from .messages import Completion
+from .steps import STEP_PREFIX
 
 
 @dataclass(slots=True)
@@ -340,6 +341,15 @@ class History:
         ):
             if isinstance(role, bytes) and isinstance(latency, float):
                 yield number, role.decode(errors="replace"), ordinal, latency
+        self._warn_about_damage()
+
+    def spans(self) -> Iterator[tuple[int, str, float, float]]:
+        """Yield conversation, role without its branch, and the seconds at which each of its calls began and ended."""
+        for number, stored, at, latency in self._iter_table("calls", "conversation, role, at, latency", key="rowid"):
+            if isinstance(stored, bytes) and isinstance(at, float) and isinstance(latency, float):
+                role = branch_and_role(stored.decode(errors="replace"))[1]
+                if not role.startswith(STEP_PREFIX):
+                    yield number, role, at - latency, at
         self._warn_about_damage()
 
     # -- rows and what is wrong with them -------------------------------------------------------------------------

@@ -12,9 +12,9 @@ from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Generic, Protocol, TypeAlias, TypeVar, runtime_checkable
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, Protocol, Self, TypeAlias, TypeVar, runtime_checkable
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, ValidationError
 
 from viva.agents.prompts import PackTemplates, PromptPack
 from viva.data.items import Item
@@ -363,6 +363,30 @@ class Scoring(BaseModel):
 
     model_config = ConfigDict(extra="forbid")
 
+    @classmethod
+    def parse(cls, text: str) -> Self:
+        """Return the options of `NAME,SWITCH,…`: a scorer, and switches such as `no-decay` or `early-stop`.
+
+        Raises:
+            ConfigurationError: There is no such scorer or switch; the message lists the known ones.
+        """
+        name, *words = (word.strip() for word in text.split(","))
+        if "scorer" not in cls.model_fields:
+            raise ConfigurationError(f"--scorer {text}: this scenario has no scorer to choose")
+        switches = [field for field in cls.model_fields if field != "scorer"]
+        options: dict[str, Any] = {"scorer": name}
+        for word in words:
+            field = word.removeprefix("no-").replace("-", "_")
+            if field not in switches:
+                known = ", ".join(field.replace("_", "-") for field in switches)
+                raise ConfigurationError(f"--scorer {text}: unknown switch '{word}'; known, also with 'no-': {known}")
+            options[field] = not word.startswith("no-")
+        try:
+            return cls.model_validate(options)
+        except ValidationError as error:
+            message = error.errors(include_url=False)[0]["msg"]
+            raise ConfigurationError(f"--scorer {text}: {message}, found '{name}'") from None
+
     def note(self, report: Mapping[str, Any]) -> str | None:
         """Return what a reader of the report must know about these options, or None."""
         return None
@@ -656,6 +680,14 @@ class SupportsTaskCount(Protocol):
 
     def tasks_in(self, manifest: Mapping[str, Any]) -> int:
         """Return the number of tasks of a run, from its manifest."""
+
+
+@runtime_checkable
+class SupportsProjection(Protocol):
+    """A scenario whose usage is not proportional to the number of compared models."""
+
+    def usage_factors(self, settings: Any, models: int) -> Mapping[str, float] | None:
+        """Return by role how many times as much a run with so many models would use as this one; None if unknown."""
 
 
 @runtime_checkable

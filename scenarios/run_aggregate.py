@@ -5,12 +5,15 @@ This module does not import numpy, so that runs whose scores are summed exactly 
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
 
 from viva.engine.conversation import Conversation
+from viva.engine.journal_reader import History, has_tables
+from viva.engine.run_folder import RunFolder
 from viva.reports.page import TIER_NAMES
 from viva.reports.run_tables import (
     Irregular,
@@ -29,6 +32,56 @@ from .models import label_of_key, role_prices
 
 if TYPE_CHECKING:
     from .exam_report import ExamResults
+
+
+def model_hours(folder: Path, manifest: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Return the measured hours in which each model of a run had at least one call under way, from the journal.
+
+    Of a model that has a GPU for itself, these are GPU hours. Waiting for a free slot and pauses of the run do not
+    count; replayed calls belong to the original run.
+    """
+    models: Mapping[str, Any] = manifest["models"]
+    spans: dict[str, list[tuple[float, float]]] = {}
+    roles: dict[str, set[str]] = {}
+    journal = RunFolder.open(folder).journal
+    if not has_tables(journal):
+        return []
+    with History(journal) as history:
+        keys = {number: key for key, number in history.keys().items()}
+        for number, role, began, ended in history.spans():
+            name = models.get(role)
+            if isinstance(name, Mapping):
+                name = name[label_of_key(keys[number], list(name))] if number in keys else None
+            if isinstance(name, str) and not name.startswith("replay:"):
+                spans.setdefault(name, []).append((began, ended))
+                roles.setdefault(name, set()).add(role)
+    order = list(models)
+    return [
+        {
+            "model": name,
+            "roles": sorted(roles[name], key=order.index),
+            "calls": len(own),
+            "hours": round(_covered(own) / 3600.0, 6),
+        }
+        for name, own in sorted(spans.items(), key=lambda entry: (min(map(order.index, roles[entry[0]])), entry[0]))
+    ]
+
+
+def _covered(spans: Iterable[tuple[float, float]]) -> float:
+    """Return how many seconds are in at least one of the spans."""
+    total, latest = 0.0, -math.inf
+    for began, ended in sorted(spans):
+        total += max(0.0, ended - max(began, latest))
+        latest = max(latest, ended)
+    return total
+
+
+def hours_table(records: Iterable[Mapping[str, Any]]) -> Table:
+    """Return the table of `model_hours`."""
+    rows = [[record["model"], ", ".join(record["roles"]), f"{record['calls']:,}", f"{record['hours']:.3g}"]
+            for record in records]  # fmt: skip
+    title = "Measured hours with calls under way, by model: GPU hours if it has a GPU for itself"
+    return (title, ["model", "roles", "calls", "hours"], rows)
 
 
 def conversation_costs(conversation: Conversation) -> dict[str, Any]:

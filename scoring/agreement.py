@@ -13,7 +13,8 @@ from typing import Literal, TypeVar
 
 import numpy as np
 
-from .intervals import Floats, mid_ranks
+from .clustered_means import MIN_CLUSTERS
+from .intervals import Estimate, Floats, mid_ranks, student_quantile
 
 Rating = float | str
 Row = Sequence[Rating | None]
@@ -197,3 +198,65 @@ def _raters(rows: Sequence[Row]) -> int:
     if raters < 2:
         raise ValueError(f"{raters} rater; agreement needs at least two")
     return raters
+
+
+def share_within(units: Sequence[Sequence[float]], clusters: Sequence[str], level: float = 0.95) -> Estimate | None:
+    """Return the fraction of a rating's variance that lies within units, with its interval.
+
+    This is one minus the intraclass correlation of one-way random effects: of raters who differ only by chance, it is
+    the part of the variance that is the rater's own. Units of a cluster are not independent; the interval is Student's
+    for the logarithm of the variance ratio, from leaving out each cluster in turn.
+
+    Returns:
+        None if all ratings are equal, or fewer than two units have two ratings. The interval is from 0 to 1 if there
+        are too few clusters for one, or if ratings differ only between or only within units.
+
+    Source: Shrout and Fleiss 1979, case 1; Arvesen 1969 for the jackknife of the logarithm.
+    """
+    kept = [(unit, cluster) for unit, cluster in zip(units, clusters, strict=True) if len(unit) > 1]
+    if len(kept) < 2:
+        return None
+    sizes = np.array([len(unit) for unit, _ in kept], dtype=np.float64)
+    means = np.array([math.fsum(unit) / len(unit) for unit, _ in kept])
+    within = np.array([math.fsum((value - mean) ** 2 for value in unit)
+                       for (unit, _), mean in zip(kept, means.tolist(), strict=True)])  # fmt: skip
+    names, members = np.unique([cluster for _, cluster in kept], return_inverse=True)
+    share, ratio = _within_and_ratio(sizes, means, within)
+    if share is None:
+        return None
+    wide = Estimate(share, 0.0, 1.0)
+    if len(names) < MIN_CLUSTERS or not math.isfinite(ratio):
+        return wide
+    others = [
+        _within_and_ratio(*(column[members != left_out] for column in (sizes, means, within)))[1]
+        for left_out in range(len(names))
+    ]
+    if not all(map(math.isfinite, others)):
+        return wide
+    count = len(names)
+    spread = math.sqrt((count - 1) / count * float(((np.array(others) - np.mean(others)) ** 2).sum()))
+    half = spread * student_quantile((1.0 + level) / 2, count - 1)
+    size = _mean_size(sizes)
+    low, high = (min(1.0, size / max(size + math.exp(end) - 1.0, size)) for end in (ratio + half, ratio - half))
+    return Estimate(share, min(low, share), max(high, share))
+
+
+def _mean_size(sizes: Floats) -> float:
+    """Return the number of ratings per unit, as the analysis of variance weighs it."""
+    total = float(sizes.sum())
+    return (total - float((sizes**2).sum()) / total) / (len(sizes) - 1)
+
+
+def _within_and_ratio(sizes: Floats, means: Floats, within: Floats) -> tuple[float | None, float]:
+    """Return the fraction of variance within units, and the logarithm of the mean squares' ratio (infinite if none)."""
+    if len(sizes) < 2:
+        return None, math.nan
+    total = float(sizes.sum())
+    centre = float(sizes @ means) / total
+    between = float(sizes @ (means - centre) ** 2) / (len(sizes) - 1)
+    inside = float(within.sum()) / (total - len(sizes))
+    if between <= 0.0 and inside <= 0.0:
+        return None, math.nan
+    size = _mean_size(sizes)
+    of_units = max(0.0, (between - inside) / size)
+    return inside / (inside + of_units), math.log(between / inside) if between > 0.0 and inside > 0.0 else math.inf

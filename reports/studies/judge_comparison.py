@@ -26,7 +26,7 @@ from viva.scoring.meta_evaluation import (
 )
 
 from ..figures import round_figure, round_significant
-from .judge_votes import are_labels, human_label, judges_for, vote_table, votes_record
+from .judge_votes import OVERALL, are_labels, human_label, judges_for, vote_table, votes_record
 from .rating_sheet import MOST_LABELS, Sheet, SheetRow
 
 
@@ -223,6 +223,7 @@ def meta_report(sheet: Sheet, options: ComparisonOptions) -> dict[str, Any]:
         "systems": _count_distinct(row.system for row in sheet.rows),
         "fields": sheet.fields,
         "notes": list(sheet.notes),
+        "one_judge": sheet.one_judge,
         "how": {
             "seed": options.seed,
             "resamples": options.resamples,
@@ -270,10 +271,34 @@ def _criterion_record(sheet: Sheet, criterion: str, options: ComparisonOptions) 
     record["incomparable"] = {
         judge: incomparability_reason(rows, criterion, key) for judge, key in judges.items() if judge not in compared
     }
-    record["juries"] = _jury_records(rows, criterion, numeric, options) if len(numeric) > 1 else []
-    table = vote_table(rows, criterion, judges)
+    record["aspects"] = [] if sheet.one_judge else _aspect_records(sheet, rows, criterion, numeric, options)
+    several = len(numeric) > 1 and not sheet.one_judge
+    record["juries"] = _jury_records(rows, criterion, numeric, options) if several else []
+    table = None if sheet.one_judge else vote_table(rows, criterion, judges)
     record["votes"] = None if table is None else votes_record(table, options.seed, options.resamples, options.level)
     return record
+
+
+def _aspect_records(
+    sheet: Sheet,
+    rows: Sequence[SheetRow],
+    criterion: str,
+    judges: Mapping[str, tuple[str, str]],
+    options: ComparisonOptions,
+) -> list[dict[str, Any]]:
+    """Return each aspect of a judge's scores against people's only score; empty if people rated several criteria."""
+    if criterion not in ("", *OVERALL) or any(row.human.keys() - {criterion} for row in sheet.rows):
+        return []
+    records = []
+    for judge, (name, scored) in judges.items():
+        aspects = sheet.criteria_of(name)
+        if scored in OVERALL and len(aspects) > 1:
+            records += [
+                _judge_record(rows, criterion, judge, (name, aspect), options) | {"aspect": aspect}
+                for aspect in aspects
+                if _is_numeric(rows, criterion, (name, aspect))
+            ]
+    return records
 
 
 def human_value(row: SheetRow, criterion: str) -> float | None:

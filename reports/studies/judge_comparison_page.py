@@ -30,8 +30,11 @@ def summary_sentences(report: Record) -> str:
     combined = len(criteria) > 2 and len(alone) == 1 and all(len(record["judges"]) == 1 for record in criteria)
     sentences = [_criteria_sentence(criteria)] if combined else []
     sentences += [
-        sentence for record in criteria for sentence in _criterion_sentences(record, len(criteria), judged=not combined)
-    ]
+        sentence
+        for record in criteria
+        for sentence in _criterion_sentences(record, len(criteria), "scorers" if report["one_judge"] else "judges",
+                                             judged=not combined)
+    ]  # fmt: skip
     if not report["criteria"]:
         sentences = [_judged_sentence(record) for record in report["judgments"]]
     unparsed = sum(system["overall"]["unparsed"] for record in report["judgments"] for system in record["systems"])
@@ -66,7 +69,7 @@ def _criteria_sentence(criteria: Sequence[Record]) -> str:
     )
 
 
-def _criterion_sentences(criterion: Record, criteria: int, *, judged: bool) -> Iterator[str]:
+def _criterion_sentences(criterion: Record, criteria: int, kind: str, *, judged: bool) -> Iterator[str]:
     """Yield the sentences of a criterion, claiming only what figure and interval support."""
     scope = f"On {criterion_name(criterion)}" if criteria > 1 or criterion["criterion"] else "Overall"
     if criterion["confusions"]:
@@ -76,7 +79,7 @@ def _criterion_sentences(criterion: Record, criteria: int, *, judged: bool) -> I
         yield f"{scope}, {sentence[0].lower()}{sentence[1:]}"
     if criterion["judges"] and judged:
         best = max(criterion["judges"], key=lambda judge: _value(_spearman(judge)))
-        yield f"{scope}, {_correlation_sentence(best, len(criterion['judges']))}"
+        yield f"{scope}, {_correlation_sentence(best, len(criterion['judges']), kind)}"
     yield from (
         f"{scope}, {name} cannot be compared with people: {why}." for name, why in criterion["incomparable"].items()
     )
@@ -102,8 +105,8 @@ def _label_sentence(confusion: Record) -> str:
     return f"{pair} do not agree significantly beyond chance: κ = {_format_figure(kappa)} ({same}, over {over})."
 
 
-def _correlation_sentence(best: Record, judges: int) -> str:
-    """Describe the correlation of the best judge's scores with people's ratings."""
+def _correlation_sentence(best: Record, judges: int, kind: str) -> str:
+    """Describe the best correlation of scores with people's ratings; `kind` is judges, or scorers of one judge."""
     judge, figure, over = best["judge"], _spearman(best), count_of(best["n"], "row")
     if figure["value"] is None:
         why = "fewer than three" if best["n"] < 3 else "all scores, or all ratings, are the same"
@@ -112,12 +115,12 @@ def _correlation_sentence(best: Record, judges: int) -> str:
         return f"Spearman's ρ of {judge} with people is {number(figure['value'], 3)} over {over}, without an interval."
     if figure["low"] > 0.0 and judges > 1:
         rho = f"{_format_figure(figure)} over {over}"
-        return f"{judge} has the highest Spearman's ρ with people of {judges} judges: {rho}."
+        return f"{judge} has the highest Spearman's ρ with people of {judges} {kind}: {rho}."
     if figure["low"] > 0.0:
         return f"{judge} correlates with people: Spearman's ρ is {_format_figure(figure)} over {over}."
     if judges > 1:
         return (
-            f"none of {judges} judges correlates significantly with people: the highest Spearman's ρ is "
+            f"none of {judges} {kind} correlates significantly with people: the highest Spearman's ρ is "
             f"{_format_figure(figure)} over {over}, by {judge}."
         )
     if figure["high"] < 0.0:
@@ -166,6 +169,7 @@ def meta_tables(report: Record) -> list[Table]:
         _human_difference_table(report),
         _level_table(report),
         _interval_table(report),
+        _aspect_table(report),
         _difference_table(report),
         _jury_table(report),
         _annotator_table(report),
@@ -204,6 +208,18 @@ def _interval_table(report: Record) -> Table:
     ]
     title = f"{100 * report['how']['level']:g}% intervals at item level, and the variance of the scores"
     return (title, *_drop_constant_columns(header, rows))
+
+
+def _aspect_table(report: Record) -> Table:
+    rows = []
+    for name, judge in _records(report, "aspects"):
+        figures = judge["levels"]["item"]
+        row = [name, judge["judge"], judge["aspect"]]
+        for coefficient, _ in COEFFICIENTS:
+            row += [number(figures[coefficient]["value"], 3), _format_interval(figures[coefficient])]
+        rows.append([*row, f"{judge['n']:,}"])
+    header = ["criterion", "judge", "aspect", *(name for _, sign in COEFFICIENTS for name in (sign, "interval")), "n"]
+    return ("Each aspect of a judge against the one score of people", *_drop_constant_columns(header, rows))
 
 
 def _difference_table(report: Record) -> Table:
@@ -421,6 +437,10 @@ def csv_rows(report: Record) -> Iterator[dict[str, Any]]:
         for judge in record["judges"]:
             for labels, figure in _level_figures(judge):
                 yield _csv_row(columns, figure, part="correlation", judge=judge["judge"], **labels)
+        for judge in record["aspects"]:
+            for labels, figure in _level_figures(judge):
+                more = {"judge": f"{judge['judge']}.{judge['aspect']}"}
+                yield _csv_row(columns, figure, part="aspect", **labels, **more)
         for pair in record["differences"]:
             more = {"judge": pair["first"], "against": pair["second"], "n": pair["n"]}
             for labels, figure in _level_figures(pair):

@@ -14,7 +14,7 @@ from ..figures import estimate_record, round_figure
 from ..tables import DASH, Table, number, percent, signed
 from .rating_sheet import MOST_LABELS, Sheet, SheetRow
 
-_OVERALL = ("overall", "score")
+OVERALL = ("overall", "score")
 _MOST_PAIRS = 15  # pairs of judges in the table, those with the highest correlation
 _SMALLEST_MAJORITY = 3  # with two judges, the majority is one of them at random
 _CHOSEN_P = 0.01  # p-value below which labels are no even draw from all items
@@ -47,7 +47,7 @@ def judges_for(sheet: Sheet, criterion: str) -> dict[str, tuple[str, str]]:
         elif "" in scored:
             keys[judge] = (judge, "")
         elif criterion == "":
-            overall = [name for name in _OVERALL if name in scored][:1]
+            overall = [name for name in OVERALL if name in scored][:1]
             keys |= {judge if overall else f"{judge}.{name}": (judge, name) for name in overall or scored}
     return keys
 

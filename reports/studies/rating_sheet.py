@@ -19,7 +19,7 @@ from viva.engine.conversation_replay import Exchange
 from viva.engine.errors import ConfigurationError, DatasetError
 from viva.engine.journal_reader import History
 from viva.engine.run_folder import RunFolder
-from viva.orchestration.launch import recorded_settings
+from viva.orchestration.launch import empty_results, recorded_settings
 from viva.orchestration.transcripts import Transcripts
 from viva.scenarios.contract import RecordedReply, compared_role, judge_role, turn_scores
 from viva.scenarios.models import label_of_key, lineup_labels
@@ -77,7 +77,8 @@ class Sheet:
     """Rows of ratings and scores.
 
     `annotators` has the annotators' names by criterion; `fields` describes as what each field was read; rows have
-    `texts` if the outputs themselves are known.
+    `texts` if the outputs themselves are known. With `one_judge`, the judges are scorers of one judge's verdicts, which
+    are no jury.
     """
 
     source: str
@@ -85,6 +86,7 @@ class Sheet:
     annotators: dict[str, list[str]] = field(default_factory=dict)
     fields: list[str] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
+    one_judge: bool = False
 
     @property
     def judges(self) -> list[str]:
@@ -200,7 +202,8 @@ def join_ratings(scores: Sheet, ratings: Sheet, *, keep_unrated: bool = False) -
     notes = [*scores.notes, *ratings.notes]
     if unrated := len(scores.rows) - len(rated):
         notes.append(f"{unrated:,} of {len(scores.rows):,} scored rows have no human rating and are left out")
-    return Sheet(scores.source, rated, ratings.annotators, [*scores.fields, *ratings.fields], notes)
+    fields = [*scores.fields, *ratings.fields]
+    return Sheet(scores.source, rated, ratings.annotators, fields, notes, scores.one_judge)
 
 
 def _join_error(rating: SheetRow, matches: Sequence[SheetRow], scores: Sheet, ratings: Sheet) -> DatasetError:
@@ -462,24 +465,31 @@ def is_run_folder(path: Path) -> bool:
     return path.is_dir()
 
 
-def run_sheet(path: Path) -> Sheet:
+def run_sheet(path: Path, scorers: Sequence[str] = ()) -> Sheet:
     """Return a row for each conversation as a whole (no turn) and for each of its scored turns.
 
-    The judge of the sheet is the label of the judge model, or the scenario itself if there is no judge model.
+    The judge of the sheet is the label of the judge model, or the scenario itself if there is no judge model. With
+    several `scorers` (`Scoring.parse`), each is a judge of its own.
 
     Raises:
-        ConfigurationError: if the folder holds no readable run.
+        ConfigurationError: if the folder holds no readable run, or its scenario has no such scorer.
         JournalError: if its journal is damaged.
     """
     folder = RunFolder.open(path)
     scenario, settings = recorded_settings(folder)
     folder.require_journal()
-    scores_of = turn_scores(scenario, settings)
+    chosen = {text: scenario.scoring.parse(text) for text in scorers}
     roles = scenario.roles_of(settings)
     labels = lineup_labels(roles, folder.manifest)
     judge = scenario.name
     if (role := judge_role(roles)) is not None and not role.many:
         judge = f"{scenario.name}: {_model_label(folder.manifest['models'][role.name])}"
+    scores_of = {
+        f"{judge} ({text})" if len(chosen) > 1 else judge: turn_scores(
+            scenario, settings.model_copy(update=scoring.model_dump(exclude_none=True))
+        )
+        for text, scoring in chosen.items()
+    } or {judge: turn_scores(scenario, settings)}
     rows: list[SheetRow] = []
     failed = 0
     with History(folder.journal) as history:
@@ -489,15 +499,21 @@ def run_sheet(path: Path) -> Sheet:
                 continue
             label = label_of_key(ended.key, labels)
             item = ended.key.removeprefix(f"{label}/")
-            for entry in scores_of(ended.result):
-                turn = None if entry.turn is None else str(entry.turn)
-                row = SheetRow(len(rows) + 1, item, label, turn, group=item)
-                row.scores = {(judge, name): score for name, score in entry.scores.items()}
-                rows.append(row)
+            own: dict[str | None, SheetRow] = {}
+            for name, read in scores_of.items():
+                for entry in read(ended.result):
+                    turn = None if entry.turn is None else str(entry.turn)
+                    row = own.setdefault(turn, SheetRow(len(rows) + len(own) + 1, item, label, turn, group=item))
+                    row.scores |= {(name, criterion): score for criterion, score in entry.scores.items()}
+            rows += own.values()
     notes = [f"{failed:,} conversations failed and have no score"] if failed else []
     compared = " and ".join(role.name for role in roles if role.many)
     description = f"the run's {scenario.plural or 'conversations'} by item, {compared} and turn"
-    return Sheet(str(path), rows, fields=[description], notes=notes)
+    for scoring in chosen.values():
+        note = scoring.note(empty_results(folder).report())
+        notes += [note] if note is not None and note not in notes else []
+    description += f", scored by {next(iter(chosen))}" if len(chosen) == 1 else ""
+    return Sheet(str(path), rows, fields=[description], notes=notes, one_judge=len(chosen) > 1)
 
 
 async def read_replies(path: Path) -> list[RecordedReply]:

@@ -26,6 +26,7 @@ from ..tables import DASH, Table
 from .cache import ReportCache, cache_key, folder_state
 from .cells import find_cells, refuse_adaptive
 from .court import CourtReport, court_sentences, court_tables, gathers_evidence
+from .method_costs import MethodCostSection, method_costs
 
 _T = TypeVar("_T")
 # Order in the report's record, in exports and on a page.
@@ -165,7 +166,7 @@ class CellSection(Section[Material]):
 
 def common_sections(readers: Mapping[str, SystemStudy]) -> list[Section[Any]]:
     """Return the sections of every study."""
-    return [CourtSection(), FailureSection(), CellSection(readers)]
+    return [CourtSection(), FailureSection(), MethodCostSection(), CellSection(readers)]
 
 
 def describe_differences(cells: Sequence[StudyCell], groups: Sequence[SystemGroup]) -> list[str]:
@@ -434,6 +435,8 @@ class Study:
             for section in sort_by_subject(RECORD_ORDER, ((section.subject, section) for section in study.sections)):
                 if section.key:
                     report[section.key] = section.compute(material, report)
+        if costs := method_costs(self._readings):
+            report["method_costs"] = costs
         if any(gathers_evidence(cell) for cell in self._cells):
             try:
                 report["court"] = CourtReport(self._cells).report()

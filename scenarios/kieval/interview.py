@@ -30,7 +30,7 @@ from viva.engine.messages import Completion, Pieces, Sampling, View
 from .evaluator import Assessment, Evaluator
 from .kieval_settings import CHOICE_MODES, FirstAnswerMode
 from .published import FIRST_TOKENS, published_choice
-from .score import Interview, Round
+from .score import Interview, Round, SeedVerdicts
 from .simulated_interview import InterviewHint
 
 
@@ -157,7 +157,7 @@ class InterviewProtocol:
 
     `examples` turns an item into a question after solved ones, for five-shot. `assistants` score each reply for the
     evaluator. `cluster` is the field of an item that defines clusters (`Item.cluster`). If `plain`, nothing is
-    requested twice.
+    requested twice. Each of `judge_seeds` evaluators, the same model with another seed, judges the whole interview.
     """
 
     pack: PromptPack
@@ -171,6 +171,7 @@ class InterviewProtocol:
     assistants: tuple[Assistant, ...] = ()
     cluster: str | None = None
     plain: bool = False
+    judge_seeds: int = 1
 
     def run(self, conversation: Conversation, item: Item) -> Coroutine[Any, Any, dict[str, Any]]:
         return _Interview(conversation, self, item).run(item)
@@ -182,10 +183,11 @@ class _Interview:
     __slots__ = (
         "_candidate",
         "_conversation",
-        "_evaluator",
+        "_evaluators",
         "_exchanges",
         "_interactor",
         "_item",
+        "_judging",
         "_last_reply",
         "_protocol",
         "_repeated",
@@ -203,9 +205,22 @@ class _Interview:
         self._interactor = Interactor(
             conversation, "interactor", pack, sampling["interactor"], hint, free=item.free, plain=protocol.plain
         )
-        self._evaluator = Evaluator(conversation, "evaluator", pack, sampling["evaluator"], hint, plain=protocol.plain)
+        # Without a seed in the options, a branch has its own seeds; the first evaluator is that of a run with one.
+        self._evaluators = [
+            Evaluator(
+                conversation.branch(f"seed-{index + 1}") if index else conversation,
+                "evaluator",
+                pack,
+                _with_seed(sampling["evaluator"], index),
+                hint,
+                plain=protocol.plain,
+            )
+            for index in range(protocol.judge_seeds)
+        ]
         cluster = item.cluster(protocol.cluster)
         self.interview = Interview(conversation.label, item.id, protocol.rounds, free=item.free, cluster=cluster)
+        self.interview.seeds = [SeedVerdicts() for _ in self._evaluators[1:]]
+        self._judging = list(range(protocol.judge_seeds))  # evaluators that have not stopped the interview
 
     async def run(self, item: Item) -> dict[str, Any]:
         """Run the interview and return its record; an early end of any kind is part of it."""
@@ -221,7 +236,7 @@ class _Interview:
         self.interview.usage = {role: usage[role].to_record() for role in sorted(usage)}
         self.interview.irregular = self._irregular_turns()
         if self.interview.rounds:
-            self.interview.copies = self._evaluator.copies.to_record()
+            self.interview.copies = self._evaluators[0].copies.to_record()
         return self.interview.to_record()
 
     async def _rounds(self, item: Item) -> None:
@@ -229,11 +244,12 @@ class _Interview:
         first = await self._first_answer(item)
         if first is None:
             return
-        if item.free:
-            self._evaluator.begin_free(question, answer, first)
-        else:
-            right = None if self.interview.choice is None else self.interview.right
-            self._evaluator.begin(question, choices, answer, first, right=right)
+        right = None if self.interview.choice is None else self.interview.right
+        for evaluator in self._evaluators:
+            if item.free:
+                evaluator.begin_free(question, answer, first)
+            else:
+                evaluator.begin(question, choices, answer, first, right=right)
         next_question = await self._interactor.open(question, choices, answer, first)
         for remaining in range(self._protocol.rounds - 1, -1, -1):
             if next_question is None:
@@ -244,8 +260,8 @@ class _Interview:
                 return
             self._note_reply(reply.text)
             if self._protocol.overlap and remaining:
-                assessment, following = await self._judge_and_ask(next_question, reply.text)
-                if self._record_and_check_stop(assessment):
+                assessments, following = await self._judge_and_ask(next_question, reply.text)
+                if self._record_and_check_stop(assessments):
                     return
                 next_question = following
                 continue
@@ -254,13 +270,13 @@ class _Interview:
             if remaining:
                 next_question = await self._interactor.follow_up(reply.text)
 
-    def _assess(self, question: str, reply: str) -> Coroutine[Any, Any, Assessment]:
-        """Have the evaluator judge a reply, after the assistants if there are any."""
+    def _assess(self, question: str, reply: str) -> Coroutine[Any, Any, list[Assessment]]:
+        """Have each evaluator that is still judging judge a reply, after the assistants if there are any."""
         if self._protocol.assistants:
             return self._assess_with(self._protocol.assistants, question, reply)
-        return self._evaluator.assess(question, reply)
+        return gather([partial(self._evaluators[index].assess, question, reply) for index in self._judging])
 
-    async def _assess_with(self, assistants: Sequence[Assistant], question: str, reply: str) -> Assessment:
+    async def _assess_with(self, assistants: Sequence[Assistant], question: str, reply: str) -> list[Assessment]:
         texts = {
             ANSWER_TEXT: self._item.right_text,
             "question": question,
@@ -269,7 +285,9 @@ class _Interview:
         example = Example(reply, texts, ANSWER_TEXT, ("dialogue", "question"))
         advice = await score_all(self._conversation, assistants, example)
         self._exchanges.append(f"{question}\n\n{reply}")
-        return await self._evaluator.assess(question, reply, assistants, advice)
+        return await gather(
+            [partial(self._evaluators[index].assess, question, reply, assistants, advice) for index in self._judging]
+        )
 
     async def _first_answer(self, item: Item) -> str | None:
         """Return the candidate's answer to the item as all roles see it; None if the interview ends here."""
@@ -306,20 +324,28 @@ class _Interview:
             self._end("candidate", reason)
         return reason is not None
 
-    def _record_and_check_stop(self, assessment: Assessment) -> bool:
-        verdict = assessment.verdict
-        scores = verdict.scores() if verdict is not None else None
-        stop = verdict.stop if verdict is not None else None
-        round_ = Round(scores, stop, assessment.failures, assessment.problem)
-        self.interview.rounds.append(round_)
-        self._conversation.note("verdict", round_)
-        if stop is None or not self._protocol.early_stop:
-            return False
-        self._conversation.stop("evaluator", stop)
-        self._end("evaluator", stop)
-        return True
+    def _record_and_check_stop(self, assessments: Sequence[Assessment]) -> bool:
+        """Record a round's verdicts; return True if no evaluator goes on judging."""
+        for index, assessment in zip(list(self._judging), assessments, strict=True):
+            verdict = assessment.verdict
+            scores = verdict.scores() if verdict is not None else None
+            stop = verdict.stop if verdict is not None else None
+            round_ = Round(scores, stop, assessment.failures, assessment.problem)
+            judged = self._verdicts_of(index)
+            judged.rounds.append(round_)
+            if index == 0:
+                self._conversation.note("verdict", round_)
+            if stop is not None and self._protocol.early_stop:
+                judged.ended_by, judged.reason = "evaluator", stop
+                self._judging.remove(index)
+                if not self._judging:
+                    self._conversation.stop("evaluator", stop)
+        return not self._judging
 
-    async def _judge_and_ask(self, question: str, reply: str) -> tuple[Assessment, str | None]:
+    def _verdicts_of(self, index: int) -> Interview | SeedVerdicts:
+        return self.interview.seeds[index - 1] if index else self.interview
+
+    async def _judge_and_ask(self, question: str, reply: str) -> tuple[list[Assessment], str | None]:
         """Judge the reply and ask the next question concurrently.
 
         The question is always awaited, so that its cost does not depend on which call was faster.
@@ -328,16 +354,17 @@ class _Interview:
         assessments: list[Assessment] = []
 
         async def judge() -> None:
-            assessments.append(await self._assess(question, reply))
+            assessments.extend(await self._assess(question, reply))
 
         # The judge starts first, as without overlap: transcripts list calls by their start.
         parts: list[Callable[[], Awaitable[str | None]]] = [judge, partial(self._interactor.follow_up, reply)]
         _, following = await gather(parts)
-        assessment = assessments[0]
-        if assessment.verdict is not None and assessment.verdict.stop is not None and self._protocol.early_stop:
+        verdicts = [assessment.verdict for assessment in assessments]
+        stopping = all(verdict is not None and verdict.stop is not None for verdict in verdicts)
+        if stopping and self._protocol.early_stop:
             after = self._conversation.usage["interactor"].to_record()
             self.interview.discarded = [total - earlier for total, earlier in zip_longest(after, before, fillvalue=0)]
-        return assessment, following
+        return assessments, following
 
     def _irregular_turns(self) -> dict[str, dict[str, int]]:
         """Return irregular answers, including questions that ask nothing and replies that repeat the previous reply."""
@@ -349,4 +376,11 @@ class _Interview:
         return dict(sorted(irregular.items()))
 
     def _end(self, source: str, reason: str) -> None:
-        self.interview.ended_by, self.interview.reason = source, reason
+        for index in self._judging:  # an evaluator that stopped before keeps its end
+            judged = self._verdicts_of(index)
+            judged.ended_by, judged.reason = source, reason
+
+
+def _with_seed(sampling: Sampling, index: int) -> Sampling:
+    """Return the options of the evaluator with this index: a seed that all calls share differs by evaluator."""
+    return sampling if sampling.seed is None or not index else replace(sampling, seed=sampling.seed + index)

@@ -44,7 +44,7 @@ def render_interview(recorded: RecordedConversation, sides: Mapping[str, Side]) 
                 turn.marks += [] if replies else _first_marks(interview)
                 replies.append(turn)
             elif entry.role == "evaluator":
-                _render_verdict(turn, replies)
+                _render_verdict(turn, replies, branched=bool(entry.branch))
         turns.append(turn)
     turns += pending_turns(recorded, sides)
     if interview is not None and interview.ended_by != "rounds":
@@ -52,10 +52,13 @@ def render_interview(recorded: RecordedConversation, sides: Mapping[str, Side]) 
     return RenderedConversation(turns)
 
 
-def _render_verdict(turn: RenderedTurn, replies: list[RenderedTurn]) -> None:
+def _render_verdict(turn: RenderedTurn, replies: list[RenderedTurn], *, branched: bool) -> None:
     """Move the evaluator's scores to the reply before it, and fold the raw text."""
     turn.round = max(1, len(replies) - 1)
     raw, turn.text = turn.text, ""
+    if branched:  # another seed of the evaluator: the reply has the marks of the first
+        turn.details.append(Detail("raw text", raw))
+        return
     turn.details.append(Detail("raw text", raw))
     verdict: Verdict | None
     try:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -21,7 +21,8 @@ from viva.scoring.aggregates import ClusteredStream, Mean, Tally
 from viva.scoring.verdict_variety import VerdictVariety
 
 from ..fitness import fitness_warnings, read_fitness
-from ..run_aggregate import ModelResults, RunAggregate, common_tables, tier_name
+from ..run_aggregate import ModelResults, RunAggregate, common_tables, hours_table, model_hours, tier_name
+from .judge_seeds import SeedVotes, seed_tables
 from .published import published_figures, published_table
 from .score import ASPECT_TITLE, ASPECTS, Interview, KievalScoring, Scorer
 
@@ -31,7 +32,7 @@ _NO_ROUNDS: tuple[tuple[int | None, ...], ...] = ((),) * len(ASPECTS)
 MAX_UNANSWERED = 0.10
 _COUNTS = (
     *("unanswered", "free", "interviews", "unscored_interviews", "verdicts", "unscored_rounds"),
-    *("partly_scored_rounds", "parse_failures"),
+    *("partly_scored_rounds", "parse_failures", "recorded_rounds", "cut_rounds", "cut_interviews"),
 )
 # The maximum number of cached courses; only long interviews have more courses.
 _CACHE_SIZE = 100_000
@@ -113,7 +114,9 @@ class InterviewAggregate(ModelResults):
         self.verdicts = self.unscored_rounds = self.partly_scored_rounds = self.parse_failures = 0
         self.ends, self.stop_reasons = Tally(), Tally()
         self.variety = VerdictVariety()
+        self.recorded_rounds = self.cut_rounds = self.cut_interviews = 0
         self.discarded = [0, 0, 0]
+        self.seed_votes = SeedVotes()
 
     def add(self, interview: Interview) -> list[float | None]:
         """Add a finished interview, and return its score for each aspect, None if unscored."""
@@ -135,6 +138,9 @@ class InterviewAggregate(ModelResults):
         if scores[-1] is not None and interview.choice is None and not interview.free:
             self.unanswered_score.add(scores[-1], cluster)
         self.verdicts += len(rounds)
+        self.recorded_rounds += len(interview.rounds)
+        self.cut_rounds += len(interview.rounds) - len(rounds)
+        self.cut_interviews += len(interview.rounds) > len(rounds)
         for round_ in rounds:
             self.unscored_rounds += round_.scores is None
             self.partly_scored_rounds += round_.scores is not None and None in round_.scores
@@ -152,6 +158,8 @@ class InterviewAggregate(ModelResults):
                 self.variety.add("–" if score is None else score for score in round_.scores)
         if interview.copies:
             self.variety.add_copies(interview.copies)
+        if interview.seeds:
+            self.seed_votes.add(interview, self.scorer)
         return scores
 
     def merge(self, other: InterviewAggregate) -> None:
@@ -160,6 +168,7 @@ class InterviewAggregate(ModelResults):
             self.scores[aspect].merge(other.scores[aspect])
         for name in ("accuracy", "rounds", "unanswered_score", "ends", "stop_reasons", "failures", "variety"):
             getattr(self, name).merge(getattr(other, name))
+        self.seed_votes.merge(other.seed_votes)
         for name in _COUNTS:
             setattr(self, name, getattr(self, name) + getattr(other, name))
         add_usage(self.usage, other.usage)
@@ -168,6 +177,18 @@ class InterviewAggregate(ModelResults):
 
     def warnings(self) -> list[str]:
         return self.variety.warnings("evaluator")
+
+    def saved(self) -> dict[str, Any]:
+        """Return what early stop would have saved, of interviews that went on after the flag; a call a role and round.
+
+        Repeated calls are not counted, nor are other seeds of the evaluator.
+        """
+        return {
+            "interviews": self.cut_interviews,
+            "rounds": self.cut_rounds,
+            "of_rounds": self.recorded_rounds,
+            "calls": dict.fromkeys(("candidate", "interactor", "evaluator"), self.cut_rounds),
+        }
 
     def to_dict(self, prices: Mapping[str, list[float] | None] | None = None) -> dict[str, Any]:
         """Return the aggregate as plain data.
@@ -200,6 +221,8 @@ class InterviewAggregate(ModelResults):
             **({"warnings": warnings} if (warnings := self.warnings()) else {}),
             "ends": self.ends.to_dict(),
             "stop_reasons": self.stop_reasons.to_dict(),
+            **({"saved_by_early_stop": self.saved()} if self.cut_rounds else {}),
+            **({"judge_seeds": self.seed_votes.to_record()} if self.seed_votes else {}),
             **self.common_figures(prices),
             "discarded_questions": usage_record(self.discarded, prices["interactor"]),
         }
@@ -237,22 +260,35 @@ class KievalAggregate(RunAggregate[InterviewAggregate]):
             )
         self.scorer = scorer
         self._folder: Path | None = None
+        self._with_times = False
+
+    def add_times(self) -> None:
+        self._with_times = True
 
     def beside(self, folder: Path) -> None:
-        """Remember the folder, to read the results of fitness tests later: the models may not be tested yet."""
+        """Remember the folder, to read times and the results of fitness tests later: models may not be tested yet."""
         super().beside(folder)
         self._folder = folder
 
     def remarks(self) -> list[str]:
         """Return the remarks on judges, first a warning for each model that was found not usable before the run."""
         warnings = [] if self._folder is None else fitness_warnings(self._folder)
-        return [*(f"Do not rely on these scores: {warning}." for warning in warnings), *super().remarks()]
+        unfit = [f"Do not rely on these scores: {warning}." for warning in warnings]
+        seeds = [
+            f"{label}: {aggregate.seed_votes.to_record()['summary']}."
+            for label, aggregate in self.candidates.items()
+            if aggregate.seed_votes
+        ]
+        return [*unfit, *super().remarks(), *seeds]
 
     def report(self) -> dict[str, Any]:
         tested = [] if self._folder is None else read_fitness(self._folder)
         published = published_figures(self.manifest["dataset"]) if self._as_published else None
         report = super().report() | ({"qualification": tested} if tested else {})
-        return report | ({"published": published} if published else {})
+        report |= {"published": published} if published else {}
+        if self._with_times and self._folder is not None:
+            report["timing"] = model_hours(self._folder, self.manifest)
+        return report
 
     @property
     def _as_published(self) -> bool:
@@ -276,6 +312,9 @@ class KievalAggregate(RunAggregate[InterviewAggregate]):
     def figures(self, label: str, aggregate: InterviewAggregate) -> dict[str, Any]:
         prices = self.prices(label)
         figures = aggregate.to_dict({role: prices[role] for role in ("candidate", "interactor", "evaluator")})
+        if "saved_by_early_stop" in figures and self.manifest["settings"].get("overlap"):
+            saved = figures["saved_by_early_stop"]  # the next question is asked before the flag is known
+            saved["calls"]["interactor"] -= saved["interviews"]
         return figures if self.exams is None else _without_means(figures)
 
     def tables(self) -> list[Table]:
@@ -285,7 +324,9 @@ class KievalAggregate(RunAggregate[InterviewAggregate]):
         if self.exams is not None:
             return [self.exams.table(report), self._of_chosen(report), self._reasons(report), *common, usage]
         published = [published_table(report["published"])] if "published" in report else []
-        return [self._main(report), _aspect_table(report), *published, self._reasons(report), *common, usage]
+        more = [*seed_tables(report["candidates"]), self._reasons(report), saved_table(report["candidates"].items())]
+        usage_tables = [*common, usage, hours_table(report.get("timing", ()))]
+        return [self._main(report), _aspect_table(report), *published, *more, *usage_tables]
 
     def _main(self, report: dict[str, Any]) -> Table:
         header = ["candidate", "n", "first answer", "KIEval", "SE", "rounds"]
@@ -348,6 +389,26 @@ def _aspect_table(report: dict[str, Any]) -> Table:
         for label, record in report["candidates"].items()
     ]
     return (ASPECT_TITLE, ["candidate", *ASPECTS[:-1]], rows)
+
+
+def saved_table(results: Iterable[tuple[str, Mapping[str, Any]]]) -> Table:
+    """Return the calls that early stop would have saved by candidate, from the records of its results."""
+    sums: dict[str, list[int]] = {}
+    for label, record in results:
+        if (saved := record.get("saved_by_early_stop")) is not None:
+            calls = saved["calls"]
+            counts = [saved["interviews"], saved["rounds"], saved["of_rounds"], *calls.values(), sum(calls.values())]
+            add_counts(sums.setdefault(label, [0] * len(counts)), counts)
+    rows = [
+        [label, f"{counts[0]:,}", f"{counts[1]:,}", percent(_rate(counts[1], counts[2])), *map(_thousands, counts[3:])]
+        for label, counts in sums.items()
+    ]
+    header = ["candidate", "interviews cut", "rounds saved", "of rounds", "candidate", "interactor", "evaluator"]
+    return ("Calls saved by early stop, one for each role and round", [*header, "calls saved"], rows)
+
+
+def _thousands(count: int) -> str:
+    return f"{count:,}"
 
 
 def _without_static(row: list[str], header: list[str]) -> list[str]:

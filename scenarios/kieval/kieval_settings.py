@@ -116,11 +116,17 @@ class KievalSettings(ExamSettings):
     plain_calls: bool = Field(
         default=False, description="Send no JSON schema, and request no text a second time because it is unreadable."
     )
+    judge_seeds: int = Field(
+        default=1, ge=1, le=100, description="Judge every interview with this many seeds of the evaluator, and compare."
+    )
     qualify: bool = Field(
         default=True, description="Test first whether interactor and evaluator are fit for their roles (viva qualify)."
     )
     pack: FilePath = pack_option("kieval")
     temperature: float = temperature_option("all three roles")
+    evaluator_temperature: float | None = Field(
+        default=None, ge=0, le=2, description="Sampling temperature of the evaluator (default: --temperature)."
+    )
     candidate_tokens: int = tokens_option("reply of the candidate", 400)
     interactor_tokens: int = tokens_option("question", 400)
     evaluator_tokens: int = tokens_option("verdict", 400)
@@ -166,7 +172,9 @@ class KievalSettings(ExamSettings):
         return self
 
     def sampling_of(self, role: str) -> Sampling:
-        return replace(super().sampling_of(role), seed=self.fixed_seed)
+        sampling = replace(super().sampling_of(role), seed=self.fixed_seed)
+        temperature = getattr(self, f"{role}_temperature", None)
+        return replace(sampling, temperature=self.temperature if temperature is None else temperature)
 
     @field_validator("detectors")
     @classmethod

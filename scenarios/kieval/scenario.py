@@ -130,11 +130,12 @@ def forecast_interviews(
             sum(opening + round_index * (question_tokens + follow_up) for round_index in rounds),
             s.rounds * question_tokens,
         )
-        total["evaluator"] += UsageForecast(
+        judged = UsageForecast(
             s.rounds,
             sum(begun + (round_index + 1) * exchange + round_index * verdict_tokens for round_index in rounds),
             s.rounds * verdict_tokens,
         )
+        total["evaluator"] += judged * s.judge_seeds
         for assistant in assistants:
             if assistant.model is not None:  # each reads the interview so far, which is much longer than a grade
                 total[assistant.role] += UsageForecast(
@@ -177,7 +178,9 @@ class Kieval(
     scoring = KievalScoring
     templates = TEMPLATES
     manifest = KievalManifest
-    judging = frozenset({"evaluator_tokens", "early_stop", "scorer", "decay", "assistant"})
+    judging = frozenset(
+        {"evaluator_tokens", "evaluator_temperature", "judge_seeds", "early_stop", "scorer", "decay", "assistant"}
+    )
 
     def roles_of(self, settings: KievalSettings) -> tuple[Role, ...]:
         return (*self.roles, *assistant_roles(settings.assistant))
@@ -243,6 +246,7 @@ class Kieval(
             assistants=open_assistants(settings.assistant, ANSWER_TEXT),
             cluster=settings.cluster,
             plain=settings.plain_calls,
+            judge_seeds=settings.judge_seeds,
         )
         protocol.examples = _examples(settings, pack, records)
         return protocol.run

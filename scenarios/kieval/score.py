@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from pydantic import Field
@@ -34,6 +34,7 @@ SUMMARIES: dict[ScorerName, str] = {
 # Order of the scores in a round: the five aspects, then overall.
 ASPECTS = ("accuracy", "logic", "relevance", "coherence", "conciseness", "overall")
 ASPECT_TITLE = "The evaluator's scores by aspect, 0–100"  # one aspect is called accuracy, like the benchmark's figure
+NO_LATER_ROUNDS = "interviews of this run ended at their stop flags; there are no rounds after them"
 _DECAY = 0.2
 _OFFICIAL = {0: 0.0, 1: 1.0, 2: 3.0, 3: 7.0, 4: 10.0}
 
@@ -52,6 +53,15 @@ class Round:
 
 
 @dataclass(slots=True)
+class SeedVerdicts:
+    """The rounds of one interview as the evaluator judged them with another seed, and how they ended."""
+
+    rounds: list[Round] = field(default_factory=list)
+    ended_by: str = "rounds"
+    reason: str = ""
+
+
+@dataclass(slots=True)
 class Interview:
     """An interview as it is recorded; `usage` maps a role to [calls, prompt tokens, completion tokens].
 
@@ -59,7 +69,8 @@ class Interview:
     not answer) or interactor (it asked nothing). `discarded` is the usage of questions that were asked ahead and
     discarded. `irregular` counts irregular answers by role and kind. `free` questions have no choices, so that the
     first answer is neither right nor wrong. `cluster` names the cluster of dependent items, empty if there is none.
-    `copies` counts copied verdicts (`CopyCounter.to_record`); empty if they were not counted.
+    `copies` counts copied verdicts (`CopyCounter.to_record`); empty if they were not counted. `seeds` has the verdicts
+    with the evaluator's second and further seeds; `rounds` are those with the first.
     """
 
     candidate: str
@@ -76,13 +87,16 @@ class Interview:
     free: bool = False
     cluster: str = ""
     copies: dict[str, Any] = field(default_factory=dict)
+    seeds: list[SeedVerdicts] = field(default_factory=list)
 
     def to_record(self) -> dict[str, Any]:
-        rounds = [[r.scores, r.stop, r.failures, r.problem] for r in self.rounds]
+        rounds = _round_records(self.rounds)
         record = {name: rounds if name == "rounds" else getattr(self, name) for name in _INTERVIEW_FIELDS}
         record |= {"irregular": self.irregular} if self.irregular else {}
         record |= {"free": True} if self.free else {}
         record |= {"copies": self.copies} if self.copies else {}
+        seeds = [[_round_records(seed.rounds), seed.ended_by, seed.reason] for seed in self.seeds]
+        record |= {"seeds": seeds} if seeds else {}
         return record | {"cluster": self.cluster} if self.cluster else record
 
     @classmethod
@@ -94,10 +108,23 @@ class Interview:
         interview.cluster = record.get("cluster", "")
         interview.copies = record.get("copies", {})
         interview.rounds = [Round(*values) for values in record["rounds"]]
+        interview.seeds = [
+            SeedVerdicts([Round(*values) for values in rounds], ended_by, reason)
+            for rounds, ended_by, reason in record.get("seeds", ())
+        ]
         return interview
 
+    def by_seed(self) -> list[Interview]:
+        """Return the interview as judged with each seed of the evaluator, the first seed first."""
+        others = (replace(self, rounds=s.rounds, ended_by=s.ended_by, reason=s.reason, seeds=[]) for s in self.seeds)
+        return [self, *others]
 
-_OPTIONAL = ("irregular", "free", "cluster", "copies")
+
+def _round_records(rounds: Iterable[Round]) -> list[list[Any]]:
+    return [[round_.scores, round_.stop, round_.failures, round_.problem] for round_ in rounds]
+
+
+_OPTIONAL = ("irregular", "free", "cluster", "copies", "seeds")
 _INTERVIEW_FIELDS = tuple(name for name in Interview.__dataclass_fields__ if name not in _OPTIONAL)
 
 
@@ -185,7 +212,7 @@ class KievalScoring(Scoring):
 
     def note(self, report: Mapping[str, Any]) -> str | None:
         if self.early_stop is False and report.get("recorded_with_early_stop"):
-            return "interviews of this run ended at their stop flags; there are no rounds after them"
+            return NO_LATER_ROUNDS
         return None
 
 

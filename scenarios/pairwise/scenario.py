@@ -28,6 +28,7 @@ from ..contract import (
     SupportsForecast,
     SupportsImports,
     SupportsManifest,
+    SupportsProjection,
     UsageForecast,
     estimate_tokens,
     panel_members,
@@ -45,7 +46,7 @@ from .pairwise_judging import (
     render_judging,
 )
 from .pairwise_report import PairwiseAggregate, PairwiseResults
-from .pairwise_settings import ADAPTIVE, PAIRS, JudgedPrompt, PairwiseSettings, open_prompts
+from .pairwise_settings import ADAPTIVE, ALL, PAIRS, JudgedPrompt, PairwiseSettings, open_prompts
 
 _TRAITS = ("position", "length", "unsteady")
 _LIST = Strict(False)  # JSON has lists where these are tuples
@@ -66,7 +67,9 @@ class PairwiseManifest(ManifestPart):
     planned: dict[str, list[Annotated[tuple[int, int], _LIST]]] = Field(default_factory=dict)
 
 
-class Pairwise(Scenario[PairwiseSettings, JudgedPrompt], SupportsForecast, SupportsImports, SupportsManifest):
+class Pairwise(
+    Scenario[PairwiseSettings, JudgedPrompt], SupportsForecast, SupportsImports, SupportsManifest, SupportsProjection
+):
     """Answers of several models to the same prompts, compared in pairs or graded one by one."""
 
     name = "pairwise"
@@ -160,6 +163,18 @@ class Pairwise(Scenario[PairwiseSettings, JudgedPrompt], SupportsForecast, Suppo
                 verdict += UsageForecast(1, length, settings.judge_tokens) * (2 * count)  # at most one repair each
         roles = {f"{CANDIDATE}-{at + 1}": answer for at in range(candidates)}
         return roles | {judge_role(at): verdict for at in range(judges)}
+
+    def usage_factors(self, settings: PairwiseSettings, models: int) -> dict[str, float] | None:
+        """Return the growth of answers, with the models, and of verdicts, with the pairs of models."""
+        own = len(settings.candidate)
+        judged = models / own
+        if settings.mode == PAIRS:
+            if models < 2 or settings.pairs == ADAPTIVE:
+                return None  # one model has no pair; informative pairs depend on the results
+            each = (models - 1) / (own - 1)  # opponents of each model, or models beside the baseline
+            judged = judged * each if settings.pairs == ALL else each
+        answers = {f"{CANDIDATE}-{at + 1}": models / own for at in range(own)}
+        return answers | {judge_role(at): judged for at in range(len(settings.judge))}
 
 
 def earlier_comparisons(path: Path, labels: list[str], judges: list[str]) -> dict[str, Any]:

@@ -141,3 +141,70 @@ def test_baselines_stand_beside_the_judge_and_grades_are_recorded(run: Path, tmp
     assert again.stdout == done.stdout
     assert f"{len(records)}/{len(records)} done" in again.stderr
     assert " 0 calls" in again.stderr or "0.0/s" in again.stderr  # all of it was recorded
+
+
+def test_each_aspect_is_compared_with_the_only_score_of_people(run: Path, tmp_path: Path, viva: Viva) -> None:
+    _rated(run, ratings := tmp_path / "people.jsonl")
+    words = ["judge", "compare", run, "--ratings", ratings, "--resamples", "100"]
+    report = json.loads(viva(*words, "--json").stdout)
+    [criterion] = report["criteria"]
+    names = ["accuracy", "logic", "relevance", "coherence", "conciseness", "overall"]
+    assert [record["aspect"] for record in criterion["aspects"]] == names
+    overall = criterion["aspects"][-1]
+    assert overall["levels"] == criterion["judges"][0]["levels"]
+    assert criterion["aspects"][0]["levels"] != overall["levels"]
+    assert [len(criterion[name]) for name in ("judges", "differences", "juries")] == [1, 0, 0]
+    assert "Each aspect of a judge against the one score of people" in viva(*words).stdout
+    table = tmp_path / "figures.csv"
+    viva(*words, "--csv", table)
+    rows = list(csv.DictReader(table.read_text("utf-8-sig").splitlines()))
+    assert {row["judge"] for row in rows if row["part"] == "aspect"} == {f"kieval: judge.{name}" for name in names}
+    lines = [json.loads(line) for line in ratings.read_text().splitlines()]
+    both = [{**line, "human_overall": line["rating"], "human_logic": 3} for line in lines]
+    for line in both:
+        del line["rating"]
+    ratings.write_text("".join(json.dumps(line) + "\n" for line in both))
+    report = json.loads(viva(*words, "--json").stdout)
+    assert [criterion["aspects"] for criterion in report["criteria"]] == [[], []]
+
+
+def test_a_runs_rounds_are_scored_in_several_ways_against_people(run: Path, tmp_path: Path, viva: Viva) -> None:
+    from viva.reports.studies.rating_sheet import run_sheet
+
+    _rated(run, ratings := tmp_path / "people.jsonl")
+    words = ["judge", "compare", run, "--ratings", ratings, "--resamples", "100", "--json"]
+    plain, linear = (json.loads(viva(*words, *more).stdout) for more in ((), ("--scorer", "linear")))
+    assert plain["criteria"][0]["judges"][0]["judge"] == linear["criteria"][0]["judges"][0]["judge"] == "kieval: judge"
+    assert plain["criteria"][0]["judges"][0]["levels"] != linear["criteria"][0]["judges"][0]["levels"]
+    assert plain["criteria"][0]["judges"][0]["variance"] > linear["criteria"][0]["judges"][0]["variance"]
+    several = json.loads(viva(*words, "--scorer", "official", "--scorer", "linear,no-decay").stdout)
+    [criterion] = several["criteria"]
+    assert [record["judge"] for record in criterion["judges"]] == [
+        "kieval: judge (official)",
+        "kieval: judge (linear,no-decay)",
+    ]
+    assert criterion["judges"][0]["levels"] == plain["criteria"][0]["judges"][0]["levels"]
+    assert (len(criterion["differences"]), criterion["juries"], criterion["votes"]) == (1, [], None)
+    assert "2 judges" not in several["answer"]
+    [whole, *_] = run_sheet(run, ["linear,no-decay"]).rows
+    rounds = [row.scores["kieval: judge", "overall"] for row in run_sheet(run).rows
+              if row.key[:2] == whole.key[:2] and row.turn]  # fmt: skip
+    assert whole.scores["kieval: judge", "overall"] == pytest.approx(25 * sum(map(float, rounds)) / len(rounds))
+    done = viva(*words, "--scorer", "official,no-early-stop")
+    assert "there are no rounds after them" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--scorer", "best"], "--scorer best: Input should be 'official', 'linear' or 'corrected', found 'best'"),
+        (["--scorer", "official,decoy"], "unknown switch 'decoy'; known, also with 'no-': decay, early-stop"),
+        (["--scorer", "official", "--scorer", "linear", "--jury", "mean"], "several scorers of one judge are no jury"),
+    ],
+)
+def test_wrong_scorers_are_named(run: Path, tmp_path: Path, viva: Viva, options: list[str], message: str) -> None:
+    _rated(run, ratings := tmp_path / "people.jsonl")
+    done = viva("judge", "compare", run, "--ratings", ratings, *options)
+    assert (done.returncode, message in done.stderr) == (2, True), done.stderr
+    done = viva("judge", "compare", ratings, "--scorer", "linear")
+    assert "is for the recorded rounds of a single run" in done.stderr

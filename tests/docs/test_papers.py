@@ -41,7 +41,7 @@ def _numbers(paper: Paper, kind: str) -> list[int]:
         if re.match(rf"{kind}s? \d", row.of):
             first, *last = map(int, re.findall(r"\d+", row.of))
             numbers += range(first, last[0] + 1) if "–" in row.of else [first, *last]
-    return sorted(numbers)
+    return sorted(set(numbers))  # a table may have several rows
 
 
 @pytest.mark.parametrize("paper", papers(), ids=lambda paper: paper.title)

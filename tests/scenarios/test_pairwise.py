@@ -12,10 +12,15 @@ from case_tables import case_table
 from command import viva
 from probing import recorded
 from scripted import scripted_models
+from study_runs import interviewed
 
+from viva.engine.clock import VirtualClock
 from viva.engine.run_folder import RunFolder
+from viva.orchestration.launch import new_run, recorded_results
+from viva.reports.studies.study import Study
 from viva.scenarios.pairwise.pairwise_report import jury_outcome, outcome_of
-from viva.scenarios.pairwise.pairwise_settings import open_prompts
+from viva.scenarios.pairwise.pairwise_settings import PairwiseSettings, open_prompts
+from viva.scenarios.pairwise.scenario import SCENARIO
 
 DATA = Path(os.environ.get("VIVA_DATA") or Path(__file__).parents[2] / ".." / "shared" / "data").resolve() / "mt_bench"
 STRONG, MIDDLE, WEAK = (f"simulated:{name}?knowledge={share}" for name, share in
@@ -343,3 +348,37 @@ def test_mt_bench_means_follow_the_rule_of_its_authors(tmp_path: Path) -> None:
 
     own = _run(tmp_path / "own", DATA / "question.jsonl", [STRONG, WEAK], [SURE], "-n", "6")
     assert own["prompts"] == 6
+
+
+@pytest.mark.parametrize("pairs", ["all", "baseline:m1"])
+def test_a_projection_to_more_models_is_what_a_run_with_them_uses(tmp_path: Path, pairs: str) -> None:
+    prompts, clock = _prompts(tmp_path, 4), VirtualClock()
+    usage: dict[int, dict[str, int]] = {}
+    for count in (3, 5):
+        settings = PairwiseSettings(
+            prompts=str(prompts), pairs=pairs, judge=["simulated:j"],
+            candidate=[f"simulated:m{at}" for at in range(1, count + 1)],
+        )  # fmt: skip
+        launch = new_run("pairwise", settings, tmp_path / f"run-{count}", clock)
+        assert clock.run(launch.run).how == "done"
+        [record] = recorded_results(launch.folder).report()["candidates"].values()
+        usage[count] = {role: used["calls"] for role, used in record["usage"].items()}
+        factors = SCENARIO.usage_factors(settings, 5)
+        assert factors is not None
+        projected = {role: factors[role] * calls for role, calls in usage[count].items()}
+        answers, verdicts = (
+            [calls for role, calls in projected.items() if role.startswith(kind)] for kind in ("candidate", "judge")
+        )
+        assert (sum(answers), sum(verdicts)) == (5 * 4 * 2, (10 if pairs == "all" else 4) * 4 * 2 * 2)
+    assert SCENARIO.usage_factors(settings, 1) is None
+    interviews = interviewed(tmp_path / "interviews", "simulated:a", "simulated:b", n=3, rounds=2)
+    study = Study([interviews, tmp_path / "run-3"])
+    [table] = [rows for title, _, rows in study.tables() if title.startswith("Cost of each method")]
+    assert [(row[0], row[2]) for row in table] == [
+        (name, count) for name in ("interviews", "comparisons") for count in ("1", "10", "100")
+    ]
+    calls = {(row[0], row[2]): row[3] for row in table}
+    [mean] = [record["roles"] for record in study.report()["costs"]["projected"] if record["models"] == 10]
+    assert calls["interviews", "10"] == f"{sum(used['calls'] for used in mean.values()):,.0f}"
+    assert calls["comparisons", "1"] == "–"
+    assert "method_costs" not in Study([interviews]).report()

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from scipy.stats import f_oneway
 from sklearn.metrics import cohen_kappa_score
 
 from viva.scoring.agreement import (
@@ -23,6 +24,7 @@ from viva.scoring.agreement import (
     fleiss_kappa,
     krippendorff_alpha,
     majority_ratings,
+    share_within,
 )
 
 relaxed = settings(deadline=None, max_examples=80)
@@ -180,3 +182,51 @@ def test_what_cannot_be_compared_is_refused() -> None:
         cohen_kappa([1, 2], [1, 5], [1, 2])
     with pytest.raises(ValueError, match="1 ratings against 2"):
         cohen_kappa([1], [1, 2], [1, 2])
+
+
+@relaxed
+@given(
+    units=st.lists(st.lists(st.integers(0, 10), min_size=3, max_size=3), min_size=3, max_size=8),
+    scale=st.floats(0.5, 20.0),
+)
+def test_the_share_within_units_is_that_of_the_analysis_of_variance(units: list[list[int]], scale: float) -> None:
+    clusters = [str(at) for at in range(len(units))]
+    share = share_within(units, clusters)
+    if len({value for unit in units for value in unit}) == 1:
+        assert share is None
+        return
+    assert share is not None
+    assert 0.0 <= share.low <= share.value <= share.high <= 1.0
+    scaled = share_within([[scale * value + 1.0 for value in unit] for unit in units], clusters)
+    assert scaled is not None
+    assert scaled.value == pytest.approx(share.value, abs=1e-9)
+    if all(len(set(unit)) == 1 for unit in units):
+        assert share.value == 0.0
+        return
+    ratio = f_oneway(*units).statistic
+    assert share.value == pytest.approx(min(1.0, 3 / (3 + ratio - 1)), abs=1e-9)
+
+
+def test_the_interval_of_the_share_covers_a_planted_one() -> None:
+    source = np.random.default_rng(5)
+    covered = 0
+    for _ in range(300):
+        units = source.normal(size=(30, 1)) * 0.7**0.5 + source.normal(size=(30, 4)) * 0.3**0.5
+        share = share_within(units.tolist(), [str(at) for at in range(30)])
+        assert share is not None
+        covered += share.low <= 0.3 <= share.high
+    assert covered / 300 > 0.91  # 0.95 within three standard errors
+
+
+def test_clusters_widen_the_interval_of_the_share_and_few_leave_none() -> None:
+    source = np.random.default_rng(5)
+    units = (source.normal(size=(40, 1)) + source.normal(size=(40, 3))).repeat(2, axis=0).tolist()
+    alone = share_within(units, [str(at) for at in range(80)])
+    pairs = share_within(units, [str(at // 2) for at in range(80)])
+    few = share_within(units, [str(at // 20) for at in range(80)])
+    assert alone is not None
+    assert pairs is not None
+    assert few is not None
+    assert pairs.high - pairs.low > 1.2 * (alone.high - alone.low)
+    assert (few.value, few.low, few.high) == (alone.value, 0.0, 1.0)
+    assert share_within([[1.0, 2.0], [3.0]], ["a", "b"]) is None

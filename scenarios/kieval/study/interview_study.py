@@ -14,7 +14,7 @@ from ...fitness import fitness_warnings
 from ...study_cells import ItemCatalogue, ItemNumbers, RunReading, StudyCell, ended_conversations
 from ...study_sections import Material, Section, SystemStudy, insert_after, static_readings
 from ..interview_report import KievalAggregate
-from ..score import SCORERS, Interview, Scorer
+from ..score import NO_LATER_ROUNDS, SCORERS, Interview, KievalScoring, Scorer
 from . import methods
 from .agreement_and_difficulty import AgreementSection, DifficultySection
 from .claims import Claims, Comparisons, findings
@@ -60,12 +60,14 @@ class InterviewStudy(SystemStudy):
     def scoring(self, cells: Sequence[StudyCell], name: str | None) -> Scorer:
         """Return the scorer of a study: the named one, else the common scorer of its interviews.
 
-        It uses the switches that the runs recorded. If they differ, both are on: interviews that continued after a flag
-        can be cut there, but those that ended there cannot continue.
+        It uses the switches that are named, else those that the runs recorded. If these differ, both are on: interviews
+        that continued after a flag can be cut there, but those that ended there cannot continue.
         """
-        scorer = next((scorer_name for scorer_name in SCORERS if scorer_name == name), None)
-        if name is not None and scorer is None:
-            raise ConfigurationError(f"unknown scorer '{name}'{did_you_mean(name, SCORERS, 'known')}")
+        base = None if name is None else name.partition(",")[0]
+        if base is not None and base not in SCORERS:
+            raise ConfigurationError(f"unknown scorer '{base}'{did_you_mean(base, SCORERS, 'known')}")
+        chosen = KievalScoring() if name is None else KievalScoring.parse(name)
+        scorer = chosen.scorer
         recorded = [cell.manifest["settings"] for cell in cells if cell.scenario == methods.NAME and cell.manifest]
         names = list(dict.fromkeys(settings["scorer"] for settings in recorded))
         if scorer is None and len(names) > 1:
@@ -74,7 +76,7 @@ class InterviewStudy(SystemStudy):
             switch: next(iter(values)) if len(values) == 1 else True
             for switch in ("decay", "early_stop")
             for values in [{settings[switch] for settings in recorded}]
-        }
+        } | chosen.model_dump(include={"decay", "early_stop"}, exclude_none=True)
         return Scorer(scorer or (names[0] if names else "official"), **switches)
 
     def read(self, readings: Sequence[RunReading], scoring: Scorer, items: ItemNumbers) -> None:
@@ -136,7 +138,8 @@ class InterviewStudy(SystemStudy):
     def notes(self, cells: Sequence[StudyCell], scoring: Scorer) -> list[str]:
         folders = dict.fromkeys(cell.run.path for cell in cells if cell.run is not None)
         unfit = dict.fromkeys(warning for folder in folders for warning in fitness_warnings(folder))
-        return [*unfit, *rule_notes(cells, scoring)]
+        ended = not scoring.early_stop and any(cell.settings("early_stop") for cell in cells if cell.manifest)
+        return [*unfit, *([NO_LATER_ROUNDS] if ended else []), *rule_notes(cells, scoring)]
 
     # -- from the report --------------------------------------------------------------------------------------------
 

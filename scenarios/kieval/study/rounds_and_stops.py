@@ -10,6 +10,7 @@ from viva.reports.page import Plot, Record, join_names, number_range
 from viva.reports.tables import Row, Table, figure_row
 
 from ...study_sections import Section, Subject
+from ..interview_report import saved_table
 from .interview_pools import InterviewMaterial
 from .methods import (
     Drawing,
@@ -107,7 +108,11 @@ class StopsSection(Section[InterviewMaterial]):
         rows = [
             [candidate, *(str(counts.get(name, 0)) for name in names)] for candidate, counts in by_candidate.items()
         ]
-        return [(f"Early stops: {title_facts(report)}", ["candidate", *names], rows if names else [])]
+        results = [(cell["candidate"], cell["result"]) for cell in report["cells"] if cell["result"]]
+        return [
+            (f"Early stops: {title_facts(report)}", ["candidate", *names], rows if names else []),
+            saved_table(results),
+        ]
 
     def plots(self, report: Record) -> list[Plot]:
         stops_by_dataset = {

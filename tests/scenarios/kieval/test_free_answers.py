@@ -114,7 +114,7 @@ def test_what_needs_choices_is_refused_before_the_run(questions: str, tmp_path: 
     with pytest.raises(ConfigurationError, match=r"'kieval-informed' has no template candidate\.free_question"):
         new_run("kieval", KievalSettings(**base, pack="kieval-informed"), tmp_path / "run", VirtualClock())
     settings = ProbeSettings(dataset=questions, candidate=[_KNOWS], method=["letter", "loss"])
-    with pytest.raises(ConfigurationError, match=r"method: letter asks which choice .* give --method loss"):
+    with pytest.raises(ConfigurationError, match=r"method: letter asks which choice .* --method free or --method loss"):
         PROBES.prepare(settings)
 
 
