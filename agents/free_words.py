@@ -163,7 +163,7 @@ _VERB = frozenset(
 )
 
 
-def read_yes_no(text: str, *, cut: bool = False) -> str | None:
+def read_yes_no(text: str, question: str = "", *, cut: bool = False) -> str | None:
     """Return "yes" or "no" as the text claims; None if it claims neither, or both."""
     answer, _ = own_answer(text)
     readings: list[tuple[int, str]] = []

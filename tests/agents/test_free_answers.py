@@ -12,8 +12,9 @@ from case_tables import case_table
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from viva.agents.free_numbers import Number, final_reference, read_number, reference_number
+from viva.agents.free_numbers import read_number
 from viva.agents.free_words import read_words, read_yes_no
+from viva.agents.written_numbers import Number, final_reference, reference_number
 from viva.scoring.accuracy import normalize_answer, token_f1
 
 DATA = Path(__file__).parent / "data" / "free_answers.jsonl"
@@ -24,9 +25,9 @@ def _reading(case: dict[str, Any]) -> Number | str | None:
     cut = case.get("cut", False)
     match case["kind"]:
         case "number":
-            return read_number(case["text"], cut=cut)
+            return read_number(case["text"], case.get("question", ""), cut=cut)
         case "yes_no":
-            return read_yes_no(case["text"], cut=cut)
+            return read_yes_no(case["text"], case.get("question", ""), cut=cut)
     return read_words(case["text"], case["question"], cut=cut)
 
 
@@ -90,9 +91,9 @@ def test_two_claims_of_different_numbers_are_unclear(first: int, second: int, on
 @settings(max_examples=300, deadline=None)
 @given(st.text(max_size=300), st.booleans())
 def test_no_text_is_an_error(text: str, cut: bool) -> None:
-    read_number(text, cut=cut)
+    read_number(text, "How many eggs, 3 or 4?", cut=cut)
     read_words(text, "Who wrote it, A or B?", cut=cut)
-    read_yes_no(text, cut=cut)
+    read_yes_no(text, "Are both of the same kind?", cut=cut)
 
 
 NUMBERS = [
