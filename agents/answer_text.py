@@ -180,13 +180,19 @@ MONTH = (
 )
 
 
+# Ends of a sentence that nobody ends so: the text was cut, whatever its call says.
+_UNFINISHED = re.compile(
+    r"(?:\b(?:the|a|an|of|is|are|was|and|or|to|by|we|she|he|they|that|with|for|from|his|her|their|its|so|then|if)|[=+*/(,$])\s*$",
+)
+
+
 def own_answer(text: str, *, cut: bool = False) -> tuple[str, bool]:
     """Return the plain text up to the next question that the model poses itself, and if that is cut off."""
     answer = plain_answer(readable_text(text))
     following = _NEXT_QUESTION.search(answer)
     if following is not None and answer[: following.start()].strip():
         return answer[: following.start()], False
-    return answer, cut
+    return answer, cut or (len(answer) > 40 and _UNFINISHED.search(answer[-20:]) is not None)
 
 
 def answer_pieces(text: str) -> list[str]:

@@ -497,7 +497,6 @@ def read_number(text: str, question: str = "", *, cut: bool = False) -> Number |
     """
     answer, cut = own_answer(text, cut=cut)
     pieces = answer_pieces(answer)
-    cut = cut or (len(pieces) > 1 and _UNFINISHED.search(pieces[-1]) is not None)
     task = _Task.from_question(question)
     claims = _resolve_headings(pieces, task, cut=cut)
     if not any(claim.value is not None for claim in claims):
@@ -516,10 +515,6 @@ def read_number(text: str, question: str = "", *, cut: bool = False) -> Number |
     return _decide(claims, cut=cut)
 
 
-# Ends of a sentence that nobody ends so: the text was cut, whatever its call says.
-_UNFINISHED = re.compile(
-    r"(?:\b(?:the|a|an|of|is|are|was|and|or|to|by|we|she|he|they|that|with|for|from|his|her|their|its|so|then|if)|[=+*/(,$])\s*$",
-)
 # A number alone, with at most three words of a unit.
 _BARE = re.compile(rf"[\s{BOLD}]*[-$€£]?\s?\d[\d.,/]*%?(?:\s[A-Za-z]+){{0,3}}[\s.!{BOLD}]*")
 _PART = re.compile(

@@ -1,0 +1,342 @@
+"""The kind of words that a question asks for (a date, a location, a title, …), and the part of a sentence of that kind.
+
+A part is read only if the sentence says it of what the question asks: for "In which city was the director born?" it is
+what follows "born in", and not another city of the sentence. Words of the question itself are never the part.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from .answer_text import MONTH
+
+_FUNCTION_WORD = re.compile(
+    r"(?:an?|the|of|in|on|at|by|for|to|from|with|and|or|as|is|are|was|were|be|been|has|have|had|do|does|did|will|would"
+    r"|can|could|that|this|these|those|it|its|he|she|they|his|her|their|there|who|whom|whose|which|what|when|where|how"
+    r"|also|both|not|no|yes|than|most|first|last|name|called|named|famously|originally)$"
+)
+_LOCATIONS = frozenset(
+    [
+        *["city", "town", "village", "country", "state", "county", "province", "region", "continent", "borough"],
+        *["district", "neighborhood", "neighbourhood", "location", "birthplace", "place", "suburb", "nation"],
+    ]
+)
+_WORKS = frozenset(
+    ["film", "movie", "book", "novel", "song", "album", "series", "show", "play", "opera", "poem", "musical", "single"]
+)
+# Words for one relation; a question and its answer may use different ones.
+_RELATIONS = [
+    "born birth birthplace",
+    "die died death",
+    "direct directed director",
+    "write wrote written writer author pen penned novelist",
+    "compose composed composer score scored",
+    "create created creator",
+    "found founded founder establish established co-founded cofounded start started set",
+    "form formed formation",
+    "build built construct constructed",
+    "portray portrayed play played plays star starred starring",
+    "marry married wife husband spouse",
+    "headquarter headquartered headquarters office offices based",
+    "locate located lies lie situated based",
+    "win won winner receive received awarded earned",
+    "teach taught teacher professor lectured",
+    "attend attended study studied educated graduated",
+    "sing sang sung singer record recorded performed",
+    "release released came premiered",
+    "publish published publisher",
+    "hold held serve served",
+    "invent invented inventor",
+    "own owned owns owner",
+    "lead led leader",
+    "host hosted hosts",
+    "strand stranded maroon marooned",
+    "make made makes manufacture manufactured manufacturer produced produces",
+    "name named names",
+    "begin began begun started",
+    "fight fought serve served",
+]
+_RELATION_OF = {word: frozenset(words.split()) for words in reversed(_RELATIONS) for word in words.split()}
+_DATE = re.compile(
+    rf"\b(?:{MONTH}\s\d{{1,2}}(?:st|nd|rd|th)?,?\s\d{{4}}|\d{{1,2}}(?:st|nd|rd|th)?\s(?:of\s)?{MONTH},?\s\d{{4}})\b"
+)
+_MONTH_YEAR = re.compile(rf"\b{MONTH}\s\d{{4}}\b|\b{MONTH}\s\d{{1,2}}\b|\b\d{{1,2}}\s{MONTH}\b")
+_YEAR = re.compile(r"\b(?:1\d|20)\d\d\b(?!\s?(?:people|feet|meters|metres|km|miles))")
+_NAME = r"[A-Z\u00c0-\u017f][\w.'&-]*"
+_NAMES = rf"{_NAME}(?:\s(?:(?:of|de|la|le|du|del|der|von|van|upon|on|and|the|am|bin)\s){{0,2}}{_NAME}){{0,5}}"
+_LOCATION = re.compile(
+    rf"\b(?:in|at|near|from|outside|to)\s(?:(?:downtown|central|nearby|the\scity\sof|the\stown\sof|the\svillage\sof)\s)?(?P<name>(?:the\s)?{_NAMES}(?:,\s{_NAMES}){{0,3}})"
+)
+_SPOT = re.compile(
+    r"\b(?P<prep>on|in|at|near|inside|aboard|under|off|behind|above|below)\s"
+    r"(?P<name>(?:an?|the|his|her|their)\s[^,.;:()]{1,80}?)"
+    r"(?=[,.;:()]|\s(?:after|when|while|during|who|which|that|and|because|following|where|in \d{4})\b|$)"
+)
+_TITLE = re.compile(r"[\"“]([^\"“”\n]{1,120})[\"”]|(?<![*\w])[*_](?=[^\s*_])([^*_\n]{1,120})[*_](?![*\w])")
+_DEMONYM = re.compile(
+    r"\b(?:is|was|are|were|an?|both|also|being|as|of|all)\s(?P<name>(?:(?:Dutch|French|Greek|Swiss|Thai|Czech|Welsh|German"
+    r"|(?:Kor|Europ|Chil)ean|[A-Z][a-z]{1,14}(?:[inc]an|ish|ese|aeli|raqi|stani|audi|ander|ino))"
+    r"(?:[\s-](?:born\s)?(?=[A-Z])|\b)){1,2})"
+)
+_CLAUSE_END = re.compile(
+    r"[;:]|,\s(?!(?:and\s)?[A-Z\d])|\s(?:while|when|because|since|after|before|although|where|who|whom|which|whose|that"
+    r"|as|during|for(?!\s[A-Z])|until|throughout|alongside|together|with|by|at|on|from|under|through)\s|\sin\s(?:the|his|her|their|its|an?|\d{3,4})\b|\s\(|\.$|,\sin\s"
+)
+
+
+def stem(word: str) -> str:
+    """Return a word in lower case without common endings."""
+    word = re.sub(r"'s?$", "", word.lower())
+    for ending in ("ing", "ed", "es", "s", "e", "or", "er"):
+        if len(word) - len(ending) >= 4 and word.endswith(ending):
+            return word[: -len(ending)]
+    return word
+
+
+def _words(text: str) -> list[str]:
+    return re.findall(r"[\w'-]+", text)
+
+
+def content_stems(text: str) -> set[str]:
+    """Return the stems of the words of a text that carry its meaning."""
+    return {stem(word) for word in _words(text) if _FUNCTION_WORD.match(word.lower()) is None}
+
+
+@dataclass(frozen=True, slots=True)
+class AnswerKind:
+    """What a question asks for: its `kind`, the `noun` after "which", and the words that relate the answer to it."""
+
+    kind: str  # "date", "year", "location", "person", "nationality", "work" or "thing"
+    noun: str
+    relation: frozenset[str]  # words in lower case, of which a sentence that answers the question has one
+    subject: str  # "middle name" in "What is the middle name of …"
+    object_of: bool  # the answer is the object of the relation's verb: "What did he play?"
+    preposition: str  # before an interrogative at the end: "named after who?"
+    stems: frozenset[str]
+    titles: tuple[str, ...] = ()  # words of the answer in quotation marks or italics
+
+    @classmethod
+    def from_question(cls, question: str, answer: str = "") -> AnswerKind | None:
+        """Return the kind of answer, or None if the question does not begin or end with an interrogative."""
+        question = re.sub(r"[*_\"]", "", " ".join(question[-_MAX_QUESTION:].split()))
+        answer = answer[:_MAX_QUESTION]
+        match = _STARTS.match(question)
+        ends = None
+        if match is None:
+            ends = next(iter(reversed(list(_ENDS.finditer(question)))), None)
+            match = ends
+        if match is None:
+            return None
+        word = match["word"].lower()
+        rest = question[match.end() :].strip(" ?.")
+        noun, subject, clause = _noun_and_clause(word, rest)
+        relation = _relation_before(question[: match.start()]) if ends is not None else _relation_after(word, clause)
+        related = frozenset(each for item in relation for each in _RELATION_OF.get(item, frozenset({item})))
+        return cls(
+            _kind(word, noun, question),
+            noun,
+            related,
+            subject,
+            ends is None and word in ("what", "which") and _ASKS_OBJECT.match(clause) is not None,
+            (match["prep"] or "").lower() if ends is not None else "",
+            frozenset(content_stems(question)),
+            tuple(quoted or slanted for quoted, slanted in _TITLE.findall(answer)),
+        )
+
+    def relates(self, sentence: str) -> int:
+        """Return the position in the sentence after the first word of the relation; -1 if there is none."""
+        stems = {stem(word) for word in self.relation}
+        for match in re.finditer(r"[\w'-]+", sentence):
+            if match[0].lower() in self.relation or stem(match[0]) in stems:
+                return match.end()
+        return -1
+
+    def part(self, sentence: str) -> str | None:
+        """Return the part of the sentence that is of this kind; None if none is sure to be meant."""
+        after = self.relates(sentence)
+        match self.kind:
+            case "date" | "year":
+                return self._date(sentence, after)
+            case "location":
+                return self._location(sentence, after)
+            case "nationality":
+                names = [match["name"].strip() for match in _DEMONYM.finditer(sentence) if self._is_new(match["name"])]
+                return names[0] if len(set(names)) == 1 else None
+            case "work":
+                named = [
+                    title.strip(" .,")
+                    for title in self.titles
+                    if title.strip(" .,") in sentence and self._is_new(title)
+                ]
+                return named[0] if len(set(named)) == 1 else None
+        return self._of_subject(sentence) or self._object(sentence, after)
+
+    def _of_subject(self, sentence: str) -> str | None:
+        """Return X in "his middle name is X" if the question asks for a middle name."""
+        if not self.subject:
+            return None
+        named = rf"\b(?:the|his|her|its|their|'s)\s{re.escape(self.subject)}s?(?:\s(?:of|in|for)\s[^,.;]{{1,60}}?)?\s(?:is|was|are|were)\s"
+        match = next(iter(reversed(list(re.finditer(named, sentence, re.IGNORECASE)))), None)
+        return self._until_clause_ends(sentence[match.end() :]) if match is not None else None
+
+    def _is_new(self, words: str) -> bool:
+        return bool(content_stems(words) - self.stems)
+
+    def _date(self, sentence: str, after: int) -> str | None:
+        patterns = [_YEAR] if self.kind == "year" else [_DATE, _MONTH_YEAR, _YEAR]
+        for pattern in patterns:
+            dates = [match for match in pattern.finditer(sentence) if match[0] not in self.stems]
+            if not dates:
+                continue
+            following = [match[0] for match in dates if match.start() >= after >= 0]
+            if following:
+                return following[0]
+            return dates[0][0] if len({match[0] for match in dates}) == 1 else None
+        return None
+
+    def _location(self, sentence: str, after: int) -> str | None:
+        if after < 0:
+            return None
+        names = [match for match in _LOCATION.finditer(sentence, after) if self._is_new(match["name"])]
+        names = [match for match in names if not re.match(rf"{MONTH}\b", match["name"])]
+        if not names:
+            spots = [match["name"] for match in _SPOT.finditer(sentence, after) if self._is_new(match["name"])]
+            return spots[0] if spots and self.noun == "" else None
+        if self.noun in ("city", "town", "village", "country", "state", "county", "nation", "continent"):
+            names = [match for match in names if not match[0].startswith("to ")] or names
+        return self._narrowed(names[0]["name"])
+
+    def _narrowed(self, name: str) -> str:
+        """Return the country of "Pretoria, South Africa" if the question asks for a country; else the whole name."""
+        parts = name.split(", ")
+        if (
+            len(parts) > 1
+            and re.fullmatch(r"(?:the )?(?:USA?|U\.S\.A?\.?|United States.*)", parts[-1])
+            and self.noun == "state"
+        ):
+            parts.pop()
+        if self.noun in ("country", "nation", "state", "continent", "province"):
+            return parts[-1]
+        if self.noun == "county":
+            return next((part for part in parts if "County" in part), name)
+        return name
+
+    def _object(self, sentence: str, after: int) -> str | None:
+        if after < 0:
+            return None
+        rest = sentence[after:]
+        if self.kind == "person" and not self.preposition:
+            agent = re.match(r"\s(?:\w+\s){0,2}?by\s(?:the\s)?(?=[A-Z])", rest)
+            return self._until_clause_ends(rest[agent.end() :]) if agent is not None else None
+        if self.preposition:
+            match = re.match(rf"\s(?:\w+\s){{0,3}}?{self.preposition}\s", rest)
+            words = self._until_clause_ends(rest[match.end() :]) if match is not None else None
+        elif self.object_of:
+            words = self._until_clause_ends(re.sub(r"^\s(?:at|to|in|for|with|as|the)\s", " ", rest))
+        else:
+            return None
+        if words is not None and self.noun in words.lower().split():
+            return words
+        return self._with_noun(sentence) or words
+
+    def _with_noun(self, sentence: str) -> str | None:
+        """Return the one name that has the noun that the question asks for: "World War II" to "which war"."""
+        if not self.noun:
+            return None
+        names = [
+            match[0]
+            for match in re.finditer(_NAMES, sentence)
+            if self.noun in match[0].lower().split() and self._is_new(match[0])
+        ]
+        return names[0] if len(set(names)) == 1 else None
+
+    def _until_clause_ends(self, text: str) -> str | None:
+        text = text.strip()
+        end = next((match for match in _CLAUSE_END.finditer(text) if match.start() > 0), None)
+        words = text[: end.start()] if end is not None else text
+        words = _LEADS.sub("", words)
+        words = re.sub(rf"^(?:the\s)?(?:{re.escape(self.noun)}|position|role|title)\sof\s", "", words)
+        return words if words and len(words.split()) <= 8 and self._is_new(words) else None
+
+
+_LEADS = re.compile(r"^(?:(?:is|was|are|were|called|named|titled|known as)\s(?:the\s)?)+")
+_MAX_QUESTION = 2_000
+_STARTS = re.compile(
+    r"^(?:(?P<prep>in|on|at|for|by|of|from|to|with|during|after|under)\s)?(?P<word>what|which|who|whom|where|when)\b(?:'s)?",
+    re.IGNORECASE,
+)
+_ENDS = re.compile(
+    r"\b(?:(?P<prep>in|on|at|for|by|of|from|to|with|during|after|under|as)\s)?"
+    r"(?P<word>what|which|who|whom|where|when)\b(?=\s?\?|(?:\s[\w-]+){1,4}\s?\?$)",
+    re.IGNORECASE,
+)
+_AUXILIARY = re.compile(r"(?:is|are|was|were|did|does|do|has|have|had|will|would|can|could)\b", re.IGNORECASE)
+
+
+_ASKS_OBJECT = re.compile(r"(?:did|does|do)\s|(?:is|was|are|were)\s(?:\w+ed|held|won|sung|taught|worn)\sby\b")
+
+
+def _noun_and_clause(word: str, rest: str) -> tuple[str, str, str]:
+    """Return the noun that "which" or "what is the" asks for, the words before "of" in the latter, and the clause."""
+    if word not in ("what", "which"):
+        return "", "", rest
+    copula = _COPULA.match(rest)
+    if copula is not None:
+        return copula[1].split()[-1].lower(), copula[1], rest
+    words = rest.split()
+    end = next((at for at, each in enumerate(words) if _AUXILIARY.match(each) or (at and _is_verb(each))), len(words))
+    nouns = [each.lower().strip(",") for each in words[:end]]
+    nouns = nouns[: nouns.index("of")] if "of" in nouns[1:] else nouns
+    return nouns[-1] if nouns else "", "", " ".join(words[end:])
+
+
+_COPULA = re.compile(
+    r"(?:is|was|are|were)\s(?:the\s)?(?:name of the\s)?((?:[\w-]{1,30}\s){0,3}?[\w-]{1,30})"
+    r"(?=\s(?:of|in|that|which|who|where|for|from|on)\b)"
+)
+
+
+def _is_verb(word: str) -> bool:
+    return word.islower() and (word in _RELATION_OF or re.search(r"[a-z]{3}ed$", word) is not None)
+
+
+def _relation_after(word: str, clause: str) -> Iterator[str]:
+    """Yield the words of a clause after an interrogative that relate the answer to its subject."""
+    words = [each.strip(",.?") for each in clause.split()]
+    if words and _AUXILIARY.match(words[0]) and words[0].lower() not in ("is", "are", "was", "were"):
+        last = max((at for at, each in enumerate(words) if each[:1].isupper()), default=0)
+        tail = list(_lower_content(words[last + 1 :]))
+        verbs = [each for each in tail if each in _RELATION_OF]
+        yield from verbs[:1] or tail[-2:] or list(_lower_content(words[1:]))[-1:]
+    elif words and _AUXILIARY.match(words[0]) and words[-1] in _RELATION_OF:
+        yield words[-1]
+    else:
+        yield from list(_lower_content(words))[:1]
+
+
+def _relation_before(clause: str) -> Iterator[str]:
+    """Yield the word of a relation that stands before an interrogative at the end: "was born in which city"."""
+    words = [each.strip(",.") for each in clause.split()]
+    yield from list(_lower_content(words[-4:]))[-1:]
+
+
+def _lower_content(words: Sequence[str]) -> Iterator[str]:
+    for word in words:
+        if word.islower() and (_FUNCTION_WORD.match(word) is None or word == "named"):
+            yield word
+
+
+def _kind(word: str, noun: str, question: str) -> str:
+    if word == "when" or noun in ("date", "day", "birthday", "birthdate"):
+        return "date"
+    if noun == "year":
+        return "year"
+    if word == "where" or noun in _LOCATIONS:
+        return "location"
+    if noun in ("nationality", "citizenship"):
+        return "nationality"
+    if noun in _WORKS:
+        return "work"
+    return "person" if word in ("who", "whom") else "thing"
