@@ -113,7 +113,10 @@ class AnswerKind:
     relation: frozenset[str]  # words in lower case, of which a sentence that answers the question has one
     subject: str  # "middle name" in "What is the middle name of …"
     object_of: bool  # the answer is the object of the relation's verb: "What did he play?"
-    preposition: str  # before an interrogative at the end: "named after who?"
+    preposition: (
+        str  # before an interrogative at the end ("named after who?"), or the last word ("Who is it named after?")
+    )
+    is_subject: bool  # the answer is the subject of the relation's verb: "Which river flows through the city?"
     stems: frozenset[str]
     titles: tuple[str, ...] = ()  # words of the answer in quotation marks or italics
 
@@ -132,7 +135,13 @@ class AnswerKind:
         word = match["word"].lower()
         rest = question[match.end() :].strip(" ?.")
         noun, subject, clause = _noun_and_clause(word, rest)
-        relation = _relation_before(question[: match.start()]) if ends is not None else _relation_after(word, clause)
+        preposition = (match["prep"] or "").lower() if ends is not None else ""
+        if ends is not None:
+            relation = list(_relation_before(question[: match.start()]))
+        elif (stranded := _STRANDED.search(clause)) is not None:
+            relation, preposition = [stranded["verb"]], stranded["prep"]
+        else:
+            relation = list(_relation_after(word, clause))
         related = frozenset(each for item in relation for each in _RELATION_OF.get(item, frozenset({item})))
         return cls(
             _kind(word, noun, question),
@@ -140,7 +149,8 @@ class AnswerKind:
             related,
             subject,
             ends is None and word in ("what", "which") and _ASKS_OBJECT.match(clause) is not None,
-            (match["prep"] or "").lower() if ends is not None else "",
+            preposition,
+            _AUXILIARY.match(clause) is None or _PASSIVE.match(clause) is not None,
             frozenset(content_stems(question)),
             tuple(quoted or slanted for quoted, slanted in _TITLE.findall(answer)),
         )
@@ -171,15 +181,31 @@ class AnswerKind:
                     if title.strip(" .,") in sentence and self._is_new(title)
                 ]
                 return named[0] if len(set(named)) == 1 else None
-        return self._of_subject(sentence) or self._object(sentence, after)
+        return self._of_subject(sentence) or self._object(sentence, after) or self._as_subject(sentence, after)
 
     def _of_subject(self, sentence: str) -> str | None:
-        """Return X in "his middle name is X" if the question asks for a middle name."""
-        if not self.subject:
+        """Return X in "his middle name is X" if the question asks for a middle name, and in "the band is X" for a band."""
+        for subject, start in ((self.subject, ""), (self.noun, r"(?=[A-Z\"])")):
+            if not subject:
+                continue
+            named = (
+                rf"\b(?:the|his|her|its|their|'s|whose)\s(?:\w+\s){{0,3}}?{re.escape(subject)}s?"
+                rf"(?:\sthere|\s(?:of|in|for|at)\s[^,.;]{{1,60}}?)?\s(?:is|was|are|were)\s(?:the\s|called\s)?{start}"
+            )
+            match = next(iter(reversed(list(re.finditer(named, sentence, re.IGNORECASE if not start else 0)))), None)
+            if match is not None and (words := self._until_clause_ends(sentence[match.end() :])) is not None:
+                return words
+        return None
+
+    def _as_subject(self, sentence: str, after: int) -> str | None:
+        """Return the name before the verb of the relation: "The Danube flows through …"."""
+        if after < 0 or not self.is_subject or self.kind == "person":
             return None
-        named = rf"\b(?:the|his|her|its|their|'s)\s{re.escape(self.subject)}s?(?:\s(?:of|in|for)\s[^,.;]{{1,60}}?)?\s(?:is|was|are|were)\s"
-        match = next(iter(reversed(list(re.finditer(named, sentence, re.IGNORECASE)))), None)
-        return self._until_clause_ends(sentence[match.end() :]) if match is not None else None
+        before = re.sub(r"[\w'-]+$", "", sentence[:after])
+        names = re.search(
+            rf"(?P<name>(?:\bThe\s)?{_NAMES})\s(?:(?:is|are|was|were|also|[a-z]+ly)\s){{0,2}}$", before[-120:]
+        )
+        return names["name"] if names is not None and self._is_new(names["name"]) else None
 
     def _is_new(self, words: str) -> bool:
         return bool(content_stems(words) - self.stems)
@@ -206,6 +232,10 @@ class AnswerKind:
             return spots[0] if spots and self.noun == "" else None
         if self.noun in ("city", "town", "village", "country", "state", "county", "nation", "continent"):
             names = [match for match in names if not match[0].startswith("to ")] or names
+        if self.noun in ("county", "country", "state", "nation", "continent", "province"):
+            names = [
+                match for match in names if re.search(r",\swhich (?:is|lies) (?:\w+ )?$", sentence[: match.start()])
+            ] or names
         return self._narrowed(names[0]["name"])
 
     def _narrowed(self, name: str) -> str:
@@ -256,7 +286,7 @@ class AnswerKind:
         text = text.strip()
         end = next((match for match in _CLAUSE_END.finditer(text) if match.start() > 0), None)
         words = text[: end.start()] if end is not None else text
-        words = _LEADS.sub("", words)
+        words = re.sub(r"\s[a-z]+ly$", "", _LEADS.sub("", words))
         words = re.sub(rf"^(?:the\s)?(?:{re.escape(self.noun)}|position|role|title)\sof\s", "", words)
         return words if words and len(words.split()) <= 8 and self._is_new(words) else None
 
@@ -275,6 +305,11 @@ _ENDS = re.compile(
 _AUXILIARY = re.compile(r"(?:is|are|was|were|did|does|do|has|have|had|will|would|can|could)\b", re.IGNORECASE)
 
 
+_STRANDED = re.compile(
+    r"\b(?P<verb>[a-z]{3,20})\s(?P<prep>to|with|by|for|after|in|at|on|as)"
+    r"(?:\s(?:in \d{4}|(?:before|after|when|during|for|while)\b[^?]{1,80}))?$"
+)
+_PASSIVE = re.compile(r"(?:is|was|are|were)\s(?:\w+ed|spoken|held|won|sung|taught|worn|built|made|written|known)\b")
 _ASKS_OBJECT = re.compile(r"(?:did|does|do)\s|(?:is|was|are|were)\s(?:\w+ed|held|won|sung|taught|worn)\sby\b")
 
 
@@ -286,9 +321,17 @@ def _noun_and_clause(word: str, rest: str) -> tuple[str, str, str]:
     if copula is not None:
         return copula[1].split()[-1].lower(), copula[1], rest
     words = rest.split()
-    end = next((at for at, each in enumerate(words) if _AUXILIARY.match(each) or (at and _is_verb(each))), len(words))
+    end = next(
+        (
+            at
+            for at, each in enumerate(words)
+            if _AUXILIARY.match(each) or (at and _is_verb(each, words[at + 1] if at + 1 < len(words) else ""))
+        ),
+        len(words),
+    )
     nouns = [each.lower().strip(",") for each in words[:end]]
-    nouns = nouns[: nouns.index("of")] if "of" in nouns[1:] else nouns
+    ends = next((at for at, each in enumerate(nouns) if at and each in _PREPOSITIONS), len(nouns))
+    nouns = nouns[:ends]
     return nouns[-1] if nouns else "", "", " ".join(words[end:])
 
 
@@ -298,8 +341,13 @@ _COPULA = re.compile(
 )
 
 
-def _is_verb(word: str) -> bool:
-    return word.islower() and (word in _RELATION_OF or re.search(r"[a-z]{3}ed$", word) is not None)
+_PREPOSITIONS = frozenset(["of", "in", "on", "at", "by", "for", "from", "with", "that", "who", "whose", "to"])
+
+
+def _is_verb(word: str, following: str) -> bool:
+    if not word.islower() or _AUXILIARY.match(following):
+        return False
+    return word in _RELATION_OF or re.search(r"[a-z]{3}ed$|[a-z]{2}[^s]s$", word) is not None
 
 
 def _relation_after(word: str, clause: str) -> Iterator[str]:
@@ -309,9 +357,11 @@ def _relation_after(word: str, clause: str) -> Iterator[str]:
         last = max((at for at, each in enumerate(words) if each[:1].isupper()), default=0)
         tail = list(_lower_content(words[last + 1 :]))
         verbs = [each for each in tail if each in _RELATION_OF]
-        yield from verbs[:1] or tail[-2:] or list(_lower_content(words[1:]))[-1:]
+        yield from verbs[-1:] or tail[-2:] or list(_lower_content(words[1:]))[-1:]
     elif words and _AUXILIARY.match(words[0]) and words[-1] in _RELATION_OF:
         yield words[-1]
+    elif word in ("what", "which") and words and not _AUXILIARY.match(words[0]):
+        yield words[0].lower()
     else:
         yield from list(_lower_content(words))[:1]
 

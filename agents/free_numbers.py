@@ -204,7 +204,7 @@ def _value(text: str, task: _Task) -> _Value:
     ):
         first = _main_number(aside[1], task)
         if isinstance(first, Number) and re.search(
-            r"\d\s?(?:\w+\s){1,2}?(?:each|per|every|a|an|more|less|fewer)\b|\bthe (?:same|total)\b", aside[2]
+            r"\d\s?(?:\w+\s){0,2}?(?:each|per|every|a|an|more|less|fewer)\b|\bthe (?:same|total)\b", aside[2]
         ):
             return first
     if (copula := _LAST_COPULA.match(text)) is not None and _numbers_of(copula[1]) and not _HAS_VERB.search(copula[1]):
@@ -310,9 +310,11 @@ def _main_number(text: str, task: _Task) -> _Value:
     kept = _prefer(kept, lambda each: not _ORDINAL.match(text[each.end :]))
     if len({each.number.value for each in kept}) > 1 and not _are_alternatives(text, kept):
         kept = _prefer(kept, lambda each: not task.is_given(each) and task.names_unit(text, each))
-        kept = _prefer(kept, lambda each: _TOTAL_AFTER.match(text[each.end :]) is not None)
+        kept = _prefer(kept, lambda each: _is_main(text, each) and _TOTAL_AFTER.match(text[each.end :]) is not None)
         kept = _prefer(kept, lambda each: _is_main(text, each))
         kept = _prefer(kept, lambda each: not task.is_given(each))
+    elif task.units and "percent" not in task.units:
+        kept = _prefer(kept, lambda each: each.number.scale != Fraction(1, 100))  # "20 voters, or 25%"
     values = {each.number.value for each in kept}
     if len(values) > 1 and len(kept) == 2 and _same_quantity(text, kept):
         return kept[0].number

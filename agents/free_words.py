@@ -141,14 +141,14 @@ _EXCLUDES = re.compile(
 _OPPOSITES = {
     word: opposite
     for one, other in (
-        ("taller", "shorter"), ("longer", "shorter"), ("older", "younger"), ("larger", "smaller"), ("bigger", "smaller"),
-        ("higher", "lower"), ("more", "fewer"), ("more", "less"), ("earlier", "later"), ("before", "after"),
+        ("taller", "shorter"), ("longer", "shorter"), ("older", "younger"), ("larger", "smaller"), ("more", "less"),
+        ("higher", "lower"), ("more", "fewer"), ("bigger", "smaller"), ("earlier", "later"), ("before", "after"),
         ("heavier", "lighter"), ("faster", "slower"), ("deeper", "shallower"), ("richer", "poorer"), ("newer", "older"),
     )
     for word, opposite in ((one, other), (other, one))
 }  # fmt: skip
 _COMPARES = re.compile(
-    r"^(?:is|are|was|were|does|did|do|has|have|had)\s(?:the\s)?(?P<first>[^?]{1,80}?)\s(?:[a-z]+\s){0,3}?"
+    r"^(?:is|are|was|were|does|did|do|has|have|had)\s(?:the\s)?(?P<first>[^?]{1,80}?)\s(?-i:[a-z]+\s){0,3}?"
     rf"(?P<how>{'|'.join(_OPPOSITES)})\s(?:[a-z]+\s){{0,4}}?(?:than\s)?(?:the\s)?(?P<second>[A-Z][^?]{{0,80}})\?",
     re.IGNORECASE,
 )
@@ -191,7 +191,7 @@ def _implied_by(sentence: str, question: str) -> str | None:
         return "no" if predicate in content_stems(excludes["rest"]) else None
     if _CONTRASTS.search(sentence):
         both = _BOTH.search(sentence) is not None
-        return "no" if several and not both and not negated else None
+        return "no" if several and not both else None
     if negated:
         return "no"
     names = {stem(word) for word in re.findall(r"\b[A-Z][\w'-]+", question)[1:]} - {predicate}
@@ -381,6 +381,8 @@ def _from_sentence(sentence: str, question: str, kind: AnswerKind | None) -> str
     if _offers_alternatives(whole, question) and not re.search(r"\bnot\b", whole):
         return None
     compared = _compared(question)
+    if (chosen := _chosen(whole, compared)) is not None:
+        return chosen
     if (named := _named(whole, compared)) is not None:
         title = re.match(r"[^,]{1,80},\s([A-Z][^,]{1,60}),\s(?:is|was|has|had)\b", whole)
         return title[1] if title is not None and named[:1].islower() else named
@@ -393,6 +395,8 @@ def _from_sentence(sentence: str, question: str, kind: AnswerKind | None) -> str
     years = re.findall(r"\b(?:1\d|20)\d\d\b", whole)
     if len(set(years)) == 1 and not re.search(rf"\b{MONTH}\s", whole) and _ASKS_YEAR.match(question):
         return str(years[0])
+    if (entity := _ENTITY_AND_ASIDE.match(whole)) is not None and not any(map(_VERB.__contains__, whole.split())):
+        return _clean(entity[1])
     question_stems = frozenset(stem(token) for token in _bare_tokens(question)) - _FUNCTION
     tokens = whole.split()
     if not _has_verb(whole, question_stems) or len(tokens) <= 2:
@@ -444,6 +448,10 @@ def _plain_sentence(sentence: str, kind: AnswerKind | None) -> str:
     return _without_lead_ins(sentence)
 
 
+# "Emma, published in 1815": a name and what is said of it, without a verb.
+_ENTITY_AND_ASIDE = re.compile(
+    r"([A-Z\d][^,]{1,80}),\s(?:\w+ed|written|born|set|made|built|starring|featuring|also|which|who)\s[^,]*$"
+)
 _DATES_IN_BRACKETS = re.compile(
     r"\s\((?:born|b\.|d\.|died|c\.|circa|formed|founded|released)?[^()]{0,40}?\d{4}[^()]{0,40}\)"
 )
@@ -552,6 +560,17 @@ def _compared(question: str) -> list[str]:
         question,
     )
     return [] if match is None else [_clean(match[1] or match[2]), _clean(match[3])]
+
+
+def _chosen(whole: str, compared: Sequence[str]) -> str | None:
+    """Return the thing after "making", "so" or "meaning" in a sentence that speaks of both."""
+    for match in re.finditer(
+        r",\s(?:making|which makes|so|meaning(?: that)?|which means(?: that)?)\s(?:the\s)?", whole
+    ):
+        chosen = [thing for thing in compared if whole[match.end() :].casefold().startswith(thing.casefold())]
+        if chosen:
+            return chosen[0]
+    return None
 
 
 def _named(whole: str, things: Sequence[str]) -> str | None:
