@@ -113,9 +113,7 @@ class AnswerKind:
     relation: frozenset[str]  # words in lower case, of which a sentence that answers the question has one
     subject: str  # "middle name" in "What is the middle name of …"
     object_of: bool  # the answer is the object of the relation's verb: "What did he play?"
-    preposition: (
-        str  # before an interrogative at the end ("named after who?"), or the last word ("Who is it named after?")
-    )
+    preposition: str  # of an interrogative at the end ("named after who?"), or the last word ("named after?")
     is_subject: bool  # the answer is the subject of the relation's verb: "Which river flows through the city?"
     stems: frozenset[str]
     titles: tuple[str, ...] = ()  # words of the answer in quotation marks or italics
@@ -138,7 +136,7 @@ class AnswerKind:
         preposition = (match["prep"] or "").lower() if ends is not None else ""
         if ends is not None:
             relation = list(_relation_before(question[: match.start()]))
-        elif (stranded := _STRANDED.search(clause)) is not None:
+        elif _AUXILIARY.match(clause) is not None and (stranded := _STRANDED.search(clause)) is not None:
             relation, preposition = [stranded["verb"]], stranded["prep"]
         else:
             relation = list(_relation_after(word, clause))
@@ -181,10 +179,15 @@ class AnswerKind:
                     if title.strip(" .,") in sentence and self._is_new(title)
                 ]
                 return named[0] if len(set(named)) == 1 else None
-        return self._of_subject(sentence) or self._object(sentence, after) or self._as_subject(sentence, after)
+        return (
+            self._of_subject(sentence)
+            or self._object(sentence, after)
+            or self._as_subject(sentence, after)
+            or (self._with_noun(sentence) if self.kind == "thing" and after >= 0 else None)
+        )
 
     def _of_subject(self, sentence: str) -> str | None:
-        """Return X in "his middle name is X" if the question asks for a middle name, and in "the band is X" for a band."""
+        """Return X in "his middle name is X" if the question asks for a middle name, or in "the band is X"."""
         for subject, start in ((self.subject, ""), (self.noun, r"(?=[A-Z\"])")):
             if not subject:
                 continue
@@ -199,13 +202,16 @@ class AnswerKind:
 
     def _as_subject(self, sentence: str, after: int) -> str | None:
         """Return the name before the verb of the relation: "The Danube flows through …"."""
-        if after < 0 or not self.is_subject or self.kind == "person":
+        if after < 0 or not self.is_subject:
             return None
-        before = re.sub(r"[\w'-]+$", "", sentence[:after])
-        names = re.search(
-            rf"(?P<name>(?:\bThe\s)?{_NAMES})\s(?:(?:is|are|was|were|also|[a-z]+ly)\s){{0,2}}$", before[-120:]
-        )
-        return names["name"] if names is not None and self._is_new(names["name"]) else None
+        before = re.sub(r"[\w'-]+$", "", sentence[:after])[-_MAX_NAME:]
+        if self.kind == "person":
+            named = re.fullmatch(rf"(?P<name>{_NAMES})\s(?:[a-z]+ly\s)?", before)
+        else:
+            named = re.search(
+                rf"(?P<name>(?:\bThe\s)?{_NAMES})\s(?:(?:is|are|was|were|also|[a-z]+ly)\s){{0,2}}$", before
+            )
+        return named["name"] if named is not None and self._is_new(named["name"]) else None
 
     def _is_new(self, words: str) -> bool:
         return bool(content_stems(words) - self.stems)
@@ -233,9 +239,8 @@ class AnswerKind:
         if self.noun in ("city", "town", "village", "country", "state", "county", "nation", "continent"):
             names = [match for match in names if not match[0].startswith("to ")] or names
         if self.noun in ("county", "country", "state", "nation", "continent", "province"):
-            names = [
-                match for match in names if re.search(r",\swhich (?:is|lies) (?:\w+ )?$", sentence[: match.start()])
-            ] or names
+            beyond = re.compile(r",\swhich (?:is|lies) (?:\w+ )?$")
+            names = [match for match in names if beyond.search(sentence[: match.start()][-40:])] or names
         return self._narrowed(names[0]["name"])
 
     def _narrowed(self, name: str) -> str:
@@ -293,6 +298,7 @@ class AnswerKind:
 
 _LEADS = re.compile(r"^(?:(?:is|was|are|were|called|named|titled|known as)\s(?:the\s)?)+")
 _MAX_QUESTION = 2_000
+_MAX_NAME = 120
 _STARTS = re.compile(
     r"^(?:(?P<prep>in|on|at|for|by|of|from|to|with|during|after|under)\s)?(?P<word>what|which|who|whom|where|when)\b(?:'s)?",
     re.IGNORECASE,
@@ -358,6 +364,8 @@ def _relation_after(word: str, clause: str) -> Iterator[str]:
         tail = list(_lower_content(words[last + 1 :]))
         verbs = [each for each in tail if each in _RELATION_OF]
         yield from verbs[-1:] or tail[-2:] or list(_lower_content(words[1:]))[-1:]
+    elif word in ("what", "which") and len(words) > 1 and _PASSIVE.match(clause) is not None:
+        yield words[1].lower()
     elif words and _AUXILIARY.match(words[0]) and words[-1] in _RELATION_OF:
         yield words[-1]
     elif word in ("what", "which") and words and not _AUXILIARY.match(words[0]):

@@ -309,9 +309,10 @@ def _main_number(text: str, task: _Task) -> _Value:
     kept = _prefer(allowed, lambda each: not each.word)
     kept = _prefer(kept, lambda each: not _ORDINAL.match(text[each.end :]))
     if len({each.number.value for each in kept}) > 1 and not _are_alternatives(text, kept):
-        kept = _prefer(kept, lambda each: not task.is_given(each) and task.names_unit(text, each))
-        kept = _prefer(kept, lambda each: _is_main(text, each) and _TOTAL_AFTER.match(text[each.end :]) is not None)
         kept = _prefer(kept, lambda each: _is_main(text, each))
+        kept = _prefer(kept, lambda each: not task.is_given(each) and task.names_unit(text, each))
+        kept = _prefer(kept, lambda each: task.asks_for(_label(text, each)))
+        kept = _prefer(kept, lambda each: _TOTAL_AFTER.match(text[each.end :]) is not None)
         kept = _prefer(kept, lambda each: not task.is_given(each))
     elif task.units and "percent" not in task.units:
         kept = _prefer(kept, lambda each: each.number.scale != Fraction(1, 100))  # "20 voters, or 25%"
@@ -319,6 +320,13 @@ def _main_number(text: str, task: _Task) -> _Value:
     if len(values) > 1 and len(kept) == 2 and _same_quantity(text, kept):
         return kept[0].number
     return kept[-1].number if len(values) == 1 else _UNCLEAR
+
+
+def _label(text: str, each: Mention) -> str:
+    """Return the subject of a number: "the larger number" in "… and the larger number is 40"."""
+    before = text[max(0, each.start - 60) : each.start]
+    match = re.search(r"\bthe\s((?:[A-Za-z'-]{1,20}\s){1,4}?)(?:is|are|was|were)\s\W?$", before, re.IGNORECASE)
+    return match[1] if match is not None else ""
 
 
 _TOTAL_AFTER = re.compile(
@@ -538,11 +546,14 @@ def _lists_parts(pieces: Sequence[str], task: _Task) -> bool:
     values = {part.value for part in parts if isinstance(part, Number)}
     if len(values) < 2:
         return False
-    label, _, rest = texts[0].partition(":")
-    chosen = task.asks_for(label) or (_BOLD_NUMBER.search(rest) and not any(map(_BOLD_NUMBER.search, texts[1:])))
+    labels = [text.partition(":")[0] for text in texts]
+    if task.asks_for(labels[0]) and not any(map(task.asks_for, labels[1:])):
+        return False
+    rest = texts[0].partition(":")[2]
     used = {each.number.value for each in _numbers_of(rest)}
     earlier = {part.value for part in parts[1:] if isinstance(part, Number)}
-    return not (chosen and "=" in rest and used & earlier)
+    in_bold = _BOLD_NUMBER.search(rest) is not None and not any(map(_BOLD_NUMBER.search, texts[1:]))
+    return not (in_bold and "=" in rest and used & earlier)
 
 
 _BOLD_NUMBER = re.compile(rf"{BOLD}[^{BOLD}:]{{0,20}}\d[^{BOLD}:]{{0,40}}{BOLD}")

@@ -138,15 +138,16 @@ _CONTRASTS = re.compile(r"\b(?:but|while|whereas|however|although|though|only)\b
 _EXCLUDES = re.compile(
     r"(?:,|\bbut|\band|\bis|\bare|\bwas|\bwere)\s(?:not|rather than|instead of)\s(?P<rest>[^.;]{1,200})"
 )
+_PAIRS = [
+    *["taller shorter", "longer shorter", "older younger", "larger smaller", "bigger smaller", "higher lower"],
+    *["more fewer", "more less", "earlier later", "before after", "heavier lighter", "faster slower", "hotter colder"],
+    *["deeper shallower", "richer poorer", "newer older", "closer farther", "nearer farther", "wider narrower"],
+]
 _OPPOSITES = {
-    word: opposite
-    for one, other in (
-        ("taller", "shorter"), ("longer", "shorter"), ("older", "younger"), ("larger", "smaller"), ("more", "less"),
-        ("higher", "lower"), ("more", "fewer"), ("bigger", "smaller"), ("earlier", "later"), ("before", "after"),
-        ("heavier", "lighter"), ("faster", "slower"), ("deeper", "shallower"), ("richer", "poorer"), ("newer", "older"),
-    )
-    for word, opposite in ((one, other), (other, one))
-}  # fmt: skip
+    word: [other for pair in _PAIRS if word in pair.split() for other in pair.split() if other != word]
+    for pair in _PAIRS
+    for word in pair.split()
+}
 _COMPARES = re.compile(
     r"^(?:is|are|was|were|does|did|do|has|have|had)\s(?:the\s)?(?P<first>[^?]{1,80}?)\s(?-i:[a-z]+\s){0,3}?"
     rf"(?P<how>{'|'.join(_OPPOSITES)})\s(?:[a-z]+\s){{0,4}}?(?:than\s)?(?:the\s)?(?P<second>[A-Z][^?]{{0,80}})\?",
@@ -201,11 +202,12 @@ def _implied_by(sentence: str, question: str) -> str | None:
 
 def _implied_by_comparison(sentence: str, first: str, how: str, second: str) -> str | None:
     """Return "no" to "Is A taller than B?" for "B is taller" and "A is shorter"."""
-    match = re.search(rf"\b(?P<word>{how}|{_OPPOSITES[how]})\b", sentence, re.IGNORECASE)
+    match = re.search(rf"\b(?P<word>{'|'.join([how, *_OPPOSITES[how]])})\b", sentence, re.IGNORECASE)
     if match is None or _NEGATED.search(sentence[match.start() :]):
         return None
     subject = content_stems(sentence[: match.start()])
-    is_first, is_second = (bool(content_stems(name) & subject) for name in (first, second))
+    names = content_stems(first), content_stems(second)
+    is_first, is_second = bool((names[0] - names[1]) & subject), bool((names[1] - names[0]) & subject)
     if is_first == is_second:
         return None
     if _NEGATED.search(sentence[: match.start()]):
@@ -395,7 +397,8 @@ def _from_sentence(sentence: str, question: str, kind: AnswerKind | None) -> str
     years = re.findall(r"\b(?:1\d|20)\d\d\b", whole)
     if len(set(years)) == 1 and not re.search(rf"\b{MONTH}\s", whole) and _ASKS_YEAR.match(question):
         return str(years[0])
-    if (entity := _ENTITY_AND_ASIDE.match(whole)) is not None and not any(map(_VERB.__contains__, whole.split())):
+    entity = _ENTITY_AND_ASIDE.match(whole)
+    if entity is not None and not any(_is_finite(word) or word in _VERB for word in entity[1].split()):
         return _clean(entity[1])
     question_stems = frozenset(stem(token) for token in _bare_tokens(question)) - _FUNCTION
     tokens = whole.split()
@@ -562,11 +565,12 @@ def _compared(question: str) -> list[str]:
     return [] if match is None else [_clean(match[1] or match[2]), _clean(match[3])]
 
 
+_THEREFORE = re.compile(r",\s(?:making|which makes|so|meaning(?: that)?|which means(?: that)?)\s(?:the\s)?")
+
+
 def _chosen(whole: str, compared: Sequence[str]) -> str | None:
     """Return the thing after "making", "so" or "meaning" in a sentence that speaks of both."""
-    for match in re.finditer(
-        r",\s(?:making|which makes|so|meaning(?: that)?|which means(?: that)?)\s(?:the\s)?", whole
-    ):
+    for match in _THEREFORE.finditer(whole):
         chosen = [thing for thing in compared if whole[match.end() :].casefold().startswith(thing.casefold())]
         if chosen:
             return chosen[0]
