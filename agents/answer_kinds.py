@@ -95,6 +95,14 @@ def stem(word: str) -> str:
     return word
 
 
+def unit_stem(word: str) -> str:
+    """Return a noun without the ending of its plural."""
+    for plural, singular in (("ies", "y"), ("ches", "ch"), ("shes", "sh"), ("xes", "x"), ("sses", "ss"), ("s", "")):
+        if word.endswith(plural) and len(word) > len(plural) + 1 and not word.endswith(("ss", "us")):
+            return word.removesuffix(plural) + singular
+    return {"people": "person", "men": "man", "women": "woman", "feet": "foot"}.get(word, word)
+
+
 def _words(text: str) -> list[str]:
     return re.findall(r"[\w'-]+", text)
 
@@ -211,10 +219,32 @@ class AnswerKind:
             named = re.search(
                 rf"(?P<name>(?:\bThe\s)?{_NAMES})\s(?:(?:is|are|was|were|also|[a-z]+ly)\s){{0,2}}$", before
             )
-        return named["name"] if named is not None and self._is_new(named["name"]) else None
+        if named is not None and self._is_new(named["name"]):
+            return named["name"]
+        following = re.match(rf"\s(?P<name>{_NAMES})", sentence[after:])
+        named_before = " ".join(re.findall(r"\b[A-Z][\w'-]*", before))
+        if following is not None and not self._is_new(named_before) and self._is_new(following["name"]):
+            return following["name"]
+        return None
 
     def _is_new(self, words: str) -> bool:
         return bool(content_stems(words) - self.stems)
+
+    def trimmed(self, words: str) -> str:
+        """Return words without a date or a phrase of the question at their end."""
+        previous = None
+        while previous != words:
+            previous = words
+            words = _DATED.sub("", words)
+            ending = _LAST_PHRASE.search(words[-_MAX_NAME:])
+            if ending is not None and not self._is_new(ending[1]) and self._is_new(words[: -len(ending[0])]):
+                words = words[: -len(ending[0])]
+        return words
+
+    def without_opening(self, sentence: str) -> str:
+        """Return a sentence without a phrase of the question at its beginning: "In the film, …"."""
+        opening = re.match(r"(?:in|on|at|for|during|before|after)\s([^,]{1,80}),\s", sentence, re.IGNORECASE)
+        return sentence[opening.end() :] if opening is not None and not self._is_new(opening[1]) else sentence
 
     def _date(self, sentence: str, after: int) -> str | None:
         patterns = [_YEAR] if self.kind == "year" else [_DATE, _MONTH_YEAR, _YEAR]
@@ -237,7 +267,7 @@ class AnswerKind:
             spots = [match["name"] for match in _SPOT.finditer(sentence, after) if self._is_new(match["name"])]
             return spots[0] if spots and self.noun == "" else None
         if self.noun in ("city", "town", "village", "country", "state", "county", "nation", "continent"):
-            names = [match for match in names if not match[0].startswith("to ")] or names
+            names = [match for match in names if match[0].startswith(("in ", "near "))] or names
         if self.noun in ("county", "country", "state", "nation", "continent", "province"):
             beyond = re.compile(r",\swhich (?:is|lies) (?:\w+ )?$")
             names = [match for match in names if beyond.search(sentence[: match.start()][-40:])] or names
@@ -299,6 +329,12 @@ class AnswerKind:
 _LEADS = re.compile(r"^(?:(?:is|was|are|were|called|named|titled|known as)\s(?:the\s)?)+")
 _MAX_QUESTION = 2_000
 _MAX_NAME = 120
+_PREPOSITION = r"\s(?:in|on|at|for|from|by|with|to|as)\s"
+_LAST_PHRASE = re.compile(rf"{_PREPOSITION}((?:(?!{_PREPOSITION}).)+)$")
+_DATED = re.compile(
+    rf",?\s(?:in|on|since|around|from|between)\s(?:{MONTH}\s)?(?:\d{{1,2}},?\s)?(?:{MONTH}\s)?(?:1\d|20)\d\d\b"
+    r"[^A-Za-z]*$"
+)
 _STARTS = re.compile(
     r"^(?:(?P<prep>in|on|at|for|by|of|from|to|with|during|after|under)\s)?(?P<word>what|which|who|whom|where|when)\b(?:'s)?",
     re.IGNORECASE,
@@ -312,7 +348,7 @@ _AUXILIARY = re.compile(r"(?:is|are|was|were|did|does|do|has|have|had|will|would
 
 
 _STRANDED = re.compile(
-    r"\b(?P<verb>[a-z]{3,20})\s(?P<prep>to|with|by|for|after|in|at|on|as)"
+    r"\b(?P<verb>[a-z]{3,20})\s(?P<prep>to|with|by|for|after|in|at|on|as|of|from)"
     r"(?:\s(?:in \d{4}|(?:before|after|when|during|for|while)\b[^?]{1,80}))?$"
 )
 _PASSIVE = re.compile(r"(?:is|was|are|were)\s(?:\w+ed|spoken|held|won|sung|taught|worn|built|made|written|known)\b")
@@ -362,8 +398,12 @@ def _relation_after(word: str, clause: str) -> Iterator[str]:
     if words and _AUXILIARY.match(words[0]) and words[0].lower() not in ("is", "are", "was", "were"):
         last = max((at for at, each in enumerate(words) if each[:1].isupper()), default=0)
         tail = list(_lower_content(words[last + 1 :]))
+        tail = [each for each in tail if not each.endswith("ly")]
         verbs = [each for each in tail if each in _RELATION_OF]
-        yield from verbs[-1:] or tail[-2:] or list(_lower_content(words[1:]))[-1:]
+        if tail and words[-1] == tail[-1] and _FUNCTION_WORD.match(words[-2]) is None:
+            yield tail[-1]
+        else:
+            yield from verbs[-1:] or tail[-2:] or list(_lower_content(words[1:]))[-1:]
     elif word in ("what", "which") and len(words) > 1 and _PASSIVE.match(clause) is not None:
         yield words[1].lower()
     elif words and _AUXILIARY.match(words[0]) and words[-1] in _RELATION_OF:

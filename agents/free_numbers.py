@@ -19,6 +19,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 from itertools import pairwise
 
+from .answer_kinds import unit_stem
 from .answer_text import (
     ANSWER_HEADING,
     ANSWER_LINE,
@@ -86,14 +87,6 @@ class _Task:
 
     def is_given(self, each: Mention) -> bool:
         return each.number.value in self.givens
-
-
-def unit_stem(word: str) -> str:
-    """Return a noun without the ending of its plural."""
-    for plural, singular in (("ies", "y"), ("ches", "ch"), ("shes", "sh"), ("xes", "x"), ("sses", "ss"), ("s", "")):
-        if word.endswith(plural) and len(word) > len(plural) + 1 and not word.endswith(("ss", "us")):
-            return word.removesuffix(plural) + singular
-    return {"people": "person", "men": "man", "women": "woman", "feet": "foot"}.get(word, word)
 
 
 _MAX_QUESTION = 2_000
@@ -186,6 +179,8 @@ _NOTHING = re.compile(
 def _value(text: str, task: _Task) -> _Value:
     """Return the number that a sentence, or the rest of one after "the answer is", claims."""
     text = _CLOCK.sub(lambda match: "\ue004" * len(match[0]), text.replace(BOX, " ").replace(BOX_END, " "))
+    if "(" in text and "=" in text and "=" not in (outside := _without_brackets(text)) and _numbers_of(outside):
+        text = outside  # "81 loaves (96 - 14.4 = 81.6, rounded down)"
     if "\ue004" in text and not _numbers_of(text):
         return _UNCLEAR
     clauses = list(_SO.finditer(text))
@@ -314,6 +309,9 @@ def _main_number(text: str, task: _Task) -> _Value:
         kept = _prefer(kept, lambda each: task.asks_for(_label(text, each)))
         kept = _prefer(kept, lambda each: _TOTAL_AFTER.match(text[each.end :]) is not None)
         kept = _prefer(kept, lambda each: not task.is_given(each))
+        if task.asked & {"left", "remain", "remaining"}:
+            kept = _prefer(kept, lambda each: _LEFT_AFTER.match(text[each.end :]) is not None)
+        kept = _prefer(kept, lambda each: _OUT_OF.search(text[max(0, each.start - 30) : each.start]) is None)
     elif task.units and "percent" not in task.units:
         kept = _prefer(kept, lambda each: each.number.scale != Fraction(1, 100))  # "20 voters, or 25%"
     values = {each.number.value for each in kept}
@@ -329,6 +327,8 @@ def _label(text: str, each: Mention) -> str:
     return match[1] if match is not None else ""
 
 
+_LEFT_AFTER = re.compile(r"(?:\s[A-Za-z]+){0,3}?\s(?:left|remain(?:s|ing)?|over)\b", re.IGNORECASE)
+_OUT_OF = re.compile(r"\b(?:out of|of (?:the|these|those))(?:\s\w+)?\s[$€£]?$", re.IGNORECASE)
 _TOTAL_AFTER = re.compile(
     r"(?:\s[A-Za-z]+){0,2}\s(?:in total|altogether|in all|all together|combined)\b",
     re.IGNORECASE,
@@ -340,9 +340,12 @@ def _prefer(mentions: list[Mention], condition: Callable[[Mention], bool]) -> li
     return [each for each in mentions if condition(each)] or mentions
 
 
+_MORE_AFTER = re.compile(r"\s(?:\w+\s){0,2}?(?:more\b|fewer\b|less\b|[a-z]{2,12}er than\b)")
+
+
 def _is_main(text: str, each: Mention) -> bool:
     before = text[max(0, each.start - 60) : each.start]
-    if re.match(r"\s(?:\w+\s)?(?:more|fewer|less)\b", text[each.end :]) and before.rstrip().endswith(","):
+    if _MORE_AFTER.match(text[each.end :]) and before.rstrip().endswith(","):
         return False
     if re.match(r"[^,.]{0,20}?\sof (?:which|whom|them|these|those)\b", text[each.end :]):
         return False

@@ -11,7 +11,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence, Set
 
-from .answer_kinds import AnswerKind, content_stems, stem
+from .answer_kinds import AnswerKind, content_stems, stem, unit_stem
 from .answer_text import (
     ABBREVIATION,
     ANSWER_HEADING,
@@ -23,7 +23,6 @@ from .answer_text import (
     CONCLUDES,
     FIRST_TRY,
     IS_ANSWER,
-    MONTH,
     RETRACTS,
     answer_pieces,
     own_answer,
@@ -184,20 +183,30 @@ def _implied_by(sentence: str, question: str) -> str | None:
     several = re.search(r"\b(?:both|and)\b", question) is not None
     if several and _NOT_BOTH.search(sentence):
         return "no"
-    predicate = stem(_bare_tokens(question)[-1])
-    if predicate not in said:
+    predicate = {unit_stem(word) for word in _predicate_words(question)}
+    said |= {unit_stem(word) for word in _bare_tokens(sentence)}
+    if not predicate & said:
         return None
     excludes = _EXCLUDES.search(sentence)
     if excludes is not None:
-        return "no" if predicate in content_stems(excludes["rest"]) else None
+        excluded = {unit_stem(word) for word in _bare_tokens(excludes["rest"])}
+        return "no" if predicate & excluded else None
     if _CONTRASTS.search(sentence):
         both = _BOTH.search(sentence) is not None
         return "no" if several and not both else None
     if negated:
         return "no"
-    names = {stem(word) for word in re.findall(r"\b[A-Z][\w'-]+", question)[1:]} - {predicate}
+    names = {stem(word) for word in re.findall(r"\b[A-Z][\w'-]+", question)[1:]}
+    names -= {stem(word) for word in _predicate_words(question)}
     whole = bool(names) and len(names & said) * 2 >= len(names) and (not several or " and " in sentence)
     return "yes" if _BOTH.search(sentence) or whole or re.match(r"(?:he|she|it)\b", sentence, re.IGNORECASE) else None
+
+
+def _predicate_words(question: str) -> list[str]:
+    """Return the last two words of a question about a quality, or the name at its end: "independent countries"."""
+    words = [word for word in _bare_tokens(question) if word not in _FUNCTION]
+    tokens = question.rstrip(" ?").split()
+    return words[-1:] if tokens[-1][:1].isupper() or not tokens[-2:][0][:1].islower() else words[-2:]
 
 
 def _implied_by_comparison(sentence: str, first: str, how: str, second: str) -> str | None:
@@ -364,9 +373,6 @@ def _answering_sentence(pieces: Sequence[str], question: str, kind: AnswerKind |
     )
 
 
-_ASKS_YEAR = re.compile(r"(?:in |during )?(?:what|which) year\b|when\b", re.IGNORECASE)
-
-
 def _from_sentence(sentence: str, question: str, kind: AnswerKind | None) -> str | None:
     """Return the part of a sentence that answers the question."""
     bold = re.findall(f"{BOLD}([^{BOLD}]+){BOLD}", sentence)
@@ -374,7 +380,7 @@ def _from_sentence(sentence: str, question: str, kind: AnswerKind | None) -> str
         return _clean(bold[0]) or None
     sentence = _plain_sentence(sentence, kind)
     full = _clean(sentence)
-    sentence = re.sub(r",\s(?:of\s)?(?:which|who|whose)\s[^,]{1,100},", "", sentence)
+    sentence = re.sub(r",\s(?:of\s)?(?:which|who|whose)\s[^,]{1,100},(?=\s)", "", sentence)
     whole = _clean(sentence)
     if re.search(r"\band (?:later|then|also)\b", whole):
         return None
@@ -394,9 +400,6 @@ def _from_sentence(sentence: str, question: str, kind: AnswerKind | None) -> str
         return None
     if compared and all(thing.casefold() in whole.casefold() for thing in compared):
         return None
-    years = re.findall(r"\b(?:1\d|20)\d\d\b", whole)
-    if len(set(years)) == 1 and not re.search(rf"\b{MONTH}\s", whole) and _ASKS_YEAR.match(question):
-        return str(years[0])
     entity = _ENTITY_AND_ASIDE.match(whole)
     if entity is not None and not any(_is_finite(word) or word in _VERB for word in entity[1].split()):
         return _clean(entity[1])
@@ -407,7 +410,7 @@ def _from_sentence(sentence: str, question: str, kind: AnswerKind | None) -> str
             whole = re.sub(r"^(?:in|on|at|near|from)\s", "", whole, flags=re.IGNORECASE)
         return _clean(_REST_CUT.sub("", whole)) or whole
     if kind is not None and (part := kind.part(full)) is not None:
-        return _clean(part) or None
+        return _clean(kind.trimmed(part)) or None
     if re.match(r"who\b", question, re.IGNORECASE):
         if (agent := re.search(r".*\bby (?:the )?([A-Z].*)$", _clean(_REST_CUT.sub("", sentence)))) is not None:
             return _clean(agent[1])
@@ -423,6 +426,8 @@ def _from_sentence(sentence: str, question: str, kind: AnswerKind | None) -> str
         return _predicate(whole)
     copula = [run for run in runs if run[1]]
     chosen = (copula or runs)[-1 if copula else 0]
+    if kind is not None:
+        chosen = (kind.trimmed(chosen[0]), chosen[1])
     return _clean(re.sub(r"^(?:[a-z]+\s)+(?:by|in|from|as|on|at|with)\s(?=[A-Z\d\"])", "", chosen[0])) or None
 
 
@@ -432,7 +437,7 @@ def _has_verb(sentence: str, question_stems: Set[str]) -> bool:
         return False
     if tokens[0].lower() in ("they", "he", "she", "it", "both", "there"):
         return True
-    if tokens[0].lower() in ("in", "on", "at", "near"):
+    if tokens[0].lower() in ("in", "on", "at", "near") and "," not in sentence:
         return any(token.lower().strip(".,") in _VERB for token in tokens[1:])
     return any(
         token.lower().strip(".,") in _VERB
@@ -448,7 +453,8 @@ def _plain_sentence(sentence: str, kind: AnswerKind | None) -> str:
     sentence = re.split(r",\s(?:and\s)?(?:so|therefore|thus|hence)\s", sentence)[-1]
     if kind is None or kind.kind not in ("date", "year"):
         sentence = _DATES_IN_BRACKETS.sub("", sentence)
-    return _without_lead_ins(sentence)
+    sentence = _without_lead_ins(sentence)
+    return kind.without_opening(sentence) if kind is not None else sentence
 
 
 # "Emma, published in 1815": a name and what is said of it, without a verb.
@@ -462,7 +468,7 @@ _DATES_IN_BRACKETS = re.compile(
 
 def _is_finite(token: str) -> bool:
     word = token.lower().strip(".,")
-    return (word.endswith("ed") and len(word) > 4) or word in (
+    return (word.endswith("ed") and len(word) > 3) or word in (
         "wrote",
         "won",
         "made",
@@ -555,6 +561,9 @@ def _predicate(whole: str) -> str | None:
     return _clean(" ".join(words[at:])) or None
 
 
+_COMPARATIVE = re.compile(r"\b(?:[a-z]{2,}(?:er|est)|more|most|less|fewer|first|last|both|two|same)\b", re.IGNORECASE)
+
+
 def _compared(question: str) -> list[str]:
     """Return the two things that a question compares: "…, A or B?"."""
     match = re.search(
@@ -562,6 +571,8 @@ def _compared(question: str) -> list[str]:
         r"\s([^,?]{1,80})\?\s*$",
         question,
     )
+    if match is not None and match[2] and not _COMPARATIVE.search(question):
+        return []  # "Which ocean lies between Africa and Australia?"
     return [] if match is None else [_clean(match[1] or match[2]), _clean(match[3])]
 
 
