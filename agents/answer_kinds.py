@@ -21,8 +21,11 @@ _LOCATIONS = frozenset(
     [
         *["city", "town", "village", "country", "state", "county", "province", "region", "continent", "borough"],
         *["district", "neighborhood", "neighbourhood", "location", "birthplace", "place", "suburb", "nation"],
+        *["street", "road", "avenue", "square", "island", "forest", "desert", "park", "valley", "peninsula"],
     ]
 )
+_SETTLEMENTS = frozenset(["city", "town", "village", "country", "state", "county", "nation", "continent", "province"])
+_BEYOND = re.compile(r",\swhich (?:is|lies) (?:\w+ )?$")
 _WORKS = frozenset(
     ["film", "movie", "book", "novel", "song", "album", "series", "show", "play", "opera", "poem", "musical", "single"]
 )
@@ -82,7 +85,8 @@ _DEMONYM = re.compile(
 )
 _CLAUSE_END = re.compile(
     r"[;:]|,\s(?!(?:and\s)?[A-Z\d])|\s(?:while|when|because|since|after|before|although|where|who|whom|which|whose|that"
-    r"|as|during|for(?!\s[A-Z])|until|throughout|alongside|together|with|by|at|on|from|under|through)\s|\sin\s(?:the|his|her|their|its|an?|\d{3,4})\b|\s\(|\.$|,\sin\s"
+    r"|as|during|for(?!\s[A-Z])|until|throughout|alongside|together|with|by|at|on|from|under|through)\s"
+    r"|\sin\s(?:the|his|her|their|its|an?|\d{3,4})\b|\sand\s(?:was|is|were|later|then|has|had|won|[a-z]+ed)\b|\s\(|\.$|,\sin\s"
 )
 
 
@@ -114,7 +118,7 @@ def content_stems(text: str) -> set[str]:
 
 @dataclass(frozen=True, slots=True)
 class AnswerKind:
-    """What a question asks for: its `kind`, the `noun` after "which", and the words that relate the answer to it."""
+    """Kind of the answer to a question: its `kind`, the `noun` after "which", and the words that relate it to the rest."""
 
     kind: str  # "date", "year", "location", "person", "nationality", "work" or "thing"
     noun: str
@@ -156,7 +160,7 @@ class AnswerKind:
             subject,
             ends is None and word in ("what", "which") and _ASKS_OBJECT.match(clause) is not None,
             preposition,
-            _AUXILIARY.match(clause) is None or _PASSIVE.match(clause) is not None,
+            _is_subject(word, clause) and not preposition and not match["prep"],
             frozenset(content_stems(question)),
             tuple(quoted or slanted for quoted, slanted in _TITLE.findall(answer)),
         )
@@ -217,7 +221,7 @@ class AnswerKind:
             named = re.fullmatch(rf"(?P<name>{_NAMES})\s(?:[a-z]+ly\s)?", before)
         else:
             named = re.search(
-                rf"(?P<name>(?:\bThe\s)?{_NAMES})\s(?:(?:is|are|was|were|also|[a-z]+ly)\s){{0,2}}$", before
+                rf"(?P<name>(?:\bThe\s)?{_NAMES})\s(?:(?:is|are|was|were|also|the|an?|[a-z]+ly)\s){{0,3}}$", before
             )
         if named is not None and self._is_new(named["name"]):
             return named["name"]
@@ -259,19 +263,21 @@ class AnswerKind:
         return None
 
     def _location(self, sentence: str, after: int) -> str | None:
-        if after < 0:
-            return None
-        names = [match for match in _LOCATION.finditer(sentence, after) if self._is_new(match["name"])]
+        if after >= 0 and self.is_subject and (named := self._as_subject(sentence, after)) is not None:
+            return named
+        names = [match for match in _LOCATION.finditer(sentence, max(after, 0)) if self._is_new(match["name"])]
         names = [match for match in names if not re.match(rf"{MONTH}\b", match["name"])]
-        if not names:
-            spots = [match["name"] for match in _SPOT.finditer(sentence, after) if self._is_new(match["name"])]
-            return spots[0] if spots and self.noun == "" else None
-        if self.noun in ("city", "town", "village", "country", "state", "county", "nation", "continent"):
+        if self.noun in ("city", "town", "village"):
+            names = [match for match in names if not match["name"].startswith("the ")]
+        if self.noun in _SETTLEMENTS:
             names = [match for match in names if match[0].startswith(("in ", "near "))] or names
-        if self.noun in ("county", "country", "state", "nation", "continent", "province"):
-            beyond = re.compile(r",\swhich (?:is|lies) (?:\w+ )?$")
-            names = [match for match in names if beyond.search(sentence[: match.start()][-40:])] or names
-        return self._narrowed(names[0]["name"])
+            names = [match for match in names if _BEYOND.search(sentence[: match.start()][-40:])] or names
+        if after < 0:
+            return self._narrowed(names[0]["name"]) if len(names) == 1 and names[0][0].startswith("in ") else None
+        if names:
+            return self._narrowed(names[0]["name"])
+        spots = [match["name"] for match in _SPOT.finditer(sentence, after) if self._is_new(match["name"])]
+        return spots[0] if spots and self.noun == "" else None
 
     def _narrowed(self, name: str) -> str:
         """Return the country of "Pretoria, South Africa" if the question asks for a country; else the whole name."""
@@ -295,6 +301,8 @@ class AnswerKind:
         if self.kind == "person" and not self.preposition:
             agent = re.match(r"\s(?:\w+\s){0,2}?by\s(?:the\s)?(?=[A-Z])", rest)
             return self._until_clause_ends(rest[agent.end() :]) if agent is not None else None
+        if self.is_subject and not self.object_of and re.match(r"\sby\s(?:[Tt]he\s)?[A-Z]", rest):
+            return self._until_clause_ends(rest.removeprefix(" by "))
         if self.preposition:
             match = re.match(rf"\s(?:\w+\s){{0,3}}?{self.preposition}\s", rest)
             words = self._until_clause_ends(rest[match.end() :]) if match is not None else None
@@ -390,6 +398,20 @@ def _is_verb(word: str, following: str) -> bool:
     if not word.islower() or _AUXILIARY.match(following):
         return False
     return word in _RELATION_OF or re.search(r"[a-z]{3}ed$|[a-z]{2}[^s]s$", word) is not None
+
+
+def _is_subject(word: str, clause: str) -> bool:
+    """Return True if an interrogative is the subject of its clause: "which city is home to …", "who founded …"."""
+    if word in ("where", "when") or not clause:
+        return False
+    if _AUXILIARY.match(clause) is None or _PASSIVE.match(clause) is not None:
+        return True
+    words = clause.split()
+    return (
+        word == "which"
+        and re.match(r"(?:is|was)\s(?:the\s|an?\s)?[a-z]", clause) is not None
+        and words[-1] not in _RELATION_OF
+    )
 
 
 def _relation_after(word: str, clause: str) -> Iterator[str]:

@@ -47,7 +47,7 @@ class _Task:
 
     givens: frozenset[Fraction] = frozenset()
     units: frozenset[str] = frozenset()
-    asked: frozenset[str] = frozenset()  # stems of the words of its last sentence
+    last_words: frozenset[str] = frozenset()  # stems of the words of its last sentence
 
     @classmethod
     def from_question(cls, question: str) -> _Task:
@@ -61,17 +61,17 @@ class _Task:
             units |= {"dollar", "euro"}
         if re.search(r"\bpercent", plain[-160:], re.IGNORECASE):
             units.add("percent")
-        asked = re.split(r"[.!]\s", plain)[-1].lower()
+        last = re.split(r"[.!]\s", plain)[-1].lower()
         return cls(
             frozenset(each.number.value for each in _numbers_of(plain)),
             frozenset(units),
-            frozenset(unit_stem(word) for word in re.findall(r"[a-z]{3,}", asked)),
+            frozenset(unit_stem(word) for word in re.findall(r"[a-z]{3,}", last)),
         )
 
     def asks_for(self, label: str) -> bool:
         """Return True if the last sentence of the question has all words of the label of a number."""
         words = [unit_stem(word) for word in re.findall(r"[a-z]{3,}", label.lower())]
-        return bool(words) and self.asked.issuperset(words)
+        return bool(words) and self.last_words.issuperset(words)
 
     def names_unit(self, text: str, each: Mention) -> bool:
         """Return True if the number has a unit that the question asks for: "$4", "4 dollars", "3 young children"."""
@@ -186,6 +186,8 @@ def _value(text: str, task: _Task) -> _Value:
     clauses = list(_SO.finditer(text))
     if clauses and _numbers_of(text[clauses[-1].end() :]):
         text = text[clauses[-1].end() :]
+    if (doubted := _DOUBTED.search(text)) is not None and _numbers_of(text[: doubted.start()]):
+        text = text[: doubted.start()]
     variables = re.findall(r"(?<![\w.])([a-zA-Z])\s?=\s?[-$]?\d", text)
     if len(set(variables)) > 1:
         return _UNCLEAR  # x = 15 and y = 20
@@ -219,6 +221,8 @@ def _value(text: str, task: _Task) -> _Value:
     return _main_number(text, task)
 
 
+# What a sentence adds about its number: "101, which may not be possible if the maximum is 100".
+_DOUBTED = re.compile(r",\swhich\s(?:may|might|could|would|should|is not|isn't|cannot|seems)\b")
 _LAST_COPULA = re.compile(r"(.*?)\s(?:is|are|was|makes)\s([$€£]?-?\d[\d.,/]*%?(?:\s[a-z]+){0,3}\W*)$", re.IGNORECASE)
 _HAS_VERB = re.compile(r"\b(?:gets?|there|is|are|was|were|has|have|had|and (?:she|he|it|they)|=)\b|=")
 
@@ -235,10 +239,10 @@ def _number_in_unit(text: str, task: _Task) -> Number | None:
     if _compound(text, mentions) is not None:
         return None
     new = [each for each in mentions if not task.is_given(each)]
-    given = [each for each in mentions if task.is_given(each)]
-    if len(new) != 1 or not given or _is_denied(text, new[0]) or not task.names_unit(text, new[0]):
+    repeated = [each for each in mentions if task.is_given(each)]
+    if len(new) != 1 or not repeated or _is_denied(text, new[0]) or not task.names_unit(text, new[0]):
         return None
-    return None if any(task.names_unit(text, each) for each in given) else new[0].number
+    return None if any(task.names_unit(text, each) for each in repeated) else new[0].number
 
 
 def _operators(text: str) -> str:
@@ -309,7 +313,7 @@ def _main_number(text: str, task: _Task) -> _Value:
         kept = _prefer(kept, lambda each: task.asks_for(_label(text, each)))
         kept = _prefer(kept, lambda each: _TOTAL_AFTER.match(text[each.end :]) is not None)
         kept = _prefer(kept, lambda each: not task.is_given(each))
-        if task.asked & {"left", "remain", "remaining"}:
+        if task.last_words & {"left", "remain", "remaining"}:
             kept = _prefer(kept, lambda each: _LEFT_AFTER.match(text[each.end :]) is not None)
         kept = _prefer(kept, lambda each: _OUT_OF.search(text[max(0, each.start - 30) : each.start]) is None)
     elif task.units and "percent" not in task.units:
@@ -725,10 +729,14 @@ def _decide(claims: Sequence[_Claim], *, cut: bool) -> Number | None:
         for at, claim in enumerate(claims[conclusions[-1] + 1 :], conclusions[-1] + 1):
             if claim.value is None or claim.rank != _PLAINLY or claim.explains:
                 continue
-            later = [each for each in claims[at + 1 :] if each.value is not None]
-            if isinstance(conclusion.value, Number) and claim.uses(conclusion.value.value):
+            value = conclusion.value
+            if isinstance(value, Number) and claim.uses(value.value):
                 conclusion = claim  # continues with the conclusion's number
-            elif isinstance(conclusion.value, Number) and any(each.uses(conclusion.value.value) for each in later):
+            elif isinstance(value, Number) and any(
+                each.uses(value.value)
+                for each in claims[at + 1 :]
+                if each.value is not None and each.rank == _PLAINLY and not each.explains
+            ):
                 continue  # a step beside it, before both are used
             elif _agreed([conclusion, claim]) is None:
                 return None
@@ -738,8 +746,7 @@ def _decide(claims: Sequence[_Claim], *, cut: bool) -> Number | None:
     plain = [claim for claim in claims if claim.rank == _PLAINLY and claim.value is not None]
     sure = [claim for claim in plain if not claim.explains] or plain
     if len(sure) > 1 and sure[-1].conditional and not sure[-1].computes and sure[-2].conditional:
-        sure = sure[-2:]  # "If …, you get 24. If …, you get 25."
-        return _agreed(sure)
+        return _agreed(sure[-2:])  # "If …, you get 24. If …, you get 25."
     return _agreed(sure[-1:]) if sure else None
 
 

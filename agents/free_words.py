@@ -173,19 +173,19 @@ def _implied_by(sentence: str, question: str) -> str | None:
     compares = _COMPARES.match(question)
     if compares is not None:
         return _implied_by_comparison(sentence, compares["first"], compares["how"].lower(), compares["second"])
-    said, negated = content_stems(sentence), _NEGATED.search(sentence) is not None
+    stems, negated = content_stems(sentence), _NEGATED.search(sentence) is not None
     if re.search(r"\bsame\b", question):
-        if _DIFFERS.search(sentence) or (negated and "same" in said):
+        if _DIFFERS.search(sentence) or (negated and "same" in stems):
             return "no" if not (negated and _DIFFERS.search(sentence)) else None
         if negated or _CONTRASTS.search(sentence):
             return None
-        return "yes" if "same" in said or re.search(r"\b(?:both|also)\b", sentence, re.IGNORECASE) else None
+        return "yes" if "same" in stems or re.search(r"\b(?:both|also)\b", sentence, re.IGNORECASE) else None
     several = re.search(r"\b(?:both|and)\b", question) is not None
     if several and _NOT_BOTH.search(sentence):
         return "no"
     predicate = {unit_stem(word) for word in _predicate_words(question)}
-    said |= {unit_stem(word) for word in _bare_tokens(sentence)}
-    if not predicate & said:
+    stems |= {unit_stem(word) for word in _bare_tokens(sentence)}
+    if not predicate & stems:
         return None
     excludes = _EXCLUDES.search(sentence)
     if excludes is not None:
@@ -198,7 +198,7 @@ def _implied_by(sentence: str, question: str) -> str | None:
         return "no"
     names = {stem(word) for word in re.findall(r"\b[A-Z][\w'-]+", question)[1:]}
     names -= {stem(word) for word in _predicate_words(question)}
-    whole = bool(names) and len(names & said) * 2 >= len(names) and (not several or " and " in sentence)
+    whole = bool(names) and len(names & stems) * 2 >= len(names) and (not several or " and " in sentence)
     return "yes" if _BOTH.search(sentence) or whole or re.match(r"(?:he|she|it)\b", sentence, re.IGNORECASE) else None
 
 
@@ -209,19 +209,22 @@ def _predicate_words(question: str) -> list[str]:
     return words[-1:] if tokens[-1][:1].isupper() or not tokens[-2:][0][:1].islower() else words[-2:]
 
 
-def _implied_by_comparison(sentence: str, first: str, how: str, second: str) -> str | None:
+def _implied_by_comparison(sentence: str, first: str, measure: str, second: str) -> str | None:
     """Return "no" to "Is A taller than B?" for "B is taller" and "A is shorter"."""
-    match = re.search(rf"\b(?P<word>{'|'.join([how, *_OPPOSITES[how]])})\b", sentence, re.IGNORECASE)
+    match = re.search(rf"\b(?P<word>{'|'.join([measure, *_OPPOSITES[measure]])})\b", sentence, re.IGNORECASE)
     if match is None or _NEGATED.search(sentence[match.start() :]):
         return None
-    subject = content_stems(sentence[: match.start()])
+    clauses = re.split(r",\s(?:so|therefore|thus|hence|and|while|whereas|but)\s|;\s", sentence[: match.start()])
+    if re.match(r"(?:it|he|she|they)\b", clauses[-1], re.IGNORECASE):
+        clauses[-1] = f"{' '.join(clauses[0].split()[:4])} {clauses[-1]}"
+    subject = content_stems(clauses[-1])
     names = content_stems(first), content_stems(second)
     is_first, is_second = bool((names[0] - names[1]) & subject), bool((names[1] - names[0]) & subject)
     if is_first == is_second:
         return None
     if _NEGATED.search(sentence[: match.start()]):
-        return "no" if is_first and match["word"].lower() == how else None
-    return "yes" if is_first == (match["word"].lower() == how) else "no"
+        return "no" if is_first and match["word"].lower() == measure else None
+    return "yes" if is_first == (match["word"].lower() == measure) else "no"
 
 
 def read_words(text: str, question: str = "", *, cut: bool = False) -> str | None:
@@ -425,10 +428,10 @@ def _from_sentence(sentence: str, question: str, kind: AnswerKind | None) -> str
     if not runs:
         return _predicate(whole)
     copula = [run for run in runs if run[1]]
-    chosen = (copula or runs)[-1 if copula else 0]
+    run = (copula or runs)[-1 if copula else 0][0]
     if kind is not None:
-        chosen = (kind.trimmed(chosen[0]), chosen[1])
-    return _clean(re.sub(r"^(?:[a-z]+\s)+(?:by|in|from|as|on|at|with)\s(?=[A-Z\d\"])", "", chosen[0])) or None
+        run = kind.trimmed(run)
+    return _clean(re.sub(r"^(?:[a-z]+\s)+(?:by|in|from|as|on|at|with)\s(?=[A-Z\d\"])", "", run)) or None
 
 
 def _has_verb(sentence: str, question_stems: Set[str]) -> bool:
@@ -457,7 +460,7 @@ def _plain_sentence(sentence: str, kind: AnswerKind | None) -> str:
     return kind.without_opening(sentence) if kind is not None else sentence
 
 
-# "Emma, published in 1815": a name and what is said of it, without a verb.
+# "Emma, published in 1815": a name and what follows on it, without a verb.
 _ENTITY_AND_ASIDE = re.compile(
     r"([A-Z\d][^,]{1,80}),\s(?:\w+ed|written|born|set|made|built|starring|featuring|also|which|who)\s[^,]*$"
 )
@@ -485,7 +488,7 @@ def _is_finite(token: str) -> bool:
     )
 
 
-def _runs(sentence: str, question_stems: set[str]) -> list[tuple[str, bool]]:
+def _runs(sentence: str, question_stems: Set[str]) -> list[tuple[str, bool]]:
     """Return runs of words that the question does not have, and whether a run follows a verb or preposition."""
     runs: list[tuple[list[str], bool]] = []
     current: list[str] = []
@@ -540,7 +543,7 @@ def _runs(sentence: str, question_stems: set[str]) -> list[tuple[str, bool]]:
     return [(" ".join(run), leads) for run, leads in runs]
 
 
-def _defined_subject(tokens: Sequence[str], question_stems: set[str]) -> str | None:
+def _defined_subject(tokens: Sequence[str], question_stems: Set[str]) -> str | None:
     """Return X in "X is the capital of …" if the question asks for the capital and does not name X."""
     verb = next((at for at, token in enumerate(tokens) if at and token.lower() in _VERB), 0)
     subject = [bare for token in tokens[:verb] for bare in _bare_tokens(token)]
@@ -600,4 +603,9 @@ def _named(whole: str, things: Sequence[str]) -> str | None:
         named = [
             thing for thing, words in zip(things, plain[1:], strict=True) if words and plain[0].endswith(f" is {words}")
         ]
+    if not named and plain[0]:
+        first, following = [*plain[0].split(), "", ""][:2]
+        surnames = ["".join(words.split()[-1:]) for words in plain[1:]]
+        if following not in ("and", "or") and surnames.count(first) == 1:
+            named = [things[surnames.index(first)]]
     return named[0] if len(named) == 1 else None
