@@ -1,4 +1,6 @@
-"""The kind of words that a question asks for (a date, a location, a title, …), and the part of a sentence of that kind.
+"""The kind of answer that a question asks for, and the part of a sentence that is of this kind.
+
+Of words: a date, a location, a title, …; of numbers: the unit, and the words that go with the number.
 
 A part is read only if the sentence says it of what the question asks: for "In which city was the director born?" it is
 what follows "born in", and not another city of the sentence. Words of the question itself are never the part.
@@ -9,8 +11,10 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from fractions import Fraction
 
-from .answer_text import MONTH
+from .answer_text import BOLD, MONTH, plain_answer
+from .written_numbers import Mention, number_words_as_digits, numbers_in
 
 _FUNCTION_WORD = re.compile(
     r"(?:an?|the|of|in|on|at|by|for|to|from|with|and|or|as|is|are|was|were|be|been|has|have|had|do|does|did|will|would"
@@ -118,7 +122,7 @@ def content_stems(text: str) -> set[str]:
 
 @dataclass(frozen=True, slots=True)
 class AnswerKind:
-    """Kind of the answer to a question: its `kind`, the `noun` after "which", and the words that relate it to the rest."""
+    """Kind of an answer, the `noun` after "which" in its question, and the words that relate it to the rest."""
 
     kind: str  # "date", "year", "location", "person", "nationality", "work" or "thing"
     noun: str
@@ -428,7 +432,7 @@ def _relation_after(word: str, clause: str) -> Iterator[str]:
             yield from verbs[-1:] or tail[-2:] or list(_lower_content(words[1:]))[-1:]
     elif word in ("what", "which") and len(words) > 1 and _PASSIVE.match(clause) is not None:
         yield words[1].lower()
-    elif words and _AUXILIARY.match(words[0]) and words[-1] in _RELATION_OF:
+    elif words and _AUXILIARY.match(words[0]) and (words[-1] in _RELATION_OF or words[-1].endswith("ed")):
         yield words[-1]
     elif word in ("what", "which") and words and not _AUXILIARY.match(words[0]):
         yield words[0].lower()
@@ -460,3 +464,88 @@ def _kind(word: str, noun: str, question: str) -> str:
     if noun in _WORKS:
         return "work"
     return "person" if word in ("who", "whom") else "thing"
+
+
+@dataclass(frozen=True, slots=True)
+class NumberTask:
+    """Numbers that a question gives, and stems of the units that it asks for ("how many children", "in dollars")."""
+
+    givens: frozenset[Fraction] = frozenset()
+    units: frozenset[str] = frozenset()
+    last_words: frozenset[str] = frozenset()  # stems of the words of its last sentence
+    predicate: frozenset[str] = frozenset()  # the very last of them, and words for the same
+    subjects: frozenset[str] = frozenset()  # names in the last sentence
+
+    @classmethod
+    def from_question(cls, question: str) -> NumberTask:
+        """Return the numbers and the unit of the question; of a long one, its end counts."""
+        plain = plain_answer(question[-_MAX_QUESTION:])
+        units: set[str] = set()
+        for match in _UNIT_ASKED.finditer(plain):
+            words = [word.lower() for word in re.findall(r"[A-Za-z]+", _AFTER_UNIT.split(match[1], maxsplit=1)[0])]
+            units |= {unit_stem(word) for word in words if word not in _NO_UNIT}
+        if _MONEY_ASKED.search(plain):
+            units |= {"dollar", "euro"}
+        if re.search(r"\bpercent", plain[-160:], re.IGNORECASE):
+            units.add("percent")
+        last = re.split(r"[.!]\s", plain.strip())[-1]
+        words = re.findall(r"[A-Za-z]{3,}", last)
+        predicate = {unit_stem(word.lower()) for word in words[-1:]} - units - _NO_PREDICATE
+        predicate |= _REMAINS if _REMAINS & set(words) else set()
+        return cls(
+            frozenset(each.number.value for each in numbers_in(number_words_as_digits(plain))),
+            frozenset(units),
+            frozenset(unit_stem(word.lower()) for word in words),
+            frozenset(predicate),
+            frozenset(word for word in words[1:] if word[0].isupper()),
+        )
+
+    def names_predicate(self, clause: str) -> bool:
+        return any(unit_stem(word.lower()) in self.predicate for word in re.findall(r"[A-Za-z]{3,}", clause))
+
+    def names_subject(self, clause: str) -> bool:
+        return any(word in self.subjects for word in re.findall(r"[A-Za-z]{3,}", clause))
+
+    def asks_for(self, label: str) -> bool:
+        """Return True if the last sentence of the question has all words of the label of a number."""
+        words = [unit_stem(word) for word in re.findall(r"[a-z]{3,}", label.lower())]
+        return bool(words) and self.last_words.issuperset(words)
+
+    def names_unit(self, text: str, each: Mention) -> bool:
+        """Return True if the number has a unit that the question asks for: "$4", "4 dollars", "3 young children"."""
+        written = text[each.start : each.end]
+        units = {"dollar", "euro"} if re.search("[$€£¥]", written) else set[str]()
+        units |= {"percent"} if re.search("%|per ?cent", written) else set()
+        after = re.match(rf"[{BOLD}\s-]{{0,3}}((?:[A-Za-z'-]{{1,25}}\s){{0,2}}[A-Za-z'-]{{1,25}})", text[each.end :])
+        for word in re.findall(r"[A-Za-z]+", after[1]) if after is not None else ():
+            if word.lower() in _ENDS_UNIT:
+                break
+            units.add(unit_stem(word.lower()))
+        return bool(units & self.units)
+
+    def is_given(self, each: Mention) -> bool:
+        return each.number.value in self.givens
+
+
+_REMAINS = frozenset(["left", "remain", "remaining"])
+_NO_PREDICATE = frozenset(["total", "altogether", "all", "together", "now", "dollar", "cent", "hour", "day", "week"])
+_UNIT_ASKED = re.compile(r"\b(?:how many|number of)\s((?:[\w'-]{1,25}\s?){1,5})", re.IGNORECASE)
+_AFTER_UNIT = re.compile(
+    r"\b(?:do|does|did|is|are|was|were|will|would|can|could|must|should|has|have|had|in|of|on|at|for|per|from|to|that"
+    r"|it|he|she|they|there|remain\w*|left|before|after|each|the|a|an|his|her|and)\b",
+    re.IGNORECASE,
+)
+_NO_UNIT = frozenset(
+    ["more", "total", "full", "whole", "fewer", "less", "additional", "extra", "other", "different", "new", "times"]
+)
+_ENDS_UNIT = frozenset(
+    [
+        *["and", "or", "but", "in", "on", "at", "for", "to", "of", "from", "is", "are", "was", "were", "per", "with"],
+        *["by", "after", "before", "than", "that", "which", "while", "if", "plus"],
+    ]
+)
+_MONEY_ASKED = re.compile(
+    r"\bhow much (?:money|profit|change|did|does|do|will|would|is|more|was|should|must|can)\b"
+    r"|\b(?:in|many) (?:dollars|euros)\b|\b(?:price|cost|revenue|profit)\b[^.?]{0,40}\?",
+    re.IGNORECASE,
+)

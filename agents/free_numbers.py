@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 from itertools import pairwise
 
-from .answer_kinds import unit_stem
+from .answer_kinds import NumberTask
 from .answer_text import (
     ANSWER_HEADING,
     ANSWER_LINE,
@@ -36,80 +36,8 @@ from .answer_text import (
     WORD_MARK,
     answer_pieces,
     own_answer,
-    plain_answer,
 )
 from .written_numbers import Mention, Number, number_words_as_digits, numbers_in, rounded_to
-
-
-@dataclass(frozen=True, slots=True)
-class _Task:
-    """Numbers that a question gives, and stems of the units that it asks for ("how many children", "in dollars")."""
-
-    givens: frozenset[Fraction] = frozenset()
-    units: frozenset[str] = frozenset()
-    last_words: frozenset[str] = frozenset()  # stems of the words of its last sentence
-
-    @classmethod
-    def from_question(cls, question: str) -> _Task:
-        """Return the numbers and the unit of the question; of a long one, its end counts."""
-        plain = plain_answer(question[-_MAX_QUESTION:])
-        units: set[str] = set()
-        for match in _UNIT_ASKED.finditer(plain):
-            words = [word.lower() for word in re.findall(r"[A-Za-z]+", _AFTER_UNIT.split(match[1], maxsplit=1)[0])]
-            units |= {unit_stem(word) for word in words if word not in _NO_UNIT}
-        if _MONEY_ASKED.search(plain):
-            units |= {"dollar", "euro"}
-        if re.search(r"\bpercent", plain[-160:], re.IGNORECASE):
-            units.add("percent")
-        last = re.split(r"[.!]\s", plain)[-1].lower()
-        return cls(
-            frozenset(each.number.value for each in _numbers_of(plain)),
-            frozenset(units),
-            frozenset(unit_stem(word) for word in re.findall(r"[a-z]{3,}", last)),
-        )
-
-    def asks_for(self, label: str) -> bool:
-        """Return True if the last sentence of the question has all words of the label of a number."""
-        words = [unit_stem(word) for word in re.findall(r"[a-z]{3,}", label.lower())]
-        return bool(words) and self.last_words.issuperset(words)
-
-    def names_unit(self, text: str, each: Mention) -> bool:
-        """Return True if the number has a unit that the question asks for: "$4", "4 dollars", "3 young children"."""
-        written = text[each.start : each.end]
-        units = {"dollar", "euro"} if re.search("[$€£¥]", written) else set[str]()
-        units |= {"percent"} if re.search("%|per ?cent", written) else set()
-        after = re.match(rf"[{BOLD}\s-]{{0,3}}((?:[A-Za-z'-]{{1,25}}\s){{0,2}}[A-Za-z'-]{{1,25}})", text[each.end :])
-        for word in re.findall(r"[A-Za-z]+", after[1]) if after is not None else ():
-            if word.lower() in _ENDS_UNIT:
-                break
-            units.add(unit_stem(word.lower()))
-        return bool(units & self.units)
-
-    def is_given(self, each: Mention) -> bool:
-        return each.number.value in self.givens
-
-
-_MAX_QUESTION = 2_000
-_UNIT_ASKED = re.compile(r"\b(?:how many|number of)\s((?:[\w'-]{1,25}\s?){1,5})", re.IGNORECASE)
-_AFTER_UNIT = re.compile(
-    r"\b(?:do|does|did|is|are|was|were|will|would|can|could|must|should|has|have|had|in|of|on|at|for|per|from|to|that"
-    r"|it|he|she|they|there|remain\w*|left|before|after|each|the|a|an|his|her|and)\b",
-    re.IGNORECASE,
-)
-_NO_UNIT = frozenset(
-    ["more", "total", "full", "whole", "fewer", "less", "additional", "extra", "other", "different", "new", "times"]
-)
-_ENDS_UNIT = frozenset(
-    [
-        *["and", "or", "but", "in", "on", "at", "for", "to", "of", "from", "is", "are", "was", "were", "per", "with"],
-        *["by", "after", "before", "than", "that", "which", "while", "if", "plus"],
-    ]
-)
-_MONEY_ASKED = re.compile(
-    r"\bhow much (?:money|profit|change|did|does|do|will|would|is|more|was|should|must|can)\b"
-    r"|\b(?:in|many) (?:dollars|euros)\b|\b(?:price|cost|revenue|profit)\b[^.?]{0,40}\?",
-    re.IGNORECASE,
-)
 
 
 class _Unclear:
@@ -121,8 +49,9 @@ _Value = Number | _Unclear | None
 _EQUALS = re.compile(
     r"(?<![<>!=])=(?!=)|\b(?:equals|is equal to|equal to|is equivalent to|which (?:is|equals|makes|gives"
     r"|comes to|leaves)"
-    r"|gives(?: us)?|we get|you get|yields|leaves(?: us)?|results in|amounts to|comes (?:out )?to|works out to|totals"
-    r"|totaling|totalling|-?> )|->|→|⇒|=>",
+    r"|gives(?: us)?|we get|you get|yields|leaves(?: us)?|results in|amounts to"
+    r"|rounds? (?:up |down |off )?to(?= [$€£]?\d)(?! \d+ (?:decimal|place|digit|significant))|comes (?:out )?to"
+    r"|works out to|totals|totaling|totalling|-?> )|->|→|⇒|=>",
     re.IGNORECASE,
 )  # fmt: skip
 _SO = re.compile(
@@ -133,7 +62,7 @@ _SO = re.compile(
 _OPERATOR = re.compile(r"[^\W\d]{0,12}[%)\s]{0,2}(?:\s?[*/^+x]\s?|\s-\s)[$(\s]{0,2}")  # between two numbers
 _CLOCK = re.compile(r"\b\d{1,2}:\d{2}(?::\d{2})?\b|\b\d+\s?:\s?\d+\b|\b\d{1,4}/\d{1,2}/\d{1,4}\b|\b\d{4}-\d\d-\d\d\b")
 _RANGE = re.compile(
-    r"\bbetween\s[^.]{0,30}?\d[^.]{0,20}?\sand\s|(?<![\w.])[$€£]?\d[\d,.]*\s?(?:-|to|through)\s?[$€£]?\d[\d,.]*(?!\s?=)(?![\w/])"
+    r"\b[Bb]etween\s[^.]{0,30}?\d[^.]{0,20}?\sand\s|(?<![\w.])[$€£]?\d[\d,.]*\s?(?:-|to|through)\s?[$€£]?\d[\d,.]*(?!\s?=)(?![\w/])"
     r"|\b(?:less|fewer|more|greater) than (?=[$\d])|(?<![=-])[<>≤≥]\s?[$-]?\d|\d\s?[<>≤≥]"
 )
 _ORDINAL = re.compile(r"^(?:st|nd|rd|th)\b")
@@ -176,7 +105,7 @@ _NOTHING = re.compile(
 )
 
 
-def _value(text: str, task: _Task) -> _Value:
+def _value(text: str, task: NumberTask) -> _Value:
     """Return the number that a sentence, or the rest of one after "the answer is", claims."""
     text = _CLOCK.sub(lambda match: "\ue004" * len(match[0]), text.replace(BOX, " ").replace(BOX_END, " "))
     if "(" in text and "=" in text and "=" not in (outside := _without_brackets(text)) and _numbers_of(outside):
@@ -222,12 +151,15 @@ def _value(text: str, task: _Task) -> _Value:
 
 
 # What a sentence adds about its number: "101, which may not be possible if the maximum is 100".
-_DOUBTED = re.compile(r",\swhich\s(?:may|might|could|would|should|is not|isn't|cannot|seems)\b")
+_DOUBTED = re.compile(
+    r",\s(?:which\s(?:may|might|could|would|should|is not|isn't|cannot|seems)"
+    r"|(?:including|excluding|not counting|compared (?:to|with)|up from|down from)\b)"
+)
 _LAST_COPULA = re.compile(r"(.*?)\s(?:is|are|was|makes)\s([$€£]?-?\d[\d.,/]*%?(?:\s[a-z]+){0,3}\W*)$", re.IGNORECASE)
 _HAS_VERB = re.compile(r"\b(?:gets?|there|is|are|was|were|has|have|had|and (?:she|he|it|they)|=)\b|=")
 
 
-def _number_in_unit(text: str, task: _Task) -> Number | None:
+def _number_in_unit(text: str, task: NumberTask) -> Number | None:
     """Return the one number with the unit that the question asks for, if all others are the question's own numbers.
 
     "After 7 full days, Dan will have 4 eggs left", to "After how many full days will he have 4 eggs left?", says 7.
@@ -287,7 +219,7 @@ def _without_brackets(text: str) -> str:
     return re.sub(r"\([^()]{0,200}\)", lambda match: " " * len(match[0]), text)
 
 
-def _main_number(text: str, task: _Task) -> _Value:
+def _main_number(text: str, task: NumberTask) -> _Value:
     text = number_words_as_digits(text)
     mentions = list(numbers_in(text))
     if not mentions:
@@ -309,12 +241,14 @@ def _main_number(text: str, task: _Task) -> _Value:
     kept = _prefer(kept, lambda each: not _ORDINAL.match(text[each.end :]))
     if len({each.number.value for each in kept}) > 1 and not _are_alternatives(text, kept):
         kept = _prefer(kept, lambda each: _is_main(text, each))
-        kept = _prefer(kept, lambda each: not task.is_given(each) and task.names_unit(text, each))
         kept = _prefer(kept, lambda each: task.asks_for(_label(text, each)))
+        kept = _prefer(kept, lambda each: task.names_predicate(_clause_after(text, each)))
+        kept = _prefer(kept, lambda each: task.names_subject(_clause_before(text, each)))
+        if any(task.names_unit(text, each) for each in kept):
+            kept = [each for each in kept if task.names_unit(text, each)]
+        else:
+            kept = _prefer(kept, lambda each: not task.is_given(each))
         kept = _prefer(kept, lambda each: _TOTAL_AFTER.match(text[each.end :]) is not None)
-        kept = _prefer(kept, lambda each: not task.is_given(each))
-        if task.last_words & {"left", "remain", "remaining"}:
-            kept = _prefer(kept, lambda each: _LEFT_AFTER.match(text[each.end :]) is not None)
         kept = _prefer(kept, lambda each: _OUT_OF.search(text[max(0, each.start - 30) : each.start]) is None)
     elif task.units and "percent" not in task.units:
         kept = _prefer(kept, lambda each: each.number.scale != Fraction(1, 100))  # "20 voters, or 25%"
@@ -325,13 +259,27 @@ def _main_number(text: str, task: _Task) -> _Value:
 
 
 def _label(text: str, each: Mention) -> str:
-    """Return the subject of a number: "the larger number" in "… and the larger number is 40"."""
+    """Return the subject of a number: "larger number" in "the larger number is 40"."""
     before = text[max(0, each.start - 60) : each.start]
-    match = re.search(r"\bthe\s((?:[A-Za-z'-]{1,20}\s){1,4}?)(?:is|are|was|were)\s\W?$", before, re.IGNORECASE)
+    match = re.search(
+        r"(?:\b(?:the|his|her|its|their)|'s)\s((?:[A-Za-z'-]{1,20}\s){1,4}?)(?:is|are|was|were)\s\W?$",
+        before,
+        re.IGNORECASE,
+    )
     return match[1] if match is not None else ""
 
 
-_LEFT_AFTER = re.compile(r"(?:\s[A-Za-z]+){0,3}?\s(?:left|remain(?:s|ing)?|over)\b", re.IGNORECASE)
+_CLAUSE_BREAK = re.compile(r"[,;.]\s|\s(?:and|but|while|after|because|since|so|which)\s", re.IGNORECASE)
+
+
+def _clause_after(text: str, each: Mention) -> str:
+    return _CLAUSE_BREAK.split(f"{text[each.end : each.end + 60]} ", maxsplit=1)[0]
+
+
+def _clause_before(text: str, each: Mention) -> str:
+    return _CLAUSE_BREAK.split(text[max(0, each.start - 60) : each.start])[-1]
+
+
 _OUT_OF = re.compile(r"\b(?:out of|of (?:the|these|those))(?:\s\w+)?\s[$€£]?$", re.IGNORECASE)
 _TOTAL_AFTER = re.compile(
     r"(?:\s[A-Za-z]+){0,2}\s(?:in total|altogether|in all|all together|combined)\b",
@@ -491,7 +439,6 @@ class _Claim:
     rank: int
     value: _Value
     retracts: bool = False
-    end: int = 0  # position in the text after its last number
     explains: bool = False
     numbers: frozenset[Fraction] = frozenset()  # all numbers of the sentence
     computes: bool = False
@@ -514,7 +461,7 @@ def read_number(text: str, question: str = "", *, cut: bool = False) -> Number |
     """
     answer, cut = own_answer(text, cut=cut)
     pieces = answer_pieces(answer)
-    task = _Task.from_question(question)
+    task = NumberTask.from_question(question)
     claims = _resolve_headings(pieces, task, cut=cut)
     if not any(claim.value is not None for claim in claims):
         return None
@@ -541,7 +488,7 @@ _PART = re.compile(
 )
 
 
-def _lists_parts(pieces: Sequence[str], task: _Task) -> bool:
+def _lists_parts(pieces: Sequence[str], task: NumberTask) -> bool:
     """Return True if the text ends with a list whose entries have different numbers: "a) 12", "b) 18"."""
     parts, texts = [], []
     for piece in reversed(pieces):
@@ -566,7 +513,7 @@ def _lists_parts(pieces: Sequence[str], task: _Task) -> bool:
 _BOLD_NUMBER = re.compile(rf"{BOLD}[^{BOLD}:]{{0,20}}\d[^{BOLD}:]{{0,40}}{BOLD}")
 
 
-def _resolve_headings(pieces: Sequence[str], task: _Task, *, cut: bool) -> list[_Claim]:
+def _resolve_headings(pieces: Sequence[str], task: NumberTask, *, cut: bool) -> list[_Claim]:
     """Return each piece as a claim; a heading "Answer:" makes the next piece a statement."""
     claims: list[_Claim] = []
     heading: re.Match[str] | None = None
@@ -624,7 +571,7 @@ def _goes_on(opening: _Claim, later: Sequence[_Claim]) -> bool:
     return False
 
 
-def _claim(piece: str, task: _Task) -> _Claim:
+def _claim(piece: str, task: NumberTask) -> _Claim:
     retracts = RETRACTS.search(piece) is not None and _CONFIRMS.search(piece) is None
     piece = re.sub(r"^[#>\s]*(?=[^#\s])", "", piece) if not _is_hash_value(piece) else piece
     if (hashes := _HASHES.match(piece)) is not None:
@@ -690,7 +637,7 @@ def _last_claim(body: str) -> re.Match[str] | None:
     return last
 
 
-def _value_of_claim(rest: str, task: _Task) -> _Value:
+def _value_of_claim(rest: str, task: NumberTask) -> _Value:
     if re.search(r"\b(?:if|unless|depending|assuming)\b", rest) and _numbers_of(rest):
         return _UNCLEAR
     first = re.match(r"(.+?),\s(?:which|i\.e\.|meaning|that is)\b", rest)
