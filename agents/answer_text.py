@@ -64,7 +64,7 @@ _JSON_ANSWER = re.compile(
 )
 _NEXT_QUESTION = re.compile(
     r"(?<=\S)\s{0,20}\n[#* \t>]{0,9}(?:Question|Q|Problem|Human|User|Instruction|Exercise"
-    r"|问题|問題)\s?\d{0,4}\s?[*:：.]",
+    r"|问题|問題)\s?\d{0,4}\s?(?:[*:：.]|$)",
     re.IGNORECASE,
 )  # fmt: skip
 
@@ -125,13 +125,15 @@ LIST_MARK = re.compile(rf"^[\s>|]*(?:[-*•+]\s+|{BOLD}?\(?\d{{1,2}}[.)]\s+(?=[^
 
 
 def _sentences(text: str) -> Iterator[str]:
-    start = 0
+    start = entries = 0
     for match in _SENTENCE_END.finditer(text):
         if match[0] != "\n" and ABBREVIATION.search(
             text[max(start, match.start() - 8) : match.start()].rstrip("\"')]")
         ):
             continue
-        if re.fullmatch(r"\s*\d{1,2}\.", text[start : match.start()]) and re.match(r" +[\d$]", text[match.start() :]):
+        entry = re.fullmatch(r"\s*(\d{1,2})\.", text[start : match.start()]) if match[0] != "\n" else None
+        if entry is not None and (int(entry[1]) == entries + 1 or re.match(r" +[\d$]", text[match.start() :])):
+            entries = int(entry[1])
             continue  # the number of an entry: "1. 14"
         if sentence := text[start : match.start()].strip():
             yield sentence
@@ -178,13 +180,19 @@ MONTH = (
 )
 
 
+# Ends of a sentence that nobody ends so: the text was cut, whatever its call says.
+_UNFINISHED = re.compile(
+    r"(?:\b(?:the|a|an|of|is|are|was|and|or|to|by|we|she|he|they|that|with|for|from|his|her|their|its|so|then|if)|[=+*/(,$])\s*$",
+)
+
+
 def own_answer(text: str, *, cut: bool = False) -> tuple[str, bool]:
     """Return the plain text up to the next question that the model poses itself, and if that is cut off."""
     answer = plain_answer(readable_text(text))
     following = _NEXT_QUESTION.search(answer)
     if following is not None and answer[: following.start()].strip():
         return answer[: following.start()], False
-    return answer, cut
+    return answer, cut or (len(answer) > 40 and _UNFINISHED.search(answer[-20:]) is not None)
 
 
 def answer_pieces(text: str) -> list[str]:

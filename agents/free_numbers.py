@@ -14,11 +14,12 @@ or, weaker, a conclusion ("So she has 42 left", "Total: 42"). Rules:
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from itertools import pairwise
 
+from .answer_kinds import NumberTask
 from .answer_text import (
     ANSWER_HEADING,
     ANSWER_LINE,
@@ -35,222 +36,8 @@ from .answer_text import (
     WORD_MARK,
     answer_pieces,
     own_answer,
-    plain_answer,
 )
-
-
-@dataclass(frozen=True, slots=True)
-class Number:
-    """A number as written: `decimals` after its point, and the `scale` of its unit (1/100 for %, 12 for a dozen)."""
-
-    value: Fraction
-    decimals: int = 0
-    scale: Fraction = Fraction(1)
-
-    def matches(self, reference: Number) -> bool:
-        """Return True if the number is the reference, in its own unit or in the reference's.
-
-        Decimals may be rounded: to the reference's decimals if it has some, and else to two or more.
-        """
-        return any(self._equals(value, reference) for value in {self.value, self.value * self.scale})
-
-    def _equals(self, value: Fraction, reference: Number) -> bool:
-        if value in (reference.value, reference.value * reference.scale):
-            return True
-        if reference.decimals and self.decimals > reference.decimals:
-            return _rounded(value, reference.decimals) == reference.value
-        return self.decimals >= 2 and _rounded(reference.value, self.decimals) == value
-
-    def __str__(self) -> str:
-        if self.value.denominator == 1:
-            return str(self.value.numerator)
-        decimal = f"{float(self.value):.{max(self.decimals, 1)}f}"
-        return decimal if Fraction(decimal) == self.value else str(self.value)
-
-
-def _rounded(value: Fraction, decimals: int) -> Fraction:
-    """Return the value rounded to decimals, halves away from zero."""
-    scaled = abs(value) * 10**decimals + Fraction(1, 2)
-    return Fraction(scaled.numerator // scaled.denominator, 10**decimals) * (1 if value >= 0 else -1)
-
-
-def final_reference(reference: str) -> str:
-    """Return the part of a reference after its last `####`, as in GSM8K; else all of it."""
-    return reference.rpartition("####")[2].strip()
-
-
-def reference_number(reference: str) -> Number | None:
-    """Return a reference as a number, or None if it is more than a number with the sign of a unit."""
-    text = _number_words_as_digits(plain_answer(final_reference(reference))).replace(WORD_MARK, "").strip(" .")
-    mentions = list(_numbers(text))
-    if len(mentions) != 1 or re.sub(r"[\s$€£¥]", "", text[: mentions[0].start] + text[mentions[0].end :]):
-        return None
-    return mentions[0].number
-
-
-@dataclass(slots=True)
-class _Mention:
-    number: Number
-    start: int
-    end: int
-    word: bool = False  # written as a word
-
-
-_SMALL = [
-    "zero",
-    "one",
-    "two",
-    "three",
-    "four",
-    "five",
-    "six",
-    "seven",
-    "eight",
-    "nine",
-    "ten",
-    "eleven",
-    "twelve",
-    "thirteen",
-    "fourteen",
-    "fifteen",
-    "sixteen",
-    "seventeen",
-    "eighteen",
-    "nineteen",
-]
-_TENS = ["twenty", "thirty", "forty", "fifty", "sixty", "seventy", "eighty", "ninety"]
-_UNITS = {word: number for number, word in enumerate(_SMALL)} | {word: 10 * at for at, word in enumerate(_TENS, 2)}
-_POWERS = {"hundred": 100, "thousand": 10**3, "million": 10**6, "billion": 10**9, "trillion": 10**12}
-_PARTS = {
-    "half": 2,
-    "third": 3,
-    "quarter": 4,
-    "fifth": 5,
-    "halves": 2,
-    "thirds": 3,
-    "quarters": 4,
-    "fourths": 4,
-    "fourth": 4,
-    "sixth": 6,
-    "eighth": 8,
-    "fifths": 5,
-    "tenth": 10,
-    "tenths": 10,
-    "sixths": 6,
-    "eighths": 8,
-}
-_NUMBER_WORD = "|".join(sorted([*_UNITS, *_POWERS], key=len, reverse=True))
-_WORDS_RUN = re.compile(
-    rf"(?<!\d )(?<!\d)\b(?:(?:an?|{_NUMBER_WORD})"
-    rf"(?:(?:[\s-]+|(?:(?<=dred)|(?<=sand)|(?<=lion))\s+and\s+)(?:{_NUMBER_WORD})\b)+"
-    rf"|(?:{_NUMBER_WORD}))\b"
-    rf"(?P<half>\s+and\s+(?:a\s+|one[\s-])half)?(?:[\s-](?P<part>{'|'.join(_PARTS)})\b)?",
-    re.IGNORECASE,
-)
-_HALF = re.compile(r"\b(?:(?:a|one)[\s-])?(?P<part>half|quarter|third)\b(?=\s(?:of|an?|the)\b|[.\s]*$)", re.IGNORECASE)
-_WHOLE_AND_PART = re.compile(
-    rf"\b({'|'.join(_UNITS)}) and ({'|'.join(_UNITS)}|a)[ -]({'|'.join(_PARTS)})\b",
-    re.IGNORECASE,
-)
-
-
-def _number_words_as_digits(text: str) -> str:
-    """Return the text with numbers in words as digits, each after a mark."""
-    text = re.sub(r"\b(?:negative|minus) (?=[\d$a-z])", "-", text, flags=re.IGNORECASE)
-    text = _WHOLE_AND_PART.sub(_digits_of_mixed, text)
-    text = re.sub(r"\ba dozen\b", f"{WORD_MARK}12", text, flags=re.IGNORECASE)
-    text = re.sub(r"(?<=\d) and (?:a|one)[ -]half\b", " 1/2", text, flags=re.IGNORECASE)
-    text = _WORDS_RUN.sub(_digits_of_words, text).replace(f"-{WORD_MARK}", f"{WORD_MARK}-")
-    return _HALF.sub(lambda match: f"{WORD_MARK}1/{_PARTS[match['part'].lower()]}", text)
-
-
-def _digits_of_mixed(match: re.Match[str]) -> str:
-    whole, over, part = (match[number].lower() for number in (1, 2, 3))
-    return f"{WORD_MARK}{_UNITS[whole]} {_UNITS.get(over, 1)}/{_PARTS[part]}"
-
-
-def _digits_of_words(match: re.Match[str]) -> str:
-    words = re.findall(r"[a-z]+", match[0].lower())
-    half = match["half"] is not None
-    part = _PARTS[match["part"].lower()] if match["part"] else 0
-    total = group = 0
-    for word in words:
-        if word in _UNITS:
-            group += _UNITS[word]
-        elif word == "hundred":
-            group = max(group, 1) * 100
-        elif word in _POWERS:
-            total, group = total + max(group, 1) * _POWERS[word], 0
-        if half and word == "and" and words[-1] == "half":
-            continue
-    value = total + group - (1 if half and words[-2] == "one" else 0)
-    if re.fullmatch(r"(?:an?)", words[0]) and len(words) == 1:
-        return match[0]
-    return f"{WORD_MARK}{value}{' 1/2' if half else f'/{part}' if part else ''}"
-
-
-_DIGITS = (
-    r"\d{1,3}(?:,\d{3})+(?:\.\d+)?(?![\d])|\d{1,2}(?:,\d{2})+,\d{3}(?!\d)|\d{1,3}(?:\.\d{3})+,\d{1,2}(?!\d)"
-    r"|\d{1,3}(?:['_]\d{3})+(?!\d)"
-    r"|\d{1,3}(?: \d{3})+(?:\.\d+)?(?![\d,])|\d+,\d{1,2}(?![\d,])|\d+(?:\.\d+)?|\.\d+"
-)
-_UNIT_AFTER = r"(?:\s?(?P<unit>%|percent\b|per cent\b|cents?\b|¢|dozens?\b))?"
-_NUMBER = re.compile(
-    rf"(?<![\w.,{WORD_MARK}])(?<!\d')(?P<word>{WORD_MARK})?(?P<sign>-(?:[$€£¥]\s?)?|(?<=[=(:]\s)-\s|[$€£¥]\s?-"
-    rf"|\+)?(?:[$€£¥]\s?)?"
-    rf"(?P<whole>{_DIGITS})(?:[\s-](?:and\s)?(?P<over>\d{{1,3}})/(?P<under>\d{{1,3}})(?![\d/])|/(?P<below>{_DIGITS})(?![\d/]))?"
-    r"(?:[eE](?P<exponent>[+-]?\d{1,2})\b|\s?\*\s?10\s?\^\s?\(?(?P<ten>-?\d{1,2})\)?|\^\(?(?P<power>\d{1,2})\)?)?"
-    rf"(?:(?P<k>k|K|M)\b(?!\w)|\s?(?P<scale>hundred|thousand|million|billion|trillion)\b)?(?:/100\b)?{_UNIT_AFTER}",
-)
-_MAX_NUMBER = 60  # characters
-_UNIT_SCALES = {
-    "%": Fraction(1, 100),
-    "p": Fraction(1, 100),
-    "c": Fraction(1, 100),
-    "¢": Fraction(1, 100),
-    "d": Fraction(12),
-}
-
-
-def _numbers(text: str) -> Iterator[_Mention]:
-    for match in _NUMBER.finditer(text):
-        after = text[match.end() : match.end() + 1]
-        whole = match["whole"]
-        if after == "," and text[match.end() + 1 : match.end() + 2].isdigit():
-            continue  # malformed: 1,23,4
-        if match.end() - match.start() > _MAX_NUMBER:
-            continue
-        value, decimals = _digits_value(whole)
-        if match["under"]:
-            if not int(match["under"]):
-                continue
-            value, decimals = value + Fraction(int(match["over"]), int(match["under"])), 0
-        elif match["below"]:
-            below, _ = _digits_value(match["below"])
-            if not below:
-                continue
-            value, decimals = value / below, 0
-        exponent = int(match["exponent"] or match["ten"] or 0)
-        value *= Fraction(10) ** exponent
-        if match["power"]:
-            value **= int(match["power"])
-        value *= {"k": 1000, "K": 1000, "M": 10**6}.get(match["k"] or "", 1) * _POWERS.get(match["scale"] or "", 1)
-        sign = match["sign"] or ""
-        if "-" in sign and not re.search(r"[\d)%]\s?$|[A-Za-z)]$", text[: match.start("sign")]):
-            value = -value
-        unit = (match["unit"] or "").lower()
-        scale = _UNIT_SCALES.get(unit[:1], Fraction(1))
-        yield _Mention(Number(value, decimals, scale), match.start(), match.end(), bool(match["word"]))
-
-
-def _digits_value(digits: str) -> tuple[Fraction, int]:
-    """Return the value and the number of decimals of digits with separators."""
-    if re.fullmatch(r"\d+,\d{1,2}", digits):
-        digits = digits.replace(",", ".")
-    elif re.fullmatch(r"\d{1,3}(?:\.\d{3})+,\d{1,2}", digits):
-        digits = digits.replace(".", "").replace(",", ".")
-    digits = re.sub(r"[,' _]", "", digits)
-    return Fraction(digits), len(digits.partition(".")[2])
+from .written_numbers import Mention, Number, number_words_as_digits, numbers_in, rounded_to
 
 
 class _Unclear:
@@ -262,8 +49,9 @@ _Value = Number | _Unclear | None
 _EQUALS = re.compile(
     r"(?<![<>!=])=(?!=)|\b(?:equals|is equal to|equal to|is equivalent to|which (?:is|equals|makes|gives"
     r"|comes to|leaves)"
-    r"|gives(?: us)?|we get|you get|yields|leaves(?: us)?|results in|amounts to|comes (?:out )?to|works out to|totals"
-    r"|totaling|totalling|-?> )|->|→|⇒|=>",
+    r"|gives(?: us)?|we get|you get|yields|leaves(?: us)?|results in|amounts to"
+    r"|rounds? (?:up |down |off )?to(?= [$€£]?\d)(?! \d+ (?:decimal|place|digit|significant))|comes (?:out )?to"
+    r"|works out to|totals|totaling|totalling|-?> )|->|→|⇒|=>",
     re.IGNORECASE,
 )  # fmt: skip
 _SO = re.compile(
@@ -274,7 +62,7 @@ _SO = re.compile(
 _OPERATOR = re.compile(r"[^\W\d]{0,12}[%)\s]{0,2}(?:\s?[*/^+x]\s?|\s-\s)[$(\s]{0,2}")  # between two numbers
 _CLOCK = re.compile(r"\b\d{1,2}:\d{2}(?::\d{2})?\b|\b\d+\s?:\s?\d+\b|\b\d{1,4}/\d{1,2}/\d{1,4}\b|\b\d{4}-\d\d-\d\d\b")
 _RANGE = re.compile(
-    r"\bbetween\s[^.]{0,30}?\d[^.]{0,20}?\sand\s|(?<![\w.])[$€£]?\d[\d,.]*\s?(?:-|to|through)\s?[$€£]?\d[\d,.]*(?!\s?=)(?![\w/])"
+    r"\b[Bb]etween\s[^.]{0,30}?\d[^.]{0,20}?\sand\s|(?<![\w.])[$€£]?\d[\d,.]*\s?(?:-|to|through)\s?[$€£]?\d[\d,.]*(?!\s?=)(?![\w/])"
     r"|\b(?:less|fewer|more|greater) than (?=[$\d])|(?<![=-])[<>≤≥]\s?[$-]?\d|\d\s?[<>≤≥]"
 )
 _ORDINAL = re.compile(r"^(?:st|nd|rd|th)\b")
@@ -317,26 +105,32 @@ _NOTHING = re.compile(
 )
 
 
-def _value(text: str) -> _Value:
+def _value(text: str, task: NumberTask) -> _Value:
     """Return the number that a sentence, or the rest of one after "the answer is", claims."""
     text = _CLOCK.sub(lambda match: "\ue004" * len(match[0]), text.replace(BOX, " ").replace(BOX_END, " "))
+    if "(" in text and "=" in text and "=" not in (outside := _without_brackets(text)) and _numbers_of(outside):
+        text = outside  # "81 loaves (96 - 14.4 = 81.6, rounded down)"
     if "\ue004" in text and not _numbers_of(text):
         return _UNCLEAR
     clauses = list(_SO.finditer(text))
     if clauses and _numbers_of(text[clauses[-1].end() :]):
         text = text[clauses[-1].end() :]
+    if (doubted := _DOUBTED.search(text)) is not None and _numbers_of(text[: doubted.start()]):
+        text = text[: doubted.start()]
     variables = re.findall(r"(?<![\w.])([a-zA-Z])\s?=\s?[-$]?\d", text)
     if len(set(variables)) > 1:
         return _UNCLEAR  # x = 15 and y = 20
+    if (other := _number_in_unit(text, task)) is not None:
+        return other
     text = _subordinate_removed(text)
     if (
         (aside := re.match(r"(.+?),\s(?:which (?:is|equals|means)|i\.e\.|that is)\s(.+)", text)) is not None
         and not _computes(aside[1])
         and "=" not in text
     ):
-        first = _main_number(aside[1])
+        first = _main_number(aside[1], task)
         if isinstance(first, Number) and re.search(
-            r"\d\s?(?:\w+\s){1,2}?(?:each|per|every|a|an|more|less|fewer)\b|\bthe (?:same|total)\b", aside[2]
+            r"\d\s?(?:\w+\s){0,2}?(?:each|per|every|a|an|more|less|fewer)\b|\bthe (?:same|total)\b", aside[2]
         ):
             return first
     if (copula := _LAST_COPULA.match(text)) is not None and _numbers_of(copula[1]) and not _HAS_VERB.search(copula[1]):
@@ -353,16 +147,39 @@ def _value(text: str) -> _Value:
         text = last
     elif _computes(_without_brackets(text)):
         return _UNCLEAR
-    return _main_number(text)
+    return _main_number(text, task)
 
 
+# What a sentence adds about its number: "101, which may not be possible if the maximum is 100".
+_DOUBTED = re.compile(
+    r",\s(?:which\s(?:may|might|could|would|should|is not|isn't|cannot|seems)"
+    r"|(?:including|excluding|not counting|compared (?:to|with)|up from|down from)\b)"
+)
 _LAST_COPULA = re.compile(r"(.*?)\s(?:is|are|was|makes)\s([$€£]?-?\d[\d.,/]*%?(?:\s[a-z]+){0,3}\W*)$", re.IGNORECASE)
 _HAS_VERB = re.compile(r"\b(?:gets?|there|is|are|was|were|has|have|had|and (?:she|he|it|they)|=)\b|=")
 
 
+def _number_in_unit(text: str, task: NumberTask) -> Number | None:
+    """Return the one number with the unit that the question asks for, if all others are the question's own numbers.
+
+    "After 7 full days, Dan will have 4 eggs left", to "After how many full days will he have 4 eggs left?", says 7.
+    """
+    if not task.units or _EQUALS.search(text) or BOLD in text:
+        return None
+    text = number_words_as_digits(_without_brackets(text))
+    mentions = [each for each in numbers_in(text) if not _is_label(text, each)]
+    if _compound(text, mentions) is not None:
+        return None
+    new = [each for each in mentions if not task.is_given(each)]
+    repeated = [each for each in mentions if task.is_given(each)]
+    if len(new) != 1 or not repeated or _is_denied(text, new[0]) or not task.names_unit(text, new[0]):
+        return None
+    return None if any(task.names_unit(text, each) for each in repeated) else new[0].number
+
+
 def _operators(text: str) -> str:
     """Return the text with numbers as digits, and signs for "times" and "plus" between them."""
-    digits = _number_words_as_digits(text).replace(WORD_MARK, "")
+    digits = number_words_as_digits(text).replace(WORD_MARK, "")
     return re.sub(r"(?<=[\d)])\s(?:times|multiplied by|plus|minus|divided by)\s(?=[$(]?\d)", " * ", digits)
 
 
@@ -381,7 +198,7 @@ def _subordinate_removed(text: str) -> str:
 def _computes(text: str) -> bool:
     """Return True if two numbers are joined by an operator, as in 6 * 7; a fraction is one number."""
     text = _operators(text)
-    mentions = list(_numbers(text))
+    mentions = list(numbers_in(text))
     return any(
         _OPERATOR.fullmatch(text[first.end : second.start])
         or re.match(r"\s?[-+]\s", text[first.end : second.start + 3])
@@ -394,24 +211,24 @@ def _sides(text: str) -> list[str]:
     return [side for side in _EQUALS.split(text) if side and _numbers_of(side)]
 
 
-def _numbers_of(text: str) -> list[_Mention]:
-    return list(_numbers(_number_words_as_digits(text)))
+def _numbers_of(text: str) -> list[Mention]:
+    return list(numbers_in(number_words_as_digits(text)))
 
 
 def _without_brackets(text: str) -> str:
     return re.sub(r"\([^()]{0,200}\)", lambda match: " " * len(match[0]), text)
 
 
-def _main_number(text: str) -> _Value:
-    text = _number_words_as_digits(text)
-    mentions = list(_numbers(text))
+def _main_number(text: str, task: NumberTask) -> _Value:
+    text = number_words_as_digits(text)
+    mentions = list(numbers_in(text))
     if not mentions:
         return Number(Fraction(0)) if _NOTHING.search(text) else None
     if (compound := _compound(text, mentions)) is not None:
         return compound
     outside = _without_brackets(text)
     kept = _prefer(mentions, lambda each: bool(outside[each.start : each.end].strip()))
-    allowed = [each for each in kept if not _is_denied(text, each)]
+    allowed = [each for each in kept if not _is_denied(text, each) and not _is_in_unknown(text, each)]
     if not allowed:
         return None
     allowed = _prefer(allowed, lambda each: not _is_label(text, each))
@@ -423,28 +240,64 @@ def _main_number(text: str) -> _Value:
     kept = _prefer(allowed, lambda each: not each.word)
     kept = _prefer(kept, lambda each: not _ORDINAL.match(text[each.end :]))
     if len({each.number.value for each in kept}) > 1 and not _are_alternatives(text, kept):
-        kept = _prefer(kept, lambda each: _TOTAL_AFTER.match(text[each.end :]) is not None)
         kept = _prefer(kept, lambda each: _is_main(text, each))
+        kept = _prefer(kept, lambda each: task.asks_for(_label(text, each)))
+        kept = _prefer(kept, lambda each: task.names_predicate(_clause_after(text, each)))
+        kept = _prefer(kept, lambda each: task.names_subject(_clause_before(text, each)))
+        if any(task.names_unit(text, each) for each in kept):
+            kept = [each for each in kept if task.names_unit(text, each)]
+        else:
+            kept = _prefer(kept, lambda each: not task.is_given(each))
+        kept = _prefer(kept, lambda each: _TOTAL_AFTER.match(text[each.end :]) is not None)
+        kept = _prefer(kept, lambda each: _OUT_OF.search(text[max(0, each.start - 30) : each.start]) is None)
+    elif task.units and "percent" not in task.units:
+        kept = _prefer(kept, lambda each: each.number.scale != Fraction(1, 100))  # "20 voters, or 25%"
     values = {each.number.value for each in kept}
     if len(values) > 1 and len(kept) == 2 and _same_quantity(text, kept):
         return kept[0].number
     return kept[-1].number if len(values) == 1 else _UNCLEAR
 
 
+def _label(text: str, each: Mention) -> str:
+    """Return the subject of a number: "larger number" in "the larger number is 40"."""
+    before = text[max(0, each.start - 60) : each.start]
+    match = re.search(
+        r"(?:\b(?:the|his|her|its|their)|'s)\s((?:[A-Za-z'-]{1,20}\s){1,4}?)(?:is|are|was|were)\s\W?$",
+        before,
+        re.IGNORECASE,
+    )
+    return match[1] if match is not None else ""
+
+
+_CLAUSE_BREAK = re.compile(r"[,;.]\s|\s(?:and|but|while|after|because|since|so|which)\s", re.IGNORECASE)
+
+
+def _clause_after(text: str, each: Mention) -> str:
+    return _CLAUSE_BREAK.split(f"{text[each.end : each.end + 60]} ", maxsplit=1)[0]
+
+
+def _clause_before(text: str, each: Mention) -> str:
+    return _CLAUSE_BREAK.split(text[max(0, each.start - 60) : each.start])[-1]
+
+
+_OUT_OF = re.compile(r"\b(?:out of|of (?:the|these|those))(?:\s\w+)?\s[$€£]?$", re.IGNORECASE)
 _TOTAL_AFTER = re.compile(
     r"(?:\s[A-Za-z]+){0,2}\s(?:in total|altogether|in all|all together|combined)\b",
     re.IGNORECASE,
 )
 
 
-def _prefer(mentions: list[_Mention], condition: Callable[[_Mention], bool]) -> list[_Mention]:
+def _prefer(mentions: list[Mention], condition: Callable[[Mention], bool]) -> list[Mention]:
     """Return the numbers that meet the condition, or all of them if none does."""
     return [each for each in mentions if condition(each)] or mentions
 
 
-def _is_main(text: str, each: _Mention) -> bool:
+_MORE_AFTER = re.compile(r"\s(?:\w+\s){0,2}?(?:more\b|fewer\b|less\b|[a-z]{2,12}er than\b)")
+
+
+def _is_main(text: str, each: Mention) -> bool:
     before = text[max(0, each.start - 60) : each.start]
-    if re.match(r"\s(?:\w+\s)?(?:more|fewer|less)\b", text[each.end :]) and before.rstrip().endswith(","):
+    if _MORE_AFTER.match(text[each.end :]) and before.rstrip().endswith(","):
         return False
     if re.match(r"[^,.]{0,20}?\sof (?:which|whom|them|these|those)\b", text[each.end :]):
         return False
@@ -453,21 +306,26 @@ def _is_main(text: str, each: _Mention) -> bool:
     return _CIRCUMSTANCE.search(before) is None or _MAIN_OF.search(before) is not None
 
 
-def _is_denied(text: str, each: _Mention) -> bool:
+def _is_denied(text: str, each: Mention) -> bool:
     before = text[max(0, each.start - 40) : each.start]
     return _DENIED.search(before) is not None or _WRONG_AFTER.match(text[each.end : each.end + 60]) is not None
 
 
-def _is_label(text: str, each: _Mention) -> bool:
+def _is_in_unknown(text: str, each: Mention) -> bool:
+    """Return True if the number is part of an expression in an unknown: 3x, x + 14, 2(x + 14)."""
+    if re.match(r"[xyzn]\b|\s?\(\s?[a-z]\s?[-+]", text[each.end :]):
+        return True
+    return re.search(r"\b[a-z]\s?[-+*/]\s?$", text[max(0, each.start - 6) : each.start]) is not None
+
+
+def _is_label(text: str, each: Mention) -> bool:
     before = text[max(0, each.start - 14) : each.start]
-    if re.match(r"[xyzn]\b", text[each.end :]):
-        return True  # 3x
     return (
         _LABEL_BEFORE.search(before) is not None or _DAY_BEFORE_MONTH.match(text[each.end : each.end + 20]) is not None
     )
 
 
-def _are_alternatives(text: str, kept: Sequence[_Mention]) -> bool:
+def _are_alternatives(text: str, kept: Sequence[Mention]) -> bool:
     return any(
         re.fullmatch(r"[^.;]{0,25}?\b(?:or|and/or)\s[$€£]?", text[first.end : second.start])
         for first, second in pairwise(kept)
@@ -492,7 +350,7 @@ _IN_BASE = {
 }
 
 
-def _unit(text: str, each: _Mention) -> str:
+def _unit(text: str, each: Mention) -> str:
     if "cent" in text[each.start : each.end]:
         return "cent"
     match = _UNIT_WORD.match(text[each.end : each.end + 20])
@@ -501,7 +359,7 @@ def _unit(text: str, each: _Mention) -> str:
     return "dollar" if "$" in text[each.start : each.end] else ""
 
 
-def _same_quantity(text: str, kept: Sequence[_Mention]) -> bool:
+def _same_quantity(text: str, kept: Sequence[Mention]) -> bool:
     """Return True if two numbers are one quantity in two units: "2 hours or 120 minutes", "50% or 0.5"."""
     first, second = (each.number for each in kept)
     if first.value * first.scale == second.value * second.scale:
@@ -512,7 +370,7 @@ def _same_quantity(text: str, kept: Sequence[_Mention]) -> bool:
     return first.value * bases[0][1] == second.value * bases[1][1]
 
 
-def _compound(text: str, mentions: Sequence[_Mention]) -> Number | None:
+def _compound(text: str, mentions: Sequence[Mention]) -> Number | None:
     """Return a quantity in two units (2 hours 30 minutes) in the larger unit, with the smaller one as its scale."""
     for first, second in pairwise(mentions):
         between = text[first.end : second.start]
@@ -581,25 +439,39 @@ class _Claim:
     rank: int
     value: _Value
     retracts: bool = False
-    end: int = 0  # position in the text after its last number
     explains: bool = False
-    uses: frozenset[Fraction] = frozenset()  # all numbers of the sentence, if it computes something
+    numbers: frozenset[Fraction] = frozenset()  # all numbers of the sentence
+    computes: bool = False
+    rounds: bool = False  # says that its number is rounded
+    conditional: bool = False
+    opens: bool = False  # begins with "Answer:", and more sentences may belong to it
+
+    def uses(self, value: Fraction) -> bool:
+        """Return True if the sentence computes something with the value."""
+        return self.computes and value in self.numbers
 
 
-def read_number(text: str, *, cut: bool = False) -> Number | None:
+def read_number(text: str, question: str = "", *, cut: bool = False) -> Number | None:
     """Return the number that the text claims; None if it claims none, or several, or takes back the only one.
 
     Args:
         text: The model's answer.
+        question: The question. It names the unit of the answer, and its own numbers are seldom the answer.
         cut: The text ended at its token limit.
     """
     answer, cut = own_answer(text, cut=cut)
     pieces = answer_pieces(answer)
-    claims = _resolve_headings(pieces, cut=cut)
+    task = NumberTask.from_question(question)
+    claims = _resolve_headings(pieces, task, cut=cut)
     if not any(claim.value is not None for claim in claims):
         return None
     if not cut and all(claim.rank < _CONCLUSION for claim in claims):
-        if _lists_parts(pieces):
+        if (
+            _DEPENDS.search(answer)
+            and len({claim.value.value for claim in claims if isinstance(claim.value, Number)}) > 1
+        ):
+            return None
+        if _lists_parts(pieces, task):
             return None
         opening = claims[0].value
         if _BARE.fullmatch(pieces[0]) and isinstance(opening, Number) and "=" not in answer:
@@ -616,52 +488,97 @@ _PART = re.compile(
 )
 
 
-def _lists_parts(pieces: Sequence[str]) -> bool:
+def _lists_parts(pieces: Sequence[str], task: NumberTask) -> bool:
     """Return True if the text ends with a list whose entries have different numbers: "a) 12", "b) 18"."""
-    parts = []
+    parts, texts = [], []
     for piece in reversed(pieces):
         match = _PART.match(piece)
         if match is None:
             break
-        parts.append(_value(piece[match.end() :]))
+        texts.append(piece)
+        parts.append(_value(piece[match.end() :], task))
     values = {part.value for part in parts if isinstance(part, Number)}
-    return len(values) > 1
+    if len(values) < 2:
+        return False
+    labels = [text.partition(":")[0] for text in texts]
+    if task.asks_for(labels[0]) and not any(map(task.asks_for, labels[1:])):
+        return False
+    rest = texts[0].partition(":")[2]
+    used = {each.number.value for each in _numbers_of(rest)}
+    earlier = {part.value for part in parts[1:] if isinstance(part, Number)}
+    in_bold = _BOLD_NUMBER.search(rest) is not None and not any(map(_BOLD_NUMBER.search, texts[1:]))
+    return not (in_bold and "=" in rest and used & earlier)
 
 
-def _resolve_headings(pieces: Sequence[str], *, cut: bool) -> list[_Claim]:
+_BOLD_NUMBER = re.compile(rf"{BOLD}[^{BOLD}:]{{0,20}}\d[^{BOLD}:]{{0,40}}{BOLD}")
+
+
+def _resolve_headings(pieces: Sequence[str], task: NumberTask, *, cut: bool) -> list[_Claim]:
     """Return each piece as a claim; a heading "Answer:" makes the next piece a statement."""
     claims: list[_Claim] = []
     heading: re.Match[str] | None = None
     checking = False
     for at, piece in enumerate(pieces):
         if (match := ANSWER_HEADING.match(piece)) is not None:
-            heading = match
+            heading = match if match["final"] or _SOLUTION.search(piece) is None else None
             continue
-        claim = _claim(piece)
+        claim = _claim(piece, task)
+        claim.opens = _OPENS.match(piece) is not None and not claims
         if heading is not None and claim.value is not None:
             claim.rank = max(claim.rank, _FINAL if heading["final"] else _STATEMENT)
+            claim.opens = not heading["final"]
             heading = None
         if claim.rank < _CONCLUSION and _CHECKS.match(piece) and not _SUBORDINATE.match(piece):
-            checking = True
+            checking = any(each.value is not None for each in claims)
         checking = checking and claim.rank < _STATEMENT and not claim.retracts
         if checking and claims:
             claim.rank = _EXPLANATION
         if cut and at == len(pieces) - 1 and claim.value is not None and re.search(r"[\d,.]$", piece):
             claim.value = None  # its last number may be cut off
-        if "=" in piece or _SO.search(piece):
-            claim.uses = frozenset(each.number.value for each in _numbers_of(piece))
+        operands = re.split(r"/|(?<=\d)x(?=\d)", number_words_as_digits(piece))  # 342/4 has two
+        claim.numbers = frozenset(each.number.value for part in operands for each in numbers_in(part))
+        claim.computes = "=" in piece or _SO.search(piece) is not None
+        claim.rounds = _ROUNDS.search(piece) is not None
+        claim.conditional = _CONDITIONAL.search(piece) is not None
         claims.append(claim)
+    for at, claim in enumerate(claims):
+        if claim.opens and _goes_on(claim, claims[at + 1 :]):
+            claim.rank = _PLAINLY
+            break
     return claims
 
 
-def _claim(piece: str) -> _Claim:
+_SOLUTION = re.compile(r"\bsolution\b", re.IGNORECASE)  # a heading above all steps
+_OPENS = re.compile(rf"^[#\s>*{BOLD}]*(?:A|Ans|Answer|Solution|Sol)\.?\s?:", re.IGNORECASE)
+_ROUNDS = re.compile(r"\b(?:round(?:ed|ing|s)?|nearest|approximately|about|roughly)\b|=", re.IGNORECASE)
+_CONDITIONAL = re.compile(
+    r"^\W*(?:(?:and|but|however|or),?\s)?(?:if|otherwise|unless|when|assuming)\b|\sif\s", re.IGNORECASE
+)
+_DEPENDS = re.compile(r"\bdepend(?:s|ing) on\b", re.IGNORECASE)
+
+
+def _goes_on(opening: _Claim, later: Sequence[_Claim]) -> bool:
+    """Return True if the text after "Answer: 5 * 24 = 120" computes further, with that number, or claims a result."""
+    for claim in later:
+        if not isinstance(claim.value, Number) or claim.rank == _EXPLANATION:
+            continue
+        if claim.value.value in opening.numbers:
+            continue
+        if opening.computes and isinstance(opening.value, Number) and claim.uses(opening.value.value):
+            return True
+        if not opening.computes and claim.computes and claim.numbers & opening.numbers:
+            return any(each.rank >= _STATEMENT and isinstance(each.value, Number) for each in later)
+    return False
+
+
+def _claim(piece: str, task: NumberTask) -> _Claim:
     retracts = RETRACTS.search(piece) is not None and _CONFIRMS.search(piece) is None
     piece = re.sub(r"^[#>\s]*(?=[^#\s])", "", piece) if not _is_hash_value(piece) else piece
     if (hashes := _HASHES.match(piece)) is not None:
-        return _Claim(_FINAL, _value(hashes["rest"]), retracts)
+        return _Claim(_FINAL, _value(hashes["rest"], task), retracts)
     boxes = re.findall(f"{BOX}([^{BOX_END}]*)(?:{BOX_END}|$)", piece)
     if boxes:
-        values = [_value(box) for box in boxes]
+        values = [_value(box, task) for box in boxes]
         distinct = {value.value for value in values if isinstance(value, Number)}
         if len(distinct) == 1 and not any(isinstance(value, _Unclear) for value in values):
             return _Claim(_FINAL, next(value for value in values if isinstance(value, Number)), retracts)
@@ -675,18 +592,18 @@ def _claim(piece: str) -> _Claim:
         rank = _FINAL if claimed.groupdict().get("final") else _STATEMENT
         if FIRST_TRY.search(body) or _PART_OF.match(claimed.groupdict().get("qualifier") or ""):
             rank = _EXPLANATION
-        value = _value_of_claim(claimed["rest"])
+        value = _value_of_claim(claimed["rest"], task)
         if value is not None or claimed.re is not _CLAIM:
             return _Claim(rank, value, retracts)
     shortened = _EXPLANATION_CUT.sub("", body)
-    value = _value(body)
+    value = _value(body, task)
     if isinstance(value, _Unclear) and _numbers_of(shortened):
-        value = _value(shortened)
+        value = _value(shortened, task)
     if retracts:
         bare = re.sub(
             r"^(?:no|it|it's|that|should|be|is|the|make|,|\s|:)+", "", RETRACTS.sub("", body), flags=re.IGNORECASE
         )
-        if (value is not None and _BARE.fullmatch(_number_words_as_digits(bare).replace(WORD_MARK, ""))) or re.search(
+        if (value is not None and _BARE.fullmatch(number_words_as_digits(bare).replace(WORD_MARK, ""))) or re.search(
             r"\bit(?:'s| is| should be| would be)\s[$]?\d", body
         ):
             return _Claim(_STATEMENT, value, retracts)
@@ -720,15 +637,15 @@ def _last_claim(body: str) -> re.Match[str] | None:
     return last
 
 
-def _value_of_claim(rest: str) -> _Value:
+def _value_of_claim(rest: str, task: NumberTask) -> _Value:
     if re.search(r"\b(?:if|unless|depending|assuming)\b", rest) and _numbers_of(rest):
         return _UNCLEAR
     first = re.match(r"(.+?),\s(?:which|i\.e\.|meaning|that is)\b", rest)
-    if first is not None and isinstance(value := _value(first[1]), Number):
+    if first is not None and isinstance(value := _value(first[1], task), Number):
         return value
     shortened = _EXPLANATION_CUT.sub("", rest)
-    value = _value(shortened) if shortened.strip() else None
-    return value if value is not None else _value(rest)
+    value = _value(shortened, task) if shortened.strip() else None
+    return value if value is not None else _value(rest, task)
 
 
 def _decide(claims: Sequence[_Claim], *, cut: bool) -> Number | None:
@@ -756,16 +673,27 @@ def _decide(claims: Sequence[_Claim], *, cut: bool) -> Number | None:
     conclusions = [at for at, claim in enumerate(claims) if claim.rank == _CONCLUSION and claim.value is not None]
     if conclusions:
         conclusion = claims[conclusions[-1]]
-        for claim in claims[conclusions[-1] + 1 :]:
+        for at, claim in enumerate(claims[conclusions[-1] + 1 :], conclusions[-1] + 1):
             if claim.value is None or claim.rank != _PLAINLY or claim.explains:
                 continue
-            if isinstance(conclusion.value, Number) and conclusion.value.value in claim.uses:
+            value = conclusion.value
+            if isinstance(value, Number) and claim.uses(value.value):
                 conclusion = claim  # continues with the conclusion's number
+            elif isinstance(value, Number) and any(
+                each.uses(value.value)
+                for each in claims[at + 1 :]
+                if each.value is not None and each.rank == _PLAINLY and not each.explains
+            ):
+                continue  # a step beside it, before both are used
             elif _agreed([conclusion, claim]) is None:
                 return None
+            elif claim.rounds:
+                conclusion = claim
         return _agreed([conclusion])
     plain = [claim for claim in claims if claim.rank == _PLAINLY and claim.value is not None]
     sure = [claim for claim in plain if not claim.explains] or plain
+    if len(sure) > 1 and sure[-1].conditional and not sure[-1].computes and sure[-2].conditional:
+        return _agreed(sure[-2:])  # "If …, you get 24. If …, you get 25."
     return _agreed(sure[-1:]) if sure else None
 
 
@@ -779,4 +707,12 @@ def _agreed(claims: Sequence[_Claim]) -> Number | None:
         return None
     numbers = [value for value in values if isinstance(value, Number)]
     last = numbers[-1]
-    return last if all(number.matches(last) or last.matches(number) for number in numbers) else None
+    rounded = claims[-1].rounds
+    return last if all(_agree(number, last, rounded=rounded) for number in numbers) else None
+
+
+def _agree(number: Number, last: Number, *, rounded: bool) -> bool:
+    """Return True if two numbers are the same, or the last one is the other, rounded as it says."""
+    if number.matches(last) or last.matches(number):
+        return True
+    return rounded and number.decimals > last.decimals and rounded_to(number.value, last.decimals) == last.value

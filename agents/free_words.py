@@ -9,8 +9,9 @@ which the sentence begins. An answer that says it does not know is none.
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Sequence, Set
 
+from .answer_kinds import AnswerKind, content_stems, stem, unit_stem
 from .answer_text import (
     ABBREVIATION,
     ANSWER_HEADING,
@@ -22,7 +23,6 @@ from .answer_text import (
     CONCLUDES,
     FIRST_TRY,
     IS_ANSWER,
-    MONTH,
     RETRACTS,
     answer_pieces,
     own_answer,
@@ -44,11 +44,11 @@ _LEAD_IN = re.compile(
     r"(?: in)? [^,.]{0,90}?"
     r"(?:passages?|documents?|context|text|information|paragraphs?|sources?|articles?|facts|question|knowledge"
     r"|wikipedia)[^,.:]{0,60}[,:]"
-    r"|sure[!,.]|certainly[!,.]|of course[!,.]|okay[!,.]|ok[!,.]|great question[!,.]|so,?|therefore,?|thus,?"
-    r"|hence,?|in conclusion,?|in summary,?|to conclude,?"
+    r"|sure[!,.]|certainly[!,.]|of course[!,.]|okay[!,.]|ok[!,.]|great question[!,.]|so\b,?|therefore,?|thus\b,?"
+    r"|hence\b,?|in conclusion,?|in summary,?|to conclude,?"
     r"|let's think step by step[.:,]?|yes[,.!]|no[,.!]|well,|i believe(?: that)?|i think(?: that)?|(?:i would"
     r"|i'd) say(?: that)?|it is likely(?: that)?|the passages? (?:say|state|mention)s? that"
-    r"|here is the answer:|finally,|and)\s*",
+    r"|here is the answer:|finally,|and\b)\s*",
     re.IGNORECASE,
 )
 _WORDS_CLAIM = re.compile(
@@ -68,102 +68,22 @@ _REST_CUT = re.compile(
 )
 _FUNCTION = frozenset(
     [
-        "a",
-        "an",
-        "the",
-        "of",
-        "in",
-        "on",
-        "at",
-        "by",
-        "for",
-        "to",
-        "from",
-        "with",
-        "and",
-        "or",
-        "as",
-        "is",
-        "are",
-        "was",
-        "were",
-        "be",
-        "been",
-        "being",
-        "has",
-        "have",
-        "had",
-        "do",
-        "does",
-        "did",
-        "will",
-        "would",
-        "can",
-        "could",
-        "that",
-        "this",
-        "these",
-        "those",
-        "it",
-        "its",
-        "he",
-        "she",
-        "they",
-        "his",
-        "her",
-        "their",
-        "there",
-        "who",
-        "whom",
-        "whose",
-        "which",
-        "what",
-        "when",
-        "where",
-        "why",
-        "how",
-        "called",
-        "named",
-        "known",
-        "also",
-        "both",
-        "then",
-        "not",
-        "no",
-        "yes",
-        "about",
-        "during",
-        "into",
-        "than",
-        "so",
-        "because",
-        "since",
+        *["a", "an", "the", "of", "in", "on", "at", "by", "for", "to", "from", "with", "and", "or", "as", "is", "are"],
+        *["was", "were", "be", "been", "being", "has", "have", "had", "do", "does", "did", "will", "would", "can"],
+        *["could", "that", "this", "these", "those", "it", "its", "he", "she", "they", "his", "her", "their", "there"],
+        *["who", "whom", "whose", "which", "what", "when", "where", "why", "how", "called", "named", "known", "also"],
+        *["both", "then", "not", "no", "yes", "about", "during", "into", "than", "so", "because", "since"],
     ]
 )
 _VERB = frozenset(
     [
-        "is",
-        "are",
-        "was",
-        "were",
-        "be",
-        "been",
-        "being",
-        "has",
-        "have",
-        "had",
-        "does",
-        "did",
-        "do",
-        "will",
-        "would",
-        "can",
-        "could",
+        *["is", "are", "was", "were", "be", "been", "being", "has", "have", "had", "does", "did", "do"],
+        *["will", "would", "can", "could"],
     ]
 )
 
 
-def read_yes_no(text: str, *, cut: bool = False) -> str | None:
+def read_yes_no(text: str, question: str = "", *, cut: bool = False) -> str | None:
     """Return "yes" or "no" as the text claims; None if it claims neither, or both."""
     answer, _ = own_answer(text)
     readings: list[tuple[int, str]] = []
@@ -191,15 +111,120 @@ def read_yes_no(text: str, *, cut: bool = False) -> str | None:
                 return None
             readings.append((at, word))
         heading = None
-    if not readings and retracted < 0 and (closing := re.search(r"\b(yes|no)\W*$", answer, re.IGNORECASE)) is not None:
-        readings.append((0, closing[1].lower()))
-        if re.search(r"\b(?:yes|no)\b\W+(?:or|and|nor)\W", answer, re.IGNORECASE):
-            return None
+    if not readings and retracted < 0 and not cut:
+        return _closing_yes_no(answer) or _implied_yes_no(answer_pieces(answer), question)
     after = {word for at, word in readings if at >= retracted} if retracted >= 0 else set()
     if retracted >= 0 and not after:
         return None
     words = after or {word for _, word in readings}
     return words.pop() if len(words) == 1 else None
+
+
+def _closing_yes_no(answer: str) -> str | None:
+    closing = re.search(r"\b(yes|no)\W*$", answer, re.IGNORECASE)
+    if closing is None or re.search(r"\b(?:yes|no)\b\W+(?:or|and|nor)\W", answer, re.IGNORECASE):
+        return None
+    return closing[1].lower()
+
+
+_NEGATED = re.compile(r"\b(?:not|never|neither|none|nor|cannot)\b|n't\b", re.IGNORECASE)
+_DIFFERS = re.compile(r"\b(?:different|differ|differs|differed)\b", re.IGNORECASE)
+_BOTH = re.compile(r"\b(?:both|also|too|each|all)\b|^they\b", re.IGNORECASE)
+_NOT_BOTH = re.compile(
+    r"\bonly (?:one|the|[A-Z])|\bnot (?:both|all)\b|\bneither\b|\bnot\b.{0,40}\bboth\b|n't both\b", re.IGNORECASE
+)
+_CONTRASTS = re.compile(r"\b(?:but|while|whereas|however|although|though|only)\b", re.IGNORECASE)
+_EXCLUDES = re.compile(
+    r"(?:,|\bbut|\band|\bis|\bare|\bwas|\bwere)\s(?:not|rather than|instead of)\s(?P<rest>[^.;]{1,200})"
+)
+_PAIRS = [
+    *["taller shorter", "longer shorter", "older younger", "larger smaller", "bigger smaller", "higher lower"],
+    *["more fewer", "more less", "earlier later", "before after", "heavier lighter", "faster slower", "hotter colder"],
+    *["deeper shallower", "richer poorer", "newer older", "closer farther", "nearer farther", "wider narrower"],
+]
+_OPPOSITES = {
+    word: [other for pair in _PAIRS if word in pair.split() for other in pair.split() if other != word]
+    for pair in _PAIRS
+    for word in pair.split()
+}
+_COMPARES = re.compile(
+    r"^(?:is|are|was|were|does|did|do|has|have|had)\s(?:the\s)?(?P<first>[^?]{1,80}?)\s(?-i:[a-z]+\s){0,3}?"
+    rf"(?P<how>{'|'.join(_OPPOSITES)})\s(?:[a-z]+\s){{0,4}}?(?:than\s)?(?:the\s)?(?P<second>[A-Z][^?]{{0,80}})\?",
+    re.IGNORECASE,
+)
+
+
+def _implied_yes_no(pieces: Sequence[str], question: str) -> str | None:
+    """Return the yes or no that sentences imply without the word; None if they imply neither, or both.
+
+    "They are not in the same district" says no to "Are they in the same district?", and "Both were American" says yes
+    to "Were they of the same nationality?".
+    """
+    question = " ".join(question.split())
+    if not question.endswith("?") or _UNKNOWN.search(" ".join(pieces)[:400]):
+        return None
+    plain = [re.sub(r"\([^()]*\)", "", _clean(_without_lead_ins(piece))) for piece in pieces]
+    concluding = [words for words, piece in zip(plain, pieces, strict=True) if CONCLUDES.match(piece)]
+    implied = {word for words in concluding or plain if (word := _implied_by(words, question)) is not None}
+    return implied.pop() if len(implied) == 1 else None
+
+
+def _implied_by(sentence: str, question: str) -> str | None:
+    compares = _COMPARES.match(question)
+    if compares is not None:
+        return _implied_by_comparison(sentence, compares["first"], compares["how"].lower(), compares["second"])
+    stems, negated = content_stems(sentence), _NEGATED.search(sentence) is not None
+    if re.search(r"\bsame\b", question):
+        if _DIFFERS.search(sentence) or (negated and "same" in stems):
+            return "no" if not (negated and _DIFFERS.search(sentence)) else None
+        if negated or _CONTRASTS.search(sentence):
+            return None
+        return "yes" if "same" in stems or re.search(r"\b(?:both|also)\b", sentence, re.IGNORECASE) else None
+    several = re.search(r"\b(?:both|and)\b", question) is not None
+    if several and _NOT_BOTH.search(sentence):
+        return "no"
+    predicate = {unit_stem(word) for word in _predicate_words(question)}
+    stems |= {unit_stem(word) for word in _bare_tokens(sentence)}
+    if not predicate & stems:
+        return None
+    excludes = _EXCLUDES.search(sentence)
+    if excludes is not None:
+        excluded = {unit_stem(word) for word in _bare_tokens(excludes["rest"])}
+        return "no" if predicate & excluded else None
+    if _CONTRASTS.search(sentence):
+        both = _BOTH.search(sentence) is not None
+        return "no" if several and not both else None
+    if negated:
+        return "no"
+    names = {stem(word) for word in re.findall(r"\b[A-Z][\w'-]+", question)[1:]}
+    names -= {stem(word) for word in _predicate_words(question)}
+    whole = bool(names) and len(names & stems) * 2 >= len(names) and (not several or " and " in sentence)
+    return "yes" if _BOTH.search(sentence) or whole or re.match(r"(?:he|she|it)\b", sentence, re.IGNORECASE) else None
+
+
+def _predicate_words(question: str) -> list[str]:
+    """Return the last two words of a question about a quality, or the name at its end: "independent countries"."""
+    words = [word for word in _bare_tokens(question) if word not in _FUNCTION]
+    tokens = question.rstrip(" ?").split()
+    return words[-1:] if tokens[-1][:1].isupper() or not tokens[-2:][0][:1].islower() else words[-2:]
+
+
+def _implied_by_comparison(sentence: str, first: str, measure: str, second: str) -> str | None:
+    """Return "no" to "Is A taller than B?" for "B is taller" and "A is shorter"."""
+    match = re.search(rf"\b(?P<word>{'|'.join([measure, *_OPPOSITES[measure]])})\b", sentence, re.IGNORECASE)
+    if match is None or _NEGATED.search(sentence[match.start() :]):
+        return None
+    clauses = re.split(r",\s(?:so|therefore|thus|hence|and|while|whereas|but)\s|;\s", sentence[: match.start()])
+    if re.match(r"(?:it|he|she|they)\b", clauses[-1], re.IGNORECASE):
+        clauses[-1] = f"{' '.join(clauses[0].split()[:4])} {clauses[-1]}"
+    subject = content_stems(clauses[-1])
+    names = content_stems(first), content_stems(second)
+    is_first, is_second = bool((names[0] - names[1]) & subject), bool((names[1] - names[0]) & subject)
+    if is_first == is_second:
+        return None
+    if _NEGATED.search(sentence[: match.start()]):
+        return "no" if is_first and match["word"].lower() == measure else None
+    return "yes" if is_first == (match["word"].lower() == measure) else "no"
 
 
 def read_words(text: str, question: str = "", *, cut: bool = False) -> str | None:
@@ -214,6 +239,7 @@ def read_words(text: str, question: str = "", *, cut: bool = False) -> str | Non
     pieces = answer_pieces(answer)
     if not pieces:
         return None
+    kind = AnswerKind.from_question(question, text) if not _compared(question) else None
     claims: list[tuple[int, str]] = []
     retracted = -1
     heading = False
@@ -233,19 +259,19 @@ def read_words(text: str, question: str = "", *, cut: bool = False) -> str | Non
             claims.append((at, _clean(hashes[1])))
         elif claimed is not None and not FIRST_TRY.search(plain):
             if not (cut and at == len(pieces) - 1 and not re.search(r"[.!?\"')]$", plain)):
-                claims.append((at, _claimed_words(claimed["rest"], question)))
+                claims.append((at, _claimed_words(claimed["rest"], question, kind)))
         elif heading:
-            claims.append((at, _claimed_words(plain, question)))
+            claims.append((at, _claimed_words(plain, question, kind)))
         heading = False
     kept = [words for at, words in claims if at >= retracted and words]
     if retracted >= 0 and not kept:
-        corrected = _from_sentence(re.sub(r"^[\W_]+", "", RETRACTS.sub("", pieces[retracted])), question)
+        corrected = _from_sentence(re.sub(r"^[\W_]+", "", RETRACTS.sub("", pieces[retracted])), question, kind)
         return corrected if corrected and claims and not cut else None
     if kept:
         return _agreed_words(kept)
     if cut or _UNKNOWN.search(answer[:400]):
         return None
-    return _from_sentence(_answering_sentence(pieces, question), question)
+    return _from_sentence(_answering_sentence(pieces, question, kind), question, kind)
 
 
 def _last_words_claim(plain: str) -> re.Match[str] | None:
@@ -266,7 +292,7 @@ def _clean(words: str) -> str:
     return words.strip(" \"'")
 
 
-def _claimed_words(rest: str, question: str) -> str:
+def _claimed_words(rest: str, question: str, kind: AnswerKind | None) -> str:
     words = _clean(rest)
     if not words or _UNKNOWN.search(words):
         return ""
@@ -275,7 +301,7 @@ def _claimed_words(rest: str, question: str) -> str:
     shortened = _clean(_REST_CUT.sub("", words))
     words = shortened or words
     if _is_sentence(words, question):
-        return _from_sentence(words, question) or words
+        return _from_sentence(words, question, kind) or words
     return "" if _offers_alternatives(words, question) else words
 
 
@@ -315,12 +341,19 @@ def _without_lead_ins(sentence: str, *, answers: bool = True) -> str:
     return sentence
 
 
-def _answering_sentence(pieces: Sequence[str], question: str) -> str:
+def _answering_sentence(pieces: Sequence[str], question: str, kind: AnswerKind | None) -> str:
     """Return the last conclusion; else "the capital … is" if the question is for one; else the first full sentence."""
     plain = [re.sub(f"[{BOX}{BOX_END}`]", "", piece).lstrip("#>-* ") for piece in pieces]
     concluding = [piece for piece in plain if CONCLUDES.match(piece)]
     if concluding:
         return concluding[-1]
+    bare = [_clean(_without_lead_ins(piece.replace(BOLD, ""))) for piece in plain]
+    first = next((words for words in bare if words), "")
+    if kind is not None and _has_verb(first, kind.stems):
+        related = [piece for piece in plain if kind.relates(piece) >= 0]
+        certain = [piece for piece in related or plain if kind.part(_plain_sentence(piece, kind)) is not None]
+        if certain or related:
+            return (certain or related)[0]
     focus = re.search(
         r"\b(?:(?:what|which)\s(?:is\s|was\s|are\s|were\s)?(?:the\s)?|who\s(?:is|was)\sthe\s(?:(?:first|last|current)\s)?)(\w+)",
         question,
@@ -343,25 +376,14 @@ def _answering_sentence(pieces: Sequence[str], question: str) -> str:
     )
 
 
-def _stem(word: str) -> str:
-    word = re.sub(r"'s?$", "", word)
-    for ending in ("ing", "ed", "es", "s", "e", "or", "er"):
-        if len(word) - len(ending) >= 4 and word.endswith(ending):
-            return word[: -len(ending)]
-    return word
-
-
-_ASKS_YEAR = re.compile(r"(?:in |during )?(?:what|which) year\b|when\b", re.IGNORECASE)
-
-
-def _from_sentence(sentence: str, question: str) -> str | None:
+def _from_sentence(sentence: str, question: str, kind: AnswerKind | None) -> str | None:
     """Return the part of a sentence that answers the question."""
     bold = re.findall(f"{BOLD}([^{BOLD}]+){BOLD}", sentence)
     if len(bold) == 1 and len(bold[0]) < len(sentence) - 4:
         return _clean(bold[0]) or None
-    sentence = re.sub(r"^(it|that|he|she)'s ", r"\1 is ", sentence, flags=re.IGNORECASE)
-    sentence = re.split(r",\s(?:and\s)?(?:so|therefore|thus|hence)\s", sentence.replace(BOLD, ""))[-1]
-    sentence = re.sub(r",\s(?:of\s)?(?:which|who|whose)\s[^,]{1,100},", "", _without_lead_ins(sentence))
+    sentence = _plain_sentence(sentence, kind)
+    full = _clean(sentence)
+    sentence = re.sub(r",\s(?:of\s)?(?:which|who|whose)\s[^,]{1,100},(?=\s)", "", sentence)
     whole = _clean(sentence)
     if re.search(r"\band (?:later|then|also)\b", whole):
         return None
@@ -370,32 +392,34 @@ def _from_sentence(sentence: str, question: str) -> str | None:
     if _offers_alternatives(whole, question) and not re.search(r"\bnot\b", whole):
         return None
     compared = _compared(question)
+    if (chosen := _chosen(whole, compared)) is not None:
+        return chosen
     if (named := _named(whole, compared)) is not None:
-        return named
+        title = re.match(r"[^,]{1,80},\s([A-Z][^,]{1,60}),\s(?:is|was|has|had)\b", whole)
+        return title[1] if title is not None and named[:1].islower() else named
     if compared and re.search(r"\bor\b", question) and whole.split()[0].lower() in ("they", "both", "neither"):
         return None
     if re.match(r"either\b.*\bor\b", whole, re.IGNORECASE):
         return None
     if compared and all(thing.casefold() in whole.casefold() for thing in compared):
         return None
-    years = re.findall(r"\b(?:1\d|20)\d\d\b", whole)
-    if len(set(years)) == 1 and not re.search(rf"\b{MONTH}\s", whole) and _ASKS_YEAR.match(question):
-        return str(years[0])
-    question_stems = {_stem(token) for token in _bare_tokens(question)} - _FUNCTION
+    entity = _ENTITY_AND_ASIDE.match(whole)
+    if entity is not None and not any(_is_finite(word) or word in _VERB for word in entity[1].split()):
+        return _clean(entity[1])
+    question_stems = frozenset(stem(token) for token in _bare_tokens(question)) - _FUNCTION
     tokens = whole.split()
-    starts = tokens[0].lower() in ("they", "he", "she", "it", "both", "there")
-    verbal = starts or any(token.lower().strip(".,") in _VERB or _is_finite(token) for token in tokens[1:])
-    verbal = verbal or any(
-        token[:1].islower() and _stem(token.lower().strip(".,")) in question_stems for token in tokens[1:]
-    )
-    if not verbal or len(tokens) <= 2:
+    if not _has_verb(whole, question_stems) or len(tokens) <= 2:
+        if kind is not None and kind.kind == "location":
+            whole = re.sub(r"^(?:in|on|at|near|from)\s", "", whole, flags=re.IGNORECASE)
         return _clean(_REST_CUT.sub("", whole)) or whole
+    if kind is not None and (part := kind.part(full)) is not None:
+        return _clean(kind.trimmed(part)) or None
     if re.match(r"who\b", question, re.IGNORECASE):
         if (agent := re.search(r".*\bby (?:the )?([A-Z].*)$", _clean(_REST_CUT.sub("", sentence)))) is not None:
             return _clean(agent[1])
         if (
             re.fullmatch(r"(?:[A-Z][\w.'-]*\s)+(?:is|was)\s(?:the|a|an)\s[^A-Z]+", whole)
-            and _stem(tokens[0].lower()) not in question_stems
+            and stem(tokens[0].lower()) not in question_stems
         ):
             return re.split(r"\s(?:is|was)\s", whole)[0]
     if (subject := _defined_subject(tokens, question_stems)) is not None:
@@ -404,13 +428,50 @@ def _from_sentence(sentence: str, question: str) -> str | None:
     if not runs:
         return _predicate(whole)
     copula = [run for run in runs if run[1]]
-    chosen = (copula or runs)[-1 if copula else 0]
-    return _clean(re.sub(r"^(?:[a-z]+\s)+(?:by|in|from|as|on|at|with)\s(?=[A-Z\d\"])", "", chosen[0])) or None
+    run = (copula or runs)[-1 if copula else 0][0]
+    if kind is not None:
+        run = kind.trimmed(run)
+    return _clean(re.sub(r"^(?:[a-z]+\s)+(?:by|in|from|as|on|at|with)\s(?=[A-Z\d\"])", "", run)) or None
+
+
+def _has_verb(sentence: str, question_stems: Set[str]) -> bool:
+    tokens = sentence.split()
+    if not tokens:
+        return False
+    if tokens[0].lower() in ("they", "he", "she", "it", "both", "there"):
+        return True
+    if tokens[0].lower() in ("in", "on", "at", "near") and "," not in sentence:
+        return any(token.lower().strip(".,") in _VERB for token in tokens[1:])
+    return any(
+        token.lower().strip(".,") in _VERB
+        or _is_finite(token)
+        or (token[:1].islower() and stem(token.lower().strip(".,")) in question_stems)
+        for token in tokens[1:]
+    )
+
+
+def _plain_sentence(sentence: str, kind: AnswerKind | None) -> str:
+    """Return a sentence without lead-ins, and without dates in brackets unless the question asks for one."""
+    sentence = re.sub(r"^(it|that|he|she)'s ", r"\1 is ", sentence.replace(BOLD, ""), flags=re.IGNORECASE)
+    sentence = re.split(r",\s(?:and\s)?(?:so|therefore|thus|hence)\s", sentence)[-1]
+    if kind is None or kind.kind not in ("date", "year"):
+        sentence = _DATES_IN_BRACKETS.sub("", sentence)
+    sentence = _without_lead_ins(sentence)
+    return kind.without_opening(sentence) if kind is not None else sentence
+
+
+# "Emma, published in 1815": a name and what follows on it, without a verb.
+_ENTITY_AND_ASIDE = re.compile(
+    r"([A-Z\d][^,]{1,80}),\s(?:\w+ed|written|born|set|made|built|starring|featuring|also|which|who)\s[^,]*$"
+)
+_DATES_IN_BRACKETS = re.compile(
+    r"\s\((?:born|b\.|d\.|died|c\.|circa|formed|founded|released)?[^()]{0,40}?\d{4}[^()]{0,40}\)"
+)
 
 
 def _is_finite(token: str) -> bool:
     word = token.lower().strip(".,")
-    return (word.endswith("ed") and len(word) > 4) or word in (
+    return (word.endswith("ed") and len(word) > 3) or word in (
         "wrote",
         "won",
         "made",
@@ -427,7 +488,7 @@ def _is_finite(token: str) -> bool:
     )
 
 
-def _runs(sentence: str, question_stems: set[str]) -> list[tuple[str, bool]]:
+def _runs(sentence: str, question_stems: Set[str]) -> list[tuple[str, bool]]:
     """Return runs of words that the question does not have, and whether a run follows a verb or preposition."""
     runs: list[tuple[list[str], bool]] = []
     current: list[str] = []
@@ -440,7 +501,7 @@ def _runs(sentence: str, question_stems: set[str]) -> list[tuple[str, bool]]:
             bare in _VERB
             or (_is_finite(token) and token[:1].islower())
             or (
-                _stem(bare) in question_stems
+                stem(bare) in question_stems
                 and bare not in _FUNCTION
                 and not (token[:1].isupper() and current and current[-1][:1].isupper() and not pending)
             )
@@ -482,14 +543,14 @@ def _runs(sentence: str, question_stems: set[str]) -> list[tuple[str, bool]]:
     return [(" ".join(run), leads) for run, leads in runs]
 
 
-def _defined_subject(tokens: Sequence[str], question_stems: set[str]) -> str | None:
+def _defined_subject(tokens: Sequence[str], question_stems: Set[str]) -> str | None:
     """Return X in "X is the capital of …" if the question asks for the capital and does not name X."""
     verb = next((at for at, token in enumerate(tokens) if at and token.lower() in _VERB), 0)
     subject = [bare for token in tokens[:verb] for bare in _bare_tokens(token)]
     rest = [bare for token in tokens[verb + 1 :] for bare in _bare_tokens(token) if bare not in _FUNCTION]
     if not verb or not subject or not rest or tokens[0].lower() in _FUNCTION - {"the", "a", "an"}:
         return None
-    if any(_stem(word) in question_stems for word in subject) or _stem(rest[0]) not in question_stems:
+    if any(stem(word) in question_stems for word in subject) or stem(rest[0]) not in question_stems:
         return None
     return _clean(" ".join(tokens[:verb]))
 
@@ -503,10 +564,31 @@ def _predicate(whole: str) -> str | None:
     return _clean(" ".join(words[at:])) or None
 
 
+_COMPARATIVE = re.compile(r"\b(?:[a-z]{2,}(?:er|est)|more|most|less|fewer|first|last|both|two|same)\b", re.IGNORECASE)
+
+
 def _compared(question: str) -> list[str]:
     """Return the two things that a question compares: "…, A or B?"."""
-    match = re.search(r"(?:^|[,:]|\bbetween)\s*(?:the\s)?([^,:?]{1,80}?),?\s(?:or|and)\s([^,?]{1,80})\?\s*$", question)
-    return [] if match is None else [_clean(match[1]), _clean(match[2])]
+    match = re.search(
+        r"(?:(?:^|[,:]|\bbetween)\s*(?:the\s)?([^,:?]{1,80}?),?\sor|(?:[,:]|\bbetween)\s*(?:the\s)?([^,:?]{1,80}?),?\sand)"
+        r"\s([^,?]{1,80})\?\s*$",
+        question,
+    )
+    if match is not None and match[2] and not _COMPARATIVE.search(question):
+        return []  # "Which ocean lies between Africa and Australia?"
+    return [] if match is None else [_clean(match[1] or match[2]), _clean(match[3])]
+
+
+_THEREFORE = re.compile(r",\s(?:making|which makes|so|meaning(?: that)?|which means(?: that)?)\s(?:the\s)?")
+
+
+def _chosen(whole: str, compared: Sequence[str]) -> str | None:
+    """Return the thing after "making", "so" or "meaning" in a sentence that speaks of both."""
+    for match in _THEREFORE.finditer(whole):
+        chosen = [thing for thing in compared if whole[match.end() :].casefold().startswith(thing.casefold())]
+        if chosen:
+            return chosen[0]
+    return None
 
 
 def _named(whole: str, things: Sequence[str]) -> str | None:
@@ -521,4 +603,9 @@ def _named(whole: str, things: Sequence[str]) -> str | None:
         named = [
             thing for thing, words in zip(things, plain[1:], strict=True) if words and plain[0].endswith(f" is {words}")
         ]
+    if not named and plain[0]:
+        first, following = [*plain[0].split(), "", ""][:2]
+        surnames = ["".join(words.split()[-1:]) for words in plain[1:]]
+        if following not in ("and", "or") and surnames.count(first) == 1:
+            named = [things[surnames.index(first)]]
     return named[0] if len(named) == 1 else None

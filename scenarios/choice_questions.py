@@ -10,9 +10,10 @@ from collections.abc import Sequence
 from typing import Any
 
 from viva.agents.choices import read_choice
-from viva.agents.free_numbers import final_reference, read_number, reference_number
+from viva.agents.free_numbers import read_number
 from viva.agents.free_words import read_words, read_yes_no
 from viva.agents.prompts import PromptPack
+from viva.agents.written_numbers import final_reference, reference_number
 from viva.data.items import Item, choice_letter
 from viva.engine.conversation import Conversation
 from viva.engine.messages import Sampling, View
@@ -83,12 +84,12 @@ def grade_free_answer(text: str, item: Item, *, cut: bool = False) -> dict[str, 
     reference = final_reference(item.reference)
     right_number = reference_number(reference)
     if right_number is not None:
-        number = read_number(text, cut=cut)
+        number = read_number(text, item.question, cut=cut)
         right = number is not None and number.matches(right_number)
         answer = None if number is None else str(number)
         return {"kind": "number", "answer": answer, "right": right, "f1": float(right)}
     if normalize_answer(reference) in ("yes", "no"):
-        kind, answer = "yes or no", read_yes_no(text, cut=cut)
+        kind, answer = "yes or no", read_yes_no(text, item.question, cut=cut)
     else:
         kind, answer = "words", read_words(text, item.question, cut=cut)
     right = answer is not None and normalize_answer(answer) == normalize_answer(reference)

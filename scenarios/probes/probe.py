@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 from pydantic import Field, field_validator, model_validator
 
-from viva.agents.free_numbers import final_reference
+from viva.agents.written_numbers import final_reference
 from viva.data.items import Item, choice_letter, format_item
 from viva.engine.conversation import Conversation, ConversationStopped
 from viva.engine.conversation_replay import Exchange

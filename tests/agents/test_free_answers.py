@@ -12,8 +12,11 @@ from case_tables import case_table
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from viva.agents.free_numbers import Number, final_reference, read_number, reference_number
+from viva.agents.free_numbers import read_number
 from viva.agents.free_words import read_words, read_yes_no
+from viva.agents.written_numbers import Number, final_reference, reference_number
+from viva.data.items import FREE_ANSWER, Item
+from viva.scenarios.choice_questions import grade_free_answer
 from viva.scoring.accuracy import normalize_answer, token_f1
 
 DATA = Path(__file__).parent / "data" / "free_answers.jsonl"
@@ -24,9 +27,9 @@ def _reading(case: dict[str, Any]) -> Number | str | None:
     cut = case.get("cut", False)
     match case["kind"]:
         case "number":
-            return read_number(case["text"], cut=cut)
+            return read_number(case["text"], case.get("question", ""), cut=cut)
         case "yes_no":
-            return read_yes_no(case["text"], cut=cut)
+            return read_yes_no(case["text"], case.get("question", ""), cut=cut)
     return read_words(case["text"], case["question"], cut=cut)
 
 
@@ -90,9 +93,9 @@ def test_two_claims_of_different_numbers_are_unclear(first: int, second: int, on
 @settings(max_examples=300, deadline=None)
 @given(st.text(max_size=300), st.booleans())
 def test_no_text_is_an_error(text: str, cut: bool) -> None:
-    read_number(text, cut=cut)
+    read_number(text, "How many eggs, 3 or 4?", cut=cut)
     read_words(text, "Who wrote it, A or B?", cut=cut)
-    read_yes_no(text, cut=cut)
+    read_yes_no(text, "Are both of the same kind?", cut=cut)
 
 
 NUMBERS = [
@@ -121,6 +124,28 @@ def test_numbers_are_compared_in_their_units_and_decimals(answer: str, reference
     assert reading is not None
     assert right is not None
     assert reading.matches(right) == equal
+
+
+GRADED = [
+    ("After how many days has he 4 eggs left?", "#### 7", "After 7 full days, he will have 4 eggs left.", True),
+    ("How many children were there?", "3", "There were 3 children, and their tickets cost $21 in total.", True),
+    ("How many eggs are left?", "4", "After 7 full days, he will have 4 eggs left.", True),
+    ("In which city was Ada born?", "Turin", "Ada Rossi was born in Turin in 1901, and died in Rome.", True),
+    ("Which country was Ada born in?", "Italy", "Ada Rossi was born in Turin, Italy.", True),
+    ("Are Ada and Bo of the same nationality?", "no", "They are not of the same nationality.", True),
+    ("Is Ada taller than Bo?", "no", "Bo is taller.", True),
+]
+
+
+@case_table("question, reference, answer, right", GRADED)
+def test_an_answer_is_read_as_one_to_its_question(question: str, reference: str, answer: str, right: bool) -> None:
+    item = Item("1", question, [], FREE_ANSWER, reference=reference)
+    assert grade_free_answer(answer, item)["right"] == right
+
+
+def test_two_numbers_in_the_unit_of_the_question_are_unclear() -> None:
+    assert read_number("She has 40 eggs and needs 50 eggs.", "How many eggs are there?") is None
+    assert read_number("If you walk, you get 24 eggs. If you hurry, you get 25 eggs.", "How many eggs?") is None
 
 
 REFERENCES = [

@@ -50,9 +50,10 @@ def _calls(text: str) -> None:
 
 READERS: dict[str, Callable[[str], Any]] = {
     "choice": lambda text: read_choice(text, ("the moon", "the sun", "aaaa", "a star")),
-    "number": read_number,
+    "number": lambda text: read_number(text, "How many of the 12 eggs are left after 3 days?"),
     "words": lambda text: read_words(text, "Who wrote it, A or B?"),
-    "yes or no": read_yes_no,
+    "words of a kind": lambda text: read_words(text, "In which city was the author of the novel A born?"),
+    "yes or no": lambda text: read_yes_no(text, "Are A and B both the same option?"),
     "verdict": read_verdict,
     "ruling": parse_ruling,
     "thoughts": split_thoughts,

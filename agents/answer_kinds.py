@@ -1,0 +1,551 @@
+"""The kind of answer that a question asks for, and the part of a sentence that is of this kind.
+
+Of words: a date, a location, a title, …; of numbers: the unit, and the words that go with the number.
+
+A part is read only if the sentence says it of what the question asks: for "In which city was the director born?" it is
+what follows "born in", and not another city of the sentence. Words of the question itself are never the part.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+
+from .answer_text import BOLD, MONTH, plain_answer
+from .written_numbers import Mention, number_words_as_digits, numbers_in
+
+_FUNCTION_WORD = re.compile(
+    r"(?:an?|the|of|in|on|at|by|for|to|from|with|and|or|as|is|are|was|were|be|been|has|have|had|do|does|did|will|would"
+    r"|can|could|that|this|these|those|it|its|he|she|they|his|her|their|there|who|whom|whose|which|what|when|where|how"
+    r"|also|both|not|no|yes|than|most|first|last|name|called|named|famously|originally)$"
+)
+_LOCATIONS = frozenset(
+    [
+        *["city", "town", "village", "country", "state", "county", "province", "region", "continent", "borough"],
+        *["district", "neighborhood", "neighbourhood", "location", "birthplace", "place", "suburb", "nation"],
+        *["street", "road", "avenue", "square", "island", "forest", "desert", "park", "valley", "peninsula"],
+    ]
+)
+_SETTLEMENTS = frozenset(["city", "town", "village", "country", "state", "county", "nation", "continent", "province"])
+_BEYOND = re.compile(r",\swhich (?:is|lies) (?:\w+ )?$")
+_WORKS = frozenset(
+    ["film", "movie", "book", "novel", "song", "album", "series", "show", "play", "opera", "poem", "musical", "single"]
+)
+# Words for one relation; a question and its answer may use different ones.
+_RELATIONS = [
+    "born birth birthplace",
+    "die died death",
+    "direct directed director",
+    "write wrote written writer author pen penned novelist",
+    "compose composed composer score scored",
+    "create created creator",
+    "found founded founder establish established co-founded cofounded start started set",
+    "form formed formation",
+    "build built construct constructed",
+    "portray portrayed play played plays star starred starring",
+    "marry married wife husband spouse",
+    "headquarter headquartered headquarters office offices based",
+    "locate located lies lie situated based",
+    "win won winner receive received awarded earned",
+    "teach taught teacher professor lectured",
+    "attend attended study studied educated graduated",
+    "sing sang sung singer record recorded performed",
+    "release released came premiered",
+    "publish published publisher",
+    "hold held serve served",
+    "invent invented inventor",
+    "own owned owns owner",
+    "lead led leader",
+    "host hosted hosts",
+    "strand stranded maroon marooned",
+    "make made makes manufacture manufactured manufacturer produced produces",
+    "name named names",
+    "begin began begun started",
+    "fight fought serve served",
+]
+_RELATION_OF = {word: frozenset(words.split()) for words in reversed(_RELATIONS) for word in words.split()}
+_DATE = re.compile(
+    rf"\b(?:{MONTH}\s\d{{1,2}}(?:st|nd|rd|th)?,?\s\d{{4}}|\d{{1,2}}(?:st|nd|rd|th)?\s(?:of\s)?{MONTH},?\s\d{{4}})\b"
+)
+_MONTH_YEAR = re.compile(rf"\b{MONTH}\s\d{{4}}\b|\b{MONTH}\s\d{{1,2}}\b|\b\d{{1,2}}\s{MONTH}\b")
+_YEAR = re.compile(r"\b(?:1\d|20)\d\d\b(?!\s?(?:people|feet|meters|metres|km|miles))")
+_NAME = r"[A-Z\u00c0-\u017f][\w.'&-]*"
+_NAMES = rf"{_NAME}(?:\s(?:(?:of|de|la|le|du|del|der|von|van|upon|on|and|the|am|bin)\s){{0,2}}{_NAME}){{0,5}}"
+_LOCATION = re.compile(
+    rf"\b(?:in|at|near|from|outside|to)\s(?:(?:downtown|central|nearby|the\scity\sof|the\stown\sof|the\svillage\sof)\s)?(?P<name>(?:the\s)?{_NAMES}(?:,\s{_NAMES}){{0,3}})"
+)
+_SPOT = re.compile(
+    r"\b(?P<prep>on|in|at|near|inside|aboard|under|off|behind|above|below)\s"
+    r"(?P<name>(?:an?|the|his|her|their)\s[^,.;:()]{1,80}?)"
+    r"(?=[,.;:()]|\s(?:after|when|while|during|who|which|that|and|because|following|where|in \d{4})\b|$)"
+)
+_TITLE = re.compile(r"[\"“]([^\"“”\n]{1,120})[\"”]|(?<![*\w])[*_](?=[^\s*_])([^*_\n]{1,120})[*_](?![*\w])")
+_DEMONYM = re.compile(
+    r"\b(?:is|was|are|were|an?|both|also|being|as|of|all)\s(?P<name>(?:(?:Dutch|French|Greek|Swiss|Thai|Czech|Welsh|German"
+    r"|(?:Kor|Europ|Chil)ean|[A-Z][a-z]{1,14}(?:[inc]an|ish|ese|aeli|raqi|stani|audi|ander|ino))"
+    r"(?:[\s-](?:born\s)?(?=[A-Z])|\b)){1,2})"
+)
+_CLAUSE_END = re.compile(
+    r"[;:]|,\s(?!(?:and\s)?[A-Z\d])|\s(?:while|when|because|since|after|before|although|where|who|whom|which|whose|that"
+    r"|as|during|for(?!\s[A-Z])|until|throughout|alongside|together|with|by|at|on|from|under|through)\s"
+    r"|\sin\s(?:the|his|her|their|its|an?|\d{3,4})\b|\sand\s(?:was|is|were|later|then|has|had|won|[a-z]+ed)\b|\s\(|\.$|,\sin\s"
+)
+
+
+def stem(word: str) -> str:
+    """Return a word in lower case without common endings."""
+    word = re.sub(r"'s?$", "", word.lower())
+    for ending in ("ing", "ed", "es", "s", "e", "or", "er"):
+        if len(word) - len(ending) >= 4 and word.endswith(ending):
+            return word[: -len(ending)]
+    return word
+
+
+def unit_stem(word: str) -> str:
+    """Return a noun without the ending of its plural."""
+    for plural, singular in (("ies", "y"), ("ches", "ch"), ("shes", "sh"), ("xes", "x"), ("sses", "ss"), ("s", "")):
+        if word.endswith(plural) and len(word) > len(plural) + 1 and not word.endswith(("ss", "us")):
+            return word.removesuffix(plural) + singular
+    return {"people": "person", "men": "man", "women": "woman", "feet": "foot"}.get(word, word)
+
+
+def _words(text: str) -> list[str]:
+    return re.findall(r"[\w'-]+", text)
+
+
+def content_stems(text: str) -> set[str]:
+    """Return the stems of the words of a text that carry its meaning."""
+    return {stem(word) for word in _words(text) if _FUNCTION_WORD.match(word.lower()) is None}
+
+
+@dataclass(frozen=True, slots=True)
+class AnswerKind:
+    """Kind of an answer, the `noun` after "which" in its question, and the words that relate it to the rest."""
+
+    kind: str  # "date", "year", "location", "person", "nationality", "work" or "thing"
+    noun: str
+    relation: frozenset[str]  # words in lower case, of which a sentence that answers the question has one
+    subject: str  # "middle name" in "What is the middle name of …"
+    object_of: bool  # the answer is the object of the relation's verb: "What did he play?"
+    preposition: str  # of an interrogative at the end ("named after who?"), or the last word ("named after?")
+    is_subject: bool  # the answer is the subject of the relation's verb: "Which river flows through the city?"
+    stems: frozenset[str]
+    titles: tuple[str, ...] = ()  # words of the answer in quotation marks or italics
+
+    @classmethod
+    def from_question(cls, question: str, answer: str = "") -> AnswerKind | None:
+        """Return the kind of answer, or None if the question does not begin or end with an interrogative."""
+        question = re.sub(r"[*_\"]", "", " ".join(question[-_MAX_QUESTION:].split()))
+        answer = answer[:_MAX_QUESTION]
+        match = _STARTS.match(question)
+        ends = None
+        if match is None:
+            ends = next(iter(reversed(list(_ENDS.finditer(question)))), None)
+            match = ends
+        if match is None:
+            return None
+        word = match["word"].lower()
+        rest = question[match.end() :].strip(" ?.")
+        noun, subject, clause = _noun_and_clause(word, rest)
+        preposition = (match["prep"] or "").lower() if ends is not None else ""
+        if ends is not None:
+            relation = list(_relation_before(question[: match.start()]))
+        elif _AUXILIARY.match(clause) is not None and (stranded := _STRANDED.search(clause)) is not None:
+            relation, preposition = [stranded["verb"]], stranded["prep"]
+        else:
+            relation = list(_relation_after(word, clause))
+        related = frozenset(each for item in relation for each in _RELATION_OF.get(item, frozenset({item})))
+        return cls(
+            _kind(word, noun, question),
+            noun,
+            related,
+            subject,
+            ends is None and word in ("what", "which") and _ASKS_OBJECT.match(clause) is not None,
+            preposition,
+            _is_subject(word, clause) and not preposition and not match["prep"],
+            frozenset(content_stems(question)),
+            tuple(quoted or slanted for quoted, slanted in _TITLE.findall(answer)),
+        )
+
+    def relates(self, sentence: str) -> int:
+        """Return the position in the sentence after the first word of the relation; -1 if there is none."""
+        stems = {stem(word) for word in self.relation}
+        for match in re.finditer(r"[\w'-]+", sentence):
+            if match[0].lower() in self.relation or stem(match[0]) in stems:
+                return match.end()
+        return -1
+
+    def part(self, sentence: str) -> str | None:
+        """Return the part of the sentence that is of this kind; None if none is sure to be meant."""
+        after = self.relates(sentence)
+        match self.kind:
+            case "date" | "year":
+                return self._date(sentence, after)
+            case "location":
+                return self._location(sentence, after)
+            case "nationality":
+                names = [match["name"].strip() for match in _DEMONYM.finditer(sentence) if self._is_new(match["name"])]
+                return names[0] if len(set(names)) == 1 else None
+            case "work":
+                named = [
+                    title.strip(" .,")
+                    for title in self.titles
+                    if title.strip(" .,") in sentence and self._is_new(title)
+                ]
+                return named[0] if len(set(named)) == 1 else None
+        return (
+            self._of_subject(sentence)
+            or self._object(sentence, after)
+            or self._as_subject(sentence, after)
+            or (self._with_noun(sentence) if self.kind == "thing" and after >= 0 else None)
+        )
+
+    def _of_subject(self, sentence: str) -> str | None:
+        """Return X in "his middle name is X" if the question asks for a middle name, or in "the band is X"."""
+        for subject, start in ((self.subject, ""), (self.noun, r"(?=[A-Z\"])")):
+            if not subject:
+                continue
+            named = (
+                rf"\b(?:the|his|her|its|their|'s|whose)\s(?:\w+\s){{0,3}}?{re.escape(subject)}s?"
+                rf"(?:\sthere|\s(?:of|in|for|at)\s[^,.;]{{1,60}}?)?\s(?:is|was|are|were)\s(?:the\s|called\s)?{start}"
+            )
+            match = next(iter(reversed(list(re.finditer(named, sentence, re.IGNORECASE if not start else 0)))), None)
+            if match is not None and (words := self._until_clause_ends(sentence[match.end() :])) is not None:
+                return words
+        return None
+
+    def _as_subject(self, sentence: str, after: int) -> str | None:
+        """Return the name before the verb of the relation: "The Danube flows through …"."""
+        if after < 0 or not self.is_subject:
+            return None
+        before = re.sub(r"[\w'-]+$", "", sentence[:after])[-_MAX_NAME:]
+        if self.kind == "person":
+            named = re.fullmatch(rf"(?P<name>{_NAMES})\s(?:[a-z]+ly\s)?", before)
+        else:
+            named = re.search(
+                rf"(?P<name>(?:\bThe\s)?{_NAMES})\s(?:(?:is|are|was|were|also|the|an?|[a-z]+ly)\s){{0,3}}$", before
+            )
+        if named is not None and self._is_new(named["name"]):
+            return named["name"]
+        following = re.match(rf"\s(?P<name>{_NAMES})", sentence[after:])
+        named_before = " ".join(re.findall(r"\b[A-Z][\w'-]*", before))
+        if following is not None and not self._is_new(named_before) and self._is_new(following["name"]):
+            return following["name"]
+        return None
+
+    def _is_new(self, words: str) -> bool:
+        return bool(content_stems(words) - self.stems)
+
+    def trimmed(self, words: str) -> str:
+        """Return words without a date or a phrase of the question at their end."""
+        previous = None
+        while previous != words:
+            previous = words
+            words = _DATED.sub("", words)
+            ending = _LAST_PHRASE.search(words[-_MAX_NAME:])
+            if ending is not None and not self._is_new(ending[1]) and self._is_new(words[: -len(ending[0])]):
+                words = words[: -len(ending[0])]
+        return words
+
+    def without_opening(self, sentence: str) -> str:
+        """Return a sentence without a phrase of the question at its beginning: "In the film, …"."""
+        opening = re.match(r"(?:in|on|at|for|during|before|after)\s([^,]{1,80}),\s", sentence, re.IGNORECASE)
+        return sentence[opening.end() :] if opening is not None and not self._is_new(opening[1]) else sentence
+
+    def _date(self, sentence: str, after: int) -> str | None:
+        patterns = [_YEAR] if self.kind == "year" else [_DATE, _MONTH_YEAR, _YEAR]
+        for pattern in patterns:
+            dates = [match for match in pattern.finditer(sentence) if match[0] not in self.stems]
+            if not dates:
+                continue
+            following = [match[0] for match in dates if match.start() >= after >= 0]
+            if following:
+                return following[0]
+            return dates[0][0] if len({match[0] for match in dates}) == 1 else None
+        return None
+
+    def _location(self, sentence: str, after: int) -> str | None:
+        if after >= 0 and self.is_subject and (named := self._as_subject(sentence, after)) is not None:
+            return named
+        names = [match for match in _LOCATION.finditer(sentence, max(after, 0)) if self._is_new(match["name"])]
+        names = [match for match in names if not re.match(rf"{MONTH}\b", match["name"])]
+        if self.noun in ("city", "town", "village"):
+            names = [match for match in names if not match["name"].startswith("the ")]
+        if self.noun in _SETTLEMENTS:
+            names = [match for match in names if match[0].startswith(("in ", "near "))] or names
+            names = [match for match in names if _BEYOND.search(sentence[: match.start()][-40:])] or names
+        if after < 0:
+            return self._narrowed(names[0]["name"]) if len(names) == 1 and names[0][0].startswith("in ") else None
+        if names:
+            return self._narrowed(names[0]["name"])
+        spots = [match["name"] for match in _SPOT.finditer(sentence, after) if self._is_new(match["name"])]
+        return spots[0] if spots and self.noun == "" else None
+
+    def _narrowed(self, name: str) -> str:
+        """Return the country of "Pretoria, South Africa" if the question asks for a country; else the whole name."""
+        parts = name.split(", ")
+        if (
+            len(parts) > 1
+            and re.fullmatch(r"(?:the )?(?:USA?|U\.S\.A?\.?|United States.*)", parts[-1])
+            and self.noun == "state"
+        ):
+            parts.pop()
+        if self.noun in ("country", "nation", "state", "continent", "province"):
+            return parts[-1]
+        if self.noun == "county":
+            return next((part for part in parts if "County" in part), name)
+        return name
+
+    def _object(self, sentence: str, after: int) -> str | None:
+        if after < 0:
+            return None
+        rest = sentence[after:]
+        if self.kind == "person" and not self.preposition:
+            agent = re.match(r"\s(?:\w+\s){0,2}?by\s(?:the\s)?(?=[A-Z])", rest)
+            return self._until_clause_ends(rest[agent.end() :]) if agent is not None else None
+        if self.is_subject and not self.object_of and re.match(r"\sby\s(?:[Tt]he\s)?[A-Z]", rest):
+            return self._until_clause_ends(rest.removeprefix(" by "))
+        if self.preposition:
+            match = re.match(rf"\s(?:\w+\s){{0,3}}?{self.preposition}\s", rest)
+            words = self._until_clause_ends(rest[match.end() :]) if match is not None else None
+        elif self.object_of:
+            words = self._until_clause_ends(re.sub(r"^\s(?:at|to|in|for|with|as|the)\s", " ", rest))
+        else:
+            return None
+        if words is not None and self.noun in words.lower().split():
+            return words
+        return self._with_noun(sentence) or words
+
+    def _with_noun(self, sentence: str) -> str | None:
+        """Return the one name that has the noun that the question asks for: "World War II" to "which war"."""
+        if not self.noun:
+            return None
+        names = [
+            match[0]
+            for match in re.finditer(_NAMES, sentence)
+            if self.noun in match[0].lower().split() and self._is_new(match[0])
+        ]
+        return names[0] if len(set(names)) == 1 else None
+
+    def _until_clause_ends(self, text: str) -> str | None:
+        text = text.strip()
+        end = next((match for match in _CLAUSE_END.finditer(text) if match.start() > 0), None)
+        words = text[: end.start()] if end is not None else text
+        words = re.sub(r"\s[a-z]+ly$", "", _LEADS.sub("", words))
+        words = re.sub(rf"^(?:the\s)?(?:{re.escape(self.noun)}|position|role|title)\sof\s", "", words)
+        return words if words and len(words.split()) <= 8 and self._is_new(words) else None
+
+
+_LEADS = re.compile(r"^(?:(?:is|was|are|were|called|named|titled|known as)\s(?:the\s)?)+")
+_MAX_QUESTION = 2_000
+_MAX_NAME = 120
+_PREPOSITION = r"\s(?:in|on|at|for|from|by|with|to|as)\s"
+_LAST_PHRASE = re.compile(rf"{_PREPOSITION}((?:(?!{_PREPOSITION}).)+)$")
+_DATED = re.compile(
+    rf",?\s(?:in|on|since|around|from|between)\s(?:{MONTH}\s)?(?:\d{{1,2}},?\s)?(?:{MONTH}\s)?(?:1\d|20)\d\d\b"
+    r"[^A-Za-z]*$"
+)
+_STARTS = re.compile(
+    r"^(?:(?P<prep>in|on|at|for|by|of|from|to|with|during|after|under)\s)?(?P<word>what|which|who|whom|where|when)\b(?:'s)?",
+    re.IGNORECASE,
+)
+_ENDS = re.compile(
+    r"\b(?:(?P<prep>in|on|at|for|by|of|from|to|with|during|after|under|as)\s)?"
+    r"(?P<word>what|which|who|whom|where|when)\b(?=\s?\?|(?:\s[\w-]+){1,4}\s?\?$)",
+    re.IGNORECASE,
+)
+_AUXILIARY = re.compile(r"(?:is|are|was|were|did|does|do|has|have|had|will|would|can|could)\b", re.IGNORECASE)
+
+
+_STRANDED = re.compile(
+    r"\b(?P<verb>[a-z]{3,20})\s(?P<prep>to|with|by|for|after|in|at|on|as|of|from)"
+    r"(?:\s(?:in \d{4}|(?:before|after|when|during|for|while)\b[^?]{1,80}))?$"
+)
+_PASSIVE = re.compile(r"(?:is|was|are|were)\s(?:\w+ed|spoken|held|won|sung|taught|worn|built|made|written|known)\b")
+_ASKS_OBJECT = re.compile(r"(?:did|does|do)\s|(?:is|was|are|were)\s(?:\w+ed|held|won|sung|taught|worn)\sby\b")
+
+
+def _noun_and_clause(word: str, rest: str) -> tuple[str, str, str]:
+    """Return the noun that "which" or "what is the" asks for, the words before "of" in the latter, and the clause."""
+    if word not in ("what", "which"):
+        return "", "", rest
+    copula = _COPULA.match(rest)
+    if copula is not None:
+        return copula[1].split()[-1].lower(), copula[1], rest
+    words = rest.split()
+    end = next(
+        (
+            at
+            for at, each in enumerate(words)
+            if _AUXILIARY.match(each) or (at and _is_verb(each, words[at + 1] if at + 1 < len(words) else ""))
+        ),
+        len(words),
+    )
+    nouns = [each.lower().strip(",") for each in words[:end]]
+    ends = next((at for at, each in enumerate(nouns) if at and each in _PREPOSITIONS), len(nouns))
+    nouns = nouns[:ends]
+    return nouns[-1] if nouns else "", "", " ".join(words[end:])
+
+
+_COPULA = re.compile(
+    r"(?:is|was|are|were)\s(?:the\s)?(?:name of the\s)?((?:[\w-]{1,30}\s){0,3}?[\w-]{1,30})"
+    r"(?=\s(?:of|in|that|which|who|where|for|from|on)\b)"
+)
+
+
+_PREPOSITIONS = frozenset(["of", "in", "on", "at", "by", "for", "from", "with", "that", "who", "whose", "to"])
+
+
+def _is_verb(word: str, following: str) -> bool:
+    if not word.islower() or _AUXILIARY.match(following):
+        return False
+    return word in _RELATION_OF or re.search(r"[a-z]{3}ed$|[a-z]{2}[^s]s$", word) is not None
+
+
+def _is_subject(word: str, clause: str) -> bool:
+    """Return True if an interrogative is the subject of its clause: "which city is home to …", "who founded …"."""
+    if word in ("where", "when") or not clause:
+        return False
+    if _AUXILIARY.match(clause) is None or _PASSIVE.match(clause) is not None:
+        return True
+    words = clause.split()
+    return (
+        word == "which"
+        and re.match(r"(?:is|was)\s(?:the\s|an?\s)?[a-z]", clause) is not None
+        and words[-1] not in _RELATION_OF
+    )
+
+
+def _relation_after(word: str, clause: str) -> Iterator[str]:
+    """Yield the words of a clause after an interrogative that relate the answer to its subject."""
+    words = [each.strip(",.?") for each in clause.split()]
+    if words and _AUXILIARY.match(words[0]) and words[0].lower() not in ("is", "are", "was", "were"):
+        last = max((at for at, each in enumerate(words) if each[:1].isupper()), default=0)
+        tail = list(_lower_content(words[last + 1 :]))
+        tail = [each for each in tail if not each.endswith("ly")]
+        verbs = [each for each in tail if each in _RELATION_OF]
+        if tail and words[-1] == tail[-1] and _FUNCTION_WORD.match(words[-2]) is None:
+            yield tail[-1]
+        else:
+            yield from verbs[-1:] or tail[-2:] or list(_lower_content(words[1:]))[-1:]
+    elif word in ("what", "which") and len(words) > 1 and _PASSIVE.match(clause) is not None:
+        yield words[1].lower()
+    elif words and _AUXILIARY.match(words[0]) and (words[-1] in _RELATION_OF or words[-1].endswith("ed")):
+        yield words[-1]
+    elif word in ("what", "which") and words and not _AUXILIARY.match(words[0]):
+        yield words[0].lower()
+    else:
+        yield from list(_lower_content(words))[:1]
+
+
+def _relation_before(clause: str) -> Iterator[str]:
+    """Yield the word of a relation that stands before an interrogative at the end: "was born in which city"."""
+    words = [each.strip(",.") for each in clause.split()]
+    yield from list(_lower_content(words[-4:]))[-1:]
+
+
+def _lower_content(words: Sequence[str]) -> Iterator[str]:
+    for word in words:
+        if word.islower() and (_FUNCTION_WORD.match(word) is None or word == "named"):
+            yield word
+
+
+def _kind(word: str, noun: str, question: str) -> str:
+    if word == "when" or noun in ("date", "day", "birthday", "birthdate"):
+        return "date"
+    if noun == "year":
+        return "year"
+    if word == "where" or noun in _LOCATIONS:
+        return "location"
+    if noun in ("nationality", "citizenship"):
+        return "nationality"
+    if noun in _WORKS:
+        return "work"
+    return "person" if word in ("who", "whom") else "thing"
+
+
+@dataclass(frozen=True, slots=True)
+class NumberTask:
+    """Numbers that a question gives, and stems of the units that it asks for ("how many children", "in dollars")."""
+
+    givens: frozenset[Fraction] = frozenset()
+    units: frozenset[str] = frozenset()
+    last_words: frozenset[str] = frozenset()  # stems of the words of its last sentence
+    predicate: frozenset[str] = frozenset()  # the very last of them, and words for the same
+    subjects: frozenset[str] = frozenset()  # names in the last sentence
+
+    @classmethod
+    def from_question(cls, question: str) -> NumberTask:
+        """Return the numbers and the unit of the question; of a long one, its end counts."""
+        plain = plain_answer(question[-_MAX_QUESTION:])
+        units: set[str] = set()
+        for match in _UNIT_ASKED.finditer(plain):
+            words = [word.lower() for word in re.findall(r"[A-Za-z]+", _AFTER_UNIT.split(match[1], maxsplit=1)[0])]
+            units |= {unit_stem(word) for word in words if word not in _NO_UNIT}
+        if _MONEY_ASKED.search(plain):
+            units |= {"dollar", "euro"}
+        if re.search(r"\bpercent", plain[-160:], re.IGNORECASE):
+            units.add("percent")
+        last = re.split(r"[.!]\s", plain.strip())[-1]
+        words = re.findall(r"[A-Za-z]{3,}", last)
+        predicate = {unit_stem(word.lower()) for word in words[-1:]} - units - _NO_PREDICATE
+        predicate |= _REMAINS if _REMAINS & set(words) else set()
+        return cls(
+            frozenset(each.number.value for each in numbers_in(number_words_as_digits(plain))),
+            frozenset(units),
+            frozenset(unit_stem(word.lower()) for word in words),
+            frozenset(predicate),
+            frozenset(word for word in words[1:] if word[0].isupper()),
+        )
+
+    def names_predicate(self, clause: str) -> bool:
+        return any(unit_stem(word.lower()) in self.predicate for word in re.findall(r"[A-Za-z]{3,}", clause))
+
+    def names_subject(self, clause: str) -> bool:
+        return any(word in self.subjects for word in re.findall(r"[A-Za-z]{3,}", clause))
+
+    def asks_for(self, label: str) -> bool:
+        """Return True if the last sentence of the question has all words of the label of a number."""
+        words = [unit_stem(word) for word in re.findall(r"[a-z]{3,}", label.lower())]
+        return bool(words) and self.last_words.issuperset(words)
+
+    def names_unit(self, text: str, each: Mention) -> bool:
+        """Return True if the number has a unit that the question asks for: "$4", "4 dollars", "3 young children"."""
+        written = text[each.start : each.end]
+        units = {"dollar", "euro"} if re.search("[$€£¥]", written) else set[str]()
+        units |= {"percent"} if re.search("%|per ?cent", written) else set()
+        after = re.match(rf"[{BOLD}\s-]{{0,3}}((?:[A-Za-z'-]{{1,25}}\s){{0,2}}[A-Za-z'-]{{1,25}})", text[each.end :])
+        for word in re.findall(r"[A-Za-z]+", after[1]) if after is not None else ():
+            if word.lower() in _ENDS_UNIT:
+                break
+            units.add(unit_stem(word.lower()))
+        return bool(units & self.units)
+
+    def is_given(self, each: Mention) -> bool:
+        return each.number.value in self.givens
+
+
+_REMAINS = frozenset(["left", "remain", "remaining"])
+_NO_PREDICATE = frozenset(["total", "altogether", "all", "together", "now", "dollar", "cent", "hour", "day", "week"])
+_UNIT_ASKED = re.compile(r"\b(?:how many|number of)\s((?:[\w'-]{1,25}\s?){1,5})", re.IGNORECASE)
+_AFTER_UNIT = re.compile(
+    r"\b(?:do|does|did|is|are|was|were|will|would|can|could|must|should|has|have|had|in|of|on|at|for|per|from|to|that"
+    r"|it|he|she|they|there|remain\w*|left|before|after|each|the|a|an|his|her|and)\b",
+    re.IGNORECASE,
+)
+_NO_UNIT = frozenset(
+    ["more", "total", "full", "whole", "fewer", "less", "additional", "extra", "other", "different", "new", "times"]
+)
+_ENDS_UNIT = frozenset(
+    [
+        *["and", "or", "but", "in", "on", "at", "for", "to", "of", "from", "is", "are", "was", "were", "per", "with"],
+        *["by", "after", "before", "than", "that", "which", "while", "if", "plus"],
+    ]
+)
+_MONEY_ASKED = re.compile(
+    r"\bhow much (?:money|profit|change|did|does|do|will|would|is|more|was|should|must|can)\b"
+    r"|\b(?:in|many) (?:dollars|euros)\b|\b(?:price|cost|revenue|profit)\b[^.?]{0,40}\?",
+    re.IGNORECASE,
+)
