@@ -168,7 +168,7 @@ def _report(
 
 
 def _add_times(results: Any, run: Path) -> None:
-    from viva.scenarios.contract import SupportsTimes
+    from viva.scenarios.run_aggregate import SupportsTimes
 
     if not isinstance(results, SupportsTimes):
         raise ConfigurationError(f"--times: the scenario of {run} has no measured times; leave the option out")

@@ -435,14 +435,6 @@ class SupportsRemarks(Protocol):
         """Return the sentences."""
 
 
-@runtime_checkable
-class SupportsTimes(Protocol):
-    """An aggregate with measured times, which differ between runs with equal answers and so stay out of reports."""
-
-    def add_times(self) -> None:
-        """Add the times to the report and its tables from now on."""
-
-
 class Scenario(ABC, Generic[S, T]):
     """The base class of scenarios; abstract methods are required, all others have defaults.
 

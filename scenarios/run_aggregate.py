@@ -9,7 +9,7 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, Protocol, TypeVar, runtime_checkable
 
 from viva.engine.conversation import Conversation
 from viva.engine.journal_reader import History, has_tables
@@ -32,6 +32,14 @@ from .models import label_of_key, role_prices
 
 if TYPE_CHECKING:
     from .exam_report import ExamResults
+
+
+@runtime_checkable
+class SupportsTimes(Protocol):
+    """An aggregate with measured times, which differ between runs with equal answers and so stay out of reports."""
+
+    def add_times(self) -> None:
+        """Add the times to the report and its tables from now on."""
 
 
 def model_hours(folder: Path, manifest: Mapping[str, Any]) -> list[dict[str, Any]]:

@@ -130,7 +130,7 @@ def test_ids_that_no_line_can_hold_are_written_as_json(tmp_path: Path) -> None:
         (["--model", "simulated:m", "--out", "."], ["--out .", "cannot be written"]),
         (["--model", "simulated:m", "--out", "none/ids"], ["--out none/ids", "cannot be written"]),
         (["--model", "augur:m", "--out", "ids"], ["unknown kind 'augur'"]),
-        (["--model", "simulated:m", "--model", "simulated:m", "--out", "ids"], ["two candidates", "label="]),
+        (["--model", "simulated:m", "--model", "simulated:m", "--out", "ids"], ["two models", "label="]),
         (["--model", "simulated:m", "--out", "ids", "--shots", "5"], ["--shots"]),
     ],
 )

@@ -239,7 +239,7 @@ def test_line_29_a_run_folder_whose_name_is_not_utf8_is_reported_and_shown(run: 
     assert list(recorded_results(RunFolder.open(folder)).report()["candidates"]) == ["c"]
     code, printed, said = ended(started("report", folder, run, "--json"))
     assert (code, b"run\\\\udcff" in printed) == (0, True), said
-    with pytest.raises(ConfigurationError, match="rename files and folders whose names are not UTF-8"):
+    with pytest.raises(ConfigurationError, match="is not UTF-8; rename"):
         forked_run(folder, tmp_path / "fork", VirtualClock(), changes={"evaluator": "simulated:e"})
     assert not (tmp_path / "fork").exists()
 
