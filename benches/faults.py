@@ -103,7 +103,7 @@ def steered(folder: Path, server: process.Server, times: int, calls: int, reques
                 ask(run, request)
                 sent += 1
             except ConfigurationError as error:
-                if "no process" in str(error) and going.poll() is None:
+                if "not going on" in str(error) and going.poll() is None:
                     time.sleep(0.01)  # it is being loaded
                     continue
             break
