@@ -103,8 +103,9 @@ def steered(folder: Path, server: process.Server, times: int, calls: int, reques
                 ask(run, request)
                 sent += 1
             except ConfigurationError as error:
-                if "not going on" in str(error) and going.poll() is None:
-                    time.sleep(0.01)  # it is being loaded
+                is_loading = any(words in str(error) for words in ("not going on", "does not listen"))
+                if is_loading and going.poll() is None:
+                    time.sleep(0.01)
                     continue
             break
     for model in (None, "candidate", "evaluator"):
