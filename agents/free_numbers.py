@@ -531,7 +531,9 @@ def _resolve_headings(pieces: Sequence[str], task: NumberTask, *, cut: bool) -> 
         if claim.rank < _CONCLUSION and _CHECKS.match(piece) and not _SUBORDINATE.match(piece):
             checking = any(each.value is not None for each in claims)
         checking = checking and claim.rank < _STATEMENT and not claim.retracts
-        if checking and claims:
+        # An explanation may end in another answer than the one that it explains: then both are claims.
+        ends = at == len(pieces) - 1 and claim.rank == _CONCLUSION
+        if checking and claims and not ends:
             claim.rank = _EXPLANATION
         if cut and at == len(pieces) - 1 and claim.value is not None and re.search(r"[\d,.]$", piece):
             claim.value = None  # its last number may be cut off
