@@ -70,13 +70,15 @@ async def listening(folder: Path, control: RunControl) -> AsyncIterator[None]:
 
     server = None
     try:
-        server = await asyncio.start_unix_server(serve, sock=_bind(path), limit=_LONGEST_LINE)
+        server = await asyncio.start_unix_server(serve, sock=_bind(path), limit=_LONGEST_LINE, start_serving=False)
     except OSError as error:
         if error.errno == errno.EEXIST:
             _log.warning("%s", error.strerror, extra={"label": ""})
         else:
             _log.info("%s: no control socket: %s", folder, error)
     try:
+        if server is not None:
+            await server.start_serving()  # may be cancelled
         yield
     finally:
         if server is not None:
