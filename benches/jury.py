@@ -1,4 +1,4 @@
-"""What votes of simulated judges are worth, and what the advice on panels does to accuracy.
+"""Worth of simulated judges' votes, and effect of the advice on panels on accuracy.
 
 **Effective votes.** Judges err at a known rate with a known correlation of each pair: with probability
 sqrt(correlation) a judge copies an error that all may share, else it errs alone. Measured is how often the interval of
@@ -67,7 +67,7 @@ JURIES = [
 
 
 def covered(task: tuple[Jury, int]) -> tuple[int, int, float]:
-    """How often both intervals cover the truth, and the median width of ours."""
+    """Return how often both intervals cover the truth, and the median width of ours."""
     jury, studies = task
     draw = np.random.default_rng([jury.items, jury.judges, round(100 * jury.rate), round(100 * jury.correlation)])
     ours = percentile = 0
@@ -102,7 +102,7 @@ def _percentiles(errors: Floats, draw: np.random.Generator) -> tuple[float, floa
 
 @dataclass(frozen=True)
 class Outcome:
-    """What came of one panel: gains are true ones, of the advised panel, 0 if a single judge is kept."""
+    """Outcome of one panel: gains are true ones, of the advised panel, 0 if a single judge is kept."""
 
     action: str
     labels: int

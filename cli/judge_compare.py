@@ -513,26 +513,6 @@ def _load_sheet(
 ) -> Sheet:
     """Read scores and ratings into one sheet; `form` is that of the file with the ratings."""
     from viva.reports.studies.judge_advice import read_votes
-
-    if len(sources) > 1:
-        if with_baselines:
-            raise ConfigurationError("--baselines: name a single file or run")
-        if form is not None and ratings is None:
-            raise ConfigurationError("--form: name a single file, or the file with the ratings: --ratings FILE")
-        return read_votes(sources, [] if ratings is None else [ratings], fields, unscored, form, keep_unrated=False)
-    return _load_source(sources[0], ratings, fields, unscored, form, scorers, with_baselines=with_baselines)
-
-
-def _load_source(
-    source: Path,
-    ratings: Path | None,
-    fields: NamedColumns,
-    unscored: list[str],
-    form: str | None,
-    scorers: list[str],
-    *,
-    with_baselines: bool,
-) -> Sheet:
     from viva.reports.studies.judge_baselines import attach_replies
     from viva.reports.studies.rating_sheet import (
         is_run_folder,
@@ -542,6 +522,13 @@ def _load_source(
         run_sheet,
     )
 
+    if len(sources) > 1:
+        if with_baselines:
+            raise ConfigurationError("--baselines: name a single file or run")
+        if form is not None and ratings is None:
+            raise ConfigurationError("--form: name a single file, or the file with the ratings: --ratings FILE")
+        return read_votes(sources, [] if ratings is None else [ratings], fields, unscored, form, keep_unrated=False)
+    [source] = sources
     if is_run_folder(source):
         if ratings is None:
             raise ConfigurationError(f"{source} is a run; name the file with its human ratings: --ratings FILE")

@@ -350,7 +350,7 @@ def _read_npz(path: Path) -> Matrix:
             arrays = {name: _array(file, name, path) for name in ("X", "names", "items")}
     except OSError as error:
         raise DatasetError(f"cannot be read: {error.strerror or error}", path=str(path)) from None
-    except (zipfile.BadZipFile, EOFError, MemoryError, NotImplementedError, RuntimeError, zlib.error) as error:
+    except (zipfile.BadZipFile, EOFError, MemoryError, RuntimeError, zlib.error) as error:
         raise DatasetError(f"not readable as npz: {error}", path=str(path)) from None
     scores, names, items = arrays["X"], arrays["names"], arrays["items"]
     if scores.ndim != 2 or scores.dtype.kind not in "biuf":

@@ -1,4 +1,4 @@
-"""What the tests of the documentation share."""
+"""Fixtures that the tests of the documentation share."""
 
 from __future__ import annotations
 

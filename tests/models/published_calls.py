@@ -1,4 +1,4 @@
-"""What model calls of a KIEval run hold, without their words: the same facts of calls by the authors' code and by viva.
+"""Facts of the model calls of a KIEval run, without their words: the same of calls by the authors' code and by viva.
 
 `published_calls.json` has ten items of our own (and three that are not interviewed), scripted answers, and the facts of
 the calls that the authors' code (github.com/zhuohaoyu/KIEval, commit 8806acb) made about them when it ran once against

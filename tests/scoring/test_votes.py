@@ -1,4 +1,4 @@
-"""What votes of several judges are worth: effective votes and their coverage, shared errors, the majority."""
+"""Worth of several judges' votes: effective votes and their coverage, shared errors, the majority."""
 
 from __future__ import annotations
 
