@@ -21,6 +21,7 @@ from viva.reports.plot_style import COLOURS
 
 from ..page_server import render, template_environment
 from ..problems import Refusal
+from .calls import curl_command, suite_case, tokens
 from .conversations import ConversationReader, pair_turns
 from .findings import StudyAnswer, mean_scores_so_far
 from .index import excerpt_pattern
@@ -63,6 +64,10 @@ class Links:
         """Return the address of a conversation; `query` is for servers only."""
         path = f"/c/{conversation.path}" if self.live else f"{self._up}{quote(conversation_file(conversation))}"
         return path + (f"?{query}" if query and self.live else "") + (f"#{anchor}" if anchor else "")
+
+    def call(self, conversation: ListedConversation, turn: str) -> str:
+        """Return the address of the call behind a turn; only servers have it."""
+        return f"/call/{conversation.path}/{turn.removeprefix('t')}"
 
     def compare(self, first: ListedConversation, second: ListedConversation) -> str:
         """Return the address that shows two conversations side by side."""
@@ -171,6 +176,28 @@ class Pages:
             query_of=filter_query,
             beside=self.reader.beside(listed),
             figures=next((run for run in self.reader.runs() if run.name == listed.run), None),
+        )
+
+    def call(self, run: str, number: int, turn: int) -> str:
+        """Render the call behind a turn of a conversation, which counts from 1."""
+        listed = self._listed(run, number)
+        page = self.conversations_read.read(self._path(run), number)
+        page_turn = page.turns[turn - 1] if 0 < turn <= len(page.turns) else None
+        if page_turn is None or page_turn.rendered.call is None:
+            raise Refusal(404, "Not found", f"turn {turn} of conversation {number} in the run '{run}' is no call")
+        call = page_turn.rendered.call
+        chat = call.messages is not None
+        return self._render(
+            "call.html",
+            0,
+            conversation=listed,
+            page=page,
+            turn=page_turn,
+            call=call,
+            model=page.models.get(call.role),
+            tokens=tokens(None if call.completion is None else call.completion.logprobs),
+            curl=curl_command(call, page.models.get(call.role)) if chat else "",
+            case=suite_case(call, f"{listed.key}#{turn}") if chat else "",
         )
 
     def compare(self, left: tuple[str, int], right: tuple[str, int]) -> str:

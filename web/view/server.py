@@ -176,6 +176,7 @@ class Viewer:
             web.get("/", self._overview),
             web.get("/conversations", self._conversations),
             web.get(r"/c/{run:.+}/{number:\d{1,15}}", self._conversation),
+            web.get(r"/call/{run:.+}/{number:\d{1,15}}/{turn:\d{1,9}}", self._call),
             web.get("/compare", self._compare),
             web.get("/report", self._report),
             web.get("/events", self._events),
@@ -229,6 +230,14 @@ class Viewer:
         chosen, at = Filter.from_query(request.query), request.query.get("at", "")
         position = int(at) if at.isascii() and at.isdigit() and len(at) < 12 else None
         return await self._indexed_page(lambda pages: pages.conversation(run, number, chosen, position))
+
+    async def _call(self, request: web.Request) -> web.StreamResponse:
+        run, number, turn = (
+            request.match_info["run"],
+            int(request.match_info["number"]),
+            int(request.match_info["turn"]),
+        )
+        return await self._indexed_page(lambda pages: pages.call(run, number, turn))
 
     async def _compare(self, request: web.Request) -> web.StreamResponse:
         left, right = (_parse_conversation(request.query.get(name, ""), name) for name in ("a", "b"))

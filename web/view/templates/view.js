@@ -19,15 +19,35 @@ function fillPrompt(prompt) {
   if (prompt.dataset.filled) return;
   prompt.dataset.filled = "yes";
   const all = document.getElementById(prompt.dataset.of)?.children ?? [];
-  for (const number of prompt.dataset.messages.split(" ")) {
-    const message = all[Number(number)];
-    if (message) prompt.append(message.cloneNode(true));
-  }
+  const known = Number(prompt.dataset.known ?? 0);
+  prompt.dataset.messages.split(" ").forEach((number, at) => {
+    const message = all[Number(number)]?.cloneNode(true);
+    if (!message) return;
+    if (at < known) message.classList.add("known");
+    else if (known) {
+      const word = document.createElement("span");
+      word.className = "fresh";
+      word.textContent = "new";
+      message.querySelector("b")?.after(" ", word);
+    }
+    prompt.append(message);
+  });
 }
 
 document.addEventListener("toggle", (event) => {
   if (event.target.matches?.("details.prompt") && event.target.open) fillPrompt(event.target);
 }, true);
+
+async function copy(button) {
+  const source = document.getElementById(button.dataset.copies);
+  try {
+    await navigator.clipboard.writeText(source.textContent);
+    button.textContent = "Copied";
+  } catch { // the browser forbids it: select the text instead
+    getSelection().selectAllChildren(source);
+    button.textContent = "Selected: copy with Ctrl-C";
+  }
+}
 
 // -- keys ------------------------------------------------------------------------------------------------------------
 
@@ -134,6 +154,9 @@ function listen() {
 document.addEventListener("DOMContentLoaded", () => {
   document.getElementById("theme")?.addEventListener("click", switchTheme);
   document.getElementById("help")?.addEventListener("click", KEYS["?"]);
+  for (const button of document.querySelectorAll("button.copy")) {
+    button.addEventListener("click", () => copy(button));
+  }
   const filters = document.getElementById("filters");
   if (filters && !filters.dataset.local) {
     const send = () => {
