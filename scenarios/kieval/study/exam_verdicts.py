@@ -20,8 +20,8 @@ from .claims import FEWEST_CANDIDATES, FEWEST_ITEMS, KINDS_OF_TEST, LEVEL, LINE_
 
 RULE = (
     f"Suspected: significantly below the line (p below {LEVEL}, corrected for the search for the line). No sign: the "
-    f"test would detect a fall of {LINE_DROP:g} points with a power of {POWER:.0%}. Both hold if the banks describe the "
-    "candidates."
+    f"test would detect a fall of {LINE_DROP:g} points with a power of {POWER:.0%}. Both hold if the banks "
+    "describe the candidates."
 )
 _TOO_FEW = f"needs {FEWEST_ITEMS} answers in each exam, and more candidates on the line"
 
