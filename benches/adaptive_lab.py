@@ -9,6 +9,7 @@ items (``--until half_width=1``) and interviews about up to 30 of 100 (``half_wi
                 does. ``calls``: of probes and interviews together, over those of the full exam's interviews alone.
 ``covered``     intervals that contain the figure over all items.
 ``real``        exams that were run (`viva run … --adaptive`) and equal their replay: items, scores, and estimates.
+``banks``       the same verdicts with banks of fewer models.
 ``by heart``    a clean model that knows the answers to the k most informative items of the bank, and nothing more in
                 interviews, beside the four clean models: how often it is suspected; likewise with probes of all items.
 ``outsiders``   models of the court, left out of the banks with all models of their unit, one by one beside the four
@@ -24,7 +25,7 @@ import math
 import os
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -71,7 +72,7 @@ Estimate = tuple[float, float, int]  # value, standard error, number of answers
 
 @dataclass(frozen=True)
 class Exam:
-    """One of the two exams: the bank, the rule, the largest number of items, and the calls of one conversation."""
+    """One of the two exams: its name, the bank, the rule that ends it, and the largest number of items."""
 
     name: str
     bank: BankFile
@@ -90,11 +91,11 @@ class Exam:
 class Scores:
     """Scores of a model, 0–1, by item: of probes and of interviews; and the calls of each interview."""
 
-    probe: Mapping[str, float]
-    interview: Mapping[str, float]
-    calls: Mapping[str, int]
+    probe: dict[str, float] = field(default_factory=dict)
+    interview: dict[str, float] = field(default_factory=dict)
+    calls: dict[str, int] = field(default_factory=dict)
 
-    def of(self, exam: Exam) -> Floats:
+    def on(self, exam: Exam) -> Floats:
         """Return the scores on the items of an exam's bank."""
         own = getattr(self, exam.name)
         return np.array([own[item] for item in exam.bank.items])
@@ -108,10 +109,10 @@ def fit_banks(records: Sequence[Mapping[str, Any]]) -> tuple[Exam, Exam]:
         ("interview", "interview", "half_width=3", 30),
     ):
         scores = np.array([[_number(value) for value in record["benchmark"][column]] for record in records])
-        asked = ~np.isnan(scores).all(axis=0)
-        items = [item for item, one in zip(records[0]["benchmark"]["items"], asked, strict=True) if one]
+        has_scores = ~np.isnan(scores).all(axis=0)
+        items = [item for item, known in zip(records[0]["benchmark"]["items"], has_scores, strict=True) if known]
         names = [f"unit-{record['unit']}/{record['model']}" for record in records]
-        bank = fit_bank_file(Matrix(scores[:, asked], names, items), ["lab/court/evidence.jsonl"])
+        bank = fit_bank_file(Matrix(scores[:, has_scores], names, items), ["lab/court/evidence.jsonl"])
         exams.append(Exam(name, bank, rule, limit))
     return exams[0], exams[1]
 
@@ -129,7 +130,7 @@ def run(launch: Launch, clock: RealClock) -> None:
 
 def full_scores(experiment: Experiment) -> dict[str, Scores]:
     """Return the recorded scores of all candidates."""
-    scores = {candidate.label: Scores({}, {}, {}) for candidate in experiment.candidates}
+    scores = {candidate.label: Scores() for candidate in experiment.candidates}
     scorer = Scorer("official")
     for scenario in ("probe", "kieval"):
         with History(RunFolder.open(experiment.run_folder(1, scenario)).journal) as history:
@@ -211,13 +212,38 @@ class Lab:
         self.exams = fit_banks(self.evidence)
         self.clean = [label for label in self.scores if label not in self.suspected]
 
-    def courses(self, seed: int, scores: Mapping[str, Scores]) -> dict[str, list[ExamCourse]]:
+    def courses(
+        self, seed: int, scores: Mapping[str, Scores], exams: Sequence[Exam] | None = None
+    ) -> dict[str, list[ExamCourse]]:
         """Return the courses of both exams of these models with this seed."""
-        probe, interview = self.exams
         return {
-            label: [replay(probe, own.of(probe), label, seed), replay(interview, own.of(interview), label, seed)]
+            label: [replay(exam, own.on(exam), label, seed) for exam in exams or self.exams]
             for label, own in scores.items()
         }
+
+    def measure_banks(self) -> dict[str, float]:
+        """Measure the verdicts with banks of fewer models of the court."""
+        clean = [record for record in self.evidence if record["kind"] is None]
+        rows, figures = [], {}
+        for name, records in (("40_clean", clean), ("20_clean", clean[:20]), ("20_mixed", self.evidence[::7])):
+            exams = fit_banks(records)
+            same, wrong, covered = 0, 0, []
+            for seed in range(SEEDS):
+                courses = self.courses(seed, self.scores, exams)
+                verdicts = judge(estimates_of(courses))
+                order = [own["candidate"] for own in verdicts["candidates"] if own["candidate"] not in self.suspected]
+                same += suspects(verdicts) == self.suspected and order == self.order
+                wrong += bool(suspects(verdicts) - self.suspected)
+                for label, own in courses.items():
+                    for exam, course in zip(exams, own, strict=True):
+                        value, half = course.spread()
+                        covered.append(abs(value - self.scores[label].on(exam).mean()) <= half)
+            figures[f"bank_of_{name}_verdicts_pct"] = 100 * same / SEEDS
+            row = [name.replace("_", " "), f"{100 * same / SEEDS:.0f}", f"{100 * wrong / SEEDS:.0f}"]
+            rows.append([*row, f"{100 * np.mean(covered):.0f}"])
+        header = ["models of the bank", "verdicts %", "clean models suspected %", "covered %"]
+        table.show(f"Verdicts with banks of fewer models, {SEEDS} seeds", header, rows)
+        return figures
 
     def measure_verdicts(self, replays: Sequence[Courses]) -> dict[str, float]:
         """Compare the replays' verdicts with those of the full exam."""
@@ -237,7 +263,7 @@ class Lab:
             for part, exam in enumerate(self.exams):
                 for label, own in courses.items():
                     value, half = own[part].spread()
-                    covered[part].append(abs(value - self.scores[label].of(exam).mean()) <= half)
+                    covered[part].append(abs(value - self.scores[label].on(exam).mean()) <= half)
             distances = [own["distance"] for own in verdicts["candidates"] if own["candidate"] in self.suspected]
             worst = max(own["p"] for own in verdicts["candidates"] if own["candidate"] in self.suspected)
             yes = ["yes" if own else "no" for own in same[-1]]
@@ -307,7 +333,7 @@ class Lab:
             own = self.scores[base]
             for count in BY_HEART:
                 cheater = Scores({**own.probe, **dict.fromkeys(best[:count], 1.0)}, own.interview, own.calls)
-                accuracy = float(cheater.of(probe).mean())
+                accuracy = float(cheater.on(probe).mean())
                 hits, full_hits, estimates, others = [], [], [], 0
                 for seed, courses in enumerate(replays):
                     clean = {label: own for label, own in estimates_of(courses).items() if label in self.clean}
@@ -322,7 +348,7 @@ class Lab:
                 shares = [100 * float(np.mean(kind)) for kind in (hits, full_hits)]
                 figures[f"{base.replace('-', '_')}_by_heart_{count}_pct"] = shares[0]
                 figures[f"{base.replace('-', '_')}_by_heart_{count}_all_probed_pct"] = shares[1]
-                row = [base, str(count), f"{100 * own.of(probe).mean():.1f} → {100 * accuracy:.1f}"]
+                row = [base, str(count), f"{100 * own.on(probe).mean():.1f} → {100 * accuracy:.1f}"]
                 rows.append(
                     [*row, f"{100 * np.mean(estimates):.1f}", *(f"{share:.0f}" for share in shares), str(others)]
                 )
@@ -332,13 +358,13 @@ class Lab:
 
     def _of_all_items(self, scores: Scores) -> Estimate:
         """Return the accuracy of an exam that has probed all items: it has no error."""
-        values = scores.of(self.exams[0])
+        values = scores.on(self.exams[0])
         return float(values.mean()), 0.0, len(values)
 
     def _replayed(
-        self, exams: Sequence[Exam], first: Sequence[ExamCourse], of: Callable[[Exam], Floats], label: str
+        self, exams: Sequence[Exam], first: Sequence[ExamCourse], scores_on: Callable[[Exam], Floats], label: str
     ) -> list[Estimate]:
-        return [estimate(replay(exam, of(exam), label, 0, own)) for exam, own in zip(exams, first, strict=True)]
+        return [estimate(replay(exam, scores_on(exam), label, 0, own)) for exam, own in zip(exams, first, strict=True)]
 
     def measure_outsiders(self, step: int) -> dict[str, float]:
         """Measure how often models of the court are suspected by banks without their unit."""
@@ -346,12 +372,12 @@ class Lab:
         for side in (0, 1):
             exams = fit_banks([record for record in self.evidence if record["unit"] % 2 != side])
             first = [exam.course() for exam in exams]
-            clean = {label: self._replayed(exams, first, self.scores[label].of, label) for label in self.clean}
+            clean = {label: self._replayed(exams, first, self.scores[label].on, label) for label in self.clean}
             tested = [record for record in self.evidence if record["unit"] % 2 == side]
             for record in tested[::step]:
                 columns = [record["benchmark"][name] for name in ("right", "interview")]
                 known = [dict(zip(record["benchmark"]["items"], map(_number, own), strict=True)) for own in columns]
-                own = self._replayed(exams, first, Scores(*known, {}).of, record["model"])
+                own = self._replayed(exams, first, Scores(*known).on, record["model"])
                 verdicts = judge(clean | {"outsider": own})
                 kind = "clean" if record["kind"] is None else f"{record['dose']:.0%} of items"
                 groups.setdefault((kind, f"{record['share']:.0%}"), []).append("outsider" in suspects(verdicts))
@@ -375,6 +401,7 @@ def main() -> None:
         replays = [lab.courses(seed, lab.scores) for seed in range(SEEDS)]
         figures = lab.measure_verdicts(replays)
         figures["real_equal_pct"] = lab.measure_real(Path(name), replays, 1 if options.quick else 2)
+        figures |= lab.measure_banks()
         figures |= lab.measure_by_heart(replays[:3] if options.quick else replays)
         figures |= lab.measure_outsiders(8 if options.quick else 1)
     table.conclude("adaptive_lab", {name: round(value, 4) for name, value in figures.items()}, REACH)
