@@ -3,7 +3,7 @@
 The full exam is made first, by the shipped models. At temperature 0 they repeat their answers, so an adaptive exam with
 another seed is replayed exactly from its scores. The banks are those of other models: the court's 136
 (``lab/court/evidence.jsonl``), one of right answers by options' texts, one of interview scores. An exam probes up to 40
-items (``--until half_width=1``) and interviews about up to 30 of 100 (``half_width=3``).
+items (``--until half_width=0.5``) and interviews about up to 30 of 100 (``half_width=3``).
 
 ``verdicts``    exams that suspect exactly the two models that the full exam suspects, and rank the four others as it
                 does. ``calls``: of probes and interviews together, over those of the full exam's interviews alone.
@@ -105,7 +105,7 @@ def fit_banks(records: Sequence[Mapping[str, Any]]) -> tuple[Exam, Exam]:
     """Return both exams, with banks fitted to these models; a unit of the court counts as an organisation."""
     exams = []
     for name, column, rule, limit in (
-        ("probe", "right", "half_width=1", 40),
+        ("probe", "right", "half_width=0.5", 40),
         ("interview", "interview", "half_width=3", 30),
     ):
         scores = np.array([[_number(value) for value in record["benchmark"][column]] for record in records])
@@ -369,11 +369,11 @@ class Lab:
     def measure_outsiders(self, step: int) -> dict[str, float]:
         """Measure how often models of the court are suspected by banks without their unit."""
         groups: dict[tuple[str, str], list[bool]] = {}
-        for side in (0, 1):
-            exams = fit_banks([record for record in self.evidence if record["unit"] % 2 != side])
+        for side in (0, 1):  # each with five units of every fraction of the facts
+            exams = fit_banks([record for record in self.evidence if record["unit"] // 4 % 2 != side])
             first = [exam.course() for exam in exams]
             clean = {label: self._replayed(exams, first, self.scores[label].on, label) for label in self.clean}
-            tested = [record for record in self.evidence if record["unit"] % 2 == side]
+            tested = [record for record in self.evidence if record["unit"] // 4 % 2 == side]
             for record in tested[::step]:
                 columns = [record["benchmark"][name] for name in ("right", "interview")]
                 known = [dict(zip(record["benchmark"]["items"], map(_number, own), strict=True)) for own in columns]
