@@ -234,6 +234,7 @@ bench: venv peers
 	$(BIN)/python benches/certified.py $(QUICK)
 	$(BIN)/python benches/claims.py $(QUICK)
 	$(BIN)/python benches/adaptive.py $(QUICK)
+	$(BIN)/python benches/adaptive_lab.py $(QUICK)
 	$(BIN)/python benches/court_nulls.py $(QUICK)
 	$(BIN)/python benches/court_lab.py $(QUICK)
 	$(BIN)/python benches/grading.py $(QUICK)

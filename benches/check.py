@@ -15,6 +15,8 @@ import table
 ENGINE = "engine scenarios/kieval agents"
 MEASURED = {
     "adaptive": "scoring/item_bank.py scoring/adaptive_exam.py scoring/confidence_sequences.py",
+    "adaptive_lab": "scoring/item_bank.py scoring/adaptive_exam.py scoring/exam_course.py scoring/correlation.py "
+    "scenarios/kieval/study/exam_verdicts.py lab/models lab/court",
     "audit": "scenarios/audit scoring/comparison.py",
     "batches": "engine/backends/batches.py engine/backends/batch_api.py",
     "certified": "scoring/certificate.py scoring/prediction_powered.py scoring/confidence_sequences.py",

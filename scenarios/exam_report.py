@@ -16,6 +16,7 @@ from viva.engine.journal_reader import History
 from viva.reports.tables import Table, interval
 from viva.scoring.adaptive_exam import Exams, Means
 from viva.scoring.exam_course import ExamCourse, ExamRule, Wave
+from viva.scoring.intervals import normal_quantile
 
 from .models import label_of_key
 from .run_settings import BANK_FILE, ExamSettings
@@ -135,6 +136,9 @@ class ExamResults:
         if course.answered:
             disagree = not float(wide.lows[0]) <= float(narrow.values[0]) <= float(wide.highs[0])
         model_based, free = (_record(means if course.answered else None) for means in (narrow, wide))
+        # Of the interval before it is cut at the ends of the scale.
+        error = course.spread()[1] / normal_quantile(0.975) if course.answered else None
+        model_based["se"] = None if error is None else round(100.0 * error, 6)
         return figures | {"model_based": model_based, "assumption_free": free, "disagree": disagree}
 
     def summary(self) -> dict[str, Any]:
