@@ -26,6 +26,8 @@ MEASURED = {
     "scoring/evidence/option_order.py scoring/evidence/context_gain.py scoring/evidence/guessing.py "
     "scoring/evidence/peakedness.py",
     "dialogs": "engine scenarios/functionchat agents",
+    "exam_kills": "engine orchestration/exams.py scenarios/exam_report.py scoring/exam_course.py "
+    "scoring/adaptive_exam.py",
     "exchange": "exchange",
     "faults": "engine",
     "fusion": "scenarios/fusion agents/assistants",
