@@ -33,6 +33,7 @@ MEASURED = {
     "fusion": "scenarios/fusion agents/assistants",
     "gpu": "benches/gpu benches/llama_programs.py engine/backends/llama",
     "grading": "web/grading web/page_server.py web/sessions.py web/markdown.py grading scoring/graders.py",
+    "interview_rounds": "scenarios/kieval/score.py",
     "jury": "scoring/votes.py scoring/panels.py scoring/comparison.py",
     "judgement": "scoring/load_verdicts.py scoring/load_drift.py",
     "limits": "engine/limits.py engine/adaptive_limit.py engine/backends/retry.py",

@@ -35,7 +35,7 @@ REACH: table.Reach = {
     "kills": (">=", 100), "steps_different": ("<=", 0), "reports_different": ("<=", 0), "outputs_different": ("<=", 0),
     "different_undisturbed_runs": ("<=", 1),
 }  # fmt: skip
-_ITEMS, _CANDIDATES, _ASKED = 200, 32, 40  # in waves of 8: 256 conversations at once
+_ITEMS, _CANDIDATES, _LIMIT = 200, 32, 40  # in waves of 8: 256 conversations at once
 _COUNTED = ("kills", "steps_different", "reports_different", "outputs_different")
 _TABLES = ("started", "calls", "control", "ended")
 _AT_START = 0.2
@@ -108,7 +108,7 @@ def steps(run: Path) -> list[Any]:
 def settings(source: Path, bank: Path, latency: float) -> dict[str, Any]:
     """Return the settings of the run."""
     skills = [number / _CANDIDATES for number in range(_CANDIDATES)]
-    fields = {"dataset": str(source), "adaptive": str(bank), "n": _ASKED, "until": "half_width=16", "rounds": 1}
+    fields = {"dataset": str(source), "adaptive": str(bank), "n": _LIMIT, "until": "half_width=16", "rounds": 1}
     fields["candidate"] = [f"simulated:c{at}?knowledge={skill}&latency={latency}" for at, skill in enumerate(skills)]
     return fields | {role: f"simulated:{role}?latency={latency}" for role in ("interactor", "evaluator")}
 
@@ -150,7 +150,7 @@ def main() -> None:
             lines.append([str(concurrency), *(f"{count:,}" for count in counts), str(result.at_start),
                           *("yes" if equal else "no" for equal in same), f"{seconds:.0f}"])  # fmt: skip
     header = ["at once", "calls", "waves", "kills", "while starting", "items same", "report same", "output same", "s"]
-    title = f"Adaptive exams of {_CANDIDATES} candidates on {_ITEMS} items, at most {_ASKED} each"
+    title = f"Adaptive exams of {_CANDIDATES} candidates on {_ITEMS} items, at most {_LIMIT} each"
     table.show(title, header, lines)
     table.conclude("exam_kills", {**totals, "different_undisturbed_runs": len(known)}, REACH)
 

@@ -280,9 +280,9 @@ class RunControl:
 
     def _sentence(self) -> str:
         status = self.status()
-        most = "at most " if self._launch.prepared.is_adaptive else ""
+        bound = "at most " if self._launch.prepared.is_adaptive else ""
         counts = (
-            f"{status.state}: {status.finished + status.failed:,} of {most}{status.total:,} conversations ended, "
+            f"{status.state}: {status.finished + status.failed:,} of {bound}{status.total:,} conversations ended, "
             f"{status.failed:,} of them failed, {status.in_flight:,} in flight"
         )
         return "; ".join([counts, *self._runner.services.gate.describe()])
