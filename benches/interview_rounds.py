@@ -34,7 +34,7 @@ import viva
 from viva.scenarios.kieval.score import Interview, Scorer
 
 sys.path.insert(0, str(ROOT / "tests" / "models"))
-from probing import make_items  # noqa: E402 - in a folder of its own
+from probing import make_items
 
 REACH: table.Reach = {}
 POINTS, LENGTHS = (3, 5), (30, 100)
@@ -61,7 +61,7 @@ def smallest_exact_bound() -> float:
     bounds = []
     for length in range(1, _ROUNDS):
         for code in range(4**length):
-            scores = [1 + code // 4**place % 4 for place in range(length)]
+            scores = [1 + code // 4**index % 4 for index in range(length)]
             now, *ends = (_SCORER.combine([*scores, *[fill] * (_ROUNDS - length)]) for fill in (None, 1, 4))
             bounds.append(max(abs(end - now) for end in ends if end is not None and now is not None))
     return min(bounds)
@@ -79,7 +79,7 @@ def changes_after(interviews: Sequence[Course], length: int) -> list[float]:
 
 
 def exam(
-    asked: dict[str, list[Course]], points: float, draw: random.Random, known: dict[str, list[Course]] | None
+    chosen: dict[str, list[Course]], points: float, draw: random.Random, known: dict[str, list[Course]] | None
 ) -> tuple[float, list[float]]:
     """Return the share of calls that the rule saves, and the error of each candidate's mean.
 
@@ -87,7 +87,7 @@ def exam(
     """
     calls = full = 0
     errors = []
-    for label, interviews in asked.items():
+    for label, interviews in chosen.items():
         learned: list[Course] = []
         scores = []
         for at in range(0, len(interviews), _WAVE):
@@ -113,8 +113,8 @@ def measure(name: str, interviews: dict[str, list[Course]], repeats: int) -> tup
             for rule, known in (("learned", None), ("known", interviews)):
                 draw, saved, errors = random.Random(length), [], []
                 for _ in range(repeats):
-                    asked = {label: draw.sample(own, length) for label, own in interviews.items()}
-                    share, own_errors = exam(asked, points, draw, known)
+                    chosen = {label: draw.sample(own, length) for label, own in interviews.items()}
+                    share, own_errors = exam(chosen, points, draw, known)
                     saved.append(share)
                     errors += own_errors
                 values = {"saved_pct": 100.0 * float(np.mean(saved)), "bias": float(np.mean(errors)),
