@@ -57,15 +57,15 @@ def started(folder: Path, run: Path, concurrency: int) -> subprocess.Popen[bytes
     if not (run / "manifest.json").exists():
         words = ["run", "kieval", "--config", "run.yaml", "--json", "--concurrency", str(concurrency), "--out", run]
     command = [sys.executable, "-m", "viva", *map(str, words)]
-    return subprocess.Popen(command, cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
+    with (folder / "stdout").open("wb") as output:  # not a pipe, which nobody reads before the kill
+        return subprocess.Popen(command, cwd=folder, stdout=output, stderr=subprocess.DEVNULL)
 
 
-def finished(process: subprocess.Popen[bytes]) -> bytes:
+def finished(folder: Path, process: subprocess.Popen[bytes]) -> bytes:
     """Return what a process prints until it ends well."""
-    printed, _ = process.communicate()
-    if process.returncode:
-        raise SystemExit(f"exam_kills: a run ended with {process.returncode}")
-    return printed
+    if code := process.wait():
+        raise SystemExit(f"exam_kills: a run ended with {code}")
+    return (folder / "stdout").read_bytes()
 
 
 def rows(run: Path) -> int:
@@ -83,18 +83,17 @@ def killed(
         if before and draw.random() < _AT_START:
             time.sleep(draw.uniform(0.0, start))
         else:
-            target = before + draw.randint(1, max(1, round(1.6 * (total - before) / (left + 1))))
+            target = before + draw.randint(1, max(1, round(1.5 * (total - before) / (left + 1))))
             while process.poll() is None and rows(run) < target:
                 time.sleep(0.002)
             time.sleep(draw.uniform(0.0, _LATEST))
         process.kill()
-        process.communicate()
-        if process.returncode >= 0:
-            note(f"a process ended with {process.returncode} before its kill")
+        if (code := process.wait()) >= 0:
+            note(f"a process ended with {code} before its kill")
             continue
         result.kills += 1
         result.at_start += rows(run) == before
-    result.printed = finished(started(folder, run, concurrency))
+    result.printed = finished(folder, started(folder, run, concurrency))
     return result
 
 
@@ -121,8 +120,8 @@ def report(run: Path) -> str:
 def main() -> None:
     """Measure, print, write."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--quick", action="store_true", help="3 kills at each concurrency instead of 40")
-    kills = 3 if parser.parse_args().quick else 40
+    parser.add_argument("--quick", action="store_true", help="3 kills at each concurrency instead of 36")
+    kills = 3 if parser.parse_args().quick else 36
     lines: list[list[str]] = []
     totals = dict.fromkeys(_COUNTED, 0.0)
     with tempfile.TemporaryDirectory() as home:
@@ -137,7 +136,7 @@ def main() -> None:
             while process.poll() is None and not rows(whole):
                 time.sleep(0.002)
             start = time.perf_counter() - began
-            calm = finished(process)
+            calm = finished(folder, process)
             draw, total = random.Random(concurrency), rows(whole)
             began = time.perf_counter()
             result = killed(folder, run, concurrency, kills, total, start, draw)
