@@ -246,6 +246,8 @@ bench: venv peers
 	$(BIN)/python benches/soak.py $(QUICK)
 	$(BIN)/python benches/store.py $(QUICK)
 	$(BIN)/python benches/faults.py $(QUICK)
+	$(BIN)/python benches/exam_kills.py $(QUICK)
+	$(BIN)/python benches/interview_rounds.py $(QUICK)
 	$(BIN)/python benches/batches.py $(QUICK)
 
 # Which results in benches/results are older than the code that they measure.

@@ -389,7 +389,8 @@ def _explain(launch: Launch, result: RunResult) -> None:
         count = outcome.interrupted or left
         state = "interrupted" if outcome.interrupted else "not begun"
         were = "conversation was" if count == 1 else "conversations were"
-        lines.append((f"{count} {were} {state}; " if count > 0 else "") + f"resume with: viva resume {path}")
+        bound = "at most " if launch.prepared.is_adaptive and not outcome.interrupted else ""
+        lines.append((f"{bound}{count} {were} {state}; " if count > 0 else "") + f"resume with: viva resume {path}")
     lines += [f"viva: warning: {warning}" for warning in fitness_warnings(path)]
     for line in lines:
         print_message(line)

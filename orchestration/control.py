@@ -12,6 +12,7 @@ from bisect import bisect_left
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, get_args
 
+import anyio
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from viva.engine.backends.base import Backend, ModelSpec
@@ -179,6 +180,7 @@ class RunControl:
         self._launch, self._runner, self._journal, self._backends = launch, runner, journal, backends
         self._histories: list[History] = []
         self._stopping = ""
+        self._requeuing = anyio.Lock()  # two requests at once would both find a conversation failed, and run it twice
         folder = shlex.quote(replace_surrogates(str(launch.folder.path)))
         self._command, self._resume = f"viva control {folder}", f"viva resume {folder}"
 
@@ -243,7 +245,8 @@ class RunControl:
             case "cancel":
                 return await self._cancel(request)
             case "requeue":
-                return await self._requeue(request)
+                async with self._requeuing:
+                    return await self._requeue(request)
             case "add":
                 return self._add(request)
         return self._sentence()
@@ -277,8 +280,9 @@ class RunControl:
 
     def _sentence(self) -> str:
         status = self.status()
+        bound = "at most " if self._launch.prepared.is_adaptive else ""
         counts = (
-            f"{status.state}: {status.finished + status.failed:,} of {status.total:,} conversations ended, "
+            f"{status.state}: {status.finished + status.failed:,} of {bound}{status.total:,} conversations ended, "
             f"{status.failed:,} of them failed, {status.in_flight:,} in flight"
         )
         return "; ".join([counts, *self._runner.services.gate.describe()])

@@ -27,11 +27,13 @@ from viva.engine.computation import StepExecutor
 from viva.engine.errors import ConfigurationError, Rejected, VivaError
 from viva.engine.event_loop import LoopYield
 from viva.engine.events import CallFinished, Event
+from viva.engine.journal import Journal
 from viva.engine.journal_reader import History
 from viva.engine.run_folder import RunFolder
 from viva.engine.runner import Slots
 from viva.orchestration.completeness import missing_conversations, recorded_report
 from viva.orchestration.control import ControlRequest
+from viva.orchestration.control_socket import ask
 from viva.orchestration.launch import Launch, SharedResources, new_run, resumed_run
 from viva.scenarios.probes.probe import ProbeSettings
 
@@ -76,7 +78,7 @@ def steps(run: Path) -> dict[str, list[Any]]:
     own: dict[str, list[Any]] = {}
     with History(run / "journal.sqlite") as history:
         for record in history.control():
-            for step in record["steps"]:
+            for step in record.get("steps", ()):
                 own.setdefault(step.pop("candidate"), []).append(step)
     return own
 
@@ -200,6 +202,74 @@ def test_a_bank_that_was_changed_in_the_folder_is_refused(tmp_path: Path, bank: 
     path.write_text(json.dumps(data))
     with pytest.raises(ConfigurationError, match="changed since the run began: bank"):
         resumed_run(tmp_path / "run")
+
+
+# -- steered runs -----------------------------------------------------------------------------------------------------
+
+
+def _asked(run: Path, process: Any, **request: Any) -> str:
+    """The answer of a run in another process, which may be loading still."""
+    while True:
+        try:
+            return str(ask(run, ControlRequest(**request))["message"])
+        except ConfigurationError as error:
+            if not any(words in str(error) for words in ("not going on", "does not listen")):
+                raise
+            assert process.poll() is None
+
+
+def _first_item(run: Path, label: str, waves: int) -> str:
+    """The key of a candidate's first item, once so many waves of its exam are recorded."""
+    while len(steps(run).get(label, ())) < waves:
+        pass
+    return f"{label}/{steps(run)[label][0]['items'][0]}"
+
+
+def _steered(run: Path, bank: tuple[Path, Path], *, is_killed: bool) -> bytes:
+    """Run exams whose first conversations are cancelled, one of them for good; what the last process prints."""
+    models = [f"{model}&concurrency=8" for model in MODELS]
+    launch = new_run("probe", settings(bank, candidate=models, n=30), run)
+
+    async def pause() -> None:
+        async with Journal(launch.folder.journal, RealClock()) as journal:
+            for label in ("strong", "weak"):
+                journal.record_control(0.0, {"do": "pause", "model": label})
+
+    asyncio.run(pause())  # as in an earlier process, before its first call
+    process = started("resume", run, "--json")
+    asked = partial(_asked, run, process)
+    assert "of at most 60 conversations ended" in asked(do="status")
+    keys = [_first_item(run, label, 1) for label in ("strong", "weak")]
+    asked(do="cancel", keys=keys, reason="wrong items")
+    for label in ("strong", "weak"):
+        _first_item(run, label, 2)  # they count as asked
+    with pytest.raises(ConfigurationError, match="adaptive exams choose them"):
+        asked(do="add", n=3)
+    asked(do="set", model="weak", concurrency=3, rpm=0)
+    assert asked(do="requeue", keys=keys[:1]) == f"{keys[0]} goes on"
+    if is_killed:
+        killed(process, run, 0)
+        process = started("resume", run, "--json")
+    for label in ("weak", "strong"):
+        _asked(run, process, do="resume", model=label)
+    code, printed, _ = ended(process)
+    assert code == 3
+    [failure] = [result for result in viva.load(run).results() if result.error]
+    assert failure.key == keys[1]
+    return printed
+
+
+def test_a_steered_run_that_is_killed_asks_the_items_of_one_that_is_not(
+    tmp_path: Path, bank: tuple[Path, Path]
+) -> None:
+    printed = [_steered(tmp_path / name, bank, is_killed=name == "killed") for name in ("live", "killed")]
+    assert printed[0] == printed[1] == completed("report", tmp_path / "live", "--json").stdout
+    assert steps(tmp_path / "live") == steps(tmp_path / "killed")
+    candidates = json.loads(printed[0])["candidates"]
+    assert [own["adaptive"]["without_score"] for own in candidates.values()] == [0, 1]
+    before = steps(tmp_path / "live")
+    assert completed("resume", tmp_path / "live", "--retry-failed").returncode == 0
+    assert steps(tmp_path / "live") == before
 
 
 # -- failed conversations ---------------------------------------------------------------------------------------------

@@ -172,6 +172,21 @@ def test_a_requeued_conversation_goes_on_where_it_was(tmp_path: Path) -> None:
     asyncio.run(steer())
 
 
+def test_a_conversation_that_is_requeued_by_several_at_once_goes_on_once(tmp_path: Path) -> None:
+    async def steer() -> None:
+        slow = Held("slow")
+        async with viva.start(lesson, models={"pupil": slow}, tasks=["one", "two"], out=tmp_path / "run") as live:
+            await slow.until(2)
+            await live.control("cancel", keys=["slow/one"])
+            await _until(live, lambda status: status["failed"])
+            answers = await asyncio.gather(*(live.control("requeue", failed=True) for _ in range(8)))
+            assert sum(answer["message"] == "slow/one goes on" for answer in answers) == 1
+            slow.go_on()
+        assert len(slow.asked) == 4 + 1
+
+    asyncio.run(steer())
+
+
 def test_a_run_with_added_items_has_the_results_of_a_run_that_began_with_them(tmp_path: Path) -> None:
     async def steer() -> dict[str, Any]:
         async with _kieval(tmp_path / "run", 5) as live:
