@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from .plot_style import Sentence
 from .tables import Table
 
 _MAX_LISTED = 40  # names in a list; the names beyond it are only counted
@@ -15,13 +16,22 @@ TIER_NAMES = {"A": "reproducible report", "B": "replay", "C": "reproducible tran
 
 @dataclass(slots=True, frozen=True)
 class Plot:
-    """Plot of one kind. `panels`: by dataset, (SVG, one-line description). `origin`: source of its figures."""
+    """Plot of one kind.
+
+    `panels`: by dataset, (SVG, one-line description); a `Sentence` replaces the SVG if it would show nothing. `origin`:
+    source of its figures.
+    """
 
     anchor: str
     heading: str
     caption: str
     origin: str
     panels: Sequence[tuple[str, str]]
+
+    @property
+    def is_drawn(self) -> bool:
+        """True if there is at least one drawing, which the caption then explains."""
+        return any(not isinstance(svg, Sentence) for svg, _ in self.panels)
 
 
 @dataclass(slots=True)

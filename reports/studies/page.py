@@ -140,7 +140,8 @@ def study_page(report: Mapping[str, Any]) -> Page:
         warnings=list(report.get("warnings") or ()),
     )
     if verdict and figures:  # the most informative plot comes first
-        page.decisive, page.plots = figures[0], figures[1:]
+        page.decisive = next((plot for plot in figures if plot.is_drawn), figures[0])
+        page.plots = [plot for plot in figures if plot is not page.decisive]
         page.sections = [section for section in page.sections if page.plots or not section.plots]
     dedupe_facts(page)
     return page
