@@ -59,7 +59,8 @@ class Page:
     `verdict`: findings in sentences, the most decisive first. `decisive` is the plot that shows these findings; `plots`
     does not contain it. `about`: the items that the verdict is about, if there are several sets of items. `further` has
     the other sets, each with its own verdict. `origin` applies to all sections and plots without their own. `warnings`
-    come before everything else.
+    come before everything else. `answer` is the short table that stands beside the verdict. `appendix` has the tables
+    for a paper.
     """
 
     heading: str
@@ -76,6 +77,8 @@ class Page:
     about: str = ""
     further: list[tuple[str, list[str]]] = field(default_factory=list)
     warnings: list[str] = field(default_factory=list)
+    answer: Table | None = None
+    appendix: list[Table] = field(default_factory=list)
 
 
 def join_names(names: Iterable[str]) -> str:

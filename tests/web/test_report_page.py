@@ -169,7 +169,11 @@ def test_empty_sections_are_left_out(make_study: Make, tmp_path: Path) -> None:
     study["verdicts"]["candidates"] = []
     write_html(study, tmp_path / "report.html")
     text = (tmp_path / "report.html").read_text("utf-8")
-    assert re.findall("<h2>(.*?)</h2>", text) == ["Cells and transcripts", "How figures are computed"]
+    assert re.findall("<h2>(.*?)</h2>", text) == [
+        "Cells and transcripts",
+        "Facts about the runs",
+        "How figures are computed",
+    ]
     assert "1 (1 not begun)" in text
 
 

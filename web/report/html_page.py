@@ -19,7 +19,7 @@ from viva.engine.files import write_atomically
 from viva.reports import plot_style
 from viva.reports.page import Page
 from viva.reports.studies.page import study_page
-from viva.reports.tables import escape_controls, is_numeric_column
+from viva.reports.tables import escape_controls, is_numeric_column, to_latex, to_markdown
 
 _SVG, _LINK = "{http://www.w3.org/2000/svg}", "{http://www.w3.org/1999/xlink}href"
 _TEXTS = (f"{_SVG}text", f"{_SVG}tspan", f"{_SVG}title")
@@ -108,10 +108,40 @@ def write_page(page: Page, file: Path) -> None:
 
 def page_html(page: Page) -> str:
     """Render the page."""
-    from jinja2 import Environment, FileSystemLoader, StrictUndefined
-    from markupsafe import Markup
+    return frame_html(page.heading) + opening_html(page) + body_html(page)
 
-    from viva.reports.plot_style import COLOURS
+
+def frame_html(heading: str) -> str:
+    """Render the beginning of a page, up to its first content."""
+    return _render("frame.html", heading=heading)
+
+
+def opening_html(page: Page) -> str:
+    """Render what a page begins with, which needs no plot: warnings, verdict and the table with the answer."""
+    return _render("opening.html", page=page)
+
+
+def body_html(page: Page) -> str:
+    """Render the page after its opening."""
+    panels = {
+        plot.anchor: [
+            svg if isinstance(svg, plot_style.Sentence) else inline_svg(svg, f"{plot.anchor}{at}-", label)
+            for at, (svg, label) in enumerate(plot.panels)
+        ]
+        for plot in [*page.plots, *([page.decisive] if page.decisive else [])]
+    }
+    texts = [("LaTeX", to_latex(page.appendix)), ("Markdown", to_markdown(page.appendix))] if page.appendix else []
+    return _render(
+        "body.html",
+        page=page,
+        panels=panels,
+        is_sentence=lambda panel: isinstance(panel, plot_style.Sentence),
+        texts=texts,
+    )
+
+
+def _render(template: str, **values: Any) -> str:
+    from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
     environment = Environment(
         loader=FileSystemLoader(_TEMPLATES),
@@ -122,19 +152,10 @@ def page_html(page: Page) -> str:
         finalize=lambda value: escape_controls(value) if type(value) is str else value,
     )
     script = (_TEMPLATES / "tables.js").read_text(encoding="utf-8")
-    panels = {
-        plot.anchor: [
-            svg if isinstance(svg, plot_style.Sentence) else inline_svg(svg, f"{plot.anchor}{at}-", label)
-            for at, (svg, label) in enumerate(plot.panels)
-        ]
-        for plot in [*page.plots, *([page.decisive] if page.decisive else [])]
-    }
-    return environment.get_template("page.html").render(
-        page=page,
-        panels=panels,
-        is_sentence=lambda panel: isinstance(panel, plot_style.Sentence),
+    return environment.get_template(template).render(
+        **values,
         numbers=lambda header, rows: [is_numeric_column(rows, at) for at in range(len(header))],
-        colours=COLOURS,
+        colours=plot_style.COLOURS,
         css=Markup((_TEMPLATES / "page.css").read_text(encoding="utf-8")),
         script=Markup(script),
         # If a name should become markup after all, the browser still runs only this script and loads nothing.

@@ -70,3 +70,19 @@ for (const chart of document.querySelectorAll("svg")) {
 addEventListener("keydown", (event) => {
   if (event.key === "Escape") document.querySelector("svg:hover")?.classList.add("quiet");
 });
+for (const text of document.querySelectorAll("#paper pre")) {
+  const button = document.createElement("button");
+  button.type = "button";
+  button.className = "copy";
+  button.textContent = "Copy";
+  button.addEventListener("click", async () => {
+    getSelection().selectAllChildren(text); // where copying is not allowed, the text is at least selected
+    try {
+      await navigator.clipboard.writeText(text.textContent);
+      button.textContent = "Copied";
+    } catch {
+      button.textContent = document.execCommand("copy") ? "Copied" : "Selected: press Ctrl+C";
+    }
+  });
+  text.before(button);
+}
