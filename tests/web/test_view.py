@@ -56,7 +56,11 @@ def _texts(page: Page, selector: str) -> list[str]:
 
 def test_the_overview_answers_before_any_figure(browser: Browser, site: str) -> None:
     page = browser.open(f"{site}/", 1000)
-    page.until("document.querySelector('h1').textContent.startsWith('Best: expert, ')")
+    page.until("document.querySelector('.block .verdict').textContent.startsWith('Best: expert, ')")
+    assert page.evaluate("document.querySelector('h1').textContent") == "5 scenarios and datasets, each by itself"
+    assert _texts(page, ".block h2")[0] == "kieval · science"
+    assert "2BackendError" in "".join(_texts(page, ".block .counts li"))
+    assert any(text.endswith("hostile --retry-failed") for text in _texts(page, ".commands code"))
     assert _texts(page, ".standings .name")[:3] == ["expert", "student", "novice"]
     assert "Not tested for contamination: expert, student, novice (" in "".join(_texts(page, ".lead"))
     assert "kieval · science" in _texts(page, ".about"), "every system and dataset has a chart of its own"

@@ -13,7 +13,7 @@ import logging
 import os
 import sys
 import time
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from html import escape
 from pathlib import Path
@@ -42,12 +42,14 @@ class StudyAnswer:
     """The findings of a study.
 
     `problem` says why there are no findings; `ended` counts the conversations that had ended when they were computed.
+    `costs` has the cost of each scenario's dataset, under both names with a line end between; None if it is unknown.
     """
 
     findings: list[dict[str, Any]] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
     problem: str = ""
     ended: int = 0
+    costs: dict[str, float | None] = field(default_factory=dict)
 
 
 def study_answer(folders: list[Path], page: Path | None = None) -> StudyAnswer:
@@ -66,9 +68,21 @@ def study_answer(folders: list[Path], page: Path | None = None) -> StudyAnswer:
 
             write_page(study_page(report, study.provenance()), page)
         notes = [*report.get("warnings", ()), *report["notes"]]
-        return StudyAnswer([asdict(finding) for finding in study_findings(report)], notes, "", ended)
+        return StudyAnswer(
+            [asdict(finding) for finding in study_findings(report)], notes, "", ended, _costs(report["cells"])
+        )
     except VivaError as error:
         return StudyAnswer(problem=str(error))
+
+
+def _costs(cells: Sequence[Mapping[str, Any]]) -> dict[str, float | None]:
+    costs: dict[str, float | None] = {}
+    for cell in cells:
+        name = f"{cell['scenario']}\n{cell['dataset']}"
+        for usage in cell["usage"].values():
+            before, cost = costs.get(name, 0.0), usage.get("cost")
+            costs[name] = None if before is None or cost is None else before + cost
+    return costs
 
 
 def page_pieces(folders: list[Path], file: Path) -> Iterator[str]:
