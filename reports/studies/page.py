@@ -126,6 +126,8 @@ def study_page(report: Mapping[str, Any], provenance: Sequence[Table] = (), *, p
         sections.insert(position, (Subject.CONTAMINATION, plot_section))
     groups = study_sentences(report)
     about, verdict = groups[0] if groups else ("", [])
+    if verdict and not about and len(distinct_values(report["cells"], "dataset")) > 1:
+        about = next((finding.about for finding in study_findings(report) if finding.sentences), "")
     page = Page(
         _heading(report),
         _facts(report, system_groups),

@@ -122,8 +122,10 @@ class RunHistories:
 
     def _point(self, candidate: str, start: float, run: RunFigures, facts: _RunFacts) -> RunPoint:
         figures = run.candidates[candidate]
-        key = (run.name, start, candidate, figures.finished + figures.failed)
-        if key not in self._means:
+        key = (run.name, start, candidate, run.running, figures.finished + figures.failed)
+        if run.running:  # its interval would be computed again at each change
+            self._means[key] = None
+        elif key not in self._means:
             _shrink(self._means)
             scores = self._reader.scores(run.name, candidate)
             mean = clustered_mean(list(scores.values()), list(scores))
