@@ -129,6 +129,14 @@ def fetched(address: str) -> tuple[float, str]:
     return 1e3 * (time.perf_counter() - began), text
 
 
+def first_bytes(address: str) -> float:
+    """Milliseconds until a page began to come."""
+    began = time.perf_counter()
+    with urllib.request.urlopen(address, timeout=600) as answer:
+        answer.read1(1)
+        return 1e3 * (time.perf_counter() - began)
+
+
 def pages(run: Path, index: Path, conversations: int) -> tuple[dict[str, tuple[float, float]], dict[str, float]]:
     """First and later milliseconds of each page, and other figures."""
     began = time.perf_counter()
@@ -155,13 +163,20 @@ def pages(run: Path, index: Path, conversations: int) -> tuple[dict[str, tuple[f
             "a word of few texts": f"/conversations?q={_WORDS[17]}&candidate=candidate-2",
             "a conversation": "/c/run/4321",
             "two side by side": "/compare?a=run/4320&b=run/4321",
+            "report": "/report",
         }
         measured = {}
+        frame = first_bytes(f"{site}/report")
         for name, path in requests.items():
             first = fetched(site + path)[0]
             measured[name] = (first, statistics.median(fetched(site + path)[0] for _ in range(5)))
         size = sum(entry.stat().st_size for entry in index.iterdir()) / 1e6
-        return measured, {"taken_up_seconds": took, "viewer_peak_mb": peak_mb(pid), "index_mb": size}
+        return measured, {
+            "report_frame_ms": frame,
+            "taken_up_seconds": took,
+            "viewer_peak_mb": peak_mb(pid),
+            "index_mb": size,
+        }
 
 
 async def listen(site: str) -> None:

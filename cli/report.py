@@ -93,15 +93,15 @@ def report_study(
     if outputs.html is not None:
         from viva.reports.studies.page import study_page
 
-        write_page_file(study_page(report), outputs.html)
+        write_page_file(study_page(report, study.provenance()), outputs.html)
     if not print_it:
         return study
     if outputs.json:
         print_json(report)
     elif outputs.latex:
-        print_text(to_latex(study.tables()))
+        print_text(to_latex([*study.tables(), *study.provenance()]))
     elif outputs.markdown:
-        print_text(to_markdown(study.tables()))
+        print_text(to_markdown([*study.tables(), *study.provenance()]))
     else:
         if report.get("warnings"):
             print_text(escape_controls("\n".join(report["warnings"])) + "\n\n")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import http.client
 import json
 from collections.abc import Iterator
+from html import unescape
 from pathlib import Path
 from urllib.error import HTTPError
 from urllib.parse import urlsplit
@@ -55,7 +56,11 @@ def _texts(page: Page, selector: str) -> list[str]:
 
 def test_the_overview_answers_before_any_figure(browser: Browser, site: str) -> None:
     page = browser.open(f"{site}/", 1000)
-    page.until("document.querySelector('h1').textContent.startsWith('Best: expert, ')")
+    page.until("document.querySelector('.block .verdict').textContent.startsWith('Best: expert, ')")
+    assert page.evaluate("document.querySelector('h1').textContent") == "5 scenarios and datasets, each by itself"
+    assert _texts(page, ".block h2")[0] == "kieval · science"
+    assert "2BackendError" in "".join(_texts(page, ".block .counts li"))
+    assert any(text.endswith("hostile --retry-failed") for text in _texts(page, ".commands code"))
     assert _texts(page, ".standings .name")[:3] == ["expert", "student", "novice"]
     assert "Not tested for contamination: expert, student, novice (" in "".join(_texts(page, ".lead"))
     assert "kieval · science" in _texts(page, ".about"), "every system and dataset has a chart of its own"
@@ -281,6 +286,38 @@ def test_modules_in_the_folder_that_the_viewer_is_started_in_are_not_imported(ro
     with viewer(root, tmp_path / "index", tmp_path) as address, urlopen(f"{address}/report") as page:
         assert page.status == 200
     assert not (tmp_path / "imported").exists()
+
+
+def test_the_first_screen_has_the_verdict_the_plot_and_the_table_with_the_answer(browser: Browser, site: str) -> None:
+    pytest.importorskip("matplotlib")
+    for width, height in ((1440, 900), (360, 800)):
+        page = browser.open(f"{site}/report", width)
+        for part in (".answer h1", ".answer .result table", ".answer figure svg"):
+            box = page.evaluate(f"document.querySelector('{part}').getBoundingClientRect().toJSON()")
+            assert box["top"] >= 0, part
+            assert box["top"] + min(box["height"], 200) <= height, part
+            assert box["right"] <= width + 1, part
+
+
+def test_the_report_sends_its_frame_at_once_and_is_kept_for_the_next_viewer(root: Path, tmp_path: Path) -> None:
+    with viewer(root, tmp_path / "index") as address, urlopen(f"{address}/report") as page:
+        assert page.headers.get("Transfer-Encoding") == "chunked"
+        first = ""
+        while "The report is being computed" not in first:
+            first += page.read1(100_000).decode()
+        assert "<h1" not in first, "the figures follow"
+        whole = first + page.read().decode()
+    assert whole.index("of 6") < whole.index("<h1") < whole.index('id="paper"') < whole.index("</html>")
+    tables = unescape(whole[whole.index('id="paper"') :])
+    assert "\\begin{tabular}" in tables
+    for named in ("simulated:expert?knowledge=0.95", "| viva |", "viva report", "| SE |"):
+        assert named in tables, named
+    with viewer(root, tmp_path / "index") as address, urlopen(f"{address}/report") as page:
+        assert page.headers.get("Transfer-Encoding") is None
+        again = page.read().decode()
+    shown = whole[whole.index('<header id="top">') :]
+    assert again.endswith(shown)
+    assert "being computed" not in again
 
 
 def test_an_export_opens_from_a_disk(browser: Browser, exported: Path) -> None:

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import hashlib
 import re
+import shlex
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote, urlencode
@@ -18,6 +19,8 @@ from jinja2 import Environment
 from markupsafe import Markup
 
 from viva.reports.plot_style import COLOURS
+from viva.reports.tables import money
+from viva.sweeps.sweep_folder import resumable_folder
 
 from ..page_server import render, template_environment
 from ..problems import Refusal
@@ -26,6 +29,7 @@ from .conversations import ConversationReader, pair_turns
 from .findings import StudyAnswer, mean_scores_so_far
 from .index import excerpt_pattern
 from .queries import PAGE_SIZE, SORTS, Filter, IndexReader, ListedConversation, RunFigures
+from .run_history import BlockFailure, CandidateHistory, RunHistories, block_failures
 from .runs import find_runs
 
 _UNSAFE = re.compile(r"[^A-Za-z0-9._-]+")
@@ -118,6 +122,7 @@ class Pages:
         self.conversations_read = ConversationReader()
         self._paths: dict[str, Path] = {}
         self._environment = viewer_templates()
+        self._histories = RunHistories(reader)
 
     def close(self) -> None:
         self.conversations_read.close()
@@ -229,32 +234,61 @@ class Pages:
     def _overview(self, context: PageContext) -> dict[str, Any]:
         runs = self.reader.runs()
         findings = context.answer.findings if context.answer is not None else []
+        self._paths = self._paths if all(run.name in self._paths for run in runs) else dict(find_runs(self._root))
         scenarios = {part["scenario"] for part in findings}
         parts = [
             *findings,
             *(part for part in mean_scores_so_far(runs) if part["scenario"] not in scenarios and part["standings"]),
         ]
-        several = len(parts) > 1
+        for part in parts:
+            part["scale"] = _scale(part["standings"])
         return {
             "answer": context.answer,
             "busy": context.busy,
-            "parts": [
-                part
-                | {
-                    "scale": _scale(part["standings"]),
-                    "title": f"{part['scenario']} · {part['about']}" if several else "",
-                }
-                for part in parts
-            ],
+            "blocks": self._blocks(runs, parts, context.answer),
             "rules": list(dict.fromkeys(part["rule"] for part in parts if part["rule"])),
-            "totals": _totals(runs),
-            "runs": runs[:_RUNS_SHOWN],
             "hidden": max(0, len(runs) - _RUNS_SHOWN),
             "running": [run for run in runs if run.running],
             "choices": self.reader.choices(),
             "ended": sum(run.ended for run in runs),
             "planned": sum(run.planned or run.total.total for run in runs),
         }
+
+    def _blocks(
+        self, runs: list[RunFigures], parts: list[dict[str, Any]], answer: StudyAnswer | None
+    ) -> list[OverviewBlock]:
+        """Return a block for each scenario and dataset, in the order of their runs."""
+        blocks: dict[tuple[str, str], OverviewBlock] = {}
+        for run in runs:
+            blocks.setdefault((run.scenario, run.dataset), OverviewBlock(run.scenario, run.dataset)).runs.append(run)
+        joint = []
+        for part in parts:
+            owner = _block_of(part, list(blocks.values()))
+            if owner is None:
+                joint.append(OverviewBlock(part["scenario"], part["about"], parts=[part]))
+            else:
+                owner.parts.append(part)
+        failures, costs = self.reader.failures(), {} if answer is None else answer.costs
+        for block in blocks.values():
+            block.totals = _totals(block.runs)
+            block.histories = self._histories.histories(block.runs, self._paths)
+            block.failures = block_failures(failures, block.runs)
+            block.commands = [command for run in block.runs if (command := self._resume_command(run))]
+            block.cost = costs.get(f"{block.scenario}\n{block.dataset}")
+            block.hidden = max(0, len(block.runs) - _RUNS_SHOWN)
+        # Verdicts come first; means without a test follow.
+        return sorted([*joint, *blocks.values()], key=lambda block: not any(part["rule"] for part in block.parts))
+
+    def _resume_command(self, run: RunFigures) -> tuple[str, str] | None:
+        """Return what a run lacks and the command that resumes it; None if nothing is missing."""
+        path = self._paths.get(run.name)
+        missing = 0 if run.planned is None else run.planned - run.ended
+        failed = run.total.failed
+        if path is None or run.running or run.problem or not (missing > 0 or failed):
+            return None
+        folder = shlex.quote(str(resumable_folder(path)))
+        lacks = [f"{missing:,} not finished"] * (missing > 0) + [f"{failed:,} failed"] * bool(failed)
+        return f"{run.name}: {', '.join(lacks)}", f"viva resume {folder}" + " --retry-failed" * bool(failed)
 
     def _neighbours(self, conversation: ListedConversation, filter: Filter, at: int | None) -> tuple[Any, Any]:  # noqa: A002
         """Return the previous and next conversations, each with its position in the list."""
@@ -304,10 +338,62 @@ class Pages:
         )
 
 
+@dataclass(slots=True)
+class OverviewBlock:
+    """Everything on one scenario and dataset: findings, figures by candidate, cost, histories, failures, runs.
+
+    `commands` has pairs of what a run lacks and the command that resumes it; `cost` is None if it is unknown.
+    """
+
+    scenario: str
+    dataset: str
+    parts: list[dict[str, Any]] = field(default_factory=list)
+    runs: list[RunFigures] = field(default_factory=list)
+    totals: dict[str, Any] = field(default_factory=dict)
+    histories: list[CandidateHistory] = field(default_factory=list)
+    failures: list[BlockFailure] = field(default_factory=list)
+    commands: list[tuple[str, str]] = field(default_factory=list)
+    cost: float | None = None
+    hidden: int = 0
+
+    @property
+    def title(self) -> str:
+        return f"{self.scenario} · {self.dataset}" if self.dataset else self.scenario
+
+    @property
+    def ended(self) -> int:
+        return sum(run.ended for run in self.runs)
+
+    @property
+    def planned(self) -> int:
+        return sum(run.planned or run.total.total for run in self.runs)
+
+    @property
+    def tokens(self) -> int:
+        return sum(figures.tokens for figures in self.totals.values())
+
+    @property
+    def calls(self) -> int:
+        return sum(figures.calls for figures in self.totals.values())
+
+
+def _block_of(part: dict[str, Any], blocks: list[OverviewBlock]) -> OverviewBlock | None:
+    """Return the block of findings; their name may state circumstances after the dataset's name in parentheses."""
+    own = [block for block in blocks if block.scenario == part["scenario"]]
+    exact = [block for block in own if block.dataset == part["about"]]
+    named = [block for block in own if str(part["about"]).startswith(f"{block.dataset} (")]
+    return next(iter([*exact, *named, *(own if len(own) == 1 else [])]), None)
+
+
 def viewer_templates() -> Environment:
     """Load the viewer's templates."""
     environment = template_environment(TEMPLATES)
-    environment.filters |= {"grade": mark_class, "seconds": format_duration, "whole": lambda number: f"{number:,}"}
+    environment.filters |= {
+        "grade": mark_class,
+        "seconds": format_duration,
+        "whole": lambda number: f"{number:,}",
+        "money": money,
+    }
     return environment
 
 

@@ -360,6 +360,39 @@ class IndexReader:
         choices: FilterChoices = self._keep("choices", ask)
         return choices
 
+    def starts(self) -> dict[str, float]:
+        """Return when each run's first conversation had its last call, in seconds of the epoch, by the run's name."""
+
+        def ask() -> dict[str, float]:
+            return dict(
+                self._connection.execute(
+                    "select r.name, (select min(c.at) from conversations c where c.run = r.id and c.at > 0) from runs r"
+                ).fetchall()
+            )
+
+        return {name: start for name, start in self._keep("starts", ask).items() if start}
+
+    def scores(self, run: str, candidate: str) -> dict[str, float]:
+        """Return a candidate's scores in a run, by item."""
+        return dict(
+            self._connection.execute(
+                "select c.item, c.score from conversations c join runs r on r.id = c.run"
+                " where c.candidate = ? and r.name = ? and c.score is not null",
+                (candidate, run),
+            ).fetchall()
+        )
+
+    def failures(self) -> list[tuple[str, str, str, int]]:
+        """Return the failures by run and type: (run, type of the error, a reason, count)."""
+
+        def ask() -> list[tuple[str, str, str, int]]:
+            return self._connection.execute(
+                "select r.name, c.error, min(c.reason), count(*) from conversations c join runs r on r.id = c.run"
+                " where c.error != '' group by r.name, c.error order by 4 desc"
+            ).fetchall()
+
+        return list(self._keep("failures", ask))
+
     # -- SQL ------------------------------------------------------------------------------------------------------
 
     def _page(self, filter: Filter, limit: int, offset: int) -> list[ListedConversation]:  # noqa: A002

@@ -11,7 +11,7 @@ import logging
 import os
 import sys
 from collections import deque
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import aclosing
 from pathlib import Path
@@ -27,7 +27,8 @@ from ..auth import READ_ONLY, SECURITY_HEADERS
 from ..broadcast import EVENT_STREAM, Broadcast, server_sent_event
 from ..page_server import PageServer, html_response, page_application
 from ..problems import Refusal
-from .findings import AnswerUpdater
+from ..report.html_page import frame_html
+from .findings import AnswerUpdater, ReportPieces
 from .index import Indexer, index_file, open_index
 from .pages import Links, PageContext, Pages, viewer_templates
 from .queries import Filter, IndexReader
@@ -244,12 +245,34 @@ class Viewer:
         return await self._indexed_page(lambda pages: pages.compare(left, right))
 
     async def _report(self, request: web.Request) -> web.StreamResponse:
-        problem = await self.answering.report()
-        if problem:
-            raise Refusal(500, "Cannot create the report", problem)
-        response = html_response(await asyncio.to_thread(self.answering.page.read_text, "utf-8"))
         # The report has its own content policy; except for its own script and style, it is stricter than this server's.
-        response.headers["Content-Security-Policy"] = "frame-ancestors 'none'; base-uri 'none'; form-action 'none'"
+        policy = {"Content-Security-Policy": "frame-ancestors 'none'; base-uri 'none'; form-action 'none'"}
+        report = await self.answering.report()
+        if isinstance(report, str) or request.method == "HEAD":
+            response = html_response(report if isinstance(report, str) else "")
+            response.headers.update(policy)
+            return response
+        return await self._report_as_computed(request, report, policy)
+
+    async def _report_as_computed(
+        self, request: web.Request, report: ReportPieces, policy: Mapping[str, str]
+    ) -> web.StreamResponse:
+        """Send the page's frame at once, then each piece; a browser shows them without a script."""
+        frame = await asyncio.to_thread(frame_html, f"Report of {self.root.resolve().name}")
+        response = web.StreamResponse(headers={"Content-Type": "text/html; charset=utf-8", **policy})
+        try:
+            await response.prepare(request)
+            waiting = '<div class="waiting" role="status">\n<p>The report is being computed …</p>\n'
+            await response.write(f"{frame}{waiting}".encode("utf-8", "replace"))
+            async for piece in report.read():
+                async with asyncio.timeout(_PATIENCE_SECONDS):
+                    await response.write(piece)
+            if report.cut:
+                text = "</div><p>The report is incomplete: its computation has ended early; load the page again.</p>"
+                await response.write(text.encode())
+        except (TimeoutError, ConnectionError):
+            if request.transport is not None:
+                request.transport.abort()
         return response
 
     async def _events(self, request: web.Request) -> web.StreamResponse:
