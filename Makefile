@@ -43,7 +43,7 @@ venv: .venv/.ready
 .venv/.ready: .venv/.run
 	@echo 'Installing what the tests, the documentation and the benches need …'
 	@$(PIP) install --quiet --upgrade-strategy only-if-needed --editable '.[dev]'
-	@$(BIN)/pip install --quiet --no-deps 'irrCAC>=0.4.3,<0.5'
+	@$(BIN)/pip install --quiet --no-deps 'irrCAC>=0.4.3,<0.5' 'axe-playwright-python>=0.1.8,<0.2'
 	-@$(SMOLLM2)
 	@touch $@
 
