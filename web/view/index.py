@@ -260,9 +260,7 @@ class IndexWriter:
         )
         return cursor.rowcount > 0
 
-    def start(
-        self, run: IndexedRun, number: int, key: str, candidate: str, item: str, task: str, text: str
-    ) -> None:
+    def start(self, run: IndexedRun, number: int, key: str, candidate: str, item: str, task: str, text: str) -> None:
         """Add a conversation that was admitted.
 
         `item` is its task with the number of the repeat, `task` without; `text` is what a search finds of it.
@@ -373,10 +371,22 @@ def run_identity(manifest: dict[str, Any], journal: Path) -> str:
 
 
 # Settings that change which items are run, when, or by whom they are started, but no conversation about an item.
-_UNLIKE_NOTHING = frozenset(
-    ["seed", "concurrency", "max_tokens_total", "max_calls", "max_cost", "max_seconds", "patience", "durability"]
-    + ["n", "ids", "in_order", "shuffled", "skip_bad_items", "qualify", "repeats", "strict", "wave", "until", "adaptive"]
-)
+_OF_RUNS_ALONE = {
+    *("seed", "concurrency", "max_tokens_total", "max_calls", "max_cost", "max_seconds", "patience", "durability"),
+    *(
+        "n",
+        "ids",
+        "in_order",
+        "shuffled",
+        "skip_bad_items",
+        "qualify",
+        "repeats",
+        "strict",
+        "wave",
+        "until",
+        "adaptive",
+    ),
+}
 
 
 def _likeness(manifest: dict[str, Any], settings: dict[str, Any], skipped: Collection[str]) -> dict[str, Any]:
@@ -384,10 +394,9 @@ def _likeness(manifest: dict[str, Any], settings: dict[str, Any], skipped: Colle
 
     `skipped` are the settings that name the compared models and the data; the data's digest stands for its name.
     """
-    common = {name: value for name, value in settings.items() if name not in _UNLIKE_NOTHING and name not in skipped}
-    for role, model in (manifest.get("models") or {}).items():
-        if isinstance(model, str) and role not in skipped:
-            common[role] = model
+    common = {name: value for name, value in settings.items() if name not in _OF_RUNS_ALONE and name not in skipped}
+    models = manifest.get("models") or {}
+    common |= {role: model for role, model in models.items() if isinstance(model, str) and role not in skipped}
     pack = manifest.get("pack") or {}
     return common | ({"pack": f"{pack.get('name')} {pack.get('digest')}"} if pack else {})
 

@@ -9,6 +9,7 @@ import math
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
+from itertools import pairwise
 from typing import Any
 from urllib.parse import quote, urlencode
 
@@ -171,7 +172,7 @@ class Matrix:
     def legend(self) -> list[str]:
         """Return the scores that each colour stands for."""
         ends = [self.low + step * (self.high - self.low) / LEVELS for step in range(LEVELS + 1)]
-        return [f"{low:.3g}–{high:.3g}" for low, high in zip(ends, ends[1:], strict=False)]
+        return [f"{low:.3g}–{high:.3g}" for low, high in pairwise(ends)]
 
 
 def chosen_group(groups: Sequence[RunGroup], view: MatrixView) -> RunGroup | None:
@@ -216,7 +217,9 @@ def _compute(reader: IndexReader, group: RunGroup, run: str) -> Matrix:
     matrix = Matrix(
         group,
         _item_rows(list(items), means, declared),
-        _candidate_means(list(candidates), column_codes, values, clusters, means, declared, adaptive=_is_adaptive(group)),
+        _candidate_means(
+            list(candidates), column_codes, values, clusters, means, declared, adaptive=_is_adaptive(group)
+        ),
         low,
         high,
         scale_text(first.low, first.high, first.unit),
@@ -271,7 +274,7 @@ def _candidate_means(
         places = np.flatnonzero(codes == at)
         own = CandidateMean(name, n=int(places.size), items=int((~np.isnan(means[:, at])).sum()))
         mine = values[places].tolist()
-        mean = None if adaptive else clustered_mean(mine, [clusters[place] for place in places])
+        mean = None if adaptive else clustered_mean(mine, [clusters[place] for place in places.tolist()])
         if mean is not None:
             own.mean = mean.mean
             ends = measure_interval(mean, mine, declared)

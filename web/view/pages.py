@@ -158,7 +158,9 @@ class Pages:
     def _columns(self, filter: Filter) -> dict[str, Any]:  # noqa: A002
         """Return the columns of the list: all titles, the shown keys, and the score's scale if all runs share it."""
         titles, shown = self.reader.columns(filter)
-        runs = [run for run in self.reader.runs() if filter.run in ("", run.name) and filter.dataset in ("", run.dataset)]
+        runs = [
+            run for run in self.reader.runs() if filter.run in ("", run.name) and filter.dataset in ("", run.dataset)
+        ]
         scales = {scale_text(run.low, run.high, run.unit) for run in runs}
         return {
             "titles": titles,
@@ -325,7 +327,12 @@ class Pages:
 def viewer_templates() -> Environment:
     """Load the viewer's templates."""
     environment = template_environment(TEMPLATES)
-    environment.filters |= {"grade": mark_class, "seconds": format_duration, "whole": lambda number: f"{number:,}"}
+    environment.filters |= {
+        "grade": mark_class,
+        "seconds": format_duration,
+        "points": format_points,
+        "whole": lambda number: f"{number:,}",
+    }
     return environment
 
 
@@ -334,6 +341,11 @@ def mark_class(level: float | None) -> Markup:
     if level is None:
         return Markup("plain")
     return Markup("low" if level < 0.34 else "middling" if level < 0.67 else "high")
+
+
+def format_points(value: float, high: float | None) -> str:
+    """Return a score with as many digits as its scale is worth."""
+    return f"{value:.2f}" if high is not None and high <= 10 else f"{value:.1f}"
 
 
 def format_duration(value: float) -> str:

@@ -59,7 +59,12 @@ COLUMNS = {
     "retries": Column("retries", "c.retries", True),
     "time": Column("time (UTC)", "c.at", True, "c.at = 0"),
 }
-_EARLIER_SORTS = {"low": ("score", "up"), "high": ("score", "down"), "latest": ("time", "down"), "slow": ("seconds", "")}
+_EARLIER_SORTS = {
+    "low": ("score", "up"),
+    "high": ("score", "down"),
+    "latest": ("time", "down"),
+    "slow": ("seconds", ""),
+}
 
 
 def column_of(key: str) -> Column | None:
@@ -194,7 +199,9 @@ class Filter:
         if hits is not None:
             parts.append(f"c.id in (select id from {hits})")
         if runs is not None:
-            parts.append(f"c.run in ({','.join(map(str, runs))}) and c.second = {int(self.matrix.endswith(SECOND_SET))}")
+            parts.append(
+                f"c.run in ({','.join(map(str, runs))}) and c.second = {int(self.matrix.endswith(SECOND_SET))}"
+            )
         return " and ".join(parts), values
 
     @property
@@ -255,7 +262,7 @@ _CACHED_HITS = 4  # maximum cached tables of search results
 _COLUMNS = (
     "c.id, r.name, c.number, c.key, c.candidate, c.item, c.task, r.dataset, c.state, c.score, c.end, c.error,"
     " c.reason, c.unscored, c.calls, c.prompt_tokens, c.completion_tokens, c.seconds, c.retries, r.scenario, r.judge,"
-    " r.seed, c.at, c.rounds, r.low, r.high, r.unit"
+    " r.seed, c.at, c.rounds, c.second, r.low, r.high, r.unit"
 )
 
 
@@ -287,6 +294,7 @@ class ListedConversation:
     seed: int | None
     at: float
     rounds: int | None
+    second: bool
     low: float | None
     high: float | None
     unit: str
@@ -347,8 +355,8 @@ class CandidateFigures:
 class RunFigures:
     """A run and counts of its conversations. `planned` is None if unknown; `digest` is its dataset's.
 
-    `low`, `high` and `unit` describe its scores. `likeness` has the settings that runs of one matrix share, `models` the
-    compared models by role and label, both as JSON. `adaptive`: the items depend on earlier answers.
+    `low`, `high` and `unit` describe its scores. `likeness` has the settings that runs of one matrix share, `models`
+    the compared models by role and label, both as JSON. `adaptive`: the items depend on earlier answers.
     """
 
     name: str
@@ -405,7 +413,7 @@ def run_groups(runs: Sequence[RunFigures], second_sets: Collection[int] = ()) ->
     """Put runs into groups: same scenario, dataset, prompts and settings, and one model for each label."""
     keys: dict[tuple[str, ...], list[tuple[dict[Any, Any], list[RunFigures]]]] = {}
     for run in runs:
-        key = (run.scenario, run.dataset, run.digest, run.likeness, f"{run.low} {run.high} {run.unit}")
+        key: tuple[str, ...] = (run.scenario, run.dataset, run.digest, run.likeness, f"{run.low} {run.high} {run.unit}")
         models = {(role, label): name for role, of_role in orjson.loads(run.models).items()
                   for label, name in (of_role or {}).items()}  # fmt: skip
         parts = keys.setdefault(key, [])
@@ -442,7 +450,11 @@ def _titles(firsts: Sequence[RunFigures]) -> list[str]:
             alike.setdefault(title, []).append(at)
         for places in alike.values():
             if len(places) > 1:
-                added = _differences([firsts[at] for at in places]) if words is None else [words(firsts[at]) for at in places]
+                added = (
+                    _differences([firsts[at] for at in places])
+                    if words is None
+                    else [words(firsts[at]) for at in places]
+                )
                 if len({*added}) > 1:
                     for at, more in zip(places, added, strict=True):
                         titles[at] += more
@@ -535,22 +547,13 @@ class IndexReader:
         last = (-1, -1)
         while True:
             rows = self._connection.execute(
-                f"select {_COLUMNS}, c.run from conversations c join runs r on r.id = c.run"
-                " where (c.run, c.number) > (?, ?) order by c.run, c.number limit 1000",
-                last,
+                "select id, run, number from conversations where (run, number) > (?, ?) order by run, number limit ?",
+                (*last, _CHUNK),
             ).fetchall()
-            for *row, _ in rows:
-                yield ListedConversation(*row)
-            if len(rows) < 1000:
+            yield from self._by_ids([row[0] for row in rows])
+            if len(rows) < _CHUNK:
                 return
-            last = (rows[-1][-1], rows[-1][2])
-
-    def aspects(self, conversation: ListedConversation) -> dict[str, float]:
-        return dict(
-            self._connection.execute(
-                "select name, value from aspects where conversation = ?", (conversation.id,)
-            ).fetchall()
-        )
+            last = rows[-1][1:]
 
     def beside(self, conversation: ListedConversation, limit: int = 60) -> list[ListedConversation]:
         """Return other conversations on the same task of the same dataset, with other candidates, seeds or judges."""

@@ -1,6 +1,6 @@
 """A selection of conversations: the commands that act on them, to be copied, and their records as JSON lines.
 
-The viewer itself changes nothing. Small selections are named by their keys, larger ones by a file (`--selection`).
+The viewer itself changes nothing. Small selections are named by their keys, larger ones by a file (`--select`).
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ import orjson
 from multidict import MultiMapping
 
 from viva.engine.errors import ConfigurationError
+from viva.orchestration.control import MOST_KEYS
 from viva.sweeps.sweep_folder import is_sweep
 
 from .index import FAILED, FINISHED
@@ -103,7 +104,7 @@ class SelectedRun:
 
 
 def selected_runs(selection: Selection, reader: IndexReader, root: Path) -> tuple[list[SelectedRun], int]:
-    """Return the runs with selected conversations, with commands for the first ones, and the number of conversations."""
+    """Return the runs with selected conversations, the first ones with commands, and the number of conversations."""
     runs: dict[str, SelectedRun] = {}
     for conversation in selection.conversations(reader):
         runs.setdefault(conversation.run, SelectedRun(conversation.run)).add(conversation)
@@ -127,13 +128,13 @@ def _actions(run: SelectedRun, folder: Path, all_failed: int, is_running: bool) 
     name = shlex.quote(str(folder))
     if run.failed and is_running:
         purpose, command = f"Repeat the {run.failed:,} failed, as the run goes on", f"viva control {name} requeue"
-        if run.failed == all_failed:
-            yield Action(purpose, f"{command} --failed")
+        if run.failed == all_failed or run.failed > MOST_KEYS:
+            yield Action(f"Repeat all {all_failed:,} failed, as the run goes on", f"{command} --failed")
         elif run.failed <= _FEW:
             yield Action(purpose, f"{command} {_words(run.failed_keys)}")
         else:
             file = download_name(run.name, "failed")
-            yield Action(purpose, f"{command} --selection {file}", file, "failed")
+            yield Action(purpose, f"{command} --select {file}", file, "failed")
     elif run.failed:
         sweep = _sweep_of(folder)
         target = name if sweep is None else shlex.quote(str(sweep))
@@ -145,7 +146,7 @@ def _actions(run: SelectedRun, folder: Path, all_failed: int, is_running: bool) 
     else:
         file = download_name(run.name)
         purpose = f"Write the {run.total:,} transcripts as JSON lines"
-        yield Action(purpose, f"viva show {name} --json --selection {file}", file)
+        yield Action(purpose, f"viva show {name} --json --select {file}", file)
     if run.finished:
         file, purpose = download_name(run.name, "finished"), f"Let people grade the {run.finished:,} finished"
         command = f"viva grade queue {name} --select {file} --out {_file_name(run.name)}-grades"
@@ -163,9 +164,12 @@ def _words(keys: Sequence[str]) -> str:
 
 def _file_name(run: str) -> str:
     """Return a run's name as a plain file name."""
-    return "".join(letter if letter.isascii() and (letter.isalnum() or letter in "._-") else "-" for letter in run)[
-        -80:
-    ].lstrip(".-") or "run"
+    return (
+        "".join(letter if letter.isascii() and (letter.isalnum() or letter in "._-") else "-" for letter in run)[
+            -80:
+        ].lstrip(".-")
+        or "run"
+    )
 
 
 def download_name(run: str, only: str = "") -> str:
