@@ -34,17 +34,17 @@ Floats = NDArray[np.float64]
 
 @dataclass(frozen=True, slots=True)
 class MatrixView:
-    """What a matrix's address says: the group's id (`matrix`), one of its runs, and how rows and columns are ordered.
+    """The query of a matrix's address: the group's id (`matrix`), one of its runs, and the order of rows and columns.
 
-    `sort` is "item", "mean" or "spread"; `order` is "up", "down" or "" for its own; `by` is "mean" to order the
-    candidates by mean, best first. `page` and `across` count pages of items and of candidates.
+    `sort` is "item", "mean" or "spread"; `order` is "up", "down" or "" for its own; `candidates` is "mean" to
+    order the candidates by mean, best first. `page` and `across` count pages of items and of candidates.
     """
 
     matrix: str = ""
     run: str = ""
     sort: str = ""
     order: str = ""
-    by: str = ""
+    candidates: str = ""
     page: int = 1
     across: int = 1
 
@@ -56,7 +56,7 @@ class MatrixView:
             ConfigurationError: A value is not valid for its field.
         """
         values: dict[str, Any] = {}
-        allowed = {"sort": [*_ROW_ORDERS], "order": ["up", "down"], "by": ["mean"]}
+        allowed = {"sort": [*_ROW_ORDERS], "order": ["up", "down"], "candidates": ["mean"]}
         for name in (column.name for column in fields(cls)):
             text = query.get(name, "").strip()[:_LONGEST_FIELD]
             if not text:
@@ -159,7 +159,7 @@ class Matrix:
     def columns(self, view: MatrixView) -> list[CandidateMean]:
         """Return the candidates of one page."""
         ordered = self.candidates
-        if view.by:
+        if view.candidates:
             ordered = sorted(ordered, key=lambda own: math.inf if own.mean is None else -own.mean)
         return ordered[(view.across - 1) * ACROSS : view.across * ACROSS]
 
@@ -170,7 +170,9 @@ class Matrix:
         return max(0, min(LEVELS - 1, int(LEVELS * (value - self.low) / (self.high - self.low))))
 
     def legend(self) -> list[str]:
-        """Return the scores that each colour stands for."""
+        """Return the scores that each colour stands for; nothing if all scores are equal."""
+        if self.high <= self.low:
+            return []
         ends = [self.low + step * (self.high - self.low) / LEVELS for step in range(LEVELS + 1)]
         return [f"{low:.3g}–{high:.3g}" for low, high in pairwise(ends)]
 
@@ -274,7 +276,7 @@ def _candidate_means(
         places = np.flatnonzero(codes == at)
         own = CandidateMean(name, n=int(places.size), items=int((~np.isnan(means[:, at])).sum()))
         mine = values[places].tolist()
-        mean = None if adaptive else clustered_mean(mine, [clusters[place] for place in places.tolist()])
+        mean = None if adaptive else clustered_mean(mine, [clusters[index] for index in places.tolist()])
         if mean is not None:
             own.mean = mean.mean
             ends = measure_interval(mean, mine, declared)

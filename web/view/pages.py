@@ -157,14 +157,14 @@ class Pages:
 
     def _columns(self, filter: Filter) -> dict[str, Any]:  # noqa: A002
         """Return the columns of the list: all titles, the shown keys, and the score's scale if all runs share it."""
-        titles, shown = self.reader.columns(filter)
+        titles, visible = self.reader.columns(filter)
         runs = [
             run for run in self.reader.runs() if filter.run in ("", run.name) and filter.dataset in ("", run.dataset)
         ]
         scales = {scale_text(run.low, run.high, run.unit) for run in runs}
         return {
             "titles": titles,
-            "shown": shown,
+            "visible": visible,
             "column_of": column_of,
             "scale": next(iter(scales)) if len(scales) == 1 else None,
         }

@@ -36,8 +36,8 @@ _MOST_SHOWN_ASPECTS = 6  # with more, which are those of several scenarios, no a
 class Column:
     """A column of the list.
 
-    `order` is the SQL sort key, `unknown` is true in SQL where there is none; such conversations come last in both
-    directions. `down`: the first click puts the largest first.
+    `order` is the SQL sort key, `unknown` is true in SQL if there is no value; such conversations come last in
+    both directions. `down`: the first click puts the largest first.
     """
 
     title: str
@@ -49,9 +49,9 @@ class Column:
 COLUMNS = {
     "item": Column("item", "c.item"),
     "candidate": Column("candidate", "c.candidate"),
+    "score": Column("score", "c.score", True, "c.score is null"),
     "dataset": Column("dataset", "r.dataset", unknown="r.dataset = ''"),
     "run": Column("run", "r.place"),
-    "score": Column("score", "c.score", True, "c.score is null"),
     "end": Column("end", "c.end", unknown="c.end = ''"),
     "rounds": Column("rounds", "c.rounds", True, "c.rounds is null"),
     "tokens": Column("tokens", "c.prompt_tokens + c.completion_tokens", True),
@@ -216,7 +216,8 @@ class Filter:
         if column is None:
             return "c.run, c.number"
         unknown = f"{column.unknown}, " if column.unknown else ""
-        return f"{unknown}{column.order}{' desc' if self.is_down else ''}, c.run, c.number"
+        keys = f"{unknown}{column.order}{' desc' if self.is_down else ''}, c.run, c.number"
+        return keys.replace("s.value", "a.value") if self.sort == ASPECT + self.aspect else keys
 
     @property
     def tables(self) -> tuple[str, list[Any]]:
@@ -230,7 +231,7 @@ class Filter:
     @property
     def sort_tables(self) -> tuple[str, list[Any]]:
         """The SQL tables of the sort keys, to be joined, and their parameters."""
-        if self.sort.startswith(ASPECT):
+        if self.sort.startswith(ASPECT) and self.sort != ASPECT + self.aspect:
             name = self.sort.removeprefix(ASPECT)
             return " left join aspects s on s.conversation = c.id and s.name = ?", [name]
         return (" join runs r on r.id = c.run", []) if self.sort in ("dataset", "run") else ("", [])
@@ -465,8 +466,8 @@ def _differences(runs: Sequence[RunFigures]) -> list[str]:
     """Return for each run the first settings in which the runs differ."""
     settings = [orjson.loads(run.likeness) for run in runs]
     names = [name for name in settings[0] if len({orjson.dumps(own.get(name)) for own in settings}) > 1]
-    shown = [name for name in names if not (name == "pack" and len(names) > _MOST_DIFFERENCES)][:_MOST_DIFFERENCES]
-    return ["".join(f" · {name.replace('_', ' ')} {str(own.get(name))[:40]}" for name in shown) for own in settings]
+    visible = [name for name in names if not (name == "pack" and len(names) > _MOST_DIFFERENCES)][:_MOST_DIFFERENCES]
+    return ["".join(f" · {name.replace('_', ' ')} {str(own.get(name))[:40]}" for name in visible) for own in settings]
 
 
 @dataclass(slots=True)
@@ -529,10 +530,26 @@ class IndexReader:
         for at in range(0, len(ids), _CHUNK):
             yield from self._by_ids(ids[at : at + _CHUNK])
 
+    def selected_by_run(self, filter: Filter) -> list[tuple[str, int, int, int]]:  # noqa: A002
+        """Return (run, total, failed, finished) of the conversations that match a filter."""
+
+        def ask() -> list[tuple[str, int, int, int]]:
+            tables, values = filter.tables
+            condition, more = filter.condition(self._hits_of(filter), self._matrix_runs(filter))
+            sql = (
+                f"select r.name, total, failed, finished from (select c.run as run, count(*) as total,"
+                f" sum(c.state > {FINISHED}) as failed, sum(c.state = {FINISHED}) as finished"
+                f" from {tables} where {condition} group by c.run) join runs r on r.id = run order by r.place"
+            )
+            return self._connection.execute(sql, (*values, *more)).fetchall()
+
+        rows: list[tuple[str, int, int, int]] = self._keep(("by run", filter.query(sort="", order="", columns=())), ask)
+        return rows
+
     def picked(self, conversations: Sequence[tuple[str, int]]) -> list[ListedConversation]:
         """Return the conversations with these runs and numbers; others are left out."""
-        found = (self.conversation(run, number) for run, number in dict.fromkeys(conversations))
-        return [conversation for conversation in found if conversation is not None]
+        rows = (self.conversation(run, number) for run, number in dict.fromkeys(conversations))
+        return [conversation for conversation in rows if conversation is not None]
 
     def conversation(self, run: str, number: int) -> ListedConversation | None:
         """Return a conversation by its run's name and its number."""
@@ -576,9 +593,9 @@ class IndexReader:
         """Iterate over (task, candidate, score, cluster, state, run's id, number) of conversations of some runs."""
         sql = (
             "select task, candidate, score, cluster, state, run, number from conversations"
-            f" where run in ({','.join(map(str, runs))}) and second = {int(second)}"
+            f" where {'' if tasks is None else '+'}run in ({','.join(map(str, runs))}) and second = {int(second)}"
         )
-        if tasks is not None:
+        if tasks is not None:  # the plus sign makes SQLite search by task, not by run
             sql += f" and task in ({','.join('?' * len(tasks))})"
         return iter(self._connection.execute(f"{sql} order by run, number", tasks or ()))
 
@@ -596,15 +613,15 @@ class IndexReader:
             titles[key] = column.title
             if key == "score":
                 titles |= {aspect: aspect.removeprefix(ASPECT) for aspect in aspects}
-        few = {"dataset": len(choices.datasets), "run": len(runs), "rounds": 2 * self._has_rounds()}
-        shown = {key for key in COLUMNS if few.get(key, 2) > 1}
+        counts = {"dataset": len(choices.datasets), "run": len(runs), "rounds": 2 * self._has_rounds()}
+        visible = {key for key in COLUMNS if counts.get(key, 2) > 1}
         if len(aspects) <= _MOST_SHOWN_ASPECTS:
-            shown |= {*aspects}
+            visible |= {*aspects}
         if filter.columns:
-            shown = {*filter.columns}
+            visible = {*filter.columns}
         elif filter.aspect:
-            shown.add(ASPECT + filter.aspect)
-        return titles, [key for key in titles if key in shown or key in ("item", filter.sort)]
+            visible.add(ASPECT + filter.aspect)
+        return titles, [key for key in titles if key in visible or key in ("item", filter.sort)]
 
     def choices(self) -> FilterChoices:
         """Return the values by which a list can be filtered."""

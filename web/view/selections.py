@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from urllib.parse import urlencode
 
@@ -21,7 +21,7 @@ from viva.sweeps.sweep_folder import is_sweep
 from .index import FAILED, FINISHED
 from .queries import Filter, IndexReader, ListedConversation
 
-_FEW = 20  # maximum conversations that a command names one by one
+_MOST_NAMED = 20  # maximum conversations that a command names one by one
 _MOST_RUNS = 20  # runs of which commands are shown
 _MOST_PICKED = 500
 _MOST_LEVELS = 8  # levels of folders between a sweep and a cell
@@ -53,10 +53,10 @@ class Selection:
 
     def conversations(self, reader: IndexReader, run: str = "", only: str = "") -> Iterator[ListedConversation]:
         """Iterate over the conversations, or those of one run, of one state."""
-        found: Iterable[ListedConversation] = (
+        every: Iterable[ListedConversation] = (
             reader.picked(self.picked) if self.picked else reader.selected(self.filter)
         )
-        return (own for own in found if run in ("", own.run) and only in ("", _STATES[own.state]))
+        return (own for own in every if run in ("", own.run) and only in ("", _STATES[own.state]))
 
 
 def parse_conversation(text: str, name: str) -> tuple[str, int]:
@@ -97,22 +97,36 @@ class SelectedRun:
         self.total += 1
         self.failed += conversation.state == FAILED
         self.finished += conversation.state == FINISHED
-        if self.total <= _FEW:
+        if self.total <= _MOST_NAMED:
             self.keys.append(conversation.key)
-        if conversation.state == FAILED and self.failed <= _FEW:
+        if conversation.state == FAILED and self.failed <= _MOST_NAMED:
             self.failed_keys.append(conversation.key)
 
 
 def selected_runs(selection: Selection, reader: IndexReader, root: Path) -> tuple[list[SelectedRun], int]:
     """Return the runs with selected conversations, the first ones with commands, and the number of conversations."""
     runs: dict[str, SelectedRun] = {}
-    for conversation in selection.conversations(reader):
-        runs.setdefault(conversation.run, SelectedRun(conversation.run)).add(conversation)
+    if selection.picked:
+        for conversation in selection.conversations(reader):
+            runs.setdefault(conversation.run, SelectedRun(conversation.run)).add(conversation)
+    else:
+        counts = reader.selected_by_run(selection.filter)
+        runs = {name: SelectedRun(name, total, failed, finished) for name, total, failed, finished in counts}
+        for run in list(runs.values())[:_MOST_RUNS]:
+            run.keys = _first_keys(reader, selection.filter, run.name, "")
+            run.failed_keys = (
+                _first_keys(reader, selection.filter, run.name, "failed") if run.failed <= _MOST_NAMED else []
+            )
     all_failed = {run.name: (run.total.failed, run.running) for run in reader.runs()}
     for run in list(runs.values())[:_MOST_RUNS]:
         failed, is_running = all_failed.get(run.name, (0, False))
         run.actions = list(_actions(run, _folder(root, run.name), failed, is_running))
     return list(runs.values()), sum(run.total for run in runs.values())
+
+
+def _first_keys(reader: IndexReader, chosen: Filter, run: str, state: str) -> list[str]:
+    of_run = replace(chosen, run=run, page=1, state=state or chosen.state)
+    return [conversation.key for conversation in reader.listed(of_run)[:_MOST_NAMED]]
 
 
 def _folder(root: Path, run: str) -> Path:
@@ -130,7 +144,7 @@ def _actions(run: SelectedRun, folder: Path, all_failed: int, is_running: bool) 
         purpose, command = f"Repeat the {run.failed:,} failed, as the run goes on", f"viva control {name} requeue"
         if run.failed == all_failed or run.failed > MOST_KEYS:
             yield Action(f"Repeat all {all_failed:,} failed, as the run goes on", f"{command} --failed")
-        elif run.failed <= _FEW:
+        elif run.failed <= _MOST_NAMED:
             yield Action(purpose, f"{command} {_words(run.failed_keys)}")
         else:
             file = download_name(run.name, "failed")

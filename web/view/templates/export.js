@@ -124,7 +124,7 @@ function cell(one, key) {
     made.className = "end";
     made.append(element("span", "", one.state === 0 ? "in progress" : one.end));
   } else if (key === "tokens") made.textContent = one.tokens.toLocaleString("en");
-  else if (key === "seconds") made.textContent = `${one.seconds.toFixed(1)} s`;
+  else if (key === "seconds") made.textContent = one.seconds < 0.0995 ? `${(1000 * one.seconds).toFixed(0)} ms` : `${one.seconds.toFixed(1)} s`;
   else if (key === "time") made.textContent = one.when || "–";
   else if (TEXTS.has(key)) {
     made.className = "name";

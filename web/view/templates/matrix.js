@@ -120,11 +120,11 @@ function show() {
   const matrix = all.find((one) => one.id === (query.get("matrix") ?? form.elements.matrix.value)) ?? all[0];
   if (!matrix) return;
   form.elements.matrix.value = matrix.id;
-  form.elements.by.value = query.get("by") ?? "";
+  form.elements.candidates.value = query.get("candidates") ?? "";
   const sort = Object.hasOwn(DOWN, query.get("sort") ?? "") ? query.get("sort") : "item";
   const down = query.has("order") ? query.get("order") === "down" : DOWN[sort];
   let columns = matrix.candidates.map((own, at) => at);
-  if (query.get("by") === "mean") {
+  if (query.get("candidates") === "mean") {
     const mean = (at) => matrix.candidates[at].mean ?? -Infinity;
     columns.sort((one, other) => mean(other) - mean(one) || 0);
   }
@@ -182,6 +182,6 @@ function show() {
 
 form.addEventListener("submit", (event) => event.preventDefault());
 form.addEventListener("change", () => {
-  location.search = changed({ matrix: form.elements.matrix.value, by: form.elements.by.value, across: 1 });
+  location.search = changed({ matrix: form.elements.matrix.value, candidates: form.elements.candidates.value, across: 1 });
 });
 show();

@@ -140,7 +140,7 @@ document.addEventListener("DOMContentLoaded", () => {
   document.getElementById("theme")?.addEventListener("click", switchTheme);
   document.getElementById("help")?.addEventListener("click", KEYS["?"]);
   const filters = document.getElementById("filters");
-  if (filters && !filters.dataset.local) {
+  if (filters && filters.dataset.local === undefined) {
     const send = () => {
       for (const field of filters.elements) field.disabled = field.name !== "" && field.value === "";
       filters.submit();
