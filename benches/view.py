@@ -39,7 +39,7 @@ from viva.scenarios.kieval.kieval_settings import KievalSettings
 READERS = 500
 REACH: table.Reach = {
     "slowest_page_ms_100k": ("<=", 300),
-    "viewer_peak_mb_100k": ("<=", 400),
+    "viewer_peak_mb_100k": ("<=", 300),
     "readers_cost_percent": ("<=", 10),
     "readers_cpu_cost_percent": ("<=", 10),
 }
@@ -159,6 +159,14 @@ def pages(run: Path, index: Path, conversations: int) -> tuple[dict[str, tuple[f
             "stop reason, lowest score": "/conversations?end=evaluator%3A+repetition&sort=low",
             "aspect below 30, lowest first": "/conversations?aspect=logic&high=30&sort=low",
             "most tokens": "/conversations?sort=tokens",
+            "by item": "/conversations?sort=item",
+            "by aspect, last page": f"/conversations?sort=aspect:logic&page={conversations // 50}",
+            "matrix": "/matrix",
+            "matrix, hardest items": "/matrix?sort=mean&page=9",
+            "matrix, most spread, candidates by mean": "/matrix?sort=spread&candidates=mean",
+            "items of a matrix's cell": "/conversations?task=item-00432&candidate=candidate-3",
+            "commands for all failed": "/selection?state=failed",
+            "commands for all": "/selection",
             "a word of every text": "/conversations?q=because",
             "a word of few texts": f"/conversations?q={_WORDS[17]}&candidate=candidate-2",
             "a conversation": "/c/run/4321",

@@ -35,7 +35,7 @@ LIMITS = ("concurrency", "rpm", "tpm")
 LIMIT_NAMES = ("concurrency", "rpm", "rps", "tpm")  # as in the options of a model's name
 _REASON = "asked from outside"
 _LONGEST_TEXT = 2_000
-_MOST_KEYS = 10_000
+MOST_KEYS = 10_000
 _LARGEST_LIMIT = 10**12
 _MOST_ITEMS = 10**9
 _COMPARED_KEYS = 100  # on each side of a misspelt key in sorted order: similar keys begin alike
@@ -44,7 +44,7 @@ _LIMIT = f"a whole number from 0 (no limit) to {_LARGEST_LIMIT:,}"
 _EXPECTED = {
     "model": _TEXT,
     **dict.fromkeys(LIMIT_NAMES, _LIMIT),
-    "keys": f"a list of at most {_MOST_KEYS:,} texts",
+    "keys": f"a list of at most {MOST_KEYS:,} texts",
     "failed": "true or false",
     "reason": _TEXT,
     "n": f"a whole number from 1 to {_MOST_ITEMS:,}",
@@ -68,7 +68,7 @@ class ControlRequest(BaseModel):
     rpm: int | None = Field(default=None, ge=0, le=_LARGEST_LIMIT)
     rps: int | None = Field(default=None, ge=0, le=_LARGEST_LIMIT // 60)
     tpm: int | None = Field(default=None, ge=0, le=_LARGEST_LIMIT)
-    keys: list[str] = Field(default=[], max_length=_MOST_KEYS)
+    keys: list[str] = Field(default=[], max_length=MOST_KEYS)
     failed: bool = False
     reason: str | None = Field(default=None, max_length=_LONGEST_TEXT)
     n: int | None = Field(default=None, ge=1, le=_MOST_ITEMS)

@@ -579,6 +579,23 @@ def test_what_was_cancelled_before_it_began_fails_in_a_resumed_run_until_it_is_r
     assert not [result for result in viva.load(run).results() if result.error]
 
 
+def test_what_a_file_selects_is_cancelled_and_requeued(tmp_path: Path) -> None:
+    run, file = tmp_path / "run", tmp_path / "selection.jsonl"
+    process = _start(run)
+    ask(run, ControlRequest(do="pause"))
+    *_, (_, key) = resumed_run(run).prepared.numbered_keys()
+    file.write_text(json.dumps({"run": "run", "key": key, "state": "open"}) + "\n")
+    assert completed("control", run, "cancel", "--select", file).stdout == b"1 conversation cancelled\n"
+    while ask(run, ControlRequest())["status"]["failed"] == 0:
+        pass
+    assert completed("control", run, "requeue", "--select", file).stdout.decode() == f"{key} goes on\n"
+    file.write_text("")
+    refused = completed("control", run, "requeue", "--select", file)
+    assert (refused.returncode, b"selects no conversation" in refused.stderr) == (2, True)
+    ask(run, ControlRequest(do="resume"))
+    assert ended(process)[0] == 0
+
+
 def test_a_run_in_a_deep_folder_can_be_steered_too(tmp_path: Path) -> None:
     run = tmp_path / ("deep" * 20) / ("er" * 30) / "run"
     run.parent.mkdir(parents=True)

@@ -28,9 +28,11 @@ from .calls import curl_command, suite_case, tokens
 from .conversations import ConversationReader, pair_turns
 from .findings import StudyAnswer, mean_scores_so_far
 from .index import excerpt_pattern
-from .queries import PAGE_SIZE, SORTS, Filter, IndexReader, ListedConversation, RunFigures
+from .matrix import ACROSS, ROWS, MatrixCell, MatrixView, chosen_group, read_cells, read_matrix
+from .queries import PAGE_SIZE, Filter, IndexReader, ListedConversation, RunFigures, column_of, scale_text
 from .run_history import BlockFailure, CandidateHistory, RunHistories, block_failures
 from .runs import find_runs
+from .selections import Selection, selected_runs
 
 _UNSAFE = re.compile(r"[^A-Za-z0-9._-]+")
 
@@ -41,6 +43,9 @@ _PLACES = {
     "conversations": ("/conversations", "conversations.html"),
     "compare": ("/compare", "compare.html"),
     "report": ("/report", "report.html"),
+    "matrix": ("/matrix", "matrix.html"),
+    "selection": ("/selection", ""),
+    "selection_file": ("/selection.jsonl", ""),
     "asset": ("/asset/", "asset/"),
 }
 
@@ -64,7 +69,7 @@ class Links:
         """Return the address of a style sheet or script."""
         return self.to("asset") + name
 
-    def conversation(self, conversation: ListedConversation, query: str = "", anchor: str = "") -> str:
+    def conversation(self, conversation: ListedConversation | MatrixCell, query: str = "", anchor: str = "") -> str:
         """Return the address of a conversation; `query` is for servers only."""
         path = f"/c/{conversation.path}" if self.live else f"{self._up}{quote(conversation_file(conversation))}"
         return path + (f"?{query}" if query and self.live else "") + (f"#{anchor}" if anchor else "")
@@ -79,7 +84,7 @@ class Links:
         return self.to("compare", urlencode(dict(zip("ab", names, strict=True))))
 
 
-def conversation_file(conversation: ListedConversation) -> str:
+def conversation_file(conversation: ListedConversation | MatrixCell) -> str:
     """Return the file of a conversation in an export."""
     return f"c/{run_folder_name(conversation.run)}/{conversation.number}.html"
 
@@ -155,10 +160,52 @@ class Pages:
             first=(filter.page - 1) * PAGE_SIZE,
             pages=max(1, -(-count // PAGE_SIZE)),
             choices=self.reader.choices(),
-            sorts=SORTS,
             query_of=filter_query,
             running=any(run.running for run in self.reader.runs()),
+            **self._columns(filter),
         )
+
+    def _columns(self, filter: Filter) -> dict[str, Any]:  # noqa: A002
+        """Return the columns of the list: all titles, the shown keys, and the score's scale if all runs share it."""
+        titles, visible = self.reader.columns(filter)
+        runs = [
+            run for run in self.reader.runs() if filter.run in ("", run.name) and filter.dataset in ("", run.dataset)
+        ]
+        scales = {scale_text(run.low, run.high, run.unit) for run in runs}
+        return {
+            "titles": titles,
+            "visible": visible,
+            "column_of": column_of,
+            "scale": next(iter(scales)) if len(scales) == 1 else None,
+        }
+
+    def matrix(self, view: MatrixView) -> str:
+        """Render one page of the matrix of items and candidates."""
+        groups = self.reader.groups()
+        group = chosen_group(groups, view)
+        if group is None or (view.run and view.run not in group.names):
+            raise Refusal(404, "Not found", "no such matrix; its runs have changed, or the address is wrong")
+        matrix = read_matrix(self.reader, group, view.run)
+        rows, columns = matrix.rows(view), matrix.columns(view)
+        cells = read_cells(self.reader, matrix, [row.name for row in rows], view.run) if self._served else {}
+        return self._render(
+            "matrix.html",
+            0,
+            view=view,
+            groups=groups,
+            group=group,
+            matrix=matrix,
+            rows=rows,
+            columns=columns,
+            cells=cells,
+            pages=max(1, -(-len(matrix.items) // ROWS)),
+            widths=max(1, -(-len(matrix.candidates) // ACROSS)),
+        )
+
+    def selection(self, selection: Selection) -> str:
+        """Render the commands for selected conversations."""
+        runs, count = selected_runs(selection, self.reader, self._root)
+        return self._render("selection.html", 0, selection=selection, runs=runs, count=count, filter=selection.filter)
 
     def conversation(self, run: str, number: int, filter: Filter | None = None, at: int | None = None,  # noqa: A002
                      depth: int = 0) -> str:  # fmt: skip
@@ -391,6 +438,7 @@ def viewer_templates() -> Environment:
     environment.filters |= {
         "grade": mark_class,
         "seconds": format_duration,
+        "points": format_points,
         "whole": lambda number: f"{number:,}",
         "money": money,
     }
@@ -402,6 +450,11 @@ def mark_class(level: float | None) -> Markup:
     if level is None:
         return Markup("plain")
     return Markup("low" if level < 0.34 else "middling" if level < 0.67 else "high")
+
+
+def format_points(value: float, high: float | None) -> str:
+    """Return a score with as many digits as its scale is worth."""
+    return f"{value:.2f}" if high is not None and high <= 10 else f"{value:.1f}"
 
 
 def format_duration(value: float) -> str:

@@ -51,7 +51,7 @@ async function copy(button) {
 
 // -- keys ------------------------------------------------------------------------------------------------------------
 
-const STOPS = ".turn, .row > a";
+const STOPS = ".turn, .row .item";
 
 function move(step) {
   const stops = [...document.querySelectorAll(STOPS)];
@@ -97,7 +97,7 @@ const KEYS = {
 
 document.addEventListener("keydown", (event) => {
   if (event.ctrlKey || event.metaKey || event.altKey || document.querySelector("dialog[open]")) return;
-  const typing = event.target.matches?.("input, select, textarea");
+  const typing = event.target.matches?.("input:not([type=checkbox]), select, textarea");
   if (typing && event.key === "Escape") event.target.blur();
   if (typing || !Object.hasOwn(KEYS, event.key)) return;
   event.preventDefault();
@@ -113,8 +113,13 @@ async function refresh(id) {
   const [now, then] = [page.getElementById(id), document.getElementById(id)];
   if (!now || !then) return;
   const open = [...then.querySelectorAll(".turn")].filter((turn) => turn.querySelector("details[open]")).length;
-  if (open || then.contains(document.activeElement)) return; // in use: update later
+  const used = open || then.contains(document.activeElement) || then.querySelector("input[name=pick]:checked");
+  if (used) return; // update later
+  const scroll = then.querySelector(".scroll");
+  const [left, top] = [scroll?.scrollLeft ?? 0, scroll?.scrollTop ?? 0];
   then.replaceChildren(...now.childNodes);
+  then.querySelector(".scroll")?.scrollTo(left, top);
+  document.dispatchEvent(new Event("refreshed"));
 }
 
 function replace(part, html) {
@@ -158,7 +163,7 @@ document.addEventListener("DOMContentLoaded", () => {
     button.addEventListener("click", () => copy(button));
   }
   const filters = document.getElementById("filters");
-  if (filters && !filters.dataset.local) {
+  if (filters && filters.dataset.local === undefined) {
     const send = () => {
       for (const field of filters.elements) field.disabled = field.name !== "" && field.value === "";
       filters.submit();
