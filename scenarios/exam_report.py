@@ -14,7 +14,7 @@ from viva.data.bank_file import read_bank
 from viva.engine.errors import JournalError
 from viva.engine.journal_reader import History
 from viva.reports.tables import Table, interval
-from viva.scoring.adaptive_exam import Exams, Means
+from viva.scoring.adaptive_exam import LEAST_FIT, Exams, Means
 from viva.scoring.exam_course import ExamCourse, ExamRule, Wave
 
 from .models import label_of_key
@@ -131,11 +131,9 @@ class ExamResults:
         narrow, wide = course.model_based(), course.assumption_free()
         figures: dict[str, Any] = {"asked": course.length, "without_score": course.length - course.answered}
         figures |= {"waves": len(course.waves), "ended_by": steps.end}
-        disagree = False
-        if course.answered:
-            disagree = not float(wide.lows[0]) <= float(narrow.values[0]) <= float(wide.highs[0])
+        fit = {"person_fit": round(course.person_fit(), 6), "implausible": course.person_fit() < LEAST_FIT}
         model_based, free = (_record(means if course.answered else None) for means in (narrow, wide))
-        return figures | {"model_based": model_based, "assumption_free": free, "disagree": disagree}
+        return figures | {"model_based": model_based, "assumption_free": free, "disagree": course.is_contradicted()} | fit
 
     def summary(self) -> dict[str, Any]:
         """Return the report's field about all exams: the bank, the rule, and the largest wave."""
@@ -157,6 +155,12 @@ class ExamResults:
                     f"assumption-free interval, {free['low']:.1f} to {free['high']:.1f}. The bank does not describe "
                     "this model; use the assumption-free estimate."
                 )
+            elif figures["implausible"]:
+                remarks.append(
+                    f"{label}: its answers are implausible under the bank: person fit {figures['person_fit']:.1f}, which "
+                    f"falls below {LEAST_FIT:g} for 1% of models that the bank describes. So the model-based interval "
+                    "may be wrong, and the rule does not end this exam; use the assumption-free estimate."
+                )
         return remarks
 
     def table(self, report: Mapping[str, Any]) -> Table:
@@ -167,7 +171,7 @@ class ExamResults:
         for label, figures in _of_exams(report):
             cells = [interval(figures[name]) for name in ("model_based", "assumption_free")]
             # That an interval contains the value is no evidence for the bank: it may contain all values.
-            verdict = "contradicted" if figures["disagree"] else "not contradicted"
+            verdict = "contradicted" if figures["disagree"] or figures["implausible"] else "not contradicted"
             ended = ENDS.get(figures["ended_by"] or "", "not yet")
             rows.append([label, str(figures["asked"]), str(figures["without_score"]), *cells, verdict, ended])
         title = (
