@@ -48,6 +48,9 @@ Otel = Annotated[
         "--otel", help="Send traces to the OpenTelemetry collector that OTEL_… variables name (needs the extra `otel`)."
     ),
 ]
+DryRun = Annotated[
+    bool, typer.Option("--dry-run", help="Print what would run and what it may cost, without opening a model.")
+]
 RunArgument = Annotated[Path, typer.Argument(metavar="RUN", help="Folder of the run.")]
 Host = Annotated[str, typer.Option("--host", metavar="ADDRESS", help="Address to listen on.")]
 

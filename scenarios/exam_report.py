@@ -15,7 +15,7 @@ from viva.engine.errors import JournalError
 from viva.engine.journal_reader import History
 from viva.reports.tables import Table, interval
 from viva.scoring.adaptive_exam import LEAST_FIT, Exams, Means
-from viva.scoring.exam_course import ExamCourse, ExamRule, Wave
+from viva.scoring.exam_course import ExamCourse, ExamRule, Wave, subject_groups
 
 from .models import label_of_key
 from .run_settings import BANK_FILE, ExamSettings
@@ -28,6 +28,8 @@ ENDS = {
     "all_items": "all items asked",
     "limit": "most items asked (-n)",
 }
+_UNENDED = ", so the rule has not ended this exam"
+_PROLONGED = {None: _UNENDED, "limit": _UNENDED}
 
 
 @dataclass(slots=True)
@@ -66,8 +68,12 @@ def count_steps(history: History) -> tuple[int, int]:
     return sum(len(step.get("items", ())) for step in steps), sum("end" in step for step in steps)
 
 
-def open_courses(bank: Path, settings: ExamSettings, labels: Sequence[str]) -> tuple[list[str], dict[str, ExamCourse]]:
+def open_courses(
+    bank: Path, settings: ExamSettings, labels: Sequence[str], subjects: Mapping[str, str] | None = None
+) -> tuple[list[str], dict[str, ExamCourse]]:
     """Return the ids of the bank's items, and an exam without answers for each candidate.
+
+    `subjects` has the subject of each item, over which draws are spread; without it, an exam only counts answers.
 
     Raises:
         DatasetError: The bank cannot be read.
@@ -75,7 +81,10 @@ def open_courses(bank: Path, settings: ExamSettings, labels: Sequence[str]) -> t
     parameters, ids, calibration, _ = read_bank(bank)
     rule = ExamRule.parse(settings.rule)
     limit = getattr(settings, "n", None) or len(ids)
-    first = ExamCourse(Exams(parameters, threshold=rule.threshold), rule, limit, settings.wave, calibration)
+    groups = None if subjects is None else subject_groups([subjects[name] for name in ids])
+    first = ExamCourse(
+        Exams(parameters, threshold=rule.threshold, groups=groups), rule, limit, settings.wave, calibration
+    )
     return ids, {label: first.another() for label in labels}
 
 
@@ -133,7 +142,9 @@ class ExamResults:
         figures |= {"waves": len(course.waves), "ended_by": steps.end}
         fit = {"person_fit": round(course.person_fit(), 6), "implausible": course.person_fit() < LEAST_FIT}
         model_based, free = (_record(means if course.answered else None) for means in (narrow, wide))
-        return figures | {"model_based": model_based, "assumption_free": free, "disagree": course.is_contradicted()} | fit
+        return (
+            figures | {"model_based": model_based, "assumption_free": free, "disagree": course.is_contradicted()} | fit
+        )
 
     def summary(self) -> dict[str, Any]:
         """Return the report's field about all exams: the bank, the rule, and the largest wave."""
@@ -155,11 +166,11 @@ class ExamResults:
                     f"assumption-free interval, {free['low']:.1f} to {free['high']:.1f}. The bank does not describe "
                     "this model; use the assumption-free estimate."
                 )
-            elif figures["implausible"]:
+            elif figures["implausible"] and figures["ended_by"] != "all_items":
                 remarks.append(
-                    f"{label}: its answers are implausible under the bank: person fit {figures['person_fit']:.1f}, which "
-                    f"falls below {LEAST_FIT:g} for 1% of models that the bank describes. So the model-based interval "
-                    "may be wrong, and the rule does not end this exam; use the assumption-free estimate."
+                    f"{label}: its answers are implausible under the bank: person fit {figures['person_fit']:.1f} is "
+                    f"below {LEAST_FIT:g}, as for few models that the bank describes. The model-based interval may be "
+                    f"wrong{_PROLONGED.get(figures['ended_by'], '')}; use the assumption-free estimate."
                 )
         return remarks
 
@@ -174,10 +185,12 @@ class ExamResults:
             verdict = "contradicted" if figures["disagree"] or figures["implausible"] else "not contradicted"
             ended = ENDS.get(figures["ended_by"] or "", "not yet")
             rows.append([label, str(figures["asked"]), str(figures["without_score"]), *cells, verdict, ended])
+        count = summary["bank"].get("subjects")  # none in runs of earlier versions
+        spread = f" spread over {count} subjects," if count else ""
         title = (
-            f"Adaptive exams: mean over the {summary['bank']['items']:,} items of the bank {summary['bank']['name']}, "
-            f"0–100, with 95% intervals, until {summary['until']}. Model-based: holds if the bank describes the model; "
-            "assumption-free: holds for any model and bank"
+            f"Adaptive exams: mean over the {summary['bank']['items']:,} items of the bank {summary['bank']['name']},"
+            f"{spread} 0–100, with 95% intervals, until {summary['until']}. Model-based: holds if the bank describes "
+            "the model; assumption-free: holds for any model and bank"
         )
         return (title, header, rows)
 

@@ -7,7 +7,7 @@ same draws and the same estimates.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,8 +19,9 @@ from .intervals import Estimate, normal_quantile
 
 LEAST_ANSWERS = 5  # before an exam may end by its rule
 SIMULATED_EXAMS = 200  # of a forecast
-_MOST_CHOICES = 2_000_000_000  # of a forecast: drawn items times items of the bank, at about a minute for all
+_MOST_CHOICES = 1_000_000_000  # of a forecast, drawn items times items of the bank: about ten seconds
 _RESAMPLES = 1000
+_LEAST_PER_SUBJECT = 10  # items on average: in smaller subjects there is little to choose
 _LEVEL = 0.95
 _ABOUT_ONE = 1.0 + 1e-9  # probabilities are rounded
 _ALLOWED = "half_width=3, decided or above=60, in points of the score; in a file also {half_width: 3} or {above: 60}"
@@ -133,6 +134,26 @@ class Wave:
         )
 
 
+def subject_groups(subjects: Sequence[str]) -> list[int] | None:
+    """Return a number for each item's subject, over which an exam spreads its draws; None if it does not.
+
+    It does not if there is one subject, or if they have fewer than ten items on average.
+    """
+    numbers = {subject: number for number, subject in enumerate(sorted(set(subjects)))}
+    if len(numbers) < 2 or len(subjects) < _LEAST_PER_SUBJECT * len(numbers):
+        return None
+    return [numbers[subject] for subject in subjects]
+
+
+@dataclass(frozen=True, slots=True)
+class SimulatedExams:
+    """By group and model: number of items, estimate, and half the width of its interval when the exam ended."""
+
+    lengths: Ints
+    values: Floats
+    halves: Floats
+
+
 class ExamCourse:
     """The exam of one model.
 
@@ -223,38 +244,61 @@ class ExamCourse:
             return "above" if self.rule.half_width is None else "half_width"
         return "limit" if self.length >= self._limit else None
 
-    def simulate(self, groups: int, size: int, generator: np.random.Generator) -> Ints:
-        """Return the numbers of items of simulated exams, by group and model.
+    def simulate(
+        self,
+        answer: Callable[[Ints, Ints], Floats],
+        groups: int,
+        size: int,
+        generator: np.random.Generator,
+        least_fit: float = LEAST_FIT,
+    ) -> SimulatedExams:
+        """Simulate exams like this one, of groups of models.
 
         The models of a group wait for each other after each wave, and `decided` compares them.
+
+        Args:
+            answer: Returns the scores of models, by number, on items: models × items.
+            groups: Number of groups.
+            size: Number of models in a group.
+            generator: Draws the items.
+            least_fit: No rule ends an exam with a smaller person fit.
         """
-        bank, rows = self._exams.bank, groups * size
+        rows = groups * size
         exams, count, choices = self._exams.another(rows), 0, 0
-        abilities = generator.choice(len(bank.ability), rows, p=bank.ability)
-        levels = bank.probabilities().cumsum(axis=2)
         lengths = np.full(rows, self._limit, dtype=np.int64)
         values, halves = np.zeros(rows), np.full(rows, np.inf)
         going = np.arange(rows)
         while len(going) and count < self._limit and choices < _MOST_CHOICES:
             wave = min(wave_size(count, self._largest), self._limit - count)
-            items = exams.draw(wave, generator.random((len(going), wave))).items
-            uniforms = generator.random(items.shape)
-            reached = (uniforms[:, :, None] > levels[abilities[going, None], items]).sum(axis=2)
-            exams.record(items, bank.scale.means[np.minimum(reached, len(bank.scale.means) - 1)])
+            uniforms = generator.random((rows, wave))[going]  # those of one model do not depend on the others
+            items = exams.draw(wave, uniforms).items
+            exams.record(items, answer(going, items))
             count, choices = count + items.shape[1], choices + items.size * exams.items
-            if count < LEAST_ANSWERS:
-                continue
             values[going], errors = exams.errors()
             halves[going] = self._calibration.width(count) * errors
+            if count < LEAST_ANSWERS:
+                continue
             ended = self.rule.is_met(exams.estimate(self._calibration))
             if self.rule.decided:
                 answered = np.ones((groups, size), dtype=bool)
                 ended = _apart(values.reshape(groups, size), halves.reshape(groups, size), answered).ravel()[going]
-            ended &= exams.person_fit() >= LEAST_FIT
+            ended &= exams.person_fit() >= least_fit
             lengths[going[ended]] = count
             exams.keep(~ended)
             going = going[~ended]
-        return lengths.reshape(groups, size)
+        return SimulatedExams(*(part.reshape(groups, size) for part in (lengths, values, halves)))
+
+    def answer_as_bank(self, models: int, generator: np.random.Generator) -> Callable[[Ints, Ints], Floats]:
+        """Return the answers of models that the bank describes, with abilities as in the bank, for `simulate`."""
+        bank = self._exams.bank
+        abilities = generator.choice(len(bank.ability), models, p=bank.ability)
+        levels, means = bank.probabilities().cumsum(axis=2), bank.scale.means
+
+        def answer(rows: Ints, items: Ints) -> Floats:
+            reached = (generator.random((*items.shape, 1)) > levels[abilities[rows, None], items]).sum(axis=2)
+            return means[np.minimum(reached, len(means) - 1)]
+
+        return answer
 
 
 def separated(courses: Sequence[ExamCourse]) -> list[bool]:
@@ -297,7 +341,7 @@ def forecast_exams(course: ExamCourse, models: int, seed: int) -> ExamForecast:
     generator = np.random.default_rng([19, seed])
     groups = max(20, SIMULATED_EXAMS // models) if course.rule.decided else SIMULATED_EXAMS
     size = models if course.rule.decided else 1
-    lengths = course.simulate(groups, size, generator)
+    lengths = course.simulate(course.answer_as_bank(groups * size, generator), groups, size, generator).lengths
     totals = lengths.sum(axis=1)
     if size != models:
         totals = generator.choice(lengths[:, 0], (_RESAMPLES, models)).sum(axis=1)
