@@ -9,7 +9,7 @@ over all items is known. A plain exam asks as many items at random and takes the
               all models the same items there, which helps them.
 ``coverage``  of the 95% intervals of both estimates at several numbers of items, in the worst split too; their mean
               half-widths; the same with the difficulties of the bank shuffled. "At any time": the assumption-free
-              interval covers after each of 100 items.
+              interval covers at all of these numbers of items, the model-based one after each of 5 to 100 items.
 ``stopping``  coverage of the model-based interval when each rule ends the exam, and how many items that takes, with the
               fitted bank and with shuffled difficulties; both also without the guard (`LEAST_FIT`). "Prolonged":
               exams that the guard makes longer. "Wrong": on the wrong side of 60, or two models in the wrong order.
@@ -43,7 +43,7 @@ import table
 from numpy.typing import NDArray
 
 from viva.scoring.adaptive_exam import LEAST_FIT, Calibration, Exams, bound_means, calibrate, correct, wave_size
-from viva.scoring.exam_course import ExamCourse, ExamForecast, ExamRule, SimulatedExams, forecast_exams
+from viva.scoring.exam_course import LEAST_ANSWERS, ExamCourse, ExamForecast, ExamRule, SimulatedExams, forecast_exams
 from viva.scoring.item_bank import Bank, Scale, fit_bank
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -271,7 +271,11 @@ def measure_split(name: str, seed: int, models: int, few_splits: int) -> Split:
             for world, answers in worlds.items()
             for kind in ("model", "free")
         },
-        {world: float(answers.covered(free=True).all(axis=1).mean()) for world, answers in worlds.items()},
+        {
+            f"{kind}{world}": float(answers.covered(free=kind == "free")[:, first:].all(axis=1).mean())
+            for world, answers in worlds.items()
+            for kind, first in (("free", 0), ("model", LEAST_ANSWERS - 1))
+        },
         {
             (rule, world): measure_stops(own_bank, calibration, tested, ExamRule.parse(rule), seed, truth)
             for rule in RULES
@@ -348,8 +352,8 @@ def show_benchmark(name: str, splits: Sequence[Split]) -> dict[str, float]:
         f"{name}_pairs_pct": 100 * float(order[0] / order[1]),
         f"{name}_pairs_plain_pct": 100 * float(order_plain[0] / order_plain[1]),
         **{
-            f"{name}_free{world}_at_any_time_pct": 100 * float(np.mean([own.at_any_time[world] for own in splits]))
-            for world in ("", "_shuffled")
+            f"{name}_{world}_at_any_time_pct": 100 * float(np.mean([own.at_any_time[world] for own in splits]))
+            for world in splits[0].at_any_time
         },
         f"{name}_exposure_pct": 100 * max(own.exposure for own in splits),
         **{f"{name}_model_coverage_bank_of_{count}_pct": float(np.mean(own)) for count, own in small.items()},

@@ -147,7 +147,7 @@ def subject_groups(subjects: Sequence[str]) -> list[int] | None:
 
 @dataclass(frozen=True, slots=True)
 class SimulatedExams:
-    """By group and model: number of items, estimate, and half the width of its interval when the exam ended."""
+    """Results at the end of exams, by group and model: number of items, estimate, half the width of its interval."""
 
     lengths: Ints
     values: Floats
@@ -286,7 +286,8 @@ class ExamCourse:
             lengths[going[ended]] = count
             exams.keep(~ended)
             going = going[~ended]
-        return SimulatedExams(*(part.reshape(groups, size) for part in (lengths, values, halves)))
+        shape = (groups, size)
+        return SimulatedExams(lengths.reshape(shape), values.reshape(shape), halves.reshape(shape))
 
     def answer_as_bank(self, models: int, generator: np.random.Generator) -> Callable[[Ints, Ints], Floats]:
         """Return the answers of models that the bank describes, with abilities as in the bank, for `simulate`."""
@@ -296,7 +297,8 @@ class ExamCourse:
 
         def answer(rows: Ints, items: Ints) -> Floats:
             reached = (generator.random((*items.shape, 1)) > levels[abilities[rows, None], items]).sum(axis=2)
-            return means[np.minimum(reached, len(means) - 1)]
+            scores: Floats = means[np.minimum(reached, len(means) - 1)]
+            return scores
 
         return answer
 
