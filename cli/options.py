@@ -56,6 +56,9 @@ Selected = Annotated[
         help="File with the field `key` of conversations, such as a selection downloaded from `viva view`.",
     ),
 ]
+DryRun = Annotated[
+    bool, typer.Option("--dry-run", help="Print what would run and what it may cost, without opening a model.")
+]
 RunArgument = Annotated[Path, typer.Argument(metavar="RUN", help="Folder of the run.")]
 Host = Annotated[str, typer.Option("--host", metavar="ADDRESS", help="Address to listen on.")]
 

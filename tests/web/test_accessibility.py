@@ -11,8 +11,8 @@ from axe import violations
 from browser import Browser
 from viewed_runs import make_runs, viewer
 
-PAGES = ["/", "/conversations", "/matrix", "/selection?candidate=novice", "/c/kieval/1", "/c/dialogs/0", "/c/hostile/1", "/call/kieval/1/4",
-         "/compare?a=kieval/4&b=fork/4", "/report", "/none"]  # fmt: skip
+PAGES = ["/", "/conversations", "/matrix", "/selection?candidate=novice", "/c/kieval/1", "/c/dialogs/0", "/c/hostile/1",
+         "/call/kieval/1/4", "/compare?a=kieval/4&b=fork/4", "/report", "/none"]  # fmt: skip
 
 
 @pytest.fixture(scope="module")
