@@ -112,10 +112,11 @@ def print_piece(text: str) -> None:
 def mean_scores_so_far(runs: list[RunFigures]) -> list[dict[str, Any]]:
     """Return mean scores in the form of findings: by dataset and judge, the candidates in order, best first.
 
-    Mean scores come from the index; standard errors and significance come from the study.
+    Mean scores come from the index; standard errors and significance come from the study. Adaptive runs have none,
+    because they chose other items for each candidate.
     """
     groups: dict[tuple[str, str], dict[tuple[str, str], dict[str, CandidateFigures]]] = {}
-    for run in runs:
+    for run in (run for run in runs if not run.adaptive):
         group = groups.setdefault((run.scenario, run.dataset), {}).setdefault((run.digest, run.judge), {})
         for name, figures in run.candidates.items():
             group.setdefault(name, CandidateFigures(name)).add(figures)

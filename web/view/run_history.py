@@ -93,7 +93,7 @@ class RunHistories:
         for run in runs:
             path = paths.get(run.name)
             facts = None if path is None else self._facts_of(path)
-            if facts is None or run.name not in starts:
+            if facts is None or run.adaptive or run.name not in starts:  # an adaptive run has no mean over its items
                 continue
             for name, figures in run.candidates.items():
                 if figures.scored:
