@@ -5,7 +5,8 @@ They follow from the waves in the run's journal, the bank in its folder, and the
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import math
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -13,9 +14,10 @@ from typing import Any
 from viva.data.bank_file import read_bank
 from viva.engine.errors import JournalError
 from viva.engine.journal_reader import History
-from viva.reports.tables import Table, interval
+from viva.reports.tables import DASH, Table, interval
 from viva.scoring.adaptive_exam import Exams, Means
 from viva.scoring.exam_course import ExamCourse, ExamRule, Wave
+from viva.scoring.learned_exam import LEAST_LEARNERS, LearnedCourse, starting_exams
 
 from .models import label_of_key
 from .run_settings import BANK_FILE, ExamSettings
@@ -62,8 +64,15 @@ def read_steps(history: History, positions: Mapping[str, int], labels: Sequence[
 
 def count_steps(history: History) -> tuple[int, int]:
     """Return the numbers of items in all recorded waves of all exams, and of ended exams."""
-    steps = [step for record in history.control() if record.get("do") == EXAM_STEP for step in record["steps"]]
+    steps = list(_steps(history))
     return sum(len(step.get("items", ())) for step in steps), sum("end" in step for step in steps)
+
+
+def _steps(history: History) -> Iterator[Mapping[str, Any]]:
+    """Yield the steps of all exams as they are recorded."""
+    for record in history.control():
+        if record.get("do") == EXAM_STEP:
+            yield from record["steps"]
 
 
 def open_courses(bank: Path, settings: ExamSettings, labels: Sequence[str]) -> tuple[list[str], dict[str, ExamCourse]]:
@@ -77,6 +86,14 @@ def open_courses(bank: Path, settings: ExamSettings, labels: Sequence[str]) -> t
     limit = getattr(settings, "n", None) or len(ids)
     first = ExamCourse(Exams(parameters, threshold=rule.threshold), rule, limit, settings.wave, calibration)
     return ids, {label: first.another() for label in labels}
+
+
+def open_learned_courses(items: int, settings: ExamSettings, labels: Sequence[str]) -> dict[str, LearnedCourse]:
+    """Return an exam without answers and without a bank for each candidate of a run that learns its bank."""
+    rule = ExamRule.parse(settings.rule)
+    limit = getattr(settings, "n", None) or items
+    first = LearnedCourse(starting_exams(items, rule.threshold), rule, limit, settings.wave, len(labels))
+    return {label: first.another() for label in labels}
 
 
 class ExamResults:
@@ -110,29 +127,50 @@ class ExamResults:
             return {}
         if self._known is not None:
             return self._known
-        ids, courses = open_courses(self.folder / BANK_FILE, self._settings, self._labels)
-        journal = self.folder / "journal.sqlite"
+        journal, bank = self.folder / "journal.sqlite", self.folder / BANK_FILE
+        learned: Exams | None = None
+        courses: Mapping[str, ExamCourse]
         with History(journal) as history:
+            if self._settings.learns:
+                ids, learned = self._read_learned(bank, history)
+                courses = open_learned_courses(self._bank["items"], self._settings, self._labels)
+            else:
+                ids, courses = open_courses(bank, self._settings, self._labels)
             steps = read_steps(history, {name: position for position, name in enumerate(ids)}, self._labels)
         try:
-            figures = {label: self._figures(label, course, steps[label], ids) for label, course in courses.items()}
+            figures = {
+                label: self._figures(label, course, steps[label], ids, learned) for label, course in courses.items()
+            }
         except ValueError as error:
             raise JournalError(f"{journal}: {error}; restore it from a copy") from None
         if all(record["ended_by"] for record in figures.values()):
             self._known = figures
         return figures
 
-    def _figures(self, label: str, course: ExamCourse, steps: ExamSteps, ids: Sequence[str]) -> dict[str, Any]:
+    def _read_learned(self, bank: Path, history: History) -> tuple[list[str], Exams | None]:
+        """Return the ids of the items, and an exam on the bank that this run has learned; None if it has not ended."""
+        if not bank.exists():  # estimates do not depend on the order of items
+            return list(dict.fromkeys(item for step in _steps(history) for item in step.get("items", ()))), None
+        parameters, ids, _, _ = read_bank(bank)
+        if len(ids) != self._bank["items"]:
+            raise JournalError(f"{bank}: is not the bank that this run has learned; remove it and resume the run")
+        return ids, Exams(parameters)
+
+    def _figures(
+        self, label: str, course: ExamCourse, steps: ExamSteps, ids: Sequence[str], learned: Exams | None
+    ) -> dict[str, Any]:
         for wave in steps.waves:
             keys = [(label, ids[item]) for item in wave.items]
             if not all(key in self._scores for key in keys):
                 break
             course.record(wave, [self._scores[key] for key in keys])
+        if learned is not None and isinstance(course, LearnedCourse):
+            course.adopt(learned.another())
         narrow, wide = course.model_based(), course.assumption_free()
         figures: dict[str, Any] = {"asked": course.length, "without_score": course.length - course.answered}
         figures |= {"waves": len(course.waves), "ended_by": steps.end}
         disagree = False
-        if course.answered:
+        if course.answered and not math.isnan(narrow.values[0]):
             disagree = not float(wide.lows[0]) <= float(narrow.values[0]) <= float(wide.highs[0])
         model_based, free = (_record(means if course.answered else None) for means in (narrow, wide))
         return figures | {"model_based": model_based, "assumption_free": free, "disagree": disagree}
@@ -144,7 +182,9 @@ class ExamResults:
     def remarks(self, report: Mapping[str, Any]) -> list[str]:
         """Return sentences that a reader must see before the figures."""
         remarks = []
-        if not self._bank["calibrated"]:
+        if self._settings.learns:
+            remarks.append(self._limits_of_learning())
+        elif not self._bank["calibrated"]:
             remarks.append(
                 f"The bank {self._bank['name']} is not calibrated: nobody has measured how often its model-based "
                 "intervals hold, so rely on the assumption-free ones."
@@ -159,6 +199,17 @@ class ExamResults:
                 )
         return remarks
 
+    def _limits_of_learning(self) -> str:
+        if len(self._labels) < LEAST_LEARNERS:
+            return (
+                f"{len(self._labels)} candidates are too few to learn an item bank from; that takes {LEAST_LEARNERS}. "
+                "So all items were sampled at random, and there is no model-based estimate."
+            )
+        return (
+            "The item bank was learned from the answers of these candidates. Nothing shows how far it is off for them, "
+            "so model-based values have no interval and end no exam."
+        )
+
     def table(self, report: Mapping[str, Any]) -> Table:
         """Return the table of both estimates."""
         summary = report["adaptive"]
@@ -168,11 +219,15 @@ class ExamResults:
             cells = [interval(figures[name]) for name in ("model_based", "assumption_free")]
             # That an interval contains the value is no evidence for the bank: it may contain all values.
             verdict = "contradicted" if figures["disagree"] else "not contradicted"
+            if figures["model_based"]["value"] is None:
+                verdict = DASH
             ended = ENDS.get(figures["ended_by"] or "", "not yet")
             rows.append([label, str(figures["asked"]), str(figures["without_score"]), *cells, verdict, ended])
+        bank = summary["bank"]
+        items = "items of the dataset" if bank.get("learned") else f"items of the bank {bank['name']}"
         title = (
-            f"Adaptive exams: mean over the {summary['bank']['items']:,} items of the bank {summary['bank']['name']}, "
-            f"0–100, with 95% intervals, until {summary['until']}. Model-based: holds if the bank describes the model; "
+            f"Adaptive exams: mean over the {bank['items']:,} {items}, 0–100, with 95% intervals, until "
+            f"{summary['until']}. Model-based: holds if the bank describes the model; "
             "assumption-free: holds for any model and bank"
         )
         return (title, header, rows)
@@ -186,4 +241,4 @@ def _record(means: Means | None) -> dict[str, float | None]:
     if means is None:
         return dict.fromkeys(("value", "low", "high"))
     ends = {"value": means.values, "low": means.lows, "high": means.highs}
-    return {name: round(100.0 * float(numbers[0]), 6) for name, numbers in ends.items()}
+    return {name: None if math.isnan(end[0]) else round(100.0 * float(end[0]), 6) for name, end in ends.items()}
