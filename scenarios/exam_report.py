@@ -32,6 +32,10 @@ ENDS = {
 }
 
 
+EXAM_HEADER = ["items", "no score", "model-based", "assumption-free", "bank", "ended"]
+ESTIMATES = "Model-based: holds if the bank describes the model; assumption-free: holds for any model and bank"
+
+
 @dataclass(slots=True)
 class ExamSteps:
     """The recorded waves of a candidate's exam, and why it ended, None if it has not."""
@@ -213,24 +217,26 @@ class ExamResults:
     def table(self, report: Mapping[str, Any]) -> Table:
         """Return the table of both estimates."""
         summary = report["adaptive"]
-        header = ["candidate", "items", "no score", "model-based", "assumption-free", "bank", "ended"]
-        rows = []
-        for label, figures in _of_exams(report):
-            cells = [interval(figures[name]) for name in ("model_based", "assumption_free")]
-            # That an interval contains the value is no evidence for the bank: it may contain all values.
-            verdict = "contradicted" if figures["disagree"] else "not contradicted"
-            if figures["model_based"]["value"] is None:
-                verdict = DASH
-            ended = ENDS.get(figures["ended_by"] or "", "not yet")
-            rows.append([label, str(figures["asked"]), str(figures["without_score"]), *cells, verdict, ended])
+        header = ["candidate", *EXAM_HEADER]
+        rows = [[label, *exam_cells(figures)] for label, figures in _of_exams(report)]
         bank = summary["bank"]
         items = "items of the dataset" if bank.get("learned") else f"items of the bank {bank['name']}"
         title = (
             f"Adaptive exams: mean over the {bank['items']:,} {items}, 0–100, with 95% intervals, until "
-            f"{summary['until']}. Model-based: holds if the bank describes the model; "
-            "assumption-free: holds for any model and bank"
+            f"{summary['until']}. {ESTIMATES}"
         )
         return (title, header, rows)
+
+
+def exam_cells(figures: Mapping[str, Any]) -> list[str]:
+    """Return an exam's figures as cells of a table, for `EXAM_HEADER`."""
+    cells = [interval(figures[name]) for name in ("model_based", "assumption_free")]
+    # That an interval contains the value is no evidence for the bank: it may contain all values.
+    verdict = "contradicted" if figures["disagree"] else "not contradicted"
+    if figures["model_based"]["value"] is None:
+        verdict = DASH
+    ended = ENDS.get(figures["ended_by"] or "", "not yet")
+    return [str(figures["asked"]), str(figures["without_score"]), *cells, verdict, ended]
 
 
 def _of_exams(report: Mapping[str, Any]) -> list[tuple[str, Any]]:
