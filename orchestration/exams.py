@@ -31,7 +31,7 @@ from viva.scenarios.exam_report import EXAM_STEP, open_courses, open_learned_cou
 from viva.scenarios.registry import AnyScenario
 from viva.scenarios.run_settings import BANK_FILE, LEARN, ExamSettings
 from viva.scoring.adaptive_exam import LEAST_ITEMS
-from viva.scoring.exam_course import ExamCourse, ExamRule, Wave, separated
+from viva.scoring.exam_course import ExamCourse, ExamRule, Wave, separated, subject_groups
 from viva.scoring.item_bank import learn_bank
 from viva.scoring.learned_exam import LEAST_LEARNERS, BankLearner, LearnedCourse, answers_of, bounds_apart
 
@@ -75,8 +75,29 @@ def exam_record(scenario: AnyScenario, settings: Any, prepared: Prepared[Any], r
             f"asked: all figures are about the bank's {len(ids):,} items"
         )
     file_digest = hashlib.sha256(path.read_bytes()).hexdigest()[:16]
-    name = Path(settings.adaptive).name
-    return {"bank": {"name": name, "digest": file_digest, "items": len(ids), "calibrated": bool(calibration.counts)}}
+    record = {"name": Path(settings.adaptive).name, "digest": file_digest, "items": len(ids)}
+    subjects = item_subjects(prepared)
+    groups = subject_groups([subjects[name] for name in ids])
+    spread = {} if groups is None else {"subjects": len(set(groups))}
+    return {"bank": record | {"calibrated": bool(calibration.counts)} | spread}
+
+
+def item_subjects(prepared: Prepared[Any]) -> dict[str, str]:
+    """Return the subject of each item by its id; "" without."""
+    return {task.id: str(task.to_record().get("subject", "")) for task in prepared.tasks}
+
+
+def open_exam(prepared: PreparedRun) -> tuple[list[str], ExamCourse]:
+    """Return the ids of the bank's items and the exam of one candidate, without answers, of a run that has not begun.
+
+    Raises:
+        DatasetError: The bank cannot be read.
+    """
+    settings = prepared.settings
+    assert isinstance(settings, ExamSettings)
+    assert settings.adaptive is not None
+    ids, courses = open_courses(Path(settings.adaptive), settings, [""], item_subjects(prepared.opened))
+    return ids, courses[""]
 
 
 def _record_of_learning(prepared: Prepared[Any]) -> dict[str, Any]:
@@ -116,14 +137,16 @@ class ExamFeed:
         self._backends = backends
         self._score: Callable[[Any], float | None] = scenario.exam_score(settings)
         self._rule, labels = ExamRule.parse(settings.rule), [*prepared.lineups]
+        subjects = item_subjects(prepared.opened)
         tasks = {task.id: position for position, task in enumerate(prepared.opened.tasks)}
         self._bank, self._learner = folder / BANK_FILE, None
         if settings.learns:
             self._ids = list(tasks)
             courses: Mapping[str, ExamCourse] = open_learned_courses(len(tasks), settings, labels)
-            self._learner = BankLearner(len(tasks), self._rule.threshold)
+            groups = subject_groups([subjects[name] for name in self._ids])
+            self._learner = BankLearner(len(tasks), self._rule.threshold, groups)
         else:
-            self._ids, courses = open_courses(self._bank, settings, labels)
+            self._ids, courses = open_courses(self._bank, settings, labels, subjects)
         self._candidates = [_Candidate(label, course) for label, course in courses.items()]
         self._in_step = self._rule.decided or settings.learns
         self._tasks = [tasks[name] for name in self._ids]

@@ -15,8 +15,9 @@ from viva.data.bank_file import read_bank
 from viva.engine.errors import JournalError
 from viva.engine.journal_reader import History
 from viva.reports.tables import DASH, Table, interval
-from viva.scoring.adaptive_exam import Exams, Means
-from viva.scoring.exam_course import ExamCourse, ExamRule, Wave
+from viva.scoring.adaptive_exam import LEAST_FIT, Exams, Means
+from viva.scoring.exam_course import ExamCourse, ExamRule, Wave, subject_groups
+from viva.scoring.intervals import normal_quantile
 from viva.scoring.learned_exam import LEAST_LEARNERS, LearnedCourse, starting_exams
 
 from .models import label_of_key
@@ -30,6 +31,8 @@ ENDS = {
     "all_items": "all items asked",
     "limit": "most items asked (-n)",
 }
+_UNENDED = ", so the rule has not ended this exam"
+_PROLONGED = {None: _UNENDED, "limit": _UNENDED}
 
 
 EXAM_HEADER = ["items", "no score", "model-based", "assumption-free", "bank", "ended"]
@@ -79,8 +82,12 @@ def _steps(history: History) -> Iterator[Mapping[str, Any]]:
             yield from record["steps"]
 
 
-def open_courses(bank: Path, settings: ExamSettings, labels: Sequence[str]) -> tuple[list[str], dict[str, ExamCourse]]:
+def open_courses(
+    bank: Path, settings: ExamSettings, labels: Sequence[str], subjects: Mapping[str, str] | None = None
+) -> tuple[list[str], dict[str, ExamCourse]]:
     """Return the ids of the bank's items, and an exam without answers for each candidate.
+
+    `subjects` has the subject of each item, over which draws are spread; without it, an exam only counts answers.
 
     Raises:
         DatasetError: The bank cannot be read.
@@ -88,7 +95,10 @@ def open_courses(bank: Path, settings: ExamSettings, labels: Sequence[str]) -> t
     parameters, ids, calibration, _ = read_bank(bank)
     rule = ExamRule.parse(settings.rule)
     limit = getattr(settings, "n", None) or len(ids)
-    first = ExamCourse(Exams(parameters, threshold=rule.threshold), rule, limit, settings.wave, calibration)
+    groups = None if subjects is None else subject_groups([subjects[name] for name in ids])
+    first = ExamCourse(
+        Exams(parameters, threshold=rule.threshold, groups=groups), rule, limit, settings.wave, calibration
+    )
     return ids, {label: first.another() for label in labels}
 
 
@@ -173,11 +183,15 @@ class ExamResults:
         narrow, wide = course.model_based(), course.assumption_free()
         figures: dict[str, Any] = {"asked": course.length, "without_score": course.length - course.answered}
         figures |= {"waves": len(course.waves), "ended_by": steps.end}
-        disagree = False
-        if course.answered and not math.isnan(narrow.values[0]):
-            disagree = not float(wide.lows[0]) <= float(narrow.values[0]) <= float(wide.highs[0])
+        fit: dict[str, Any] = {"person_fit": None, "implausible": False}
+        if not self._settings.learns:
+            fit = {"person_fit": round(course.person_fit(), 6), "implausible": course.person_fit() < LEAST_FIT}
         model_based, free = (_record(means if course.answered else None) for means in (narrow, wide))
-        return figures | {"model_based": model_based, "assumption_free": free, "disagree": disagree}
+        # Of the interval before it is cut at the ends of the scale.
+        error = course.spread()[1] / normal_quantile(0.975) if course.answered else None
+        model_based["se"] = None if error is None or math.isnan(error) else round(100.0 * error, 6)
+        figures |= {"model_based": model_based, "assumption_free": free, "disagree": course.is_contradicted()}
+        return figures | fit
 
     def summary(self) -> dict[str, Any]:
         """Return the report's field about all exams: the bank, the rule, and the largest wave."""
@@ -201,6 +215,12 @@ class ExamResults:
                     f"assumption-free interval, {free['low']:.1f} to {free['high']:.1f}. The bank does not describe "
                     "this model; use the assumption-free estimate."
                 )
+            elif figures["implausible"] and figures["ended_by"] != "all_items":
+                remarks.append(
+                    f"{label}: its answers are implausible under the bank: person fit {figures['person_fit']:.1f} is "
+                    f"below {LEAST_FIT:g}, as for few models that the bank describes. The model-based interval may be "
+                    f"wrong{_PROLONGED.get(figures['ended_by'], '')}; use the assumption-free estimate."
+                )
         return remarks
 
     def _limits_of_learning(self) -> str:
@@ -221,8 +241,10 @@ class ExamResults:
         rows = [[label, *exam_cells(figures)] for label, figures in _of_exams(report)]
         bank = summary["bank"]
         items = "items of the dataset" if bank.get("learned") else f"items of the bank {bank['name']}"
+        count = bank.get("subjects")  # none in runs of earlier versions
+        spread = f" spread over {count} subjects," if count else ""
         title = (
-            f"Adaptive exams: mean over the {bank['items']:,} {items}, 0–100, with 95% intervals, until "
+            f"Adaptive exams: mean over the {bank['items']:,} {items},{spread} 0–100, with 95% intervals, until "
             f"{summary['until']}. {ESTIMATES}"
         )
         return (title, header, rows)
@@ -232,7 +254,7 @@ def exam_cells(figures: Mapping[str, Any]) -> list[str]:
     """Return an exam's figures as cells of a table, for `EXAM_HEADER`."""
     cells = [interval(figures[name]) for name in ("model_based", "assumption_free")]
     # That an interval contains the value is no evidence for the bank: it may contain all values.
-    verdict = "contradicted" if figures["disagree"] else "not contradicted"
+    verdict = "contradicted" if figures["disagree"] or figures["implausible"] else "not contradicted"
     if figures["model_based"]["value"] is None:
         verdict = DASH
     ended = ENDS.get(figures["ended_by"] or "", "not yet")

@@ -49,7 +49,7 @@ class LearnedCourse(ExamCourse):
 
     def __init__(self, exams: Exams, rule: ExamRule, limit: int, largest: int, models: int) -> None:
         super().__init__(exams, rule, limit, largest, Calibration())
-        self._start, self._stop_rule, self._models = exams, rule, models
+        self._start, self._models = exams, models
         # Under `decided` the intervals of all models together have the level 95% (Bonferroni).
         level = 1.0 - (1.0 - _LEVEL) / models if rule.decided else _LEVEL
         low, high = -100.0 * RANGE, 100.0 * (1.0 + RANGE)
@@ -60,7 +60,7 @@ class LearnedCourse(ExamCourse):
 
     def another(self) -> LearnedCourse:
         """Return an exam of another model of these, without answers."""
-        return LearnedCourse(self._start.another(), self._stop_rule, self._limit, self._largest, self._models)
+        return LearnedCourse(self._start.another(), self.rule, self._limit, self._largest, self._models)
 
     def adopt(self, exams: Exams) -> None:
         """Choose items with another bank from now on; `exams` is the exam of one model on it, without answers."""
@@ -101,16 +101,22 @@ class LearnedCourse(ExamCourse):
         unknown = np.full(1, math.nan)
         return Means(self._exams.errors()[0] if self.has_bank else unknown, unknown, unknown)
 
+    def spread(self) -> tuple[float, float]:
+        """Return the model-based estimate, and no error."""
+        return float(self.model_based().values[0]), math.nan
+
+    def is_contradicted(self) -> bool:
+        """Return True if there is a model-based estimate, and it lies outside the assumption-free interval."""
+        return self.has_bank and super().is_contradicted()
+
     def end(self) -> str | None:
         """Return why the exam ends now, as far as this model alone decides it; None if it goes on."""
         if self.length >= self._exams.items:
             return "all_items"
-        if self.answered >= LEAST_ANSWERS and not self._stop_rule.decided:
-            low, high = self.bounds()
-            if self._stop_rule.half_width is not None and high - low <= 2.0 * self._stop_rule.half_width:
-                return "half_width"
-            if self._stop_rule.above is not None and not low <= self._stop_rule.above <= high:
-                return "above"
+        if self.answered >= LEAST_ANSWERS and not self.rule.decided:
+            low, high = (np.array([0.01 * end]) for end in self.bounds())
+            if self.rule.is_met(Means(low, low, high))[0]:
+                return "above" if self.rule.half_width is None else "half_width"
         return "limit" if self.length >= self._limit else None
 
 
@@ -136,11 +142,12 @@ def answers_of(courses: Sequence[LearnedCourse], items: int, waves: int | None =
 class BankLearner:
     """The bank that the exams of several models learn.
 
-    Which answers it is fitted to follows from the recorded waves alone, so a replay has the same bank.
+    Which answers it is fitted to follows from the recorded waves alone, so a replay has the same bank. `threshold` and
+    `groups` are those of `Exams`.
     """
 
-    def __init__(self, items: int, threshold: float | None = None) -> None:
-        self._items, self._threshold = items, threshold
+    def __init__(self, items: int, threshold: float | None = None, groups: Sequence[int] | None = None) -> None:
+        self._items, self._threshold, self._groups = items, threshold, groups
         self._fitted = 0  # number of the wave whose answers were the last ones
 
     def forget(self) -> None:
@@ -154,9 +161,10 @@ class BankLearner:
             return
         self._fitted = wave
         try:
-            exams = Exams(learn_bank(answers_of(courses, self._items, wave)), threshold=self._threshold)
+            bank = learn_bank(answers_of(courses, self._items, wave))
         except ValueError:
             return  # all scores are equal so far: no item is better than another
+        exams = Exams(bank, threshold=self._threshold, groups=self._groups)
         for course in courses:
             course.adopt(exams.another())
 

@@ -22,7 +22,10 @@ from viva.engine.journal_reader import History
 from viva.engine.run_folder import RunFolder
 from viva.orchestration.completeness import missing_conversations, recorded_report
 from viva.orchestration.launch import Launch, new_run, resumed_run
+from viva.orchestration.prepared_run import PreparedRun
+from viva.orchestration.run_forecast import RunForecast
 from viva.scenarios.probes.probe import ProbeSettings
+from viva.scenarios.registry import get_scenario
 
 MODELS = [f"simulated:m{number}?knowledge={number / 21:.2f}" for number in range(1, 21)]
 
@@ -173,6 +176,13 @@ def test_the_learned_bank_serves_the_next_exam(tmp_path: Path, source: Path, cal
     assert own[-1]["model_based"]["low"] > own[0]["model_based"]["high"]
     fitted = command.viva("bank", "fit", calm, "--out", tmp_path / "bank.json")
     assert fitted.returncode == 0, fitted.stderr
+
+
+def test_the_bounds_of_a_run_that_learns_are_those_of_all_items(source: Path) -> None:
+    forecast = RunForecast(PreparedRun(get_scenario("probe"), settings(source))).report()
+    assert forecast["conversations"] == 20 * 22
+    assert "adaptive" not in forecast
+    assert forecast["models"][MODELS[0]]["calls"] == 22
 
 
 def test_what_cannot_be_learned_is_refused(tmp_path: Path, source: Path, calm: Path) -> None:
