@@ -44,6 +44,7 @@ from viva.engine.run_folder import RunFolder
 from viva.lab.corpus import INTERVIEW_PACK, PROBE_PACK
 from viva.lab.court_evidence import read_evidence
 from viva.lab.experiment import Experiment, trained_family
+from viva.lab.world import World, benchmark_items
 from viva.orchestration.launch import Launch, new_run, recorded_results
 from viva.reports.studies.exam_study import ExamStudy
 from viva.reports.studies.study import Study
@@ -54,7 +55,7 @@ from viva.scenarios.kieval.study.exam_verdicts import judge_exams
 from viva.scenarios.probes.probe import ProbeSettings
 from viva.scoring.adaptive_exam import Exams
 from viva.scoring.correlation import ModelScores
-from viva.scoring.exam_course import ExamCourse, ExamRule
+from viva.scoring.exam_course import ExamCourse, ExamRule, subject_groups
 from viva.scoring.intervals import normal_quantile
 
 SEEDS, WAVE = 20, 8
@@ -82,9 +83,9 @@ class Exam:
     def course(self) -> ExamCourse:
         """Return an exam without answers."""
         limit = min(self.limit, len(self.bank.items))
-        return ExamCourse(
-            Exams(self.bank.to_bank()), ExamRule.parse(self.rule), limit, WAVE, self.bank.to_calibration()
-        )
+        subjects = {item.id: item.subject for items in benchmark_items(World(1)).values() for item in items}
+        exams = Exams(self.bank.to_bank(), groups=subject_groups([subjects[item] for item in self.bank.items]))
+        return ExamCourse(exams, ExamRule.parse(self.rule), limit, WAVE, self.bank.to_calibration())
 
 
 @dataclass(frozen=True)

@@ -30,8 +30,8 @@ CHEATERS, CLEAN = {"sft-cheater", "pt-cheater"}, ["clean-100", "clean-75", "clea
 
 
 def bank(column: str) -> BankFile:
-    """A bank fitted to every fifth model of the court."""
-    records = read_evidence()[::5]
+    """A bank fitted to every second model of the court."""
+    records = read_evidence()[::2]
     cells = [[math.nan if value is None else value for value in own["benchmark"][column]] for own in records]
     scores = np.array(cells, dtype=np.float64)
     has_scores = ~np.isnan(scores).all(axis=0)
