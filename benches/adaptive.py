@@ -18,9 +18,14 @@ over all items is known. A plain exam asks as many items at random and takes the
               over the subjects, per item without.
 ``exposure``  the largest share of models that are asked one item, with 15 items each.
 ``small``     coverage of the model-based interval if the bank rests on few models, with 15 items.
-``choice``    time to choose an item, from a bank of 10,000 items for 100 candidates, in waves of 8, and peak memory.
+``learned``   items until the root mean square error stays at 5 points or below if so many random models of the matrix
+              learn a bank from nothing, and how often the assumption-free interval covers at the end. With 6 models
+              items are random, and the figure is that of the assumption-free value.
+``choice``    time to choose an item, from a bank of 10,000 items for 100 candidates, in waves of 8, and peak memory;
+              time for each item of exams that learn their bank, 60 items each, with all fits.
 
-``--quick`` makes 2 splits instead of 10, examines 100 models instead of 300, and omits `small`.
+``--quick`` makes 2 splits instead of 10, examines 100 models instead of 300, and omits `small`; it has
+fewer repetitions of `learned`.
 """
 
 from __future__ import annotations
@@ -44,7 +49,8 @@ from numpy.typing import NDArray
 
 from viva.scoring.adaptive_exam import LEAST_FIT, Calibration, Exams, bound_means, calibrate, correct, wave_size
 from viva.scoring.exam_course import LEAST_ANSWERS, ExamCourse, ExamForecast, ExamRule, SimulatedExams, forecast_exams
-from viva.scoring.item_bank import Bank, Scale, fit_bank
+from viva.scoring.item_bank import Bank, Scale, fit_bank, learn_bank
+from viva.scoring.learned_exam import LEAST_LEARNERS, BankLearner, LearnedCourse, answers_of, starting_exams
 
 ROOT = Path(__file__).resolve().parents[1]
 DATA = Path(os.environ.get("VIVA_DATA") or ROOT / ".." / "shared" / "data").resolve() / "metabench"
@@ -52,6 +58,8 @@ BENCHMARKS = ("arc", "gsm8k")
 LARGEST_WAVE, LENGTH, PRECISION = 8, 100, 0.05
 POINTS = (5, 10, 15, 20, 30, 40, 60, 80, 100)
 PAIRS = 15  # items of the exams whose pairs are compared
+LEARNERS = {6: (8, 40), 20: (5, 30), 100: (2, 10)}  # models of a run that learns its bank: repetitions, quick and full
+LEARNED_LENGTH = 80
 RULES = ("half_width=3", "half_width=8", "above=60", "decided")
 SUBJECTS, SUBJECT_ITEMS = 57, 1400
 SMALL_BANKS = (20, 50, 100, 200, 500)
@@ -62,8 +70,11 @@ REACH: table.Reach = {
         for name in BENCHMARKS
         for estimate in ("model", "free", "free_shuffled")
     },
+    **{f"{name}_learned_by_100_ratio": ("<=", 0.8) for name in BENCHMARKS},
+    **{f"{name}_learned_free_coverage_pct": (">=", 93) for name in BENCHMARKS},
     **{f"{name}_stopping_{rule}_coverage_pct": (">=", 93) for name in BENCHMARKS for rule in RULES},
     "choice_ms": ("<=", 1),
+    "learn_ms": ("<=", 1),
 }
 Floats = NDArray[np.float64]
 
@@ -317,6 +328,73 @@ def measure_choice() -> dict[str, float]:
     }
 
 
+def sit_in_step(
+    scores: Floats, generator: np.random.Generator, length: int, *, estimates: bool
+) -> tuple[list[LearnedCourse], dict[int, Floats]]:
+    """Let all models sit exams that learn a bank, and return them, and the estimates by number of items."""
+    models, items = scores.shape
+    first = LearnedCourse(starting_exams(items), ExamRule(half_width=0.01), length, LARGEST_WAVE, models)
+    courses, learner, values = [first.another() for _ in range(models)], BankLearner(items), {}
+    while not courses[0].end():
+        learner.teach(courses)
+        uniforms = generator.random((models, LARGEST_WAVE)).tolist()
+        for own, course, row in zip(scores, courses, uniforms, strict=True):
+            wave = course.draw(row)
+            course.record(wave, own[list(wave.items)].tolist())
+            course.bounds()
+        if estimates and models >= LEAST_LEARNERS:
+            exams = Exams(learn_bank(answers_of(courses, items)), models)
+            for wave in range(len(courses[0].waves)):
+                items_of_wave = np.array([course.waves[wave].items for course in courses])
+                exams.record(items_of_wave, np.take_along_axis(scores, items_of_wave, axis=1))
+            values[courses[0].length] = exams.errors()[0]
+        elif estimates:
+            values[courses[0].length] = np.array([course.assumption_free().values[0] for course in courses])
+    return courses, values
+
+
+def measure_learning(name: str, models: int, seed: int) -> tuple[dict[int, Floats], float]:
+    """Return the errors by number of items, and how often the assumption-free interval covers after the last."""
+    generator = np.random.default_rng([59, models, seed])
+    scores, _ = read(name)
+    own = scores[generator.permutation(len(scores))[:models]]
+    truth = own.mean(axis=1)
+    courses, values = sit_in_step(own, generator, LEARNED_LENGTH, estimates=True)
+    bounds = 0.01 * np.array([course.bounds() for course in courses])
+    covered = (bounds[:, 0] <= truth + 1e-9) & (truth <= bounds[:, 1] + 1e-9)
+    return {count: estimates - truth for count, estimates in values.items()}, float(covered.mean())
+
+
+def show_learning(name: str, parts: dict[int, list[tuple[dict[int, Floats], float]]], plain: float) -> dict[str, float]:
+    """Print how many items runs need that learn their bank, and return the figures."""
+    figures, rows = {}, []
+    for models, repetitions in parts.items():
+        counts = sorted(repetitions[0][0])
+        errors = [float(root_mean_square(np.concatenate([own[count] for own, _ in repetitions]))) for count in counts]
+        late = [count for count, error in zip(counts, errors, strict=True) if error > PRECISION]
+        needed = next((count for count in counts if count > max(late, default=0)), LEARNED_LENGTH + 1)
+        covered = 100 * float(np.mean([own for _, own in repetitions]))
+        figures[f"{name}_learned_by_{models}_items"] = float(needed)
+        figures[f"{name}_learned_by_{models}_ratio"] = needed / plain
+        key = f"{name}_learned_free_coverage_pct"
+        figures[key] = min(covered, figures.get(key, 100.0))
+        at = {count: f"{100 * error:.1f}" for count, error in zip(counts, errors, strict=True)}
+        rows.append([str(models), f"{plain:.0f} → {needed}", *(at[max(c for c in at if c <= n)] for n in (15, 30, 60))])
+        rows[-1].append(f"{covered:.1f}")
+    header = ["candidates", "items to RMSE ≤ 5", "RMSE at 15", "at 30", "at 60", "free covers %"]
+    table.show(f"{name}: plain mean → bank that the candidates' own answers teach", header, rows)
+    return figures
+
+
+def measure_learning_time() -> float:
+    """Return the time for each item in milliseconds, for 100 candidates and 10,000 items."""
+    generator = np.random.default_rng(61)
+    scores = generator.integers(0, 2, (100, 10_000)).astype(np.float64)
+    begin = time.process_time()
+    sit_in_step(scores, generator, 60, estimates=False)
+    return 1000 * (time.process_time() - begin) / (100 * 60)
+
+
 def show_benchmark(name: str, splits: Sequence[Split]) -> dict[str, float]:
     """Print the tables of a benchmark and return its figures."""
     rows, figures = [], {}
@@ -405,7 +483,7 @@ def main() -> None:
     parser.add_argument("--quick", action="store_true", help="2 splits of 100 models instead of 10 of 300")
     options = parser.parse_args()
     began = time.perf_counter()
-    figures = measure_choice() | measure_subjects()
+    figures = measure_choice() | measure_subjects() | {"learn_ms": measure_learning_time()}
     print(f"57 subjects: draws that are spread need {figures['subjects_items_ratio']:.2f} times the items")
     count, models, few_splits = (2, 100, 0) if options.quick else (10, 300, 5)
     rows = []
@@ -415,9 +493,19 @@ def main() -> None:
             for name in BENCHMARKS
             if (DATA / f"{name}.npz").exists()
         }
+        learning = {
+            name: {
+                size: [
+                    pool.submit(measure_learning, name, size, seed) for seed in range(sizes[0 if options.quick else 1])
+                ]
+                for size, sizes in LEARNERS.items()
+            }
+            for name in waiting
+        }
         for name, futures in waiting.items():
             own = show_benchmark(name, [future.result() for future in futures])
-            figures |= own
+            results = {size: [future.result() for future in parts] for size, parts in learning[name].items()}
+            figures |= own | show_learning(name, results, own[f"{name}_items_plain"])
             items = [f"{own[f'{name}_items_plain']:.0f} → {own[f'{name}_items']:.0f}"]
             pairs = [f".{own[f'{name}_pairs_plain_pct']:.0f} → .{own[f'{name}_pairs_pct']:.0f}"]
             errors = [f"{own[f'{name}_rmse_15_plain']:.1f} → {own[f'{name}_rmse_15']:.1f}"]

@@ -153,8 +153,6 @@ def _scenario_command(name: str) -> Any:
         check_output_files({"--html": html})
         request_traces(otel)
         settings = read_settings(scenario.settings, options, config)
-        if html is not None and getattr(settings, "adaptive", None) is not None:
-            raise ConfigurationError("--html: adaptive runs have no page; remove --html, or use --json")
         if dry_run:
             _forecast(PreparedRun(scenario, settings), json)
             return
@@ -332,7 +330,7 @@ def write_run_page(result: RunResult, launch: Launch, html: Path | None) -> None
     """Write the report of a run as a page, if a page is requested and the run did not fail."""
     from .output_files import write_report_page
 
-    if html is not None and result.outcome.how != "failed" and not launch.prepared.is_adaptive:
+    if html is not None and result.outcome.how != "failed":
         write_report_page(html, [launch.folder.path])
 
 

@@ -44,7 +44,7 @@ from viva.scenarios.contract import (
 from viva.scenarios.fitness import FitnessCheck, fitness_record, fitness_warnings, write_fitness
 from viva.scenarios.models import check_prices, model_labels, replay_name
 from viva.scenarios.registry import AnyScenario, get_scenario
-from viva.scenarios.run_settings import BANK_FILE, RunSettings
+from viva.scenarios.run_settings import BANK_FILE, ExamSettings, RunSettings
 from viva.scoring.aggregates import Failures
 
 from .control import RunControl
@@ -326,8 +326,8 @@ def new_run(
     prepared = PreparedRun(get_scenario(scenario) if isinstance(scenario, str) else scenario, settings, shard)
     check_prices(settings, prepared.models)
     clock = clock or RealClock()
-    if prepared.is_adaptive:
-        files = {**(files or {}), BANK_FILE: Path(settings.adaptive).read_bytes()}  # type: ignore[attr-defined]
+    if isinstance(settings, ExamSettings) and settings.adaptive is not None and not settings.learns:
+        files = {**(files or {}), BANK_FILE: Path(settings.adaptive).read_bytes()}
     for model in prepared.models:
         if model not in (backends or {}):
             build(model, clock)  # reject an invalid name before creating a folder

@@ -44,7 +44,7 @@ def usage_by_role(prepared: PreparedRun) -> dict[str, UsageForecast]:
     if not isinstance(prepared.scenario, SupportsForecast):
         return {}
     opened: Prepared[Any] = prepared.opened
-    if prepared.is_adaptive:
+    if prepared.is_adaptive and not prepared.settings.learns:  # type: ignore[attr-defined]
         ids = set(open_exam(prepared)[0])
         opened = replace(opened, tasks=[task for task in opened.tasks if task.id in ids])
     uses = prepared.scenario.forecast(prepared.settings, opened, prepared.pack)
@@ -85,7 +85,9 @@ class RunForecast:
         self._labels = len(prepared.lineups)
         self.exams: ExamForecast | None = None
         self._items = len(prepared.opened.tasks)
-        if prepared.is_adaptive:
+        if prepared.is_adaptive and prepared.settings.learns:  # type: ignore[attr-defined]
+            self._items = prepared.total // self._labels  # who ends earlier cannot be known without a bank
+        elif prepared.is_adaptive:
             ids, course = open_exam(prepared)
             self._items = len(ids)
             self.exams = forecast_exams(course, self._labels, prepared.settings.seed)

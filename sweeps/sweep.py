@@ -207,7 +207,10 @@ class Sweep:
         return stopping
 
     async def _begin(self, unit: _CellGroup, group: anyio.abc.TaskGroup) -> None:
-        """Start a unit's cells in parallel; return when all of their conversations have begun."""
+        """Start a unit's cells in parallel; return when all of their conversations have begun.
+
+        An adaptive exam has few conversations at a time, so it does not keep later cells waiting.
+        """
         self._loaded.begin()
         for run in unit.runs:
             run.on_begin()
@@ -216,7 +219,7 @@ class Sweep:
         for run in unit.runs:
             await run.begun.wait()
         for run in unit.runs:
-            if run.runner is not None:
+            if run.runner is not None and getattr(run.cell.settings, "adaptive", None) is None:
                 await run.runner.admitted.wait()
 
     async def _run_cell(self, run: CellRun, stopping: CellWatch | None) -> None:

@@ -24,10 +24,15 @@ _PAIR = "expected one adaptive run that estimates accuracy (viva run probe) and 
 
 
 def are_exams(folders: Sequence[Path]) -> bool:
-    """Return True if all of several folders are adaptive runs, so that `ExamStudy` reads them."""
-    if len(folders) < 2 or any(map(is_sweep, folders)):
+    """Return True if two folders are adaptive runs, one of them of static accuracy, so that `ExamStudy` reads them."""
+    if len(folders) != 2 or any(map(is_sweep, folders)):
         return False
-    return all(RunFolder.open(folder).manifest.get("bank") is not None for folder in folders)
+    runs = [RunFolder.open(folder) for folder in folders]
+    return all(run.manifest.get("bank") is not None for run in runs) and sum(map(_is_static, runs)) == 1
+
+
+def _is_static(run: RunFolder) -> bool:
+    return study_of(get_scenario(run.manifest["scenario"])).static is not None
 
 
 class ExamStudy:
@@ -39,7 +44,7 @@ class ExamStudy:
 
     def __init__(self, folders: Sequence[Path]) -> None:
         runs = [RunFolder.open(folder) for folder in folders]
-        static = [run for run in runs if study_of(get_scenario(run.manifest["scenario"])).static is not None]
+        static = [run for run in runs if _is_static(run)]
         others = [run for run in runs if run not in static]
         if len(static) != 1 or len(others) != 1:
             names = ", ".join(f"{run.path} ({run.manifest['scenario']})" for run in runs)

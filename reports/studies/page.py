@@ -257,7 +257,7 @@ def _section_plots(report: Mapping[str, Any], groups: Sequence[SystemGroup]) -> 
 
 def _heading(report: Mapping[str, Any]) -> str:
     """Return the page's title."""
-    cells = report["cells"]
+    cells = [*report["cells"], *report.get("adaptive", ())]
     kinds = [get_scenario(name) for name in distinct_values(cells, "scenario")]
     ran = [scenario.plural.capitalize() or scenario.name for scenario in kinds]
     title = " and ".join([*ran[:1], *(name.lower() for name in ran[1:])]) or "A study"
@@ -270,11 +270,12 @@ def _facts(report: Mapping[str, Any], groups: Sequence[SystemGroup]) -> list[tup
     """Describe what was run, as terms and descriptions."""
     cells = report["cells"]
     failed = sum((cell.get("result") or {}).get("failed") or 0 for cell in cells)
+    everything = [*cells, *report.get("adaptive", ())]
     facts = {
-        "Candidates": list_names(distinct_values(cells, "candidate")),
-        "Datasets": list_names(distinct_values(cells, "dataset")),
-        "Seeds": join_names(map(str, sorted(distinct_values(cells, "seed")))),
-        "Evaluator": list_names(distinct_values(cells, "evaluator")),
+        "Candidates": list_names(distinct_values(everything, "candidate")),
+        "Datasets": list_names(distinct_values(everything, "dataset")),
+        "Seeds": join_names(map(str, sorted(distinct_values(everything, "seed")))),
+        "Evaluator": list_names(distinct_values(everything, "evaluator")),
         "Reproducibility": describe_tiers(cells) if distinct_values(cells, "tier") else "",
         "Prompt pack": list_names(sorted({_pack(cell.get("pack")) for cell in cells} - {""})),
         "Cells": _run_states(cells),

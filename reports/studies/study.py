@@ -16,6 +16,7 @@ from viva.engine.errors import ConfigurationError
 from viva.engine.run_folder import installed_versions
 from viva.orchestration.completeness import missing_conversations, unfinished_text
 from viva.scenarios.contract import Findings, judge_role, study_of
+from viva.scenarios.exam_report import ESTIMATES, EXAM_HEADER, exam_cells
 from viva.scenarios.registry import get_scenario, installed_scenarios
 from viva.scenarios.study_cells import ItemCatalogue, ItemNumbers, RunReading, StudyCell
 from viva.scenarios.study_sections import Material, Section, Subject, SystemStudy
@@ -26,7 +27,7 @@ from ..page import Record
 from ..run_tables import FAILURES_TITLE
 from ..tables import DASH, Table
 from .cache import ReportCache, cache_key, folder_state
-from .cells import find_cells, refuse_adaptive
+from .cells import exam_records, find_cells
 from .court import CourtReport, court_sentences, court_tables, gathers_evidence
 from .method_costs import MethodCostSection, method_costs
 
@@ -129,6 +130,22 @@ class FailureSection(Section[Material]):
         return [(FAILURES_TITLE, ["scenario", "candidate", "failed", "reason"], rows)]
 
 
+class ExamSection(Section[Material]):
+    """Estimates of adaptive exams (`report["adaptive"]`); no plain mean, which would be over chosen items."""
+
+    subject, heading, anchor = Subject.RESULTS, "Adaptive exams", "adaptive"
+
+    def tables(self, report: Record) -> list[Table]:
+        rows = []
+        for record in report.get("adaptive", ()):
+            own = [record["scenario"], record["dataset"], str(record["seed"]), record["evaluator"] or DASH]
+            exam = record["exam"]
+            cells = [DASH] * (len(EXAM_HEADER) - 1) + ["not begun"] if exam is None else exam_cells(exam)
+            rows.append([*own, record["candidate"], *cells])
+        title = f"Adaptive exams: mean over all items, 0–100, with 95% intervals. {ESTIMATES}"
+        return [(title, ["scenario", "dataset", "seed", "evaluator", "candidate", *EXAM_HEADER], rows)]
+
+
 class CourtSection(Section[Material]):
     """Rulings of the contamination court, if runs have gathered evidence for it (`report["court"]`)."""
 
@@ -168,7 +185,7 @@ class CellSection(Section[Material]):
 
 def common_sections(readers: Mapping[str, SystemStudy]) -> list[Section[Any]]:
     """Return the sections of every study."""
-    return [CourtSection(), FailureSection(), MethodCostSection(), CellSection(readers)]
+    return [ExamSection(), CourtSection(), FailureSection(), MethodCostSection(), CellSection(readers)]
 
 
 def describe_differences(cells: Sequence[StudyCell], groups: Sequence[SystemGroup]) -> list[str]:
@@ -383,8 +400,10 @@ class Study:
         on_run: Callable[[int, int], None] | None = None,
     ) -> None:
         self._folders = folders
-        self._cells = find_cells(folders)
-        refuse_adaptive(self._cells)
+        cells = find_cells(folders)
+        # Means over chosen items compare no models: exams have estimates instead.
+        self._cells = [cell for cell in cells if not cell.is_adaptive]
+        self._exams = [cell for cell in cells if cell.is_adaptive]
         self._groups = group_systems(cell.scenario for cell in self._cells)
         disambiguate_datasets(self._cells, self._groups)
         self.scorings = self._scorings(scorer)
@@ -400,7 +419,7 @@ class Study:
     def _key(self) -> str | None:
         """Return the cache key of the whole report; None if it must not be cached."""
         parts = []
-        for cell in self._cells:
+        for cell in (*self._cells, *self._exams):
             if (key := run_key(cell, self.scorings)) is None:
                 return None
             identity = (cell.name, cell.folder, cell.candidate, cell.model, cell.dataset, cell.seed, cell.evaluator)
@@ -472,7 +491,8 @@ class Study:
             report |= group.study.head(self.scorings[group.study.scenario.name])
         report |= {"facts": self._facts(), "notes": describe_differences(self._cells, self._groups)}
         report["cells"] = self._records()
-        report |= self._shortcomings(report["cells"])
+        report |= {"adaptive": exam_records(self._exams)} if self._exams else {}
+        report |= self._shortcomings(report["cells"], report.get("adaptive", []))
         for group in self._groups:
             study = group.study
             begun = [reading for reading in self._group_readings(group) if reading.result is not None]
@@ -506,13 +526,14 @@ class Study:
             records.append(study.cell(cell_record(reading), reading, self.scorings[study.scenario.name]))
         return records
 
-    def _shortcomings(self, records: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    def _shortcomings(self, records: Sequence[Mapping[str, Any]], exams: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
         """Return the runs that lack conversations as `unfinished`, and what readers must know first as `warnings`."""
         runs = {
             reading.cell.run.path: (reading.cell.folder, reading.cell.run)
             for reading in self._readings
             if reading.cell.run is not None and reading.state == "part"
         }
+        runs |= {cell.run.path: (cell.folder, cell.run) for cell in self._exams if cell.run and cell.run.begun}
         unfinished, warnings = [], []
         for path, (name, run) in runs.items():
             if (missing := missing_conversations(run)) is not None:
@@ -524,10 +545,12 @@ class Study:
         for record in records:
             own = (record["result"] or {}).get("warnings", ())
             warnings += [f"{record['name']}: {text}" if len(records) > 1 else text for text in own]
+        named = {text: record["folder"] for record in exams for text in record["remarks"]}
+        warnings += [text if len(exams) == 1 else f"{folder}: {text}" for text, folder in named.items()]
         return ({"unfinished": unfinished} if unfinished else {}) | ({"warnings": warnings} if warnings else {})
 
     def _notes(self, report: Mapping[str, Any]) -> list[str]:
-        notes = []
+        notes = _different_banks(report.get("adaptive", ()))
         for group in self._groups:
             notes += group.study.notes(group.own(self._cells), self.scorings[group.study.scenario.name])
         for systems, section in sections_in_order(PRINT_ORDER, self._groups):
@@ -538,11 +561,12 @@ class Study:
         """Return what was run, for titles and first lines."""
         read = [reading for reading in self._readings if reading.result is not None]
         states = [reading.state for reading in self._readings]
+        cells = [*self._cells, *self._exams]
         facts: dict[str, Any] = {
-            "candidates": _distinct_names(cell.candidate for cell in self._cells),
-            "datasets": _distinct_names(cell.dataset for cell in self._cells),
-            "seeds": sorted({cell.seed for cell in self._cells}),
-            "evaluators": _distinct_names(cell.evaluator for cell in self._cells if cell.evaluator is not None),
+            "candidates": _distinct_names(cell.candidate for cell in cells),
+            "datasets": _distinct_names(cell.dataset for cell in cells),
+            "seeds": sorted({cell.seed for cell in cells}),
+            "evaluators": _distinct_names(cell.evaluator for cell in cells if cell.evaluator is not None),
             "tiers": sorted({reading.cell.manifest["tier"] for reading in read}),
             "failed": sum(reading.failed for reading in read),
             "states": {name: states.count(name) for name in ("done", "part", "stopped", "not begun")},
@@ -585,6 +609,19 @@ def study_sentences(report: Mapping[str, Any]) -> list[tuple[str, list[str]]]:
     if "court" in report:
         groups.append(("Contamination court", court_sentences(report["court"])))
     return groups
+
+
+def _different_banks(exams: Iterable[Mapping[str, Any]]) -> list[str]:
+    """Return a sentence for each dataset whose exams have several banks, so that their means are over other items."""
+    banks: dict[tuple[str, str], set[str]] = {}
+    for record in exams:
+        if record["bank"] is not None:
+            banks.setdefault((record["scenario"], record["dataset"]), set()).add(repr(record["bank"]))
+    return [
+        f"exams of {scenario} on '{dataset}' have {len(own)} different banks: their means may be over different items"
+        for (scenario, dataset), own in banks.items()
+        if len(own) > 1
+    ]
 
 
 def _distinct_names(names: Iterable[str]) -> list[str]:

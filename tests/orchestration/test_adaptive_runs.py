@@ -373,13 +373,11 @@ def test_interviews_report_two_figures_and_no_mean_over_chosen_items(tmp_path: P
     refused = {
         "fork": command.viva("run", "--fork", tmp_path / "run", "--judge", "simulated:other", "--out", tmp_path / "f"),
         "score": command.viva("score", tmp_path / "run", "--scorer", "linear"),
-        "study": command.viva("report", tmp_path / "run", "--markdown"),
         "export": command.viva("export", tmp_path / "run", "--format", "inspect", "--out", tmp_path / "logs"),
     }
     assert {name: done.returncode for name, done in refused.items()} == dict.fromkeys(refused, 2)
     assert "cannot be forked" in refused["fork"].stderr
     assert "scored only as its items were chosen" in refused["score"].stderr
-    assert "an adaptive run chose other items" in refused["study"].stderr
     assert "an adaptive run chose other items" in refused["export"].stderr
 
 
