@@ -278,8 +278,8 @@ def _facts(report: Mapping[str, Any], groups: Sequence[SystemGroup]) -> list[tup
         "Evaluator": list_names(distinct_values(everything, "evaluator")),
         "Reproducibility": describe_tiers(cells) if distinct_values(cells, "tier") else "",
         "Prompt pack": list_names(sorted({_pack(cell.get("pack")) for cell in cells} - {""})),
-        "Cells": _run_states(cells),
-        "Failed": f"{failed:,}",
+        "Cells": _run_states(cells) if cells else "",
+        "Failed": f"{failed:,}" if cells else "",
     }
     for systems in groups:
         facts = systems.study.page_facts(facts, systems.part_of(report))
@@ -287,7 +287,10 @@ def _facts(report: Mapping[str, Any], groups: Sequence[SystemGroup]) -> list[tup
 
 
 def _origin(report: Record) -> str:
-    return f"{describe_seeds(report['cells'])} · {describe_tiers(report['cells'])}"
+    cells = report["cells"]
+    if not cells:  # adaptive runs
+        return describe_seeds(report.get("adaptive", ()))
+    return f"{describe_seeds(cells)} · {describe_tiers(cells)}"
 
 
 def _tiers(report: Mapping[str, Any]) -> list[tuple[str, str]]:

@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 from viva.engine.errors import ConfigurationError
 from viva.engine.run_folder import installed_versions
 from viva.orchestration.completeness import missing_conversations, unfinished_text
-from viva.scenarios.contract import Findings, judge_role, study_of
+from viva.scenarios.contract import Findings, RankedCandidate, judge_role, study_of
 from viva.scenarios.exam_report import ESTIMATES, EXAM_HEADER, exam_cells
 from viva.scenarios.registry import get_scenario, installed_scenarios
 from viva.scenarios.study_cells import ItemCatalogue, ItemNumbers, RunReading, StudyCell
@@ -25,7 +25,7 @@ from viva.sweeps.sweep_folder import resumable_folder
 
 from ..page import Record
 from ..run_tables import FAILURES_TITLE
-from ..tables import DASH, Table
+from ..tables import DASH, Table, interval
 from .cache import ReportCache, cache_key, folder_state
 from .cells import exam_records, find_cells
 from .court import CourtReport, court_sentences, court_tables, gathers_evidence
@@ -591,12 +591,42 @@ def study_tables(report: Mapping[str, Any], groups: Sequence[SystemGroup] | None
 
 
 def study_findings(report: Mapping[str, Any]) -> list[Findings]:
-    """Return the findings of a report, system by system."""
-    return [
+    """Return the findings of a report, system by system, then those of adaptive exams."""
+    findings = [
         replace(finding, scenario=systems.study.scenario.name)
         for systems in systems_of_report(report)
         for finding in systems.study.findings(systems.part_of(report))
     ]
+    return [*findings, *_exam_findings(report.get("adaptive", ()))]
+
+
+def _exam_findings(records: Sequence[Mapping[str, Any]]) -> Iterator[Findings]:
+    """Yield the estimates of exams on one dataset with one seed, judge and bank.
+
+    They are model-based if no candidate contradicts the bank, else assumption-free: one ranking has one kind.
+    """
+    groups: dict[tuple[str, ...], list[Mapping[str, Any]]] = {}
+    for record in records:
+        if record["exam"] is not None and record["exam"]["assumption_free"]["value"] is not None:
+            names = ("scenario", "dataset", "evaluator", "seed")
+            key = *(str(record[name] or "") for name in names), str((record["bank"] or {}).get("digest"))
+            groups.setdefault(key, []).append(record)
+    for (scenario, dataset, *_), group in groups.items():
+        exams = {record["candidate"]: record["exam"] for record in group}
+        sound = all(exam["model_based"]["low"] is not None and not exam["disagree"] and not exam["implausible"]
+                    for exam in exams.values())  # fmt: skip
+        kind = "model_based" if sound else "assumption_free"
+        standings = [
+            RankedCandidate(name, **{end: exam[kind][end] for end in ("value", "low", "high")}, n=exam["asked"])
+            for name, exam in exams.items()
+        ]
+        standings.sort(key=lambda entry: -(entry.value or 0.0))
+        means = ", ".join(f"{entry.candidate} {interval(exams[entry.candidate][kind])}" for entry in standings)
+        trust = "they hold if the bank describes the models" if sound else "no bank is known to describe all models"
+        about = dataset if len(groups) == 1 else f"{dataset} (seed {group[0]['seed']})"
+        words = kind.replace("_", "-")
+        sentence = f"Means over all items by adaptive exams, {words} estimates: {means}; {trust}."
+        yield Findings([sentence], f"adaptive exam, {words}", standings, about, scenario)
 
 
 def study_sentences(report: Mapping[str, Any]) -> list[tuple[str, list[str]]]:

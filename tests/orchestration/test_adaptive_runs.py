@@ -36,6 +36,10 @@ from viva.orchestration.control import ControlRequest
 from viva.orchestration.control_socket import ask
 from viva.orchestration.launch import Launch, SharedResources, new_run, resumed_run
 from viva.scenarios.probes.probe import ProbeSettings
+from viva.web.view.findings import mean_scores_so_far, study_answer
+from viva.web.view.index import Indexer, index_file
+from viva.web.view.queries import IndexReader
+from viva.web.view.run_history import RunHistories
 
 MODELS = ["simulated:strong?knowledge=0.8", "simulated:weak?knowledge=0.35"]
 
@@ -519,3 +523,28 @@ def test_what_fits_no_exam_is_refused_before_the_run(
     with pytest.raises((VivaError, ValueError), match=message):
         new_run("probe", settings(bank, **change(tmp_path, bank[1])), tmp_path / "run")
     assert not (tmp_path / "run").exists()
+
+
+# -- in the viewer and in studies -------------------------------------------------------------------------------------
+
+
+def test_an_overview_shows_estimates_and_never_means_over_chosen_items(tmp_path: Path, bank: tuple[Path, Path]) -> None:
+    exam(tmp_path / "run", bank)
+    candidates = recorded_report(RunFolder.open(tmp_path / "run"))["candidates"]
+    answer = study_answer([tmp_path / "run"])
+    [finding] = answer.findings
+    exams = {label: record["adaptive"] for label, record in candidates.items()}
+    sound = not any(own["disagree"] or own["implausible"] for own in exams.values())
+    kind = "model_based" if sound else "assumption_free"
+    assert {entry["candidate"]: (entry["value"], entry["low"], entry["high"]) for entry in finding["standings"]} == {
+        label: tuple(own[kind][end] for end in ("value", "low", "high")) for label, own in exams.items()
+    }
+    assert answer.ended == sum(own["asked"] for own in exams.values())
+    file = index_file(tmp_path, tmp_path / "index")
+    Indexer(tmp_path, file).catch_up()
+    reader = IndexReader(file)
+    try:
+        assert [part for part in mean_scores_so_far(reader.runs()) if part["standings"]] == []
+        assert RunHistories(reader).histories(reader.runs(), {"run": tmp_path / "run"}) == []
+    finally:
+        reader.close()

@@ -60,7 +60,8 @@ def study_answer(folders: list[Path], page: Path | None = None) -> StudyAnswer:
     try:
         study = Study(folders, cache=users_report_cache())
         report = study.report()
-        ended = sum(cell.get("ended") or 0 for cell in report["cells"])
+        exams = [record["exam"] for record in report.get("adaptive", ()) if record["exam"] is not None]
+        ended = sum(cell.get("ended") or 0 for cell in report["cells"]) + sum(exam["asked"] for exam in exams)
         if page is not None:
             from viva.reports.studies.page import study_page
 
