@@ -13,7 +13,7 @@ from urllib.parse import quote, urlencode
 
 from viva.engine.errors import ConfigurationError
 
-from .index import FINISHED, OPEN, conversations_with_texts, fts_query
+from .index import FINISHED, OPEN, PACE_SECONDS, conversations_with_texts, fts_query, pace_slot
 
 PAGE_SIZE = 50  # maximum conversations on one page
 _LONGEST_FIELD = 300  # maximum characters of one value
@@ -153,6 +153,8 @@ def _parse_field(name: str, text: str) -> Any:
 
 _CACHED_ANSWERS = 64  # maximum answers that are cached until the index changes
 _CACHED_HITS = 4  # maximum cached tables of search results
+PACE_SPAN = 300  # seconds of the recent pace
+_RUN_COLUMNS = "id, name, scenario, dataset, seed, judge, planned, problem, state = 'running', digest"
 _COLUMNS = (
     "c.id, r.name, c.number, c.key, c.candidate, c.item, r.dataset, c.state, c.score, c.end, c.error, c.reason,"
     " c.unscored, c.calls, c.prompt_tokens, c.completion_tokens, c.seconds, c.retries, r.scenario, r.judge, r.seed,"
@@ -245,6 +247,28 @@ class RunFigures:
     @property
     def ended(self) -> int:
         return self.total.finished + self.total.failed
+
+
+@dataclass(slots=True)
+class RunLoad:
+    """Work done by a run and its recent pace, from its journal.
+
+    `lengths` counts the ended conversations by their calls, `open_calls` has the calls so far of the others; `failures`
+    counts failed conversations by (error type, an example's reason). `pace` has the calls and ends in each slot of
+    `PACE_SECONDS` of the last minutes, oldest first, without the slot that is not over; `latest` is the time of the
+    last call.
+    """
+
+    finished: int = 0
+    failed: int = 0
+    open_calls: list[int] = field(default_factory=list)
+    lengths: dict[int, int] = field(default_factory=dict)
+    calls: int = 0
+    tokens: int = 0
+    retries: int = 0
+    latest: float = 0.0
+    failures: list[tuple[str, str, int]] = field(default_factory=list)
+    pace: list[tuple[int, int]] = field(default_factory=list)
 
 
 @dataclass(slots=True)
@@ -342,6 +366,24 @@ class IndexReader:
     def runs(self) -> list[RunFigures]:
         return list(self._keep("runs", self._runs))
 
+    def run(self, name: str) -> RunFigures | None:
+        """Return a run by its name, without the figures of its candidates."""
+        rows = self._connection.execute(f"select {_RUN_COLUMNS} from runs where name = ?", (name,)).fetchall()
+        return RunFigures(*rows[0][1:]) if rows else None
+
+    def load(self, run: str, now: float) -> RunLoad:
+        """Return what a run has done until now, and its recent pace at this time."""
+        load: RunLoad = self._keep(("load", run), lambda: self._load(run))
+        end = pace_slot(now)
+        rows = self._connection.execute(
+            "select slot, calls, ended from pace where run = (select id from runs where name = ?)"
+            " and slot >= ? and slot < ?",
+            (run, end - PACE_SPAN // PACE_SECONDS, end),
+        ).fetchall()
+        by_slot = {slot: (calls, ended) for slot, calls, ended in rows}
+        pace = [by_slot.get(slot, (0, 0)) for slot in range(min(by_slot, default=end), end)]
+        return replace(load, pace=pace)
+
     def choices(self) -> FilterChoices:
         """Return the values by which a list can be filtered."""
 
@@ -400,11 +442,33 @@ class IndexReader:
         self._hits[question] = (name, texts)
         return name
 
-    def _runs(self) -> list[RunFigures]:
+    def _load(self, run: str) -> RunLoad:
+        load = RunLoad()
         rows = self._connection.execute(
-            "select id, name, scenario, dataset, seed, judge, planned, problem, state = 'running', digest from runs"
-            " order by place"
+            "select state, calls, count(*), total(calls), total(prompt_tokens + completion_tokens), total(retries),"
+            " max(at) from conversations where run = (select id from runs where name = ?) group by state, calls",
+            (run,),
         ).fetchall()
+        for state, length, count, calls, tokens, retries, latest in rows:
+            if state == OPEN:
+                load.open_calls += [length] * count
+            else:
+                load.finished += count * (state == FINISHED)
+                load.failed += count * (state != FINISHED)
+                load.lengths[length] = load.lengths.get(length, 0) + count
+            load.calls += int(calls)
+            load.tokens += int(tokens)
+            load.retries += int(retries)
+            load.latest = max(load.latest, latest)
+        load.failures = self._connection.execute(
+            "select error, min(reason), count(*) from conversations where run = (select id from runs where name = ?)"
+            " and error != '' group by error order by 3 desc, 1 limit 20",
+            (run,),
+        ).fetchall()
+        return load
+
+    def _runs(self) -> list[RunFigures]:
+        rows = self._connection.execute(f"select {_RUN_COLUMNS} from runs order by place").fetchall()
         runs = {id: RunFigures(*columns) for id, *columns in rows}  # noqa: A001
         rows = self._connection.execute(
             f"select run, candidate, count(*), sum(state = {FINISHED}), sum(state > {FINISHED}), count(score),"
