@@ -77,8 +77,15 @@ def make_runs(root: Path) -> Path:
 
 
 _GATED = '''
-import asyncio, sys
+import asyncio, sys, threading
 import viva
+
+LOCK = threading.Lock()  # two threads that read stdin at once may lose lines
+
+
+def next_line():
+    with LOCK:
+        return sys.stdin.readline()
 
 
 class Gated(viva.Backend):
@@ -87,7 +94,7 @@ class Gated(viva.Backend):
     label = "gated"
 
     async def generate(self, request):
-        line = await asyncio.to_thread(sys.stdin.readline)
+        line = await asyncio.to_thread(next_line)
         return viva.Completion(f"answer {line.strip()}", prompt_tokens=3, completion_tokens=2)
 
 
