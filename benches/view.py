@@ -257,9 +257,9 @@ def readers_cost(folder: Path, conversations: int, times: int) -> dict[str, floa
         fastest = min(timing[at] for timing in alone)
         figures[f"run_alone_{kind}seconds"] = fastest
         for page, timings in read.items():
-            least = min(timing[at] for timing in timings)
-            figures[f"{page or 'run_'}read_{kind}seconds"] = least
-            figures[f"{page}readers_{kind}cost_percent"] = 100 * (least / fastest - 1)
+            fastest_read = min(timing[at] for timing in timings)
+            figures[f"{page or 'run_'}read_{kind}seconds"] = fastest_read
+            figures[f"{page}readers_{kind}cost_percent"] = 100 * (fastest_read / fastest - 1)
     return figures
 
 
