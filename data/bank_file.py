@@ -19,6 +19,7 @@ import numpy as np
 import orjson
 from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from threadpoolctl import threadpool_limits
 
 from viva.engine.errors import DatasetError
 from viva.scoring.adaptive_exam import LEAST_ITEMS, Calibration, calibrate
@@ -232,9 +233,11 @@ def fit_bank_file(matrix: Matrix, inputs: Sequence[str], seed: int = 0) -> BankF
     Raises:
         ValueError: There are fewer than ten models, or no differences between scores.
     """
-    bank = fit_bank(matrix.scores)
     clusters = matrix.organisations()
-    widths = calibrate(matrix.scores, clusters, seed=seed)
+    # The matrix products are so small that several threads mostly wait for each other, at full load.
+    with threadpool_limits(1, user_api="blas"):
+        bank = fit_bank(matrix.scores)
+        widths = calibrate(matrix.scores, clusters, seed=seed)
     answered = ~np.isnan(matrix.scores)
     sums = np.nansum(matrix.scores, axis=0)
     means = [float(total / count) if count else None for total, count in zip(sums, answered.sum(axis=0), strict=True)]

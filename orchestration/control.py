@@ -12,6 +12,7 @@ from bisect import bisect_left
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, get_args
 
+import anyio
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from viva.engine.backends.base import Backend, ModelSpec
@@ -36,7 +37,7 @@ LIMITS = ("concurrency", "rpm", "tpm")
 LIMIT_NAMES = ("concurrency", "rpm", "rps", "tpm")  # as in the options of a model's name
 _REASON = "asked from outside"
 _LONGEST_TEXT = 2_000
-_MOST_KEYS = 10_000
+MOST_KEYS = 10_000
 _LARGEST_LIMIT = 10**12
 _MOST_ITEMS = 10**9
 _LARGEST_BUDGET = 1e15
@@ -46,7 +47,7 @@ _LIMIT = f"a whole number from 0 (no limit) to {_LARGEST_LIMIT:,}"
 _EXPECTED = {
     "model": _TEXT,
     **dict.fromkeys(LIMIT_NAMES, _LIMIT),
-    "keys": f"a list of at most {_MOST_KEYS:,} texts",
+    "keys": f"a list of at most {MOST_KEYS:,} texts",
     "failed": "true or false",
     "reason": _TEXT,
     "n": f"a whole number from 1 to {_MOST_ITEMS:,}",
@@ -70,7 +71,7 @@ class ControlRequest(BaseModel):
     rpm: int | None = Field(default=None, ge=0, le=_LARGEST_LIMIT)
     rps: int | None = Field(default=None, ge=0, le=_LARGEST_LIMIT // 60)
     tpm: int | None = Field(default=None, ge=0, le=_LARGEST_LIMIT)
-    keys: list[str] = Field(default=[], max_length=_MOST_KEYS)
+    keys: list[str] = Field(default=[], max_length=MOST_KEYS)
     failed: bool = False
     reason: str | None = Field(default=None, max_length=_LONGEST_TEXT)
     n: int | None = Field(default=None, ge=1, le=_MOST_ITEMS)
@@ -199,6 +200,7 @@ class RunControl:
         self._histories: list[History] = []
         self._waits = WaitStatus.from_launch(launch, launch.waits)
         self._stopping = ""
+        self._requeuing = anyio.Lock()  # two requests at once would both find a conversation failed, and run it twice
         folder = shlex.quote(replace_surrogates(str(launch.folder.path)))
         self._command, self._resume = f"viva control {folder}", f"viva resume {folder}"
 
@@ -263,7 +265,8 @@ class RunControl:
             case "cancel":
                 return await self._cancel(request)
             case "requeue":
-                return await self._requeue(request)
+                async with self._requeuing:
+                    return await self._requeue(request)
             case "add":
                 return self._add(request)
         return self._sentence()
@@ -310,8 +313,9 @@ class RunControl:
 
     def _sentence(self) -> str:
         status = self.status()
+        bound = "at most " if self._launch.prepared.is_adaptive else ""
         counts = (
-            f"{status.state}: {status.finished + status.failed:,} of {status.total:,} conversations ended, "
+            f"{status.state}: {status.finished + status.failed:,} of {bound}{status.total:,} conversations ended, "
             f"{status.failed:,} of them failed, {status.in_flight:,} in flight"
         )
         return "; ".join([counts, *self._runner.services.gate.describe()])

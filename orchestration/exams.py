@@ -29,7 +29,7 @@ from viva.scenarios.contract import Prepared, SupportsExams
 from viva.scenarios.exam_report import EXAM_STEP, open_courses, read_steps
 from viva.scenarios.registry import AnyScenario
 from viva.scenarios.run_settings import BANK_FILE, ExamSettings
-from viva.scoring.exam_course import ExamCourse, ExamRule, Wave, separated
+from viva.scoring.exam_course import ExamCourse, ExamRule, Wave, separated, subject_groups
 
 if TYPE_CHECKING:
     from .prepared_run import PreparedRun
@@ -69,8 +69,29 @@ def exam_record(scenario: AnyScenario, settings: Any, prepared: Prepared[Any], r
             f"asked: all figures are about the bank's {len(ids):,} items"
         )
     file_digest = hashlib.sha256(path.read_bytes()).hexdigest()[:16]
-    name = Path(settings.adaptive).name
-    return {"bank": {"name": name, "digest": file_digest, "items": len(ids), "calibrated": bool(calibration.counts)}}
+    record = {"name": Path(settings.adaptive).name, "digest": file_digest, "items": len(ids)}
+    subjects = item_subjects(prepared)
+    groups = subject_groups([subjects[name] for name in ids])
+    spread = {} if groups is None else {"subjects": len(set(groups))}
+    return {"bank": record | {"calibrated": bool(calibration.counts)} | spread}
+
+
+def item_subjects(prepared: Prepared[Any]) -> dict[str, str]:
+    """Return the subject of each item by its id; "" without."""
+    return {task.id: str(task.to_record().get("subject", "")) for task in prepared.tasks}
+
+
+def open_exam(prepared: PreparedRun) -> tuple[list[str], ExamCourse]:
+    """Return the ids of the bank's items and the exam of one candidate, without answers, of a run that has not begun.
+
+    Raises:
+        DatasetError: The bank cannot be read.
+    """
+    settings = prepared.settings
+    assert isinstance(settings, ExamSettings)
+    assert settings.adaptive is not None
+    ids, courses = open_courses(Path(settings.adaptive), settings, [""], item_subjects(prepared.opened))
+    return ids, courses[""]
 
 
 @dataclass(slots=True)
@@ -100,7 +121,9 @@ class ExamFeed:
         self._prepared, self._settings, self._journal = prepared, settings, journal
         self._backends = backends
         self._score: Callable[[Any], float | None] = scenario.exam_score(settings)
-        self._ids, courses = open_courses(folder / BANK_FILE, settings, [*prepared.lineups])
+        self._ids, courses = open_courses(
+            folder / BANK_FILE, settings, [*prepared.lineups], item_subjects(prepared.opened)
+        )
         self._candidates = [_Candidate(label, course) for label, course in courses.items()]
         self._rule = ExamRule.parse(settings.rule)
         tasks = {task.id: position for position, task in enumerate(prepared.opened.tasks)}

@@ -14,8 +14,9 @@ from viva.data.bank_file import read_bank
 from viva.engine.errors import JournalError
 from viva.engine.journal_reader import History
 from viva.reports.tables import Table, interval
-from viva.scoring.adaptive_exam import Exams, Means
-from viva.scoring.exam_course import ExamCourse, ExamRule, Wave
+from viva.scoring.adaptive_exam import LEAST_FIT, Exams, Means
+from viva.scoring.exam_course import ExamCourse, ExamRule, Wave, subject_groups
+from viva.scoring.intervals import normal_quantile
 
 from .models import label_of_key
 from .run_settings import BANK_FILE, ExamSettings
@@ -28,6 +29,8 @@ ENDS = {
     "all_items": "all items asked",
     "limit": "most items asked (-n)",
 }
+_UNENDED = ", so the rule has not ended this exam"
+_PROLONGED = {None: _UNENDED, "limit": _UNENDED}
 
 
 @dataclass(slots=True)
@@ -66,8 +69,12 @@ def count_steps(history: History) -> tuple[int, int]:
     return sum(len(step.get("items", ())) for step in steps), sum("end" in step for step in steps)
 
 
-def open_courses(bank: Path, settings: ExamSettings, labels: Sequence[str]) -> tuple[list[str], dict[str, ExamCourse]]:
+def open_courses(
+    bank: Path, settings: ExamSettings, labels: Sequence[str], subjects: Mapping[str, str] | None = None
+) -> tuple[list[str], dict[str, ExamCourse]]:
     """Return the ids of the bank's items, and an exam without answers for each candidate.
+
+    `subjects` has the subject of each item, over which draws are spread; without it, an exam only counts answers.
 
     Raises:
         DatasetError: The bank cannot be read.
@@ -75,7 +82,10 @@ def open_courses(bank: Path, settings: ExamSettings, labels: Sequence[str]) -> t
     parameters, ids, calibration, _ = read_bank(bank)
     rule = ExamRule.parse(settings.rule)
     limit = getattr(settings, "n", None) or len(ids)
-    first = ExamCourse(Exams(parameters, threshold=rule.threshold), rule, limit, settings.wave, calibration)
+    groups = None if subjects is None else subject_groups([subjects[name] for name in ids])
+    first = ExamCourse(
+        Exams(parameters, threshold=rule.threshold, groups=groups), rule, limit, settings.wave, calibration
+    )
     return ids, {label: first.another() for label in labels}
 
 
@@ -131,11 +141,13 @@ class ExamResults:
         narrow, wide = course.model_based(), course.assumption_free()
         figures: dict[str, Any] = {"asked": course.length, "without_score": course.length - course.answered}
         figures |= {"waves": len(course.waves), "ended_by": steps.end}
-        disagree = False
-        if course.answered:
-            disagree = not float(wide.lows[0]) <= float(narrow.values[0]) <= float(wide.highs[0])
+        fit = {"person_fit": round(course.person_fit(), 6), "implausible": course.person_fit() < LEAST_FIT}
         model_based, free = (_record(means if course.answered else None) for means in (narrow, wide))
-        return figures | {"model_based": model_based, "assumption_free": free, "disagree": disagree}
+        # Of the interval before it is cut at the ends of the scale.
+        error = course.spread()[1] / normal_quantile(0.975) if course.answered else None
+        model_based["se"] = None if error is None else round(100.0 * error, 6)
+        figures |= {"model_based": model_based, "assumption_free": free, "disagree": course.is_contradicted()}
+        return figures | fit
 
     def summary(self) -> dict[str, Any]:
         """Return the report's field about all exams: the bank, the rule, and the largest wave."""
@@ -157,6 +169,12 @@ class ExamResults:
                     f"assumption-free interval, {free['low']:.1f} to {free['high']:.1f}. The bank does not describe "
                     "this model; use the assumption-free estimate."
                 )
+            elif figures["implausible"] and figures["ended_by"] != "all_items":
+                remarks.append(
+                    f"{label}: its answers are implausible under the bank: person fit {figures['person_fit']:.1f} is "
+                    f"below {LEAST_FIT:g}, as for few models that the bank describes. The model-based interval may be "
+                    f"wrong{_PROLONGED.get(figures['ended_by'], '')}; use the assumption-free estimate."
+                )
         return remarks
 
     def table(self, report: Mapping[str, Any]) -> Table:
@@ -167,13 +185,15 @@ class ExamResults:
         for label, figures in _of_exams(report):
             cells = [interval(figures[name]) for name in ("model_based", "assumption_free")]
             # That an interval contains the value is no evidence for the bank: it may contain all values.
-            verdict = "contradicted" if figures["disagree"] else "not contradicted"
+            verdict = "contradicted" if figures["disagree"] or figures["implausible"] else "not contradicted"
             ended = ENDS.get(figures["ended_by"] or "", "not yet")
             rows.append([label, str(figures["asked"]), str(figures["without_score"]), *cells, verdict, ended])
+        count = summary["bank"].get("subjects")  # none in runs of earlier versions
+        spread = f" spread over {count} subjects," if count else ""
         title = (
-            f"Adaptive exams: mean over the {summary['bank']['items']:,} items of the bank {summary['bank']['name']}, "
-            f"0–100, with 95% intervals, until {summary['until']}. Model-based: holds if the bank describes the model; "
-            "assumption-free: holds for any model and bank"
+            f"Adaptive exams: mean over the {summary['bank']['items']:,} items of the bank {summary['bank']['name']},"
+            f"{spread} 0–100, with 95% intervals, until {summary['until']}. Model-based: holds if the bank describes "
+            "the model; assumption-free: holds for any model and bank"
         )
         return (title, header, rows)
 

@@ -23,6 +23,7 @@ Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
 LEAST_MODELS = 10  # of a bank: fewer say next to nothing about an item
+LEAST_ANSWERS = 20  # models per item below which nothing is said about its fit
 MOST_LEVELS = 5
 GRID = np.linspace(-6.0, 6.0, 61)
 _NORMAL = np.exp(-0.5 * GRID**2) / np.exp(-0.5 * GRID**2).sum()
@@ -257,6 +258,48 @@ def negative_items(bank: Bank, level: float = 0.05) -> list[int]:
 
     p_values = norm.cdf(bank.slopes / bank.slope_errors)
     return [int(item) for item in np.flatnonzero(false_discovery_control(p_values) <= level)]
+
+
+def negative_rest_correlations(scores: ArrayLike, level: float = 0.05) -> tuple[list[int], int]:
+    """Return items on which better models do worse, by their item–rest correlation, and the number of tested items.
+
+    This needs no fitted bank. A model's rest is the mean of its scores on the other items, each less that item's mean,
+    so that missing scores do not count as wrong. An item is tested if it has the scores of `LEAST_ANSWERS` models and
+    they differ; the test is that of a rank correlation below 0, at this false discovery rate over the tested items.
+
+    Args:
+        scores: Models (rows) on items (columns); nan if there is no score.
+        level: False discovery rate.
+
+    Source: Lord and Novick 1968, section 15.3 (item–rest correlation); Benjamini and Hochberg 1995.
+    """
+    from scipy.stats import false_discovery_control, rankdata, t
+
+    values = np.asarray(scores, dtype=np.float64)
+    known = ~np.isnan(values)
+    counts = known.sum(axis=0)
+    if not (counts >= LEAST_ANSWERS).any():
+        return [], 0
+    centred = np.where(known, values - np.nansum(values, axis=0) / np.maximum(counts, 1), 0.0)
+    answered = known.sum(axis=1, keepdims=True)
+    rest = (centred.sum(axis=1, keepdims=True) - centred) / np.maximum(answered - 1, 1)
+    used = known & (answered > 1)
+    # Unknown values get the highest ranks, and so leave the ranks of the others as they are.
+    first, second = (rankdata(np.where(used, table, np.inf), axis=0) for table in (values, rest))
+    n = used.sum(axis=0)
+    deviations = []
+    for ranks in (first, second):
+        mean = np.where(used, ranks, 0.0).sum(axis=0) / np.maximum(n, 1)
+        deviations.append(np.where(used, ranks - mean, 0.0))
+    spreads = np.sqrt((deviations[0] ** 2).sum(axis=0) * (deviations[1] ** 2).sum(axis=0))
+    tested = np.flatnonzero((n >= LEAST_ANSWERS) & (spreads > 0.0))
+    if not tested.size:
+        return [], 0
+    correlations = (deviations[0] * deviations[1]).sum(axis=0)[tested] / spreads[tested]
+    freedom = n[tested] - 2
+    correlations = np.clip(correlations, -1.0 + 1e-12, 1.0 - 1e-12)
+    p_values = t.cdf(correlations * np.sqrt(freedom / (1.0 - correlations**2)), freedom)
+    return tested[false_discovery_control(p_values) <= level].tolist(), int(tested.size)
 
 
 def misfits(bank: Bank, scores: ArrayLike) -> Floats:

@@ -46,7 +46,8 @@ def refuse_adaptive(cells: Iterable[StudyCell]) -> None:
         if cell.manifest.get("bank") is not None:
             raise ConfigurationError(
                 f"{cell.folder}: an adaptive run chose other items for each candidate, so plain means over them would "
-                "mislead; its own report has its figures: viva report RUN"
+                "mislead; its own report has its figures: viva report RUN. Two adaptive runs, of probes and of "
+                "interviews, are reported together: viva report PROBES INTERVIEWS"
             )
 
 

@@ -6,12 +6,14 @@ given. A system whose static figures another registered system uses is studied w
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+import shlex
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, TypeVar
 
 from viva.engine.errors import ConfigurationError
+from viva.engine.run_folder import installed_versions
 from viva.orchestration.completeness import missing_conversations, unfinished_text
 from viva.scenarios.contract import Findings, judge_role, study_of
 from viva.scenarios.registry import get_scenario, installed_scenarios
@@ -259,6 +261,7 @@ def read_cells(
     scorings: Mapping[str, Any],
     items: dict[str, ItemNumbers],
     cache: ReportCache | None = None,
+    on_run: Callable[[int, int], None] | None = None,
 ) -> list[RunReading]:
     """Read every cell, each journal once.
 
@@ -268,6 +271,7 @@ def read_cells(
         scorings: By system, how results are scored.
         items: By dataset, the number assigned to each item; new items are added.
         cache: Cache of readings; unchanged runs in it are not read again.
+        on_run: Called with the number of runs that were read, and of all.
 
     Raises:
         JournalError: if a journal is damaged.
@@ -277,7 +281,9 @@ def read_cells(
     for reading in readings:
         if reading.cell.run is not None and reading.cell.run.begun:
             runs.setdefault(reading.cell.run.path, []).append(reading)
-    for group in runs.values():
+    for count, group in enumerate(runs.values()):
+        if on_run is not None:
+            on_run(count, len(runs))
         cell = group[0].cell
         numbers = items.setdefault(cell.dataset, ItemNumbers())
         systems = next(candidate for candidate in groups if cell.scenario in candidate.readers)
@@ -358,7 +364,8 @@ _MAX_NAMED_RUNS = 3  # unfinished runs that a warning names; more are only count
 class Study:
     """Study of the runs and sweeps in `folders`, read on construction. No model is called.
 
-    `scorings` has by system how its results are scored: by `scorer`, or as the runs themselves were. With a `cache`,
+    `on_run` is called with the number of runs that were read, and of all. `scorings` has by system how its results are
+    scored: by `scorer`, or as the runs themselves were. With a `cache`,
     results of earlier reports with unchanged inputs are neither read nor computed again; the report is the same, byte
     for byte.
 
@@ -368,7 +375,14 @@ class Study:
         JournalError: if a journal is damaged.
     """
 
-    def __init__(self, folders: Sequence[Path], scorer: str | None = None, cache: ReportCache | None = None) -> None:
+    def __init__(
+        self,
+        folders: Sequence[Path],
+        scorer: str | None = None,
+        cache: ReportCache | None = None,
+        on_run: Callable[[int, int], None] | None = None,
+    ) -> None:
+        self._folders = folders
         self._cells = find_cells(folders)
         refuse_adaptive(self._cells)
         self._groups = group_systems(cell.scenario for cell in self._cells)
@@ -378,7 +392,7 @@ class Study:
         self._report: dict[str, Any] | None = None if cache is None else cache.load(key, {})
         if self._report is None:
             items: dict[str, ItemNumbers] = {}
-            self._readings = read_cells(self._cells, self._groups, self.scorings, items, cache)
+            self._readings = read_cells(self._cells, self._groups, self.scorings, items, cache, on_run)
             self._catalogue = ItemCatalogue(items)
             if cache is not None and not any(reading.damaged for reading in self._readings) and self._key() == key:
                 cache.store(key, self.report(), {})
@@ -402,6 +416,37 @@ class Study:
     def tables(self) -> list[Table]:
         """Return the report as titled tables: title, header, rows."""
         return [(table["title"], table["header"], table["rows"]) for table in self.report()["tables"]]
+
+    def provenance(self) -> list[Table]:
+        """Return the tables of what the figures rest on: runs with versions and digests, and models by role."""
+        runs: dict[str, list[str]] = {}
+        models: dict[tuple[str, ...], None] = {}
+        for cell in self._cells:
+            manifest = cell.manifest
+            if not manifest:
+                continue
+            versions, dataset = manifest.get("versions") or {}, manifest.get("dataset") or {}
+            pack = manifest.get("pack") or {}
+            runs[cell.folder] = [
+                *(cell.folder, cell.scenario, cell.dataset, str(dataset.get("digest") or DASH)),
+                *(f"{dataset['chosen']:,}" if dataset.get("chosen") else DASH, str(cell.seed)),
+                str(pack.get("digest") or DASH)[:12],
+                *(str(versions.get(name) or DASH) for name in ("viva", "python")),
+            ]
+            for role, model in manifest.get("models", {}).items():
+                named = model.items() if isinstance(model, Mapping) else [("", model)]
+                for label, name in named:
+                    models[role, str(label or DASH), str(name), str(manifest.get("files", {}).get(name) or DASH)] = None
+        headers = ["run", "scenario", "dataset", "digest", "items", "seed", "prompts", "viva", "Python"]
+        return [
+            (f"Runs; report of viva {installed_versions()['viva']}: {self.command}", headers, list(runs.values())),
+            ("Models", ["role", "label", "model", "file digest"], [list(row) for row in models]),
+        ]
+
+    @property
+    def command(self) -> str:
+        """The command that prints this study's tables again."""
+        return f"viva report {shlex.join(map(str, self._folders))} --latex"
 
     def _scorings(self, scorer: str | None) -> dict[str, Any]:
         """Return the scoring of each system.

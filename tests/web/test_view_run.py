@@ -28,8 +28,8 @@ from viva.orchestration.control import ControlRequest
 from viva.orchestration.control_socket import SOCKET, ask
 from viva.web.view import live
 from viva.web.view.live import LiveAnswer, RunAsker
-from viva.web.view.queries import RunFigures, RunLoad
-from viva.web.view.run_view import RunView
+from viva.web.view.queries import RunFigures
+from viva.web.view.run_view import RunLoad, RunView
 from viva.web.view.steering import read_request
 
 FORM = "application/x-www-form-urlencoded"
@@ -76,9 +76,10 @@ def steered(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Steered]:
             assert "HttpOnly" in cookie
             assert "SameSite=Strict" in cookie
             cookie = cookie.partition(";")[0]
-            page = _send(site, "/run/long%20run", {"Cookie": cookie})[2]
-            form = re.search(r'name="form" value="([^"]+)"', page)
-            assert form is not None
+            form = None
+            while form is None:  # until the run has answered the viewer, which waits half a second for it
+                assert run.poll() is None
+                form = re.search(r'name="form" value="([^"]+)"', _send(site, "/run/long%20run", {"Cookie": cookie})[2])
             yield Steered(run, folder, site, link, cookie, form[1])
 
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from pathlib import Path
 
@@ -16,10 +16,11 @@ from viva.orchestration.run_progress import RoleWait, estimate_remaining, moment
 from viva.reports.tables import money
 from viva.sweeps.sweep_folder import resumable_folder
 
-from .index import PACE_SECONDS
+from .index import FINISHED, OPEN, PACE_SECONDS, pace_slot
 from .live import LiveAnswer, clip_text
-from .queries import PACE_SPAN, RunFigures, RunLoad
+from .queries import IndexReader, RunFigures
 
+PACE_SPAN = 300  # seconds of the recent pace
 _MOST_WINDOWS = 10  # of the recent pace
 _FEWEST_SLOTS = 3  # of the recent pace: half a minute
 _WIDEST = 20.0  # an interval that is wider, as the ratio of its ends, says nothing
@@ -32,6 +33,69 @@ _STATES = {
     "draining": "Draining: no further conversation begins",
     "stopping": "Stopping: no further call begins",
 }
+
+
+@dataclass(slots=True)
+class RunLoad:
+    """Work done by a run and its recent pace, from its journal.
+
+    `lengths` counts the ended conversations by their calls, `open_calls` has the calls so far of the others; `failures`
+    counts failed conversations by (error type, an example's reason). `pace` has the calls and ends in each slot of
+    `PACE_SECONDS` of the last minutes, oldest first, without the slot that is not over; `latest` is the time of the
+    last call.
+    """
+
+    finished: int = 0
+    failed: int = 0
+    open_calls: list[int] = field(default_factory=list)
+    lengths: dict[int, int] = field(default_factory=dict)
+    calls: int = 0
+    tokens: int = 0
+    retries: int = 0
+    latest: float = 0.0
+    failures: list[tuple[str, str, int]] = field(default_factory=list)
+    pace: list[tuple[int, int]] = field(default_factory=list)
+
+
+def read_load(reader: IndexReader, run: str, now: float) -> RunLoad:
+    """Return what a run has done until now, and its recent pace at this time."""
+    load = reader.keep(("load", run), lambda: _read_totals(reader, run))
+    end = pace_slot(now)
+    rows = reader.rows(
+        "select slot, calls, ended from pace where run = (select id from runs where name = ?) and slot between ? and ?",
+        run,
+        end - PACE_SPAN // PACE_SECONDS,
+        end - 1,
+    )
+    by_slot = {slot: (calls, ended) for slot, calls, ended in rows}
+    pace = [by_slot.get(slot, (0, 0)) for slot in range(min(by_slot, default=end), end)]
+    return replace(load, pace=pace)
+
+
+def _read_totals(reader: IndexReader, run: str) -> RunLoad:
+    load = RunLoad()
+    rows = reader.rows(
+        "select state, calls, count(*), total(calls), total(prompt_tokens + completion_tokens), total(retries),"
+        " max(at) from conversations where run = (select id from runs where name = ?) group by state, calls",
+        run,
+    )
+    for state, length, count, calls, tokens, retries, latest in rows:
+        if state == OPEN:
+            load.open_calls += [length] * count
+        else:
+            load.finished += count * (state == FINISHED)
+            load.failed += count * (state != FINISHED)
+            load.lengths[length] = load.lengths.get(length, 0) + count
+        load.calls += int(calls)
+        load.tokens += int(tokens)
+        load.retries += int(retries)
+        load.latest = max(load.latest, latest)
+    load.failures = reader.rows(
+        "select error, min(reason), count(*) from conversations where run = (select id from runs where name = ?)"
+        " and error != '' group by error order by 3 desc, 1 limit 20",
+        run,
+    )
+    return load
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +118,7 @@ class RoleLine:
     trouble: bool
 
 
-def resume_command(root: Path, path: Path) -> str:
+def resume_command(path: Path) -> str:
     """Return the command that continues the run, or the sweep that it is a cell of."""
     folder = resumable_folder(path)
     return f"viva resume {shlex.quote(str(folder))}"
@@ -72,10 +136,21 @@ def duration_text(seconds: float) -> str:
 
 
 class RunView:
-    """The facts of one run's page. `live` is what the run says of itself, None unless it is in progress."""
+    """The facts of one run's page.
 
-    def __init__(self, figures: RunFigures, load: RunLoad, live: LiveAnswer | None, now: float, command: str) -> None:
-        self.figures, self.load, self.now, self.command = figures, load, now, command
+    `live` is what the run says of itself, None unless it is in progress; `busy`: the index is still being built.
+    """
+
+    def __init__(
+        self,
+        figures: RunFigures,
+        load: RunLoad,
+        live: LiveAnswer | None,
+        now: float,
+        command: str,
+        busy: bool = False,
+    ) -> None:
+        self.figures, self.load, self.now, self.command, self.busy = figures, load, now, command, busy
         self.status: RunStatus | None = None if live is None else live.status
         self.problem = "" if live is None else clip_text(live.problem)
         self.ended = load.finished + load.failed
@@ -97,6 +172,8 @@ class RunView:
         if self.running:
             state = "running" if self.status is None else self.status.state
             return f"{_STATES.get(state, clip_text(state, 40))}."
+        if self.busy:
+            return "The viewer is still reading the journals."
         if self.complete:
             return "Done: all conversations have ended."
         if self.now - self.load.latest < _RECENT_SECONDS:

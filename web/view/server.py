@@ -11,9 +11,10 @@ import logging
 import os
 import sys
 from collections import deque
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import aclosing
+from itertools import islice
 from pathlib import Path
 from typing import TypeVar
 from urllib.parse import quote
@@ -27,12 +28,15 @@ from ..auth import READ_AND_SEND, READ_ONLY, SECURITY_HEADERS
 from ..broadcast import EVENT_STREAM, Broadcast, server_sent_event
 from ..page_server import PageServer, html_response, page_application, see_other
 from ..problems import Refusal
-from .findings import AnswerUpdater
+from ..report.html_page import frame_html
+from .findings import AnswerUpdater, ReportPieces
 from .index import Indexer, index_file, open_index
 from .live import LiveAnswer, RunAsker, RunUpdates
+from .matrix import MatrixView
 from .pages import Links, PageContext, Pages, viewer_templates
 from .queries import Filter, IndexReader, RunFigures
 from .runs import check_root
+from .selections import Selection, download_name, parse_conversation, selection_lines
 from .steering import Steering, confirmation, read_request
 
 _log = logging.getLogger("viva")
@@ -168,6 +172,8 @@ T = TypeVar("T")
 _POLICY = SECURITY_HEADERS["Content-Security-Policy"].replace("img-src 'self'", "img-src 'self' data:")
 _MOST_READERS = 2_000
 _MOST_FORM_BYTES = 64_000
+_LONGEST_NAME = 300  # characters of a run's name in an address
+_LINES_AT_ONCE = 500
 
 
 class Viewer:
@@ -193,8 +199,12 @@ class Viewer:
             web.get("/", self._overview),
             web.get("/conversations", self._conversations),
             web.get(r"/c/{run:.+}/{number:\d{1,15}}", self._conversation),
+            web.get(r"/call/{run:.+}/{number:\d{1,15}}/{turn:\d{1,9}}", self._call),
             web.get("/compare", self._compare),
             web.get("/run/{run:.+}", self._run),
+            web.get("/matrix", self._matrix),
+            web.get("/selection", self._selection),
+            web.get("/selection.jsonl", self._selection_file),
             web.get("/report", self._report),
             web.get("/events", self._events),
         ]
@@ -206,7 +216,7 @@ class Viewer:
             templates,
             self.server.access(READ_ONLY if self.steering is None else READ_AND_SEND),
             routes,
-            ("view.js", "view.css"),
+            ("view.js", "table.js", "view.css"),
             most_bytes=1024 if self.steering is None else _MOST_FORM_BYTES,
             headers={"Content-Security-Policy": _POLICY},
         )
@@ -260,14 +270,15 @@ class Viewer:
         answer = None
         if self.steering is not None and form is not None:
             answer = self.steering.answer(run, request.query.get("answer", ""))
-        return await self._page(lambda pages: pages.run(run, live, steered=self.steering is not None, form=form,
-                                                        answer=answer))  # fmt: skip
+        busy = not self.indexer.caught_up.is_set()
+        return await self._page(lambda pages: pages.run(run, live, busy=busy, steered=self.steering is not None,
+                                                        form=form, answer=answer))  # fmt: skip
 
     async def _run_part(self, run: str) -> str:
         """Render the live part of a run's page, after asking the run; refuse a run that is not in the index."""
         figures = await self._in_thread(lambda: self._ready().run_figures(run))
         live = await self._ask(figures)
-        return await self._in_thread(lambda: self._ready().run_part(run, live))
+        return await self._in_thread(lambda: self._ready().run_part(run, live, not self.indexer.caught_up.is_set()))
 
     async def _ask(self, figures: RunFigures) -> LiveAnswer | None:
         """Return what a run in progress says of itself; None for another one."""
@@ -292,17 +303,68 @@ class Viewer:
             sentence, done = str(error), False
         return see_other(self.steering.keep_answer(run, sentence, done=done))
 
+    async def _call(self, request: web.Request) -> web.StreamResponse:
+        run, number, turn = (
+            request.match_info["run"],
+            int(request.match_info["number"]),
+            int(request.match_info["turn"]),
+        )
+        return await self._indexed_page(lambda pages: pages.call(run, number, turn))
+
     async def _compare(self, request: web.Request) -> web.StreamResponse:
-        left, right = (_parse_conversation(request.query.get(name, ""), name) for name in ("a", "b"))
+        left, right = (parse_conversation(request.query.get(name, ""), name) for name in ("a", "b"))
         return await self._indexed_page(lambda pages: pages.compare(left, right))
 
+    async def _matrix(self, request: web.Request) -> web.StreamResponse:
+        view = MatrixView.from_query(request.query)
+        return await self._page(lambda pages: pages.matrix(view))
+
+    async def _selection(self, request: web.Request) -> web.StreamResponse:
+        selection = Selection.from_query(request.query)
+        return await self._page(lambda pages: pages.selection(selection))
+
+    async def _selection_file(self, request: web.Request) -> web.StreamResponse:
+        """Send the selected conversations as JSON lines, some at a time, so that other pages need not wait."""
+        selection = Selection.from_query(request.query)
+        run, only = (request.query.get(name, "")[:_LONGEST_NAME] for name in ("of", "only"))
+        response = web.StreamResponse(headers={"Content-Type": "application/jsonl"})
+        response.headers["Content-Disposition"] = f'attachment; filename="{download_name(run, _plain_word(only))}"'
+        lines = await self._in_thread(lambda: selection_lines(selection.conversations(self._ready().reader, run, only)))
+        await response.prepare(request)
+        if request.method != "HEAD":
+            while part := await self._in_thread(lambda: b"".join(islice(lines, _LINES_AT_ONCE))):
+                await response.write(part)
+        return response
+
     async def _report(self, request: web.Request) -> web.StreamResponse:
-        problem = await self.answering.report()
-        if problem:
-            raise Refusal(500, "Cannot create the report", problem)
-        response = html_response(await asyncio.to_thread(self.answering.page.read_text, "utf-8"))
         # The report has its own content policy; except for its own script and style, it is stricter than this server's.
-        response.headers["Content-Security-Policy"] = "frame-ancestors 'none'; base-uri 'none'; form-action 'none'"
+        policy = {"Content-Security-Policy": "frame-ancestors 'none'; base-uri 'none'; form-action 'none'"}
+        report = await self.answering.report()
+        if isinstance(report, str) or request.method == "HEAD":
+            response = html_response(report if isinstance(report, str) else "")
+            response.headers.update(policy)
+            return response
+        return await self._report_as_computed(request, report, policy)
+
+    async def _report_as_computed(
+        self, request: web.Request, report: ReportPieces, policy: Mapping[str, str]
+    ) -> web.StreamResponse:
+        """Send the page's frame at once, then each piece; a browser shows them without a script."""
+        frame = await asyncio.to_thread(frame_html, f"Report of {self.root.resolve().name}")
+        response = web.StreamResponse(headers={"Content-Type": "text/html; charset=utf-8", **policy})
+        try:
+            await response.prepare(request)
+            waiting = '<div class="waiting" role="status">\n<p>The report is being computed …</p>\n'
+            await response.write(f"{frame}{waiting}".encode("utf-8", "replace"))
+            async for piece in report.read():
+                async with asyncio.timeout(_PATIENCE_SECONDS):
+                    await response.write(piece)
+            if report.cut:
+                text = "</div><p>The report is incomplete: its computation has ended early; load the page again.</p>"
+                await response.write(text.encode())
+        except (TimeoutError, ConnectionError):
+            if request.transport is not None:
+                request.transport.abort()
         return response
 
     async def _events(self, request: web.Request) -> web.StreamResponse:
@@ -347,11 +409,8 @@ class Viewer:
         return await asyncio.get_running_loop().run_in_executor(self._thread, ask)
 
 
-def _parse_conversation(text: str, name: str) -> tuple[str, int]:
-    run, _, number = text.rpartition("/")
-    if not run or not (number.isascii() and number.isdigit() and len(number) < 16):
-        raise ConfigurationError(f"{name}: expected RUN/NUMBER, found '{text[:80]}'")
-    return run, int(number)
+def _plain_word(text: str) -> str:
+    return text if text in ("open", "finished", "failed") else ""
 
 
 _NICE = 5  # niceness: a run on the same machine has a higher priority
