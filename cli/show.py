@@ -270,6 +270,10 @@ def _view(
         list[str] | None,
         typer.Option("--name", metavar="HOST", help="Another host name that browsers may use for this server."),
     ] = None,
+    control: Annotated[
+        bool,
+        typer.Option("--control", help="Let the holder of a secret link, which is printed, steer runs: pause, stop, …"),
+    ] = False,
     index: Annotated[
         Path | None,
         typer.Option("--index", metavar="FOLDER", help="Folder of the viewer's index (default: in your cache)."),
@@ -277,8 +281,10 @@ def _view(
 ) -> None:
     """Show runs in a browser: findings and every conversation, live during a run.
 
-    Nothing in the run's folder is changed.
+    Nothing in the run's folder is changed. With --control, a printed link opens pages with buttons that steer runs.
     """
+    if export is not None and control:
+        raise ConfigurationError("--export and --control: exported pages steer no run; leave out one of them")
     if export is not None:
         from viva.web.view.export import export_pages
 
@@ -290,4 +296,4 @@ def _view(
     from viva.web.page_server import PageServer
     from viva.web.view.server import serve
 
-    serve(folder, PageServer(host, port, name or ()), index=index)
+    serve(folder, PageServer(host, port, name or ()), index=index, control=control)

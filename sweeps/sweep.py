@@ -24,6 +24,7 @@ from viva.engine.run_folder import RunFolder
 from viva.engine.runner import Outcome, Slots
 from viva.engine.stream import EventStream
 from viva.orchestration.launch import SharedResources, continued_run, empty_results
+from viva.orchestration.run_progress import ModelWaits
 from viva.scoring.early_stopping import StoppingRule
 
 from .cell_run import CellRun, CellState
@@ -128,11 +129,13 @@ class Sweep:
                 if ready is not None:
                     ready(self)
                 units = self._survey()
+                waits = ModelWaits()
+                self.events.listen(waits.hear)
                 async with BackendPool(
                     self.clock, self.events.publish, patience=self._patience, chaos=self._chaos, folder=self.out
                 ) as pool:
                     computer = StepExecutor(self.clock)
-                    self._shared = SharedResources(pool, Slots(self.concurrency), LoopYield(), computer)
+                    self._shared = SharedResources(pool, Slots(self.concurrency), LoopYield(), computer, waits=waits)
                     self._loaded = LoadedModels(pool, [unit.models for unit in units], self._local_models)
                     try:
                         async with anyio.create_task_group() as group:

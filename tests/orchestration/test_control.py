@@ -116,6 +116,32 @@ def test_a_paused_run_makes_no_call_until_it_goes_on(tmp_path: Path) -> None:
     asyncio.run(steer())
 
 
+def test_the_status_has_what_each_role_waits_for_and_what_is_used_of_the_budget(tmp_path: Path) -> None:
+    async def steer() -> None:
+        model = Held()
+        tasks = ["tides", "rust", "salt"]
+        async with viva.start(
+            lesson, models={"pupil": model}, tasks=tasks, out=tmp_path / "run", max_calls=20, concurrency=3
+        ) as live:
+            await model.until(3)
+            await live.control("set", model="held", concurrency=2)
+            await live.control("pause")
+            model.go_on(2)
+            await _until(live, lambda status: status["roles"][0]["paused"] == 2)
+            status = (await live.control())["status"]
+            [role] = status["roles"]
+            assert (role["roles"], role["models"], role["in_flight"], role["person"]) == (["pupil"], ["held"], 1, False)
+            calls, tokens = status["budgets"]["calls"], status["budgets"]["tokens"]
+            assert (calls["used"], calls["bound"], tokens["used"], tokens["bound"]) == (2.0, 20.0, 14.0, None)
+            assert status["at"] > 1e9
+            await live.control("resume")
+            model.go_on()
+        status = await asyncio.to_thread(lambda: live.report()["candidates"]["held"]["failed"])
+        assert status == 0
+
+    asyncio.run(steer())
+
+
 def test_only_the_paused_model_waits(tmp_path: Path) -> None:
     async def steer() -> None:
         first, second = Held("first"), Held("other")

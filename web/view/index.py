@@ -19,7 +19,8 @@ import sqlite3
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -85,12 +86,13 @@ def strings_in(record: Any) -> Iterator[str]:
             yield from strings_in(value)
 
 
-_VERSION = "3"
+_VERSION = "4"
 OPEN, FINISHED, FAILED = 0, 1, 2  # states of a conversation
 _CHUNK = 500  # maximum numbers in one query
 _SLOTS = 16  # bits of a text's row id that number the texts of one conversation
 _TEXT_SEPARATOR = " \ue000 "  # occurs in no text; between two texts, it prevents phrases that span both
 _LAST_TEXT = (1 << _SLOTS) - 1
+PACE_SECONDS = 10  # seconds of a slot of `pace`, which counts the calls and the conversations that ended in it
 _SCHEMA = (
     """
 create table meta (name text primary key, value text not null) without rowid;
@@ -119,6 +121,8 @@ create index by_score on conversations (score);
 create table aspects (conversation integer not null, name text not null, value real not null,
     primary key (conversation, name)) without rowid;
 create index aspects_by_value on aspects (name, value);
+create table pace (run integer not null, slot integer not null, calls integer not null, ended integer not null,
+    primary key (run, slot)) without rowid;
 create virtual table texts using fts5 (text, content = '', tokenize = 'unicode61 remove_diacritics 2');
 insert into texts (texts, rank) values ('hashsize', 16000000);
 """
@@ -250,6 +254,7 @@ class IndexWriter:
         conversations = "select id from conversations where run = ?"
         self._connection.execute(f"delete from aspects where conversation in ({conversations})", (run,))
         self._connection.execute("delete from conversations where run = ?", (run,))
+        self._connection.execute("delete from pace where run = ?", (run,))
         self._connection.execute("delete from runs where id = ?", (run,))
 
     def set_state(self, run: IndexedRun, running: bool) -> bool:
@@ -284,6 +289,17 @@ class IndexWriter:
         for conversation, so_far in row:
             self._add_text(conversation, min(so_far, _LAST_TEXT - 1), calls.texts)
 
+    def pace(self, run: IndexedRun, calls: Mapping[int, int]) -> None:
+        """Add calls by the slot of time in which they ended."""
+        self._add_pace((run.id, slot, count, 0) for slot, count in calls.items())
+
+    def _add_pace(self, rows: Iterable[tuple[int, int, int, int]]) -> None:
+        self._connection.executemany(
+            "insert into pace values (?, ?, ?, ?) on conflict (run, slot) do update set"
+            " calls = calls + excluded.calls, ended = ended + excluded.ended",
+            rows,
+        )
+
     def end(
         self, run: IndexedRun, number: int, summary: ResultSummary, checksum: int, cluster: str, second: bool
     ) -> None:
@@ -305,14 +321,14 @@ class IndexWriter:
 
     def _ended(self, run: IndexedRun, number: int, *columns: Any) -> list[int]:
         values = [_plain(value) if isinstance(value, str) else value for value in columns]
-        return [
-            conversation
-            for (conversation,) in self._connection.execute(
-                "update conversations set state = ?, score = ?, end = ?, error = ?, reason = ?, unscored = ?,"
-                " checksum = ?, rounds = ?, cluster = ?, second = ? where run = ? and number = ? returning id",
-                (*values, run.id, number),
-            ).fetchall()
-        ]
+        rows = self._connection.execute(
+            "update conversations set state = ?, score = ?, end = ?, error = ?, reason = ?, unscored = ?,"
+            " checksum = ?, rounds = ?, cluster = ?, second = ? where run = ? and number = ? returning id, at",
+            (*values, run.id, number),
+        ).fetchall()
+        # An end has no time in the journal; a conversation ends soon after its last call.
+        self._add_pace((run.id, pace_slot(at), 0, 1) for _, at in rows if at > 0)
+        return [conversation for conversation, _ in rows]
 
     def reached(self, run: IndexedRun, last_number: int, last_row: int) -> None:
         """Record how far the journal has been read."""
@@ -350,6 +366,11 @@ class IndexWriter:
 
     def _meta(self, name: str) -> str:
         return str(self._connection.execute("select value from meta where name = ?", (name,)).fetchone()[0])
+
+
+def pace_slot(at: float) -> int:
+    """Return the slot of `pace` for a time in seconds since 1970; a damaged time is in slot 0."""
+    return int(at // PACE_SECONDS) if 0.0 <= at < 1e12 else 0
 
 
 def conversations_with_texts() -> str:
@@ -659,7 +680,9 @@ class Indexer:
             text = " ".join(strings_in(item))[:20_000]
             writer.start(run.row, number, key, candidate, name, task if is_repeat else name, text)
         calls: dict[int, CallTotals] = {}
+        by_slot: Counter[int] = Counter()
         for call in added.calls:
+            by_slot[pace_slot(call.call.at)] += 1
             c, so_far = call.call.completion, calls.setdefault(call.number, CallTotals())
             so_far.count += 1
             so_far.prompt_tokens += c.prompt_tokens
@@ -670,6 +693,7 @@ class Indexer:
             so_far.texts.append(c.text + "".join(f" {tool.name} {tool.arguments}" for tool in c.calls or ()))
         for number, together in calls.items():
             writer.called(run.row, number, together)
+        writer.pace(run.row, by_slot)
 
     def _summary(self, run: _FollowedRun, result: Any) -> ResultSummary:
         if run.summary is None:

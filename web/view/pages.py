@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import re
 import shlex
+import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -18,6 +19,7 @@ from urllib.parse import quote, urlencode
 from jinja2 import Environment
 from markupsafe import Markup
 
+from viva.engine.run_folder import is_running
 from viva.reports.plot_style import COLOURS
 from viva.reports.tables import money
 from viva.sweeps.sweep_folder import resumable_folder
@@ -28,11 +30,14 @@ from .calls import curl_command, suite_case, tokens
 from .conversations import ConversationReader, pair_turns
 from .findings import StudyAnswer, mean_scores_so_far
 from .index import excerpt_pattern
+from .live import LiveAnswer, part_number
 from .matrix import ACROSS, ROWS, MatrixCell, MatrixView, chosen_group, read_cells, read_matrix
 from .queries import PAGE_SIZE, Filter, IndexReader, ListedConversation, RunFigures, column_of, scale_text
 from .run_history import BlockFailure, CandidateHistory, RunHistories, block_failures
+from .run_view import RunView, read_load, resume_command
 from .runs import find_runs
 from .selections import Selection, selected_runs
+from .steering import Confirmation
 
 _UNSAFE = re.compile(r"[^A-Za-z0-9._-]+")
 
@@ -74,6 +79,10 @@ class Links:
         path = f"/c/{conversation.path}" if self.live else f"{self._up}{quote(conversation_file(conversation))}"
         return path + (f"?{query}" if query and self.live else "") + (f"#{anchor}" if anchor else "")
 
+    def run(self, run: str) -> str:
+        """Return the address of a run's page; in an export, which has none, that of its conversations."""
+        return f"/run/{quote(run)}" if self.live else self.to("conversations", Filter(run=run).query())
+
     def call(self, conversation: ListedConversation, turn: str) -> str:
         """Return the address of the call behind a turn; only servers have it."""
         return f"/call/{conversation.path}/{turn.removeprefix('t')}"
@@ -106,6 +115,7 @@ def filter_query(filter: Filter, position: int | None = None) -> str:  # noqa: A
 TEMPLATES = Path(__file__).with_name("templates")
 _EXCERPT = 90  # characters of an excerpt on each side of a match
 _RUNS_SHOWN = 400
+_MODELS_SHOWN = 60
 _STATE_WORDS = {0: "going on", 1: "finished", 2: "failed"}
 
 
@@ -265,6 +275,64 @@ class Pages:
             pairs=pair_turns(*pages),
             beside=self.reader.beside(first),
         )
+
+    def run_figures(self, run: str) -> RunFigures:
+        """Return a run's row; refuse a run that is not in the index."""
+        figures = self.reader.run(run)
+        if figures is None:
+            raise Refusal(404, "Not found", f"no run '{run}'")
+        figures.running = is_running(self._path(run))  # the index is behind while it is being built
+        return figures
+
+    def run(
+        self,
+        run: str,
+        live: LiveAnswer | None,
+        *,
+        busy: bool = False,
+        steered: bool = False,
+        form: str | None = None,
+        answer: tuple[str, bool] | None = None,
+    ) -> str:
+        """Render a run: what it has done, what it waits for and, with a `form` token, the buttons that steer it.
+
+        `live` is what the run says of itself, None unless it is in progress; `busy`: the index is still being built;
+        `steered`: the operator may steer runs; `answer`: what the run said to the last button, and if it did it.
+        """
+        view = self._run_view(run, live, busy)
+        part = self._render("run_part.html", 0, view=view)
+        status = None if live is None else live.status
+        open_now = self.reader.listed(Filter(run=run, state="open")) if form is not None and status is not None else []
+        return self._render(
+            "run.html",
+            0,
+            view=view,
+            part=Markup(part),
+            latest=part_number(part),
+            events=urlencode({"page": "run", "run": run, "since": part_number(part)}),
+            steered=steered,
+            form=form,
+            answer=answer,
+            models=[] if status is None else sorted(status.models.items())[:_MODELS_SHOWN],
+            open_now=open_now,
+        )
+
+    def run_part(self, run: str, live: LiveAnswer | None, busy: bool = False) -> str:
+        """Render the live part of a run's page."""
+        return self._render("run_part.html", 0, view=self._run_view(run, live, busy))
+
+    def confirmation(self, run: str, question: Confirmation, form: str) -> str:
+        """Render the page that asks before a run's work is ended."""
+        return self._render("confirm.html", 0, run=run, question=question, form=form)
+
+    def run_path(self, run: str) -> Path:
+        """Return the folder of a run; only runs below the root are ever opened."""
+        return self._path(run)
+
+    def _run_view(self, run: str, live: LiveAnswer | None, busy: bool) -> RunView:
+        now = time.time()
+        figures = self.run_figures(run)
+        return RunView(figures, read_load(self.reader, run, now), live, now, resume_command(self._path(run)), busy)
 
     def comparing(self) -> str:
         """Render the page of an export that shows two conversations side by side; its address names both."""

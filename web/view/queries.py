@@ -260,6 +260,10 @@ def _parse_field(name: str, text: str) -> Any:
 
 _CACHED_ANSWERS = 64  # maximum answers that are cached until the index changes
 _CACHED_HITS = 4  # maximum cached tables of search results
+_RUN_COLUMNS = (
+    "name, scenario, dataset, seed, judge, planned, problem, state = 'running', digest, id, low, high, unit, likeness,"
+    " models, adaptive"
+)
 _COLUMNS = (
     "c.id, r.name, c.number, c.key, c.candidate, c.item, c.task, r.dataset, c.state, c.score, c.end, c.error,"
     " c.reason, c.unscored, c.calls, c.prompt_tokens, c.completion_tokens, c.seconds, c.retries, r.scenario, r.judge,"
@@ -585,6 +589,15 @@ class IndexReader:
     def runs(self) -> list[RunFigures]:
         return list(self._keep("runs", self._runs))
 
+    def run(self, name: str) -> RunFigures | None:
+        """Return a run by its name, without the figures of its candidates."""
+        rows = self._connection.execute(f"select {_RUN_COLUMNS} from runs where name = ?", (name,)).fetchall()
+        return RunFigures(*rows[0]) if rows else None
+
+    def rows(self, sql: str, *values: Any) -> list[Any]:
+        """Return the rows of a query."""
+        return self._connection.execute(sql, values).fetchall()
+
     def groups(self) -> list[RunGroup]:
         """Return the runs by matrix: those in one group have scores of the same kind on the same items."""
         return list(self._keep("groups", lambda: run_groups(self.runs(), self._second_sets())))
@@ -738,10 +751,7 @@ class IndexReader:
         return name
 
     def _runs(self) -> list[RunFigures]:
-        rows = self._connection.execute(
-            "select name, scenario, dataset, seed, judge, planned, problem, state = 'running', digest, id, low, high,"
-            " unit, likeness, models, adaptive from runs order by place"
-        ).fetchall()
+        rows = self._connection.execute(f"select {_RUN_COLUMNS} from runs order by place").fetchall()
         runs = {run.id: run for run in (RunFigures(*columns) for columns in rows)}
         rows = self._connection.execute(
             f"select run, candidate, count(*), sum(state = {FINISHED}), sum(state > {FINISHED}), count(score),"

@@ -130,6 +130,11 @@ function replace(part, html) {
   if (focused) [...part.querySelectorAll("a")].find((one) => one.getAttribute("href") === focused)?.focus({ preventScroll: true });
 }
 
+function say() { // a live region is read out only if its own text changes
+  const [words, region] = [document.querySelector("[data-say]")?.dataset.say, document.getElementById("said")];
+  if (region && words !== undefined && region.textContent !== words) region.textContent = words;
+}
+
 function listen() {
   const { events, part, place } = document.body.dataset;
   if (!events || !window.EventSource) return;
@@ -145,6 +150,7 @@ function listen() {
     source.onmessage = (event) => {
       const news = JSON.parse(event.data);
       if (news.overview) replace(document.getElementById(part), news.overview);
+      else if (news.part) { replace(document.getElementById(part), news.part); say(); }
       else if (news.reset || part === "list" || news.many || news.changed?.includes(place)) soon();
     };
   };
