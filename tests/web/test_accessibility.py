@@ -12,7 +12,7 @@ from browser import Browser
 from viewed_runs import make_runs, viewer
 
 PAGES = ["/", "/conversations", "/matrix", "/selection?candidate=novice", "/c/kieval/1", "/c/dialogs/0", "/c/hostile/1",
-         "/call/kieval/1/4", "/compare?a=kieval/4&b=fork/4", "/report", "/none"]  # fmt: skip
+         "/call/kieval/1/4", "/run/kieval", "/compare?a=kieval/4&b=fork/4", "/report", "/none"]  # fmt: skip
 
 
 @pytest.fixture(scope="module")
