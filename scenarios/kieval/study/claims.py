@@ -196,11 +196,13 @@ class Claims(Section[InterviewMaterial]):
                     record["candidate"],
                     record["verdict"].replace("_", " "),
                     _TESTS.get(test.get("test"), DASH),
+                    _verdict([test] if test else []).replace("_", " "),
                 ]
                 row += [value_text, p_value(test.get("p_corrected")), percent(test.get("power"))]
                 needed = test.get("needed")
                 rows.append([*row, f"{test['n']:,}" if test else DASH, DASH if needed is None else f"{needed:,}"])
-        header = ["dataset", "candidate", "verdict", "test", "value", "corrected p", "power", "items", "items needed"]
+        header = ["dataset", "candidate", "verdict", "test", "it says", "value", "corrected p", "power", "items"]
+        header.append("items needed")
         effects = f"{LINE_DROP:g} points below the line, or an AUC of {AREA:g}"
         title = f"Verdicts: {title_facts(report)}; power to detect {effects}"
         return [(title, header, rows)]
