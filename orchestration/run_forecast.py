@@ -8,7 +8,7 @@ simulated.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -124,7 +124,14 @@ class RunForecast:
             rows.append([model, *(["full"] if exams else []), *cells, money(record["cost"])])
             if exams:
                 own = exams["models"][model]
-                rows.append([model, "adaptive", *(_range(own[name]) for name in _USAGE), _range(own["cost"])])
+                rows.append(
+                    [
+                        model,
+                        "adaptive",
+                        *(format_exam_range(own[name]) for name in _USAGE),
+                        format_exam_range(own["cost"]),
+                    ]
+                )
         if exams is None:
             title = f"Upper bounds for {report['conversations']:,} conversations"
             return [(title, ["model", *_HEADER], rows)]
@@ -134,8 +141,8 @@ class RunForecast:
             f"{settings.wave}"
         )
         items = [
-            ["each candidate", f"{self._items:,}", _range(exams["items"])],
-            [f"all {self._labels} together", f"{report['conversations']:,}", _range(exams["conversations"])],
+            ["each candidate", f"{self._items:,}", format_exam_range(exams["items"])],
+            [f"all {self._labels} together", f"{report['conversations']:,}", format_exam_range(exams["conversations"])],
         ]
         return [
             (title, ["exam of", "full", "adaptive"], items[: 1 + (self._labels > 1)]),
@@ -152,12 +159,14 @@ class RunForecast:
         for model in ends["value"]:
             records = {name: _with_cost(model, uses[model]) for name, uses in ends.items()}
             models[model] = {
-                figure: None if records["value"][figure] is None else _ends(*(own[figure] for own in records.values()))
+                figure: None
+                if records["value"][figure] is None
+                else exam_range([own[figure] for own in records.values()])
                 for figure in (*_USAGE, "cost")
             }
         return {
-            "items": _ends(*_numbers(exams.each)),
-            "conversations": _ends(*_numbers(exams.total)),
+            "items": exam_range(_numbers(exams.each)),
+            "conversations": exam_range(_numbers(exams.total)),
             "limit": self._prepared.total // self._labels,
             "models": models,
         }
@@ -188,11 +197,13 @@ def _numbers(estimate: Estimate) -> tuple[int, int, int]:
     return round(estimate.value), round(estimate.low), round(estimate.high)
 
 
-def _ends(value: float, low: float, high: float) -> dict[str, float]:
-    return {"median": value, "low": low, "high": high}
+def exam_range(ends: Sequence[float]) -> dict[str, float]:
+    """Return median, low and high of simulated exams as plain data."""
+    return dict(zip(("median", "low", "high"), ends, strict=True))
 
 
-def _range(ends: Mapping[str, float] | None) -> str:
+def format_exam_range(ends: Mapping[str, float] | None) -> str:
+    """Return `113 (49 to 129)`, or one number if both ends are equal; as money if the numbers are not whole."""
     if ends is None:
         return money(None)
     texts = {name: f"{number:,}" if isinstance(number, int) else money(number) for name, number in ends.items()}

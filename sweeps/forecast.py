@@ -6,17 +6,30 @@ every conversation to reach its last round. No model is opened. `plan` estimates
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from viva.data.dataset import CheckedDatasets
 from viva.engine.backends.base import ModelSpec
 from viva.engine.errors import VivaError
+from viva.orchestration.exams import open_exam
 from viva.orchestration.prepared_run import PreparedRun
-from viva.orchestration.run_forecast import ASSUMPTIONS, ONE_BY_ONE, reads_one, usage_by_role, usage_cost, usage_record
+from viva.orchestration.run_forecast import (
+    ASSUMPTIONS,
+    EXAM_ASSUMPTIONS,
+    ONE_BY_ONE,
+    exam_range,
+    format_exam_range,
+    reads_one,
+    usage_by_role,
+    usage_cost,
+    usage_record,
+)
 from viva.reports.tables import DASH, Table, money
 from viva.scenarios.contract import UsageForecast
 from viva.scenarios.models import batch_note
 from viva.scenarios.registry import get_scenario
+from viva.scoring.exam_course import ExamForecast, forecast_exams
 
 from .cell_run import CellRun
 from .sweep import Sweep
@@ -26,8 +39,9 @@ class Forecast:
     """Upper bounds for what remains of a sweep; a cell that has begun counts with its unfinished conversations.
 
     `models` has the totals by model, `remaining` the number of conversations by cell, and `per_conversation` the usage
-    of one conversation by cell and role. `parts` are what parts of the totals are for. `problems` are predictable
-    failures, by model or cell.
+    of one conversation by cell and role. `parts` are what parts of the totals are for. `exams` has the numbers of items
+    that adaptive cells are expected to ask yet, by cell: median, low and high of simulated exams. `problems` are
+    predictable failures, by model or cell.
     """
 
     def __init__(self, sweep: Sweep) -> None:
@@ -37,6 +51,8 @@ class Forecast:
         self.problems: dict[str, VivaError] = {}
         self.remaining: dict[str, int] = {}
         self.per_conversation: dict[str, dict[str, UsageForecast]] = {}
+        self.exams: dict[str, tuple[float, float, float]] = {}
+        self._exams_by_key: dict[str, ExamForecast] = {}
         self._one_by_one: dict[str, bool] = {}
         with CheckedDatasets().activate() as datasets:
             sweep.survey(datasets)
@@ -56,7 +72,7 @@ class Forecast:
     def assumptions(self) -> tuple[str, ...]:
         """Assumptions behind the figures, and a note on batches."""
         note = self.batch_note(self._sweep.concurrency)
-        return (*ASSUMPTIONS, note) if note else ASSUMPTIONS
+        return (*ASSUMPTIONS, *(EXAM_ASSUMPTIONS if self.exams else ()), *([note] if note else ()))
 
     def batch_note(self, at_once: int) -> str:
         """Return a note on the number of batches that must end one after another; "" if no model is batched."""
@@ -79,6 +95,7 @@ class Forecast:
             "conversations": self.conversations,
             "models": models,
             **({"methods": {part: usage_record(use) for part, use in self.parts.items()}} if self.parts else {}),
+            **({"adaptive": self._expected()} if self.exams else {}),
             "problems": {name: error.to_record() for name, error in self.problems.items()},
             "assumptions": " ".join(self.assumptions),
         }
@@ -107,7 +124,43 @@ class Forecast:
             (f"{len(cells)} cells", ["cell", "state", "planned", "done"], cells),
             (title, ["model", "calls", "prompt tokens", "completion tokens", "cost"], models),
             ("Of these, by method", ["method", "calls", "prompt tokens", "completion tokens"], methods),
+            *([self._expected_table(report["adaptive"])] if "adaptive" in report else []),
         ]
+
+    def _expected(self) -> dict[str, Any]:
+        """Return conversations and usage if adaptive cells ask what simulated exams ask, summed over the cells."""
+        conversations: list[float] = []
+        usages: list[dict[str, dict[str, Any]]] = []
+        for end in range(3):
+            counts = {name: self.exams[name][end] if name in self.exams else count
+                      for name, count in self.remaining.items()}  # fmt: skip
+            models: dict[str, UsageForecast] = {}
+            for run in self._sweep.runs:
+                for role, use in self.per_conversation.get(run.cell.name, {}).items():
+                    model = run.cell.roles[role]
+                    models[model] = models.get(model, UsageForecast()) + use * counts[run.cell.name]
+            conversations.append(sum(counts.values()))
+            usages.append(
+                {model: usage_record(use) | {"cost": usage_cost(model, use)} for model, use in models.items()}
+            )
+        return {
+            "conversations": exam_range([round(count) for count in conversations]),
+            "models": {
+                model: {
+                    figure: None if value is None else exam_range([own[model][figure] for own in usages])
+                    for figure, value in record.items()
+                }
+                for model, record in usages[0].items()
+            },
+        }
+
+    def _expected_table(self, expected: Mapping[str, Any]) -> Table:
+        count = format_exam_range(expected["conversations"])
+        title = f"Expected, with {len(self.exams):,} adaptive cells: {count} conversations (median, 95%)"
+        rows = [
+            [model, *(format_exam_range(ends) for ends in own.values())] for model, own in expected["models"].items()
+        ]
+        return (title, ["model", "calls", "prompt tokens", "completion tokens", "cost"], rows)
 
     def _count(self, run: CellRun, usage_by_key: dict[str, dict[str, UsageForecast]]) -> None:
         assert run.total is not None
@@ -116,6 +169,13 @@ class Forecast:
         if key not in usage_by_key:
             usage_by_key[key] = usage_by_role(PreparedRun(get_scenario(cell.scenario), cell.settings))
         self.remaining[cell.name] = remaining = run.total - run.done + (run.failed if self._sweep.retry_failed else 0)
+        if getattr(cell.settings, "adaptive", None) is not None:
+            if key not in self._exams_by_key:
+                _, course = open_exam(PreparedRun(get_scenario(cell.scenario), cell.settings))
+                self._exams_by_key[key] = forecast_exams(course, 1, cell.settings.seed)
+            exam = self._exams_by_key[key].each
+            low, high = (min(remaining, max(0.0, end - run.done)) for end in (exam.low, exam.high))
+            self.exams[cell.name] = min(remaining, max(0.0, exam.value - run.done)), low, high
         usages = self.per_conversation[cell.name] = {}
         for role, model in cell.roles.items():
             usages[role] = usage_by_key[key].get(role, UsageForecast())

@@ -21,6 +21,7 @@ from viva.orchestration.launch import new_run
 from viva.orchestration.prepared_run import Shard
 from viva.reports.studies.study import Study
 from viva.scenarios.probes.probe import ProbeSettings
+from viva.sweeps.forecast import Forecast
 from viva.sweeps.recorded_sweep import recorded_cells
 from viva.sweeps.shards import SweepSlice
 from viva.sweeps.sweep import open_sweep
@@ -63,6 +64,20 @@ def test_a_cell_asks_what_a_run_of_its_own_asks(tmp_path: Path, folder: Path) ->
     assert planned == [
         own["candidates"][label]["adaptive"]["asked"] for label, own in reports(tmp_path / "out").items()
     ]
+
+
+def test_a_forecast_has_the_exams_beside_the_upper_bounds(tmp_path: Path, folder: Path) -> None:
+    file = write(folder, "forecast", probes=EXAM | {"n": 60})
+    report = Forecast(open_sweep(file, tmp_path / "out", VirtualClock())).report()
+    expected = report["adaptive"]
+    assert report["conversations"] == 120
+    low, median, high = (expected["conversations"][end] for end in ("low", "median", "high"))
+    assert 10 <= low < median < high <= 120
+    for model, own in expected["models"].items():
+        assert own["calls"]["high"] <= report["models"][model]["calls"] == 60
+        assert own["calls"]["low"] < own["calls"]["median"] < own["calls"]["high"]
+    swept(file, tmp_path / "out", VirtualClock())
+    assert "adaptive" not in Forecast(open_sweep(file, tmp_path / "out", VirtualClock())).report(), "nothing remains"
 
 
 def test_a_halted_sweep_asks_the_same_items(tmp_path: Path, folder: Path) -> None:
