@@ -442,12 +442,14 @@ def test_an_export_has_the_table_and_the_matrix(browser: Browser, root: Path, tm
     assert len(means) == 25
     assert means == sorted(means)
     assert page.evaluate("document.documentElement.scrollWidth") <= 360
+    address = page.evaluate("location.href")
     page.leave("document.querySelector('.marks a').click()")
     marked = page.evaluate("document.querySelector('.marks a[aria-current]').textContent")
     assert marked.startswith(f"{len(_texts(page, 'tbody tr'))} all ")
     page.leave("document.querySelector('tbody .first a').click()")
     assert len({*_texts(page, ".row .item")}) == 1, "the conversations about that item"
-    page.leave("history.back()")
+    assert page.complaints == []
+    page = browser.open(address, 360)
     cell = page.evaluate("document.querySelector('.cell a').ariaLabel")
     page.leave("document.querySelector('.cell a').click()")
     assert cell.split(",")[0] in page.evaluate("document.querySelector('h1').textContent")
