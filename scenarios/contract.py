@@ -446,6 +446,7 @@ class Scenario(ABC, Generic[S, T]):
         templates: The templates of its prompt packs; None if it has no packs.
         ranges: The smallest and the largest value of each figure in a result's summary, by name.
         unit: The unit of its `score`.
+        rate: Each `score` is one end of its range, right or wrong, so means have the interval of a proportion.
     """
 
     name: ClassVar[str]
@@ -456,6 +457,7 @@ class Scenario(ABC, Generic[S, T]):
     templates: ClassVar[PackTemplates | None] = None
     ranges: ClassVar[Ranges] = {SCORE: (0.0, 100.0)}
     unit: ClassVar[str] = ""
+    rate: ClassVar[bool] = False
     # Settings that a fork may change besides the judge's model.
     judging: ClassVar[frozenset[str]] = frozenset()
     # `data` is the setting that names the data; `plural` names runs in sweep files and on pages (default: `name`).

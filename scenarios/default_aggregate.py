@@ -179,12 +179,13 @@ def estimate_record(mean: ClusteredMean | None, ends: Estimate | None) -> dict[s
 
 
 def measure_interval(
-    mean: ClusteredMean, values: Sequence[float], declared: tuple[float, float] | None
+    mean: ClusteredMean, values: Sequence[float], declared: tuple[float, float] | None, *, rate: bool = False
 ) -> Estimate | None:
     """Return the mean of a measure with its interval, None if unknown.
 
     Without a `declared` range, values that are all 0 or 1 are a proportion, and non-negative whole numbers are counts.
-    A declared range that a value exceeds is ignored: the run may be older than the declaration.
+    A declared range that a value exceeds is ignored: the run may be older than the declaration. `rate`: values at the
+    ends of the range are a proportion, as they always are if it is from 0 to 1.
     """
     distinct = set(values)
     low, high = declared or (-math.inf, math.inf)
@@ -194,7 +195,7 @@ def measure_interval(
         low, high = TRUTH_RANGE
     elif math.isinf(low) and min(distinct) >= 0.0 and all(value.is_integer() for value in distinct):
         low = 0.0
-    return mean.ends(low, high, rate=(low, high) == TRUTH_RANGE and distinct <= set(TRUTH_RANGE))
+    return mean.ends(low, high, rate=(rate or (low, high) == TRUTH_RANGE) and distinct <= {low, high})
 
 
 def named_values(value: Any) -> dict[str, float | bool | str | None]:

@@ -216,6 +216,7 @@ class Probes(
     roles = (Role(CANDIDATE, many=True),)
     templates = TEMPLATES
     manifest = ProbeManifest
+    rate = True
     by_model = True  # shared examples are computed once, and a local model stays warm
     validation = Validation(
         # Items are asked as in an interview: without examples, with a free answer.

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 from urllib.error import HTTPError
-from urllib.parse import parse_qsl
+from urllib.parse import parse_qsl, quote
 from urllib.request import urlopen
 
 import numpy as np
@@ -18,11 +18,13 @@ import pytest
 from browser import Browser, Page
 from command import viva as viva_here
 from multidict import MultiDict
-from viewed_runs import make_runs, viewer
+from viewed_runs import SCIENCE, make_runs, viewer
 from weighed_runs import weighed_run
 
+import viva
 from viva.engine.errors import ConfigurationError
 from viva.reports.studies.study import Study, study_findings
+from viva.scenarios.probes.probe_report import CandidateProbes
 from viva.web.view.export import export_pages
 from viva.web.view.index import Indexer, index_file
 from viva.web.view.matrix import Matrix, MatrixView, read_cells, read_matrix
@@ -215,7 +217,16 @@ def test_a_matrix_counts_repeats_once_and_says_what_all_and_none_can(tmp_path: P
     cells = read_cells(reader, matrix, [row.name for row in matrix.items])
     assert cells[rows["t2"].name, "m00"].count == 2, "both runs are in one cell"
     assert cells[rows["t4"].name, "m00"].state == "failed"
-    assert "too few models to tell (3;" in " ".join(matrix.notes)
+    [note] = [note for note in matrix.notes if "better models" in note]
+    assert note == ("Too few models to tell on which items better models do worse: that needs 20 models with different "
+                    "scores, and this has 3.")  # fmt: skip
+    assert matrix.counts == {"fail": 1, "pass": 1, "worse": None}
+    assert [row.name for row in matrix.rows(MatrixView(show="pass"))] == [rows["t10"].name]
+    page = Pages(tmp_path / "runs", reader).matrix(MatrixView(show="fail", sort="mean"))
+    assert '<b id="count">1</b> of 5 items' in page
+    assert "sort=mean&amp;show=pass" in page, "the order stays"
+    assert f"task={quote(rows['t1'].name, safe='')}" in page, "an item leads to its conversations"
+    assert page.count("<tr>") == 2
     assert "different numbers of items" in " ".join(matrix.notes)
     alone = read_matrix(reader, matrix.group, "a")
     assert alone.candidates[0].n == 4
@@ -231,6 +242,7 @@ def test_items_on_which_better_models_do_worse_are_marked_once_there_are_enough_
     matrix, reader = _matrix_of(tmp_path / "runs", tmp_path / "index")
     assert [row.name.split("/")[-1] for row in matrix.items if "better models do worse" in row.marks] == ["wrong-key"]
     assert "on 1 of 31 tested items better models do worse" in " ".join(matrix.notes)
+    assert matrix.counts["worse"] == len(matrix.chosen(MatrixView(show="worse"))) == 1
     pages = Pages(tmp_path / "runs", reader)
     assert pages.matrix(MatrixView(across=2)).count('class="candidate"') == 30 - 24, "candidates have pages, too"
     pages.close()
@@ -243,6 +255,49 @@ def test_a_mean_has_the_interval_that_the_report_gives_it(reader: IndexReader, r
     for own in read_matrix(reader, group).candidates:
         expected = standings[own.name]
         assert [own.mean, own.low, own.high] == pytest.approx([expected.value, expected.low, expected.high], abs=1e-4)
+
+
+def test_a_probe_has_the_intervals_of_its_report_on_both_sets(tmp_path: Path) -> None:
+    names: Any = {
+        "candidate": ["simulated:all?knowledge=1", "simulated:half?knowledge=0.5", "simulated:none?knowledge=0"]
+    }
+    lines = SCIENCE.read_text().splitlines()
+    files = [tmp_path / "first.jsonl", tmp_path / "second.jsonl"]
+    for file, own in zip(files, (lines[:12], lines[12:24]), strict=True):
+        file.write_text("".join(f"{line}\n" for line in own))
+    run = viva.run_sync(
+        "probe",
+        models=names,
+        dataset=str(files[0]),
+        against=str(files[1]),
+        method=["generate"],
+        against_method=["generate"],
+        shots=0,
+        out=tmp_path / "runs" / "a",
+    )
+    results = [result.value for result in run.results()]
+    reader = next(_reader(tmp_path / "runs", tmp_path / "index"))
+    first, second = reader.groups()
+    for group, members in ((first, False), (second, True)):
+        own = {mean.name: mean for mean in read_matrix(reader, group).candidates}
+        assert [*own] == ["all", "half", "none"]
+        for name, mean in own.items():
+            reported = CandidateProbes()  # has accuracies of the first set only, so each set is once the first
+            for result in results:
+                if (result["candidate"], result["second"]) == (name, members):
+                    reported.add(result | {"second": False})
+            record = reported.to_dict(False)["accuracy"]["generate"]
+            ends = [record[end] for end in ("value", "low", "high")]
+            assert [mean.mean, mean.low, mean.high] == pytest.approx(ends, abs=1e-3)
+            assert mean.n == 12
+        assert own["all"].low < own["all"].high == 100
+    reader.close()
+
+
+def test_the_label_of_a_filter_says_which_end_it_limits() -> None:
+    chosen = [("score from", "2"), ("score up to", "15"), ("text", "a b")]
+    assert _chosen("high=15&low=2&q=a+b&page=3").chosen == chosen
+    assert ("logic up to", "3") in _chosen("high=3&aspect=logic").chosen
 
 
 def _press(page: Page, key: str, code: int) -> None:
@@ -259,7 +314,7 @@ def test_the_matrix_needs_no_mouse(browser: Browser, site: str) -> None:
     _press(page, "Tab", 9)
     focused = "document.activeElement.ariaLabel"
     first = page.evaluate(focused)
-    rows, columns = _texts(page, "tbody .first span"), _texts(page, "th.candidate")
+    rows, columns = _texts(page, "tbody .first a"), _texts(page, "th.candidate")
     assert first.startswith(f"{rows[0]}, {columns[0]}: ")
     for key in ("ArrowDown", "ArrowRight", "ArrowRight", "ArrowLeft", "ArrowUp", "ArrowUp"):
         page.press(key)
@@ -387,6 +442,14 @@ def test_an_export_has_the_table_and_the_matrix(browser: Browser, root: Path, tm
     assert len(means) == 25
     assert means == sorted(means)
     assert page.evaluate("document.documentElement.scrollWidth") <= 360
+    address = page.evaluate("location.href")
+    page.leave("document.querySelector('.marks a').click()")
+    marked = page.evaluate("document.querySelector('.marks a[aria-current]').textContent")
+    assert marked.startswith(f"{len(_texts(page, 'tbody tr'))} all ")
+    page.leave("document.querySelector('tbody .first a').click()")
+    assert len({*_texts(page, ".row .item")}) == 1, "the conversations about that item"
+    assert page.complaints == []
+    page = browser.open(address, 360)
     cell = page.evaluate("document.querySelector('.cell a').ariaLabel")
     page.leave("document.querySelector('.cell a').click()")
     assert cell.split(",")[0] in page.evaluate("document.querySelector('h1').textContent")

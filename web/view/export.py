@@ -17,7 +17,7 @@ from viva.engine.errors import ConfigurationError
 
 from .findings import study_answer
 from .index import Indexer, index_file
-from .matrix import Matrix, MatrixCell, MatrixView, read_cells, read_matrix
+from .matrix import MARKS, Matrix, MatrixCell, MatrixView, read_cells, read_matrix
 from .pages import TEMPLATES, PageContext, Pages, conversation_file
 from .queries import Filter, IndexReader, ListedConversation
 from .runs import check_root, study_folders
@@ -104,6 +104,7 @@ def _matrix_record(matrix: Matrix, reader: IndexReader) -> dict[str, Any]:
         "digits": matrix.digits,
         "legend": matrix.legend(),
         "notes": matrix.notes,
+        "counts": {name: [MARKS[name], count] for name, count in matrix.counts.items()},
         "candidates": [asdict(candidate) for candidate in matrix.candidates],
         "items": [asdict(item) for item in matrix.items],
         "byName": matrix.orders["item up"],

@@ -86,7 +86,7 @@ def strings_in(record: Any) -> Iterator[str]:
             yield from strings_in(value)
 
 
-_VERSION = "4"
+_VERSION = "5"
 OPEN, FINISHED, FAILED = 0, 1, 2  # states of a conversation
 _CHUNK = 500  # maximum numbers in one query
 _SLOTS = 16  # bits of a text's row id that number the texts of one conversation
@@ -101,7 +101,7 @@ create table runs (
     dataset text not null default '', digest text not null default '', seed integer,
     judge text not null default '', planned integer, problem text not null default '', low real, high real,
     unit text not null default '', likeness text not null default '{}', models text not null default '{}',
-    adaptive integer not null default 0,
+    adaptive integer not null default 0, rate integer not null default 0,
     last_number integer not null default -1, last_row integer not null default 0, state text not null default '',
     place integer not null default 0);
 create table conversations (
@@ -583,9 +583,10 @@ class Indexer:
             likeness = _likeness(manifest, settings.model_dump(mode="json"), {*compared, scenario.data})
             facts["likeness"] = orjson.dumps(likeness).decode()
             facts["models"] = orjson.dumps({name: manifest["models"].get(name) for name in compared}).decode()
-            low, high = score_ranges(scenario, settings).get(SCORE, (-math.inf, math.inf))
+            ranges = scenario.ranges if scenario.rate else score_ranges(scenario, settings)
+            low, high = ranges.get(SCORE, (-math.inf, math.inf))
             facts |= {"low": low if math.isfinite(low) else None, "high": high if math.isfinite(high) else None}
-            facts["unit"] = scenario.unit
+            facts |= {"unit": scenario.unit, "rate": int(scenario.rate)}
             judge = judge_role(scenario.roles_of(settings))
             if judge is not None and isinstance(manifest["models"].get(judge.name), str):
                 facts["judge"] = next(iter(model_labels([manifest["models"][judge.name]])))

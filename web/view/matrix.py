@@ -27,6 +27,7 @@ from .queries import IndexReader, RunGroup, scale_text
 ROWS, ACROSS = 50, 24  # maximum items and candidates on one page
 LEVELS = 5  # colours
 _ROW_ORDERS = {"item": False, "mean": False, "spread": True}  # True: the largest first
+MARKS = {"fail": "all fail", "pass": "all pass", "worse": "better models do worse"}  # values of `show`: marks
 _LONGEST_FIELD = 300
 _DIGITS = re.compile(r"\d+")
 Floats = NDArray[np.float64]
@@ -37,7 +38,8 @@ class MatrixView:
     """The query of a matrix's address: the group's id (`matrix`), one of its runs, and the order of rows and columns.
 
     `sort` is "item", "mean" or "spread"; `order` is "up", "down" or "" for its own; `candidates` is "mean" to
-    order the candidates by mean, best first. `page` and `across` count pages of items and of candidates.
+    order the candidates by mean, best first. `show` is a key of `MARKS`, and keeps only items with that mark. `page`
+    and `across` count pages of items and of candidates.
     """
 
     matrix: str = ""
@@ -45,6 +47,7 @@ class MatrixView:
     sort: str = ""
     order: str = ""
     candidates: str = ""
+    show: str = ""
     page: int = 1
     across: int = 1
 
@@ -56,7 +59,7 @@ class MatrixView:
             ConfigurationError: A value is not valid for its field.
         """
         values: dict[str, Any] = {}
-        allowed = {"sort": [*_ROW_ORDERS], "order": ["up", "down"], "candidates": ["mean"]}
+        allowed = {"sort": [*_ROW_ORDERS], "order": ["up", "down"], "candidates": ["mean"], "show": [*MARKS]}
         for name in (column.name for column in fields(cls)):
             text = query.get(name, "").strip()[:_LONGEST_FIELD]
             if not text:
@@ -139,7 +142,10 @@ class MatrixCell:
 
 @dataclass(slots=True)
 class Matrix:
-    """A whole matrix without its cells. `low` and `high` are the ends of the colours."""
+    """A whole matrix without its cells. `low` and `high` are the ends of the colours.
+
+    `counts` has the number of items by mark, for marks that any item could have; None if too few models tell.
+    """
 
     group: RunGroup
     items: list[ItemRow]
@@ -150,11 +156,16 @@ class Matrix:
     digits: int
     notes: list[str] = field(default_factory=list)
     orders: dict[str, list[int]] = field(default_factory=dict)
+    counts: dict[str, int | None] = field(default_factory=dict)
+
+    def chosen(self, view: MatrixView) -> list[ItemRow]:
+        """Return the items of all pages, in order."""
+        order = self.orders[f"{view.sort or 'item'} {'down' if view.is_down else 'up'}"]
+        return [self.items[at] for at in order if not view.show or MARKS[view.show] in self.items[at].marks]
 
     def rows(self, view: MatrixView) -> list[ItemRow]:
         """Return the items of one page."""
-        order = self.orders[f"{view.sort or 'item'} {'down' if view.is_down else 'up'}"]
-        return [self.items[at] for at in order[(view.page - 1) * ROWS : view.page * ROWS]]
+        return self.chosen(view)[(view.page - 1) * ROWS : view.page * ROWS]
 
     def columns(self, view: MatrixView) -> list[CandidateMean]:
         """Return the candidates of one page."""
@@ -220,14 +231,23 @@ def _compute(reader: IndexReader, group: RunGroup, run: str) -> Matrix:
         group,
         _item_rows(list(items), means, declared),
         _candidate_means(
-            list(candidates), column_codes, values, clusters, means, declared, adaptive=_is_adaptive(group)
+            list(candidates),
+            column_codes,
+            values,
+            clusters,
+            means,
+            declared,
+            adaptive=_is_adaptive(group),
+            rate=first.rate,
         ),
         low,
         high,
         scale_text(first.low, first.high, first.unit),
         1 if high - low > 10 else 2,
     )
-    matrix.notes = _notes(matrix, means)
+    tested = negative_rest_correlations(means.T)[1] if means.size else 0
+    matrix.counts = _counts(matrix, declared, tested)
+    matrix.notes = _notes(matrix, tested)
     matrix.orders = _orders(matrix.items)
     return matrix
 
@@ -252,8 +272,8 @@ def _item_rows(items: Sequence[str], means: Floats, declared: tuple[float, float
     for at, name in enumerate(items):
         marks = []
         if at in negative:
-            marks.append("better models do worse")
-        for end, mark in zip(declared, ("all fail", "all pass"), strict=True):
+            marks.append(MARKS["worse"])
+        for end, mark in zip(declared, (MARKS["fail"], MARKS["pass"]), strict=True):
             if counts[at] > 1 and math.isfinite(end) and (means[at][known[at]] == end).all():
                 marks.append(mark)
         spread = float(spreads[at]) if counts[at] > 1 else None
@@ -270,6 +290,7 @@ def _candidate_means(
     declared: tuple[float, float],
     *,
     adaptive: bool,
+    rate: bool,
 ) -> list[CandidateMean]:
     made = []
     for at, name in enumerate(names):
@@ -279,27 +300,44 @@ def _candidate_means(
         mean = None if adaptive else clustered_mean(mine, [clusters[index] for index in places.tolist()])
         if mean is not None:
             own.mean = mean.mean
-            ends = measure_interval(mean, mine, declared)
+            ends = measure_interval(mean, mine, declared, rate=rate)
             own.low, own.high = (ends.low, ends.high) if ends is not None else (None, None)
         made.append(own)
     return made
 
 
-def _notes(matrix: Matrix, means: Floats) -> list[str]:
+def _counts(matrix: Matrix, declared: tuple[float, float], tested: int) -> dict[str, int | None]:
+    if len(matrix.candidates) < 2:
+        return {}
+    possible = {"fail": math.isfinite(declared[0]), "pass": math.isfinite(declared[1]), "worse": True}
+    counts: dict[str, int | None] = {
+        name: sum(MARKS[name] in item.marks for item in matrix.items)
+        for name, is_possible in possible.items()
+        if is_possible
+    }
+    return counts if tested else counts | {"worse": None}
+
+
+def _notes(matrix: Matrix, tested: int) -> list[str]:
     """Return what the figures rest on, and what they cannot tell."""
     notes = []
     if _is_adaptive(matrix.group):
         notes.append("An adaptive run chose other items for each candidate, so there are no means of columns.")
     elif len({own.items for own in matrix.candidates}) > 1:
         notes.append("The candidates have scores on different numbers of items, so compare their means with care.")
-    tested = negative_rest_correlations(means.T)[1] if means.size else 0
-    if not tested:
+    count = len(matrix.candidates)
+    if not tested and count < LEAST_ANSWERS:
         notes.append(
-            f"Items on which better models do worse: too few models to tell ({len(matrix.candidates):,}; an item needs "
-            f"the different scores of {LEAST_ANSWERS})."
+            "Too few models to tell on which items better models do worse: that needs "
+            f"{LEAST_ANSWERS} models with different scores, and this has {count}."
+        )
+    elif not tested:
+        notes.append(
+            "Too few scores to tell on which items better models do worse: that needs an item with scores of "
+            f"{LEAST_ANSWERS} models that are not all equal, and there is none."
         )
     else:
-        marked = sum("better models do worse" in item.marks for item in matrix.items)
+        marked = sum(MARKS["worse"] in item.marks for item in matrix.items)
         claimed = f"on {marked:,} of {tested:,} tested items better models do worse" if marked else (
             f"on none of {tested:,} tested items do better models significantly worse")  # fmt: skip
         notes.append(f"By item–rest correlation, {claimed} (false discovery rate 5%).")

@@ -31,7 +31,7 @@ from .conversations import ConversationReader, pair_turns
 from .findings import StudyAnswer, mean_scores_so_far
 from .index import excerpt_pattern
 from .live import LiveAnswer, part_number
-from .matrix import ACROSS, ROWS, MatrixCell, MatrixView, chosen_group, read_cells, read_matrix
+from .matrix import ACROSS, MARKS, ROWS, MatrixCell, MatrixView, chosen_group, read_cells, read_matrix
 from .queries import PAGE_SIZE, Filter, IndexReader, ListedConversation, RunFigures, column_of, scale_text
 from .run_history import BlockFailure, CandidateHistory, RunHistories, block_failures
 from .run_view import RunView, read_load, resume_command
@@ -196,7 +196,7 @@ class Pages:
         if group is None or (view.run and view.run not in group.names):
             raise Refusal(404, "Not found", "no such matrix; its runs have changed, or the address is wrong")
         matrix = read_matrix(self.reader, group, view.run)
-        rows, columns = matrix.rows(view), matrix.columns(view)
+        rows, columns, total = matrix.rows(view), matrix.columns(view), len(matrix.chosen(view))
         cells = read_cells(self.reader, matrix, [row.name for row in rows], view.run) if self._served else {}
         return self._render(
             "matrix.html",
@@ -206,9 +206,11 @@ class Pages:
             group=group,
             matrix=matrix,
             rows=rows,
+            total=total,
+            marks=MARKS,
             columns=columns,
             cells=cells,
-            pages=max(1, -(-len(matrix.items) // ROWS)),
+            pages=max(1, -(-total // ROWS)),
             widths=max(1, -(-len(matrix.candidates) // ACROSS)),
         )
 

@@ -159,11 +159,13 @@ class Filter:
 
     @property
     def chosen(self) -> list[tuple[str, str]]:
-        """The active fields with their values, for display."""
+        """The labels of the active fields with their values, for display."""
+        figure = self.aspect or "score"
+        labels = {"q": "text", "low": f"{figure} from", "high": f"{figure} up to"}
         pairs = [(field.name, getattr(self, field.name)) for field in fields(self)]
         skipped = ("page", "sort", "order", "columns")
         return [
-            (name, f"{value:g}" if isinstance(value, float) else str(value))
+            (labels.get(name, name), f"{value:g}" if isinstance(value, float) else str(value))
             for name, value in pairs
             if value not in ("", None) and name not in skipped
         ]
@@ -262,7 +264,7 @@ _CACHED_ANSWERS = 64  # maximum answers that are cached until the index changes
 _CACHED_HITS = 4  # maximum cached tables of search results
 _RUN_COLUMNS = (
     "name, scenario, dataset, seed, judge, planned, problem, state = 'running', digest, id, low, high, unit, likeness,"
-    " models, adaptive"
+    " models, adaptive, rate"
 )
 _COLUMNS = (
     "c.id, r.name, c.number, c.key, c.candidate, c.item, c.task, r.dataset, c.state, c.score, c.end, c.error,"
@@ -362,6 +364,7 @@ class RunFigures:
 
     `low`, `high` and `unit` describe its scores. `likeness` has the settings that runs of one matrix share, `models`
     the compared models by role and label, both as JSON. `adaptive`: the items depend on earlier answers.
+    `rate`: each score is one end of its range.
     """
 
     name: str
@@ -380,6 +383,7 @@ class RunFigures:
     likeness: str = "{}"
     models: str = "{}"
     adaptive: bool = False
+    rate: bool = False
     candidates: dict[str, CandidateFigures] = field(default_factory=dict)
 
     @property

@@ -83,13 +83,32 @@ function scoreCell(matrix, item, own, cell) {
   return made;
 }
 
-function itemHead(item) {
+function itemHead(matrix, item) {
   const made = element("th", "first");
   made.scope = "row";
-  const name = element("span", "", item.name);
+  const name = element("a", "", item.name);
+  name.href = `conversations.html?${new URLSearchParams({ matrix: matrix.id, task: item.name })}`;
   name.title = item.name;
   made.append(name);
   for (const mark of item.marks) made.append(" ", element("small", mark.startsWith("better") ? "tag low" : "tag", mark));
+  return made;
+}
+
+function marks(matrix, show) {
+  const made = element("nav", "marks");
+  made.ariaLabel = "Items to look at";
+  const add = (text, to) => {
+    const link = element("a", "", text);
+    link.href = changed({ show: to });
+    if (to && to === show) link.ariaCurrent = "true";
+    made.append(link);
+  };
+  for (const [name, [mark, count]] of Object.entries(matrix.counts)) {
+    const text = count === null ? `${mark}: too few models to tell` : `${count.toLocaleString("en")} ${mark}`;
+    if (count || name === show) add(text, name);
+    else made.append(element("span", "", text));
+  }
+  if (show) add("all items", "");
   return made;
 }
 
@@ -128,14 +147,17 @@ function show() {
     const mean = (at) => matrix.candidates[at].mean ?? -Infinity;
     columns.sort((one, other) => mean(other) - mean(one) || 0);
   }
-  const pages = Math.max(1, Math.ceil(matrix.items.length / ROWS));
+  const mark = Object.hasOwn(matrix.counts, query.get("show") ?? "") ? query.get("show") : "";
+  let shown = orderOf(matrix, sort, down);
+  if (mark) shown = shown.filter((at) => matrix.items[at].marks.includes(matrix.counts[mark][0]));
+  const pages = Math.max(1, Math.ceil(shown.length / ROWS));
   const widths = Math.max(1, Math.ceil(columns.length / ACROSS));
   const [page, across] = [number("page", pages), number("across", widths)];
   columns = columns.slice((across - 1) * ACROSS, across * ACROSS);
   const count = element("p", "count");
-  const total = element("b", "", matrix.items.length.toLocaleString("en"));
+  const total = element("b", "", shown.length.toLocaleString("en"));
   total.id = "count";
-  count.append(total, " items × ", element("b", "", matrix.candidates.length), ` candidates${matrix.scale ? ` · scores ${matrix.scale}` : ""}`);
+  count.append(total, mark ? ` of ${matrix.items.length.toLocaleString("en")} items × ` : " items × ", element("b", "", matrix.candidates.length), ` candidates${matrix.scale ? ` · scores ${matrix.scale}` : ""}`);
   const legend = element("ul", "legend");
   legend.ariaLabel = "Colours";
   matrix.legend.forEach((ends, at) => {
@@ -149,7 +171,7 @@ function show() {
   const means = element("tr", "means");
   const label = element("th", "first", "mean ");
   label.scope = "row";
-  label.append(element("small", "", "95% interval"));
+  label.append(element("small", "", mark ? "of all items, 95% interval" : "95% interval"));
   means.append(label, element("td"), element("td"));
   for (const at of columns) {
     const own = matrix.candidates[at];
@@ -164,10 +186,10 @@ function show() {
   }
   table.createTHead().append(top, means);
   const body = table.createTBody();
-  for (const row of orderOf(matrix, sort, down).slice((page - 1) * ROWS, page * ROWS)) {
+  for (const row of shown.slice((page - 1) * ROWS, page * ROWS)) {
     const item = matrix.items[row];
     const line = element("tr");
-    line.append(itemHead(item), element("td", "number", figure(item.mean, matrix.digits)), element("td", "number", figure(item.spread, matrix.digits)));
+    line.append(itemHead(matrix, item), element("td", "number", figure(item.mean, matrix.digits)), element("td", "number", figure(item.spread, matrix.digits)));
     for (const at of columns) line.append(scoreCell(matrix, item, matrix.candidates[at], matrix.cells[row][at]));
     body.append(line);
   }
@@ -177,7 +199,7 @@ function show() {
   region.ariaLabel = "Matrix of items and candidates";
   region.tabIndex = 0;
   region.append(table);
-  place.replaceChildren(count, legend, ...matrix.notes.map((note) => element("p", "faint note", note)), region, paging(pages, page, widths, across));
+  place.replaceChildren(count, legend, marks(matrix, mark), ...matrix.notes.map((note) => element("p", "faint note", note)), region, paging(pages, page, widths, across));
 }
 
 form.addEventListener("submit", (event) => event.preventDefault());

@@ -47,14 +47,15 @@ for (const box of document.querySelectorAll(".copy")) {
 // -- the matrix: one cell at a time is in the tab order, arrow keys move ---------------------------------------------
 
 function cellsOf(row) {
-  return [...row.cells].slice(3).map((cell) => cell.querySelector("a, [data-empty]"));
+  const [item, , , ...scores] = row.cells;
+  return [item, ...scores].map((cell) => cell.querySelector("a, [data-empty]"));
 }
 
 function makeGrid(table) {
   table.setAttribute("role", "grid");
   for (const empty of table.querySelectorAll(".cell.none > span")) empty.dataset.empty = "";
   const all = [...table.querySelectorAll("tbody .cell")].map((cell) => cell.firstElementChild);
-  for (const one of all) one.tabIndex = -1;
+  for (const one of [...all, ...table.querySelectorAll("tbody .first a")]) one.tabIndex = -1;
   if (all.length) all[0].tabIndex = 0;
 }
 
@@ -80,7 +81,7 @@ document.addEventListener("keydown", (event) => {
     event.stopImmediatePropagation(); // arrows scroll the region and lead to no other page
     return;
   }
-  const from = event.target.closest?.("table.matrix tbody .cell > *");
+  const from = event.target.closest?.("table.matrix tbody .cell > *, table.matrix tbody .first > a");
   if (!from || event.altKey || event.metaKey || !/^(Arrow|Home$|End$)/.test(event.key)) return;
   event.preventDefault();
   event.stopImmediatePropagation(); // at the edge of the matrix no key leads to another page
