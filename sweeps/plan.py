@@ -227,7 +227,9 @@ class Plan:
         return replace(self.world, renamed={**self.world.renamed, model: with_bounds(name, {bound: wider})})
 
     def _remaining(self, cell: Cell) -> int:
-        return self.forecast.remaining.get(cell.name, 0)
+        """Return the number of remaining conversations; of an adaptive cell, the median of simulated exams."""
+        remaining = self.forecast.remaining.get(cell.name, 0)
+        return round(self.forecast.exams[cell.name][0]) if cell.name in self.forecast.exams else remaining
 
     def _cell(self, cell: Cell) -> PlannedCell:
         key = _similarity_key(cell)

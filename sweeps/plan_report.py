@@ -217,6 +217,13 @@ class PlanReport:
         """Return notes on the assumptions behind the figures and on their limits."""
         plan = self._plan
         notes = []
+        if exams := plan.forecast.exams:
+            low, high = (round(sum(own[end] for own in exams.values())) for end in (1, 2))
+            full = sum(plan.forecast.remaining[name] for name in exams)
+            notes.append(
+                f"{len(exams):,} adaptive cells count with the median of simulated exams, together {low:,} to {high:,} "
+                f"conversations (95%) of at most {full:,}; their models answer as the bank says."
+            )
         for words, cells in Counter(source.words for source in plan.sources.values()).items():
             counts = [source.conversations for source in plan.sources.values() if source.words == words]
             prefix = f"{count_of(cells, 'cell')}: "

@@ -76,6 +76,11 @@ def test_a_forecast_has_the_exams_beside_the_upper_bounds(tmp_path: Path, folder
     for model, own in expected["models"].items():
         assert own["calls"]["high"] <= report["models"][model]["calls"] == 60
         assert own["calls"]["low"] < own["calls"]["median"] < own["calls"]["high"]
+    planned = command.viva("sweep", "plan", file, "--out", tmp_path / "out", "--simulations", "2", "--json")
+    assert planned.returncode == 0, planned.stderr
+    plan = orjson.loads(planned.stdout)
+    assert any(f"simulated exams, together {low:,} to {high:,} " in note for note in plan["notes"])
+    assert any(note.endswith("of at most 120; their models answer as the bank says.") for note in plan["notes"])
     swept(file, tmp_path / "out", VirtualClock())
     assert "adaptive" not in Forecast(open_sweep(file, tmp_path / "out", VirtualClock())).report(), "nothing remains"
 
