@@ -7,7 +7,7 @@ import math
 import sqlite3
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any, TypeVar
@@ -27,6 +27,7 @@ _LONGEST_FIELD = 300  # maximum characters of one value
 _MOST_COLUMNS = 100
 _CHUNK = 500  # maximum conversations in one query
 SECOND_SET = "-second"  # ends the name of a matrix of the second sets of its runs
+SETS = ("benchmark", "second")
 STATES = {"finished": 1, "failed": 2, "open": 0}
 ASPECT = "aspect:"  # begins the key of a column that shows the score of one aspect
 _MOST_SHOWN_ASPECTS = 6  # with more, which are those of several scenarios, no aspect is shown unless chosen
@@ -79,8 +80,9 @@ class Filter:
     """A filter of conversations; an empty field filters nothing.
 
     `low` and `high` limit the score; if an `aspect` is given, they limit its score. Any text in `unscored` selects
-    conversations with unscored rounds. `q` has words that the texts must contain. `matrix` selects the runs of one
-    matrix, `task` an item with all its repeats.
+    conversations with unscored rounds. `set` is "benchmark" or "second" and selects finished conversations on items of
+    that set, because an item's set is known from its result. `q` has words that the texts must contain. `matrix`
+    selects the runs of one matrix, `task` an item with all its repeats.
 
     `sort` is the key of a column and `order` is "up" or "down", "" being the column's own; `columns` are the keys of
     the shown columns, () being the default.
@@ -88,7 +90,9 @@ class Filter:
 
     run: str = ""
     candidate: str = ""
+    scenario: str = ""
     dataset: str = ""
+    set: str = ""
     state: str = ""
     end: str = ""
     error: str = ""
@@ -183,10 +187,12 @@ class Filter:
             if value := getattr(self, name):
                 parts.append(f"c.{name} = ?")
                 values.append(value)
-        for name, column in (("run", "name"), ("dataset", "dataset")):
+        for name, column in (("run", "name"), ("scenario", "scenario"), ("dataset", "dataset")):
             if value := getattr(self, name):
                 parts.append(f"c.run in (select id from runs where {column} = ?)")
                 values.append(value)
+        if self.set:
+            parts.append(f"c.second = {int(self.set == 'second')} and c.state = {FINISHED}")
         if self.state:
             parts.append("c.state = ?")
             values.append(STATES[self.state])
@@ -252,7 +258,8 @@ def _parse_field(name: str, text: str) -> Any:
         return value
     if name == "sort" and text.startswith(ASPECT):
         return text
-    allowed = {"state": [*STATES], "sort": [*COLUMNS, *_EARLIER_SORTS], "order": ["up", "down"]}.get(name, [])
+    choices = {"state": [*STATES], "set": [*SETS], "sort": [*COLUMNS, *_EARLIER_SORTS], "order": ["up", "down"]}
+    allowed = choices.get(name, [])
     if allowed and text not in allowed:
         raise ConfigurationError(f"{name}: expected one of {', '.join(filter(None, allowed))}, found '{text[:40]}'")
     return text
@@ -262,7 +269,7 @@ _CACHED_ANSWERS = 64  # maximum answers that are cached until the index changes
 _CACHED_HITS = 4  # maximum cached tables of search results
 _RUN_COLUMNS = (
     "name, scenario, dataset, seed, judge, planned, problem, state = 'running', digest, id, low, high, unit, likeness,"
-    " models, adaptive"
+    " models, adaptive, second_name, second_digest"
 )
 _COLUMNS = (
     "c.id, r.name, c.number, c.key, c.candidate, c.item, c.task, r.dataset, c.state, c.score, c.end, c.error,"
@@ -333,7 +340,11 @@ def scale_text(low: float | None, high: float | None, unit: str) -> str:
 
 @dataclass(slots=True)
 class CandidateFigures:
-    """Counts of a candidate's conversations in one or more runs. `mean` is the mean score; None without scores."""
+    """Counts of a candidate's conversations in one or more runs.
+
+    `scored` and `sum` are of the benchmark's items only, and so is `mean`, None without scores. `second` counts
+    finished conversations on second sets, `second_scored` and `second_sum` their scores.
+    """
 
     name: str
     total: int = 0
@@ -345,10 +356,17 @@ class CandidateFigures:
     calls: int = 0
     retries: int = 0
     unscored: int = 0
+    second: int = 0
+    second_scored: int = 0
+    second_sum: float = 0.0
 
     @property
     def mean(self) -> float | None:
         return self.sum / self.scored if self.scored else None
+
+    @property
+    def second_mean(self) -> float | None:
+        return self.second_sum / self.second_scored if self.second_scored else None
 
     def add(self, figures: CandidateFigures) -> None:
         """Add the figures of another run."""
@@ -361,7 +379,8 @@ class RunFigures:
     """A run and counts of its conversations. `planned` is None if unknown; `digest` is its dataset's.
 
     `low`, `high` and `unit` describe its scores. `likeness` has the settings that runs of one matrix share, `models`
-    the compared models by role and label, both as JSON. `adaptive`: the items depend on earlier answers.
+    the compared models by role and label, both as JSON. `adaptive`: the items depend on earlier answers. `second_name`
+    and `second_digest` are those of the second set, empty without one.
     """
 
     name: str
@@ -380,6 +399,8 @@ class RunFigures:
     likeness: str = "{}"
     models: str = "{}"
     adaptive: bool = False
+    second_name: str = ""
+    second_digest: str = ""
     candidates: dict[str, CandidateFigures] = field(default_factory=dict)
 
     @property
@@ -392,6 +413,16 @@ class RunFigures:
     @property
     def ended(self) -> int:
         return self.total.finished + self.total.failed
+
+    @property
+    def is_complete(self) -> bool:
+        """True if all conversations have ended."""
+        return not self.running and self.ended >= (self.planned or self.total.total)
+
+    @property
+    def has_second(self) -> bool:
+        """True if a conversation on the second set has finished."""
+        return any(figures.second for figures in self.candidates.values())
 
 
 @dataclass(slots=True)
@@ -414,7 +445,7 @@ class RunGroup:
 _MOST_DIFFERENCES = 3  # settings named in a title
 
 
-def run_groups(runs: Sequence[RunFigures], second_sets: Collection[int] = ()) -> list[RunGroup]:
+def run_groups(runs: Sequence[RunFigures]) -> list[RunGroup]:
     """Put runs into groups: same scenario, dataset, prompts and settings, and one model for each label."""
     keys: dict[tuple[str, ...], list[tuple[dict[Any, Any], list[RunFigures]]]] = {}
     for run in runs:
@@ -436,7 +467,7 @@ def run_groups(runs: Sequence[RunFigures], second_sets: Collection[int] = ()) ->
     for (key, at, members), title in zip(groups, titles, strict=True):
         name = hashlib.blake2b(repr((key, at)).encode("utf-8", "surrogatepass"), digest_size=5).hexdigest()
         made.append(RunGroup(name, title, members))
-        if any(run.id in second_sets for run in members):
+        if any(run.has_second for run in members):
             made.append(RunGroup(name + SECOND_SET, f"{title} · second set", members, True))
     return made
 
@@ -476,11 +507,16 @@ def _differences(runs: Sequence[RunFigures]) -> list[str]:
 
 @dataclass(slots=True)
 class FilterChoices:
-    """Values by which a list can be filtered; in tuples with their number of conversations."""
+    """Values by which a list can be filtered; in tuples with their number of conversations.
+
+    `sets` is empty if no run has a second set.
+    """
 
     runs: list[str]
     candidates: list[tuple[str, int]]
+    scenarios: list[str]
     datasets: list[str]
+    sets: list[str]
     ends: list[tuple[str, int]]
     errors: list[tuple[str, int]]
     aspects: list[str]
@@ -600,7 +636,7 @@ class IndexReader:
 
     def groups(self) -> list[RunGroup]:
         """Return the runs by matrix: those in one group have scores of the same kind on the same items."""
-        return list(self._keep("groups", lambda: run_groups(self.runs(), self._second_sets())))
+        return list(self._keep("groups", lambda: run_groups(self.runs())))
 
     def cells(self, runs: Sequence[int], second: bool, tasks: Sequence[str] | None = None) -> Iterator[Any]:
         """Iterate over (task, candidate, score, cluster, state, run's id, number) of conversations of some runs."""
@@ -645,7 +681,9 @@ class IndexReader:
             return FilterChoices(
                 [run.name for run in runs],
                 ask_many("select candidate, count(*) from conversations group by candidate").fetchall(),
+                list(dict.fromkeys(run.scenario for run in runs if run.scenario)),
                 list(dict.fromkeys(run.dataset for run in runs if run.dataset)),
+                [*SETS] if any(run.has_second for run in runs) else [],
                 self._by_count("end"),
                 self._by_count("error"),
                 [name for (name,) in ask_many(_DISTINCT_ASPECTS).fetchall()],
@@ -667,11 +705,11 @@ class IndexReader:
         return {name: start for name, start in self._keep("starts", ask).items() if start}
 
     def scores(self, run: str, candidate: str) -> dict[str, float]:
-        """Return a candidate's scores in a run, by item."""
+        """Return a candidate's scores on the benchmark's items in a run, by item."""
         return dict(
             self._connection.execute(
                 "select c.item, c.score from conversations c join runs r on r.id = c.run"
-                " where c.candidate = ? and r.name = ? and c.score is not null",
+                " where c.candidate = ? and r.name = ? and c.score is not null and c.second = 0",
                 (candidate, run),
             ).fetchall()
         )
@@ -717,10 +755,6 @@ class IndexReader:
         sql = "select exists (select 1 from conversations where rounds is not null)"
         return bool(self._keep("rounds", lambda: self._connection.execute(sql).fetchone()[0]))
 
-    def _second_sets(self) -> set[int]:
-        """Return the row ids of runs that have conversations on a second set."""
-        return {run for (run,) in self._connection.execute("select distinct run from conversations where second > 0")}
-
     def _matrix_runs(self, filter: Filter) -> list[int] | None:  # noqa: A002
         """Return the row ids of the runs of a filter's matrix: none if there is no such matrix."""
         if not filter.matrix:
@@ -754,9 +788,11 @@ class IndexReader:
         rows = self._connection.execute(f"select {_RUN_COLUMNS} from runs order by place").fetchall()
         runs = {run.id: run for run in (RunFigures(*columns) for columns in rows)}
         rows = self._connection.execute(
-            f"select run, candidate, count(*), sum(state = {FINISHED}), sum(state > {FINISHED}), count(score),"
-            "total(score), sum(prompt_tokens + completion_tokens), sum(calls), sum(retries),"
-            " sum(unscored) from conversations group by run, candidate order by min(number)"
+            f"select run, candidate, count(*), sum(state = {FINISHED}), sum(state > {FINISHED}),"
+            " count(case second when 0 then score end), total(case second when 0 then score end),"
+            " sum(prompt_tokens + completion_tokens), sum(calls), sum(retries),"
+            " sum(unscored), sum(second), count(case second when 1 then score end),"
+            " total(case second when 1 then score end) from conversations group by run, candidate order by min(number)"
         ).fetchall()
         for run, *figures in rows:
             if run in runs:
