@@ -27,7 +27,7 @@ from viva.engine.run_folder import installed_versions, is_running
 from viva.reports.tables import escape_controls
 from viva.scenarios.contract import Findings, RankedCandidate
 
-from .queries import CandidateFigures, RunFigures
+from .run_figures import CandidateFigures, RunFigures
 from .runs import find_runs, study_folders
 
 _log = logging.getLogger("viva")

@@ -32,7 +32,8 @@ from .findings import StudyAnswer, mean_scores_so_far
 from .index import excerpt_pattern
 from .live import LiveAnswer, part_number
 from .matrix import ACROSS, ROWS, MatrixCell, MatrixView, chosen_group, read_cells, read_matrix
-from .queries import PAGE_SIZE, Filter, IndexReader, ListedConversation, RunFigures, column_of, scale_text
+from .queries import PAGE_SIZE, Filter, IndexReader, ListedConversation, column_of, scale_text
+from .run_figures import RunFigures
 from .run_history import BlockFailure, CandidateHistory, RunHistories, block_failures
 from .run_view import RunView, read_load, resume_command
 from .runs import find_runs
