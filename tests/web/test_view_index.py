@@ -240,6 +240,9 @@ def test_an_empty_list_says_why(two_sets: tuple[Path, IndexReader], tmp_path: Pa
     assert "No conversation matches: none has failed." in pages.conversations(Filter(state="failed"))
     assert "No conversation matches.<" in pages.conversations(Filter(candidate="nobody"))
     assert "No conversation matches" not in pages.conversations(Filter(set="second"))
+    reading = pages.conversations(Filter(state="failed"), busy=True)
+    assert "still reading the runs" in reading
+    assert "No conversation matches" not in reading
     file = index_file(tmp_path, tmp_path / "index")
     Indexer(tmp_path, file).catch_up()
     nothing = IndexReader(file)

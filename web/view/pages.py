@@ -168,7 +168,7 @@ class Pages:
             listed=listed,
             count=count,
             busy=busy,
-            nothing=self._nothing(filter) if not count else "",
+            nothing="" if count or busy else self._nothing(filter),
             first=(filter.page - 1) * PAGE_SIZE,
             pages=max(1, -(-count // PAGE_SIZE)),
             choices=self.reader.choices(),
