@@ -521,5 +521,7 @@ def summarize_probe(result: Mapping[str, Any]) -> ResultSummary:
     rights = {_METHOD_TITLES[name]: 100.0 * result[name]["right"] for name in ANSWERING if name in result}
     loss = {"loss": float(result["signals"]["loss"])} if "signals" in result else {}
     score = next(iter(rights.values()), None)
-    end = "of the second set" if result.get("second") else "" if score is None else "right" if score else "wrong"
+    end = "" if score is None else "right" if score else "wrong"
+    if result.get("second"):  # apart from the benchmark's, so that counts of ends do not mix the sets
+        end = f"{end}, second set" if end else "of the second set"
     return ResultSummary(score, f"ended by {result['stopped']}" if "stopped" in result else end, rights | loss)

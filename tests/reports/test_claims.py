@@ -245,7 +245,7 @@ def test_not_tested_is_no_verdict_of_no_sign(root: Path, cheated: list[Path]) ->
 def test_unlike_scales_share_no_ranking(cheated: list[Path], unrelated: dict[str, Path]) -> None:
     """Another dataset, and another system, have standings of their own, in reports and in the viewer."""
     from viva.web.view.findings import mean_scores_so_far
-    from viva.web.view.queries import CandidateFigures, RunFigures
+    from viva.web.view.run_figures import CandidateFigures, RunFigures
 
     other = unrelated["other candidates on another dataset"]
     report = Study([*cheated, other]).report()

@@ -4,23 +4,31 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+import re
 import shutil
 import socket
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, replace
+from html import unescape
 from pathlib import Path
 from typing import Any
+from urllib.parse import parse_qsl
 
 import aiohttp
 import orjson
 import pytest
 from aiohttp import web
+from probing import make_items
 
 import viva
 from viva.engine.errors import ConfigurationError
+from viva.scenarios.contract import Findings, RankedCandidate
 from viva.scenarios.rendering import RenderedConversation, RenderedTurn
 from viva.web.view.conversations import PageConversation, page_turns, pair_turns
 from viva.web.view.export import export_pages
+from viva.web.view.findings import StudyAnswer, mean_scores_so_far
 from viva.web.view.index import Indexer, fts_query, index_file
+from viva.web.view.pages import PageContext, Pages
 from viva.web.view.queries import Filter, IndexReader, ListedConversation
 from viva.web.view.run_history import CandidateHistory, RunHistories
 from viva.web.view.runs import find_runs
@@ -125,6 +133,128 @@ def test_runs_on_other_scales_have_no_common_history(tmp_path: Path) -> None:
     viva.run_sync(graded, models={"pupil": [Grades([3, 4])]}, tasks=["c"], out=tmp_path / "runs" / "other-items")
     _run(tmp_path / "runs" / "other-scenario", Says(), tasks)
     assert _histories(tmp_path / "runs", tmp_path / "index") == []
+
+
+@pytest.fixture(scope="module")
+def two_sets(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Path, IndexReader]]:
+    """Two probes of a benchmark and a second set, and interviews on the same benchmark with one of the candidates."""
+    folder = tmp_path_factory.mktemp("sets")
+    items, others = make_items(folder / "items.jsonl", 12), make_items(folder / "others.jsonl", 8, seed=2)
+    models = ["simulated:clean?knowledge=0.9", "simulated:cheat?knowledge=0.1&memorisation=1"]
+    for seed in (1, 2):
+        methods: dict[str, Any] = {"against": str(others), "method": ["letter"], "against_method": ["letter"]}
+        viva.run_sync("probe", models={"candidate": models}, dataset=str(items), shots=0, seed=seed,
+                      out=folder / "runs" / f"probe-{seed}", **methods)  # fmt: skip
+    roles: Any = {"candidate": models[:1], "interactor": "simulated:asker", "evaluator": "simulated:strict"}
+    viva.run_sync("kieval", models=roles, dataset=str(items), n=3, rounds=1, out=folder / "runs" / "kieval")
+    file = index_file(folder / "runs", folder / "index")
+    Indexer(folder / "runs", file).catch_up()
+    reader = IndexReader(file)
+    yield folder / "runs", reader
+    reader.close()
+
+
+def _rights(run: Path, candidate: str, second: bool) -> list[float]:
+    return [
+        100.0 * result.value["letter"]["right"]
+        for result in viva.load(run).results()
+        if result.key.startswith(f"{candidate}/") and bool(result.value.get("second")) is second
+    ]
+
+
+def test_the_benchmark_and_a_second_set_have_means_of_their_own(two_sets: tuple[Path, IndexReader]) -> None:
+    root, reader = two_sets
+    parts = {part["set"]: part for part in mean_scores_so_far(reader.runs()) if part["scenario"] == "probe"}
+    assert parts["benchmark"]["about"] == "items"
+    assert parts["second"]["about"] == "items (second set others)"
+    for name, size in (("benchmark", 12), ("second", 8)):
+        for standing in parts[name]["standings"]:
+            rights = [
+                right
+                for seed in (1, 2)
+                for right in _rights(root / f"probe-{seed}", standing["candidate"], name == "second")
+            ]
+            assert standing["n"] == len(rights) == 2 * size
+            assert standing["value"] == pytest.approx(sum(rights) / len(rights))
+    histories = RunHistories(reader).histories(
+        [run for run in reader.runs() if run.scenario == "probe"], dict(find_runs(root))
+    )
+    assert {history.candidate for history in histories} == {"clean", "cheat"}
+    for history in histories:
+        assert [point.n for point in history.points] == [12, 12]
+        assert "n = 12 common items" in history.sentence
+        for point in history.points:
+            rights = _rights(root / point.run, history.candidate, second=False)
+            assert point.value == pytest.approx(sum(rights) / len(rights))
+
+
+def test_means_are_so_far_only_until_all_has_ended(two_sets: tuple[Path, IndexReader]) -> None:
+    runs = two_sets[1].runs()
+    for changes, words in (({}, False), ({"running": True}, True), ({"planned": 10_000}, True)):
+        parts = mean_scores_so_far([replace(run, **changes) for run in runs])
+        assert len(parts) == 3
+        for part in parts:
+            assert ("so far" in part["measure"], "so far" in part["sentences"][0]) == (words, words)
+
+
+def test_ends_on_a_second_set_say_right_or_wrong_and_are_counted_apart(two_sets: tuple[Path, IndexReader]) -> None:
+    root, reader = two_sets
+    for second, ending in ((False, ""), (True, ", second set")):
+        rights = [
+            right
+            for seed in (1, 2)
+            for name in ("clean", "cheat")
+            for right in _rights(root / f"probe-{seed}", name, second)
+        ]
+        assert 0 < sum(rights) < 100 * len(rights)
+        assert reader.count(Filter(end=f"right{ending}")) == rights.count(100.0)
+        assert reader.count(Filter(end=f"wrong{ending}")) == rights.count(0.0)
+
+
+@pytest.mark.parametrize("tested", [True, False])
+def test_a_block_leads_to_its_own_conversations(two_sets: tuple[Path, IndexReader], tested: bool) -> None:
+    """Of the same candidate and dataset there are conversations of another scenario."""
+    root, reader = two_sets
+    pages = Pages(root, reader)
+    finding = Findings([], "KIEval score", [RankedCandidate("clean", 50.0, n=3)], "items", "kieval")
+    answer = StudyAnswer([asdict(finding)]) if tested else None
+    blocks = pages.overview_part(PageContext(answer)).split('<section class="block">')[1:]
+    seen = set()
+    for block in blocks:
+        scenario = re.search(r'class="about">(\w+) · items', block)
+        assert scenario is not None
+        for query in re.findall(r'class="name" href="/conversations\?([^"]+)"', block):
+            chosen = Filter.from_query(dict(parse_qsl(unescape(query))))
+            listed = reader.listed(chosen)
+            assert len(listed) == reader.count(chosen) > 0
+            assert {(one.scenario, one.candidate) for one in listed} == {(scenario[1], chosen.candidate)}
+            assert len({one.second for one in listed}) == 1
+            seen.add((scenario[1], chosen.candidate, bool(listed[0].second), len(listed)))
+    probes = {("probe", name, *own) for name in ("clean", "cheat") for own in ((False, 24), (True, 16))}
+    assert seen == {("kieval", "clean", False, 3), *probes}
+
+
+def test_an_empty_list_says_why(two_sets: tuple[Path, IndexReader], tmp_path: Path) -> None:
+    root, reader = two_sets
+    pages = Pages(root, reader)
+    assert "No conversation matches: none has failed." in pages.conversations(Filter(state="failed"))
+    assert "No conversation matches.<" in pages.conversations(Filter(candidate="nobody"))
+    assert "No conversation matches" not in pages.conversations(Filter(set="second"))
+    reading = pages.conversations(Filter(state="failed"), busy=True)
+    assert "still reading the runs" in reading
+    assert "No conversation matches" not in reading
+    file = index_file(tmp_path, tmp_path / "index")
+    Indexer(tmp_path, file).catch_up()
+    nothing = IndexReader(file)
+    assert "There is no conversation yet." in Pages(tmp_path, nothing).conversations(Filter())
+    nothing.close()
+
+
+def test_only_known_sets_can_be_chosen(two_sets: tuple[Path, IndexReader]) -> None:
+    choices = two_sets[1].choices()
+    assert (choices.sets, choices.scenarios) == (["benchmark", "second"], ["kieval", "probe"])
+    with pytest.raises(ConfigurationError, match="set: expected one of benchmark, second, found 'third'"):
+        Filter.from_query({"set": "third"})
 
 
 def _digests(folder: Path) -> dict[str, str]:

@@ -28,7 +28,7 @@ from viva.orchestration.control import ControlRequest
 from viva.orchestration.control_socket import SOCKET, ask
 from viva.web.view import live
 from viva.web.view.live import LiveAnswer, RunAsker
-from viva.web.view.queries import RunFigures
+from viva.web.view.run_figures import RunFigures
 from viva.web.view.run_view import RunLoad, RunView
 from viva.web.view.steering import read_request
 

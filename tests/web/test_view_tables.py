@@ -432,6 +432,10 @@ def test_an_export_has_the_table_and_the_matrix(browser: Browser, root: Path, tm
     scores = [float(text.split()[0]) for text in _texts(page, "td[data-column=score]")]
     assert scores == sorted(scores)
     assert page.evaluate("document.documentElement.scrollWidth") <= 360
+    page = browser.open(f"{address}?scenario=probe&candidate=expert&columns=dataset", 360)
+    assert page.evaluate("document.querySelector('.count').innerText") == "4 conversations"
+    page = browser.open(f"{address}?scenario=probe&state=failed", 360)
+    assert page.evaluate("document.querySelector('.count').innerText") == "0 conversations · No conversation matches."
     page = browser.open(f"{(tmp_path / 'pages' / 'matrix.html').as_uri()}?sort=mean", 360)
     page.evaluate(
         "const field = document.querySelector('[name=matrix]');"

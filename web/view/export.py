@@ -16,10 +16,10 @@ import orjson
 from viva.engine.errors import ConfigurationError
 
 from .findings import study_answer
-from .index import Indexer, index_file
+from .index import FINISHED, Indexer, index_file
 from .matrix import MARKS, Matrix, MatrixCell, MatrixView, read_cells, read_matrix
 from .pages import TEMPLATES, PageContext, Pages, conversation_file
-from .queries import Filter, IndexReader, ListedConversation
+from .queries import SETS, Filter, IndexReader, ListedConversation
 from .runs import check_root, study_folders
 
 _MARK_FILE = "viva-export.json"  # marks the folder of an export, so that a later export may replace it
@@ -119,7 +119,9 @@ def _conversation_record(conversation: ListedConversation, matrix_of: dict[tuple
             "file": conversation_file(conversation),
             "run": conversation.run,
             "candidate": conversation.candidate,
+            "scenario": conversation.scenario,
             "dataset": conversation.dataset,
+            "set": SETS[conversation.second] if conversation.state == FINISHED else "",
             "item": conversation.item,
             "task": conversation.task,
             "matrix": matrix_of.get((conversation.run, conversation.second), ""),

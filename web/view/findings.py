@@ -27,7 +27,7 @@ from viva.engine.run_folder import installed_versions, is_running
 from viva.reports.tables import escape_controls
 from viva.scenarios.contract import Findings, RankedCandidate
 
-from .queries import CandidateFigures, RunFigures
+from .run_figures import CandidateFigures, RunFigures
 from .runs import find_runs, study_folders
 
 _log = logging.getLogger("viva")
@@ -111,31 +111,55 @@ def print_piece(text: str) -> None:
 
 
 def mean_scores_so_far(runs: list[RunFigures]) -> list[dict[str, Any]]:
-    """Return mean scores in the form of findings: by dataset and judge, the candidates in order, best first.
+    """Return mean scores in the form of findings: by dataset, set and judge, the candidates in order, best first.
 
+    The benchmark's items and those of a second set have parts of their own, which have the key `set` as in a filter.
     Mean scores come from the index; standard errors and significance come from the study. Adaptive runs have none,
     because they chose other items for each candidate.
     """
-    groups: dict[tuple[str, str], dict[tuple[str, str], dict[str, CandidateFigures]]] = {}
+    groups: dict[tuple[str, str], dict[tuple[str, str], list[RunFigures]]] = {}
     for run in (run for run in runs if not run.adaptive):
-        group = groups.setdefault((run.scenario, run.dataset), {}).setdefault((run.digest, run.judge), {})
-        for name, figures in run.candidates.items():
-            group.setdefault(name, CandidateFigures(name)).add(figures)
+        groups.setdefault((run.scenario, run.dataset), {}).setdefault((run.digest, run.judge), []).append(run)
     findings = []
-    for (scenario, dataset), scales in groups.items():
+    for scales in groups.values():
         files, judges = (len({key[at] for key in scales}) for at in (0, 1))
-        for (digest, judge), candidates in scales.items():
-            standings = [
-                RankedCandidate(name, entry.mean, n=entry.scored) for name, entry in candidates.items() if entry.scored
-            ]
-            standings.sort(key=lambda entry: -(entry.value or 0.0))
+        for (digest, judge), members in scales.items():
             apart = [digest[:6]] if files > 1 else []
             apart += [f"judged by {judge}"] if judges > 1 and judge else []
-            about = f"{dataset} ({', '.join(apart)})" if apart else dataset
-            scores = ", ".join(f"{entry.candidate} {entry.value:.1f}" for entry in standings)
-            sentences = [f"Mean scores so far: {scores}."] if standings else []
-            findings.append(asdict(Findings(sentences, "score so far", standings, about, scenario)))
+            seconds: dict[tuple[str, str], list[RunFigures]] = {}
+            for run in members:
+                if run.has_second:
+                    seconds.setdefault((run.second_name, run.second_digest), []).append(run)
+            findings.append(_mean_scores(members, apart, "benchmark" if seconds else ""))
+            names = [name for name, _ in seconds]
+            for (name, own_digest), own in seconds.items():
+                title = f"second set {name}" + f" {own_digest[:6]}" * (names.count(name) > 1)
+                findings.append(_mean_scores(own, [*apart, title.rstrip()], "second"))
     return findings
+
+
+def _mean_scores(runs: Sequence[RunFigures], apart: Sequence[str], of_set: str) -> dict[str, Any]:
+    """Return one part of the mean scores. `apart` says what tells it from other parts on the same dataset."""
+    second = of_set == "second"
+    candidates: dict[str, CandidateFigures] = {}
+    for run in runs:
+        for name, figures in run.candidates.items():
+            candidates.setdefault(name, CandidateFigures(name)).add(figures)
+    standings = [
+        RankedCandidate(name, entry.second_mean, n=entry.second_scored)
+        if second
+        else RankedCandidate(name, entry.mean, n=entry.scored)
+        for name, entry in candidates.items()
+    ]
+    standings = [entry for entry in standings if entry.n]
+    standings.sort(key=lambda entry: -(entry.value or 0.0))
+    scores = ", ".join(f"{entry.candidate} {entry.value:.1f}" for entry in standings)
+    so_far = "" if all(run.is_complete for run in runs) else " so far"
+    items = f" on the {apart[-1]}" if second else f" on the {of_set}" if of_set else ""
+    sentences = [f"Mean scores{items}{so_far}: {scores}."] if standings else []
+    about = f"{runs[0].dataset} ({', '.join(apart)})" if apart else runs[0].dataset
+    part = asdict(Findings(sentences, f"mean score{so_far}", standings, about, runs[0].scenario))
+    return part | {"set": of_set}
 
 
 class ReportPieces:

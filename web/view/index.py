@@ -86,7 +86,7 @@ def strings_in(record: Any) -> Iterator[str]:
             yield from strings_in(value)
 
 
-_VERSION = "5"
+_VERSION = "6"
 OPEN, FINISHED, FAILED = 0, 1, 2  # states of a conversation
 _CHUNK = 500  # maximum numbers in one query
 _SLOTS = 16  # bits of a text's row id that number the texts of one conversation
@@ -102,6 +102,7 @@ create table runs (
     judge text not null default '', planned integer, problem text not null default '', low real, high real,
     unit text not null default '', likeness text not null default '{}', models text not null default '{}',
     adaptive integer not null default 0, rate integer not null default 0,
+    second_name text not null default '', second_digest text not null default '',
     last_number integer not null default -1, last_row integer not null default 0, state text not null default '',
     place integer not null default 0);
 create table conversations (
@@ -570,6 +571,9 @@ class Indexer:
         dataset = manifest.get("dataset") or {}
         facts |= {"seed": manifest.get("seed"), "dataset": str(dataset.get("name", ""))}
         facts |= {"digest": str(dataset.get("digest", ""))}
+        second = manifest.get("against")
+        if isinstance(second, dict):
+            facts |= {f"second_{key}": str(second.get(key, "")) for key in ("name", "digest")}
         labels = next((list(model) for model in manifest.get("models", {}).values() if isinstance(model, dict)), [])
         summary, planned, scenario, repeats = None, None, None, 1
         facts |= {"likeness": orjson.dumps(_likeness(manifest, manifest.get("settings") or {}, ())).decode()}

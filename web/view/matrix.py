@@ -22,7 +22,8 @@ from viva.scoring.clustered_means import clustered_mean
 from viva.scoring.item_bank import LEAST_ANSWERS, negative_rest_correlations
 
 from .index import FAILED, OPEN
-from .queries import IndexReader, RunGroup, scale_text
+from .queries import IndexReader, scale_text
+from .run_figures import RunGroup
 
 ROWS, ACROSS = 50, 24  # maximum items and candidates on one page
 LEVELS = 5  # colours

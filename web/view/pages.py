@@ -32,7 +32,8 @@ from .findings import StudyAnswer, mean_scores_so_far
 from .index import excerpt_pattern
 from .live import LiveAnswer, part_number
 from .matrix import ACROSS, MARKS, ROWS, MatrixCell, MatrixView, chosen_group, read_cells, read_matrix
-from .queries import PAGE_SIZE, Filter, IndexReader, ListedConversation, RunFigures, column_of, scale_text
+from .queries import PAGE_SIZE, Filter, IndexReader, ListedConversation, column_of, scale_text
+from .run_figures import RunFigures
 from .run_history import BlockFailure, CandidateHistory, RunHistories, block_failures
 from .run_view import RunView, read_load, resume_command
 from .runs import find_runs
@@ -167,6 +168,7 @@ class Pages:
             listed=listed,
             count=count,
             busy=busy,
+            nothing="" if count or busy else self._nothing(filter),
             first=(filter.page - 1) * PAGE_SIZE,
             pages=max(1, -(-count // PAGE_SIZE)),
             choices=self.reader.choices(),
@@ -175,11 +177,24 @@ class Pages:
             **self._columns(filter),
         )
 
+    def _nothing(self, filter: Filter) -> str:  # noqa: A002
+        """Return why a list is empty."""
+        totals = [run.total for run in self.reader.runs()]
+        if not any(total.total for total in totals):
+            return "There is no conversation yet."
+        if filter.state == "failed" and not any(total.failed for total in totals):
+            return "No conversation matches: none has failed."
+        return "No conversation matches."
+
     def _columns(self, filter: Filter) -> dict[str, Any]:  # noqa: A002
         """Return the columns of the list: all titles, the shown keys, and the score's scale if all runs share it."""
         titles, visible = self.reader.columns(filter)
         runs = [
-            run for run in self.reader.runs() if filter.run in ("", run.name) and filter.dataset in ("", run.dataset)
+            run
+            for run in self.reader.runs()
+            if filter.run in ("", run.name)
+            and filter.dataset in ("", run.dataset)
+            and filter.scenario in ("", run.scenario)
         ]
         scales = {scale_text(run.low, run.high, run.unit) for run in runs}
         return {
@@ -359,6 +374,7 @@ class Pages:
         ]
         for part in parts:
             part["scale"] = _scale(part["standings"])
+            part.setdefault("set", "")
         return {
             "answer": context.answer,
             "busy": context.busy,
@@ -378,11 +394,16 @@ class Pages:
         blocks: dict[tuple[str, str], OverviewBlock] = {}
         for run in runs:
             blocks.setdefault((run.scenario, run.dataset), OverviewBlock(run.scenario, run.dataset)).runs.append(run)
+        scenarios = {run.scenario for run in runs}
+        for block in blocks.values():
+            block.chosen = {"dataset": block.dataset} | ({"scenario": block.scenario} if len(scenarios) > 1 else {})
         joint = []
         for part in parts:
             owner = _block_of(part, list(blocks.values()))
             if owner is None:
-                joint.append(OverviewBlock(part["scenario"], part["about"], parts=[part]))
+                joint.append(block := OverviewBlock(part["scenario"], part["about"], parts=[part]))
+                if len(scenarios) > 1 and block.scenario in scenarios:
+                    block.chosen = {"scenario": block.scenario}
             else:
                 owner.parts.append(part)
         failures, costs = self.reader.failures(), {} if answer is None else answer.costs
@@ -459,7 +480,8 @@ class Pages:
 class OverviewBlock:
     """Everything on one scenario and dataset: findings, figures by candidate, cost, histories, failures, runs.
 
-    `commands` has pairs of what a run lacks and the command that resumes it; `cost` is None if it is unknown.
+    `commands` has pairs of what a run lacks and the command that resumes it; `cost` is None if it is unknown. `chosen`
+    are the fields of a filter that select its conversations.
     """
 
     scenario: str
@@ -472,6 +494,11 @@ class OverviewBlock:
     commands: list[tuple[str, str]] = field(default_factory=list)
     cost: float | None = None
     hidden: int = 0
+    chosen: dict[str, str] = field(default_factory=dict)
+
+    def query(self, **more: str) -> str:
+        """Return the query of a list of its conversations, with further fields of the filter."""
+        return Filter(**self.chosen, **more).query()  # type: ignore[arg-type]
 
     @property
     def title(self) -> str:

@@ -2,23 +2,22 @@
 
 from __future__ import annotations
 
-import hashlib
 import math
 import sqlite3
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any, TypeVar
 from urllib.parse import parse_qsl, quote, urlencode
 
-import orjson
 from multidict import MultiMapping
 
 from viva.engine.errors import ConfigurationError
 
 from .index import FINISHED, OPEN, conversations_with_texts, fts_query
+from .run_figures import SECOND_SET, CandidateFigures, RunFigures, RunGroup, run_groups
 
 T = TypeVar("T")
 
@@ -26,7 +25,7 @@ PAGE_SIZE = 50  # maximum conversations on one page
 _LONGEST_FIELD = 300  # maximum characters of one value
 _MOST_COLUMNS = 100
 _CHUNK = 500  # maximum conversations in one query
-SECOND_SET = "-second"  # ends the name of a matrix of the second sets of its runs
+SETS = ("benchmark", "second")
 STATES = {"finished": 1, "failed": 2, "open": 0}
 ASPECT = "aspect:"  # begins the key of a column that shows the score of one aspect
 _MOST_SHOWN_ASPECTS = 6  # with more, which are those of several scenarios, no aspect is shown unless chosen
@@ -79,8 +78,9 @@ class Filter:
     """A filter of conversations; an empty field filters nothing.
 
     `low` and `high` limit the score; if an `aspect` is given, they limit its score. Any text in `unscored` selects
-    conversations with unscored rounds. `q` has words that the texts must contain. `matrix` selects the runs of one
-    matrix, `task` an item with all its repeats.
+    conversations with unscored rounds. `set` is "benchmark" or "second" and selects finished conversations on items of
+    that set, because an item's set is known from its result. `q` has words that the texts must contain. `matrix`
+    selects the runs of one matrix, `task` an item with all its repeats.
 
     `sort` is the key of a column and `order` is "up" or "down", "" being the column's own; `columns` are the keys of
     the shown columns, () being the default.
@@ -88,7 +88,9 @@ class Filter:
 
     run: str = ""
     candidate: str = ""
+    scenario: str = ""
     dataset: str = ""
+    set: str = ""
     state: str = ""
     end: str = ""
     error: str = ""
@@ -185,10 +187,12 @@ class Filter:
             if value := getattr(self, name):
                 parts.append(f"c.{name} = ?")
                 values.append(value)
-        for name, column in (("run", "name"), ("dataset", "dataset")):
+        for name, column in (("run", "name"), ("scenario", "scenario"), ("dataset", "dataset")):
             if value := getattr(self, name):
                 parts.append(f"c.run in (select id from runs where {column} = ?)")
                 values.append(value)
+        if self.set:
+            parts.append(f"c.second = {int(self.set == 'second')} and c.state = {FINISHED}")
         if self.state:
             parts.append("c.state = ?")
             values.append(STATES[self.state])
@@ -254,7 +258,8 @@ def _parse_field(name: str, text: str) -> Any:
         return value
     if name == "sort" and text.startswith(ASPECT):
         return text
-    allowed = {"state": [*STATES], "sort": [*COLUMNS, *_EARLIER_SORTS], "order": ["up", "down"]}.get(name, [])
+    choices = {"state": [*STATES], "set": [*SETS], "sort": [*COLUMNS, *_EARLIER_SORTS], "order": ["up", "down"]}
+    allowed = choices.get(name, [])
     if allowed and text not in allowed:
         raise ConfigurationError(f"{name}: expected one of {', '.join(filter(None, allowed))}, found '{text[:40]}'")
     return text
@@ -264,7 +269,7 @@ _CACHED_ANSWERS = 64  # maximum answers that are cached until the index changes
 _CACHED_HITS = 4  # maximum cached tables of search results
 _RUN_COLUMNS = (
     "name, scenario, dataset, seed, judge, planned, problem, state = 'running', digest, id, low, high, unit, likeness,"
-    " models, adaptive, rate"
+    " models, adaptive, rate, second_name, second_digest"
 )
 _COLUMNS = (
     "c.id, r.name, c.number, c.key, c.candidate, c.item, c.task, r.dataset, c.state, c.score, c.end, c.error,"
@@ -334,157 +339,17 @@ def scale_text(low: float | None, high: float | None, unit: str) -> str:
 
 
 @dataclass(slots=True)
-class CandidateFigures:
-    """Counts of a candidate's conversations in one or more runs. `mean` is the mean score; None without scores."""
-
-    name: str
-    total: int = 0
-    finished: int = 0
-    failed: int = 0
-    scored: int = 0
-    sum: float = 0.0
-    tokens: int = 0
-    calls: int = 0
-    retries: int = 0
-    unscored: int = 0
-
-    @property
-    def mean(self) -> float | None:
-        return self.sum / self.scored if self.scored else None
-
-    def add(self, figures: CandidateFigures) -> None:
-        """Add the figures of another run."""
-        for count in fields(self)[1:]:
-            setattr(self, count.name, getattr(self, count.name) + getattr(figures, count.name))
-
-
-@dataclass(slots=True)
-class RunFigures:
-    """A run and counts of its conversations. `planned` is None if unknown; `digest` is its dataset's.
-
-    `low`, `high` and `unit` describe its scores. `likeness` has the settings that runs of one matrix share, `models`
-    the compared models by role and label, both as JSON. `adaptive`: the items depend on earlier answers.
-    `rate`: each score is one end of its range.
-    """
-
-    name: str
-    scenario: str
-    dataset: str
-    seed: int | None
-    judge: str
-    planned: int | None
-    problem: str
-    running: bool
-    digest: str = ""
-    id: int = 0
-    low: float | None = None
-    high: float | None = None
-    unit: str = ""
-    likeness: str = "{}"
-    models: str = "{}"
-    adaptive: bool = False
-    rate: bool = False
-    candidates: dict[str, CandidateFigures] = field(default_factory=dict)
-
-    @property
-    def total(self) -> CandidateFigures:
-        total = CandidateFigures("")
-        for candidate in self.candidates.values():
-            total.add(candidate)
-        return total
-
-    @property
-    def ended(self) -> int:
-        return self.total.finished + self.total.failed
-
-
-@dataclass(slots=True)
-class RunGroup:
-    """Runs whose scores belong into one matrix; `second`: those on their second sets.
-
-    `title` says what the runs share, as far as it tells this group from others. `id` names it in addresses.
-    """
-
-    id: str
-    title: str
-    runs: list[RunFigures]
-    second: bool = False
-
-    @property
-    def names(self) -> list[str]:
-        return [run.name for run in self.runs]
-
-
-_MOST_DIFFERENCES = 3  # settings named in a title
-
-
-def run_groups(runs: Sequence[RunFigures], second_sets: Collection[int] = ()) -> list[RunGroup]:
-    """Put runs into groups: same scenario, dataset, prompts and settings, and one model for each label."""
-    keys: dict[tuple[str, ...], list[tuple[dict[Any, Any], list[RunFigures]]]] = {}
-    for run in runs:
-        key: tuple[str, ...] = (run.scenario, run.dataset, run.digest, run.likeness, f"{run.low} {run.high} {run.unit}")
-        models = {(role, label): name for role, of_role in orjson.loads(run.models).items()
-                  for label, name in (of_role or {}).items()}  # fmt: skip
-        parts = keys.setdefault(key, [])
-        # One label may stand for different models in different runs; these are not one column.
-        part = next((part for part in parts if all(part[0].get(label, name) == name for label, name in models.items())),
-                    None)  # fmt: skip
-        if part is None:
-            parts.append(part := ({}, []))
-        part[0].update(models)
-        part[1].append(run)
-    groups = [(key, at, members) for key, parts in keys.items() for at, (_, members) in enumerate(parts)]
-    groups.sort(key=lambda group: runs.index(group[2][0]))
-    titles = _titles([members[0] for _, _, members in groups])
-    made = []
-    for (key, at, members), title in zip(groups, titles, strict=True):
-        name = hashlib.blake2b(repr((key, at)).encode("utf-8", "surrogatepass"), digest_size=5).hexdigest()
-        made.append(RunGroup(name, title, members))
-        if any(run.id in second_sets for run in members):
-            made.append(RunGroup(name + SECOND_SET, f"{title} · second set", members, True))
-    return made
-
-
-def _titles(firsts: Sequence[RunFigures]) -> list[str]:
-    """Return a title for each group, given its first run: what is shared, then what differs from groups like it."""
-    titles = [f"{run.scenario} · {run.dataset}" for run in firsts]
-    for words in (
-        lambda run: f" ({run.digest[:6]})" if run.digest else "",
-        lambda run: f" · judged by {run.judge}" if run.judge else "",
-        None,
-        lambda run: f" · from {run.name}",
-    ):
-        alike: dict[str, list[int]] = {}
-        for at, title in enumerate(titles):
-            alike.setdefault(title, []).append(at)
-        for places in alike.values():
-            if len(places) > 1:
-                added = (
-                    _differences([firsts[at] for at in places])
-                    if words is None
-                    else [words(firsts[at]) for at in places]
-                )
-                if len({*added}) > 1:
-                    for at, more in zip(places, added, strict=True):
-                        titles[at] += more
-    return titles
-
-
-def _differences(runs: Sequence[RunFigures]) -> list[str]:
-    """Return for each run the first settings in which the runs differ."""
-    settings = [orjson.loads(run.likeness) for run in runs]
-    names = [name for name in settings[0] if len({orjson.dumps(own.get(name)) for own in settings}) > 1]
-    visible = [name for name in names if not (name == "pack" and len(names) > _MOST_DIFFERENCES)][:_MOST_DIFFERENCES]
-    return ["".join(f" · {name.replace('_', ' ')} {str(own.get(name))[:40]}" for name in visible) for own in settings]
-
-
-@dataclass(slots=True)
 class FilterChoices:
-    """Values by which a list can be filtered; in tuples with their number of conversations."""
+    """Values by which a list can be filtered; in tuples with their number of conversations.
+
+    `sets` is empty if no run has a second set.
+    """
 
     runs: list[str]
     candidates: list[tuple[str, int]]
+    scenarios: list[str]
     datasets: list[str]
+    sets: list[str]
     ends: list[tuple[str, int]]
     errors: list[tuple[str, int]]
     aspects: list[str]
@@ -604,7 +469,7 @@ class IndexReader:
 
     def groups(self) -> list[RunGroup]:
         """Return the runs by matrix: those in one group have scores of the same kind on the same items."""
-        return list(self._keep("groups", lambda: run_groups(self.runs(), self._second_sets())))
+        return list(self._keep("groups", lambda: run_groups(self.runs())))
 
     def cells(self, runs: Sequence[int], second: bool, tasks: Sequence[str] | None = None) -> Iterator[Any]:
         """Iterate over (task, candidate, score, cluster, state, run's id, number) of conversations of some runs."""
@@ -649,7 +514,9 @@ class IndexReader:
             return FilterChoices(
                 [run.name for run in runs],
                 ask_many("select candidate, count(*) from conversations group by candidate").fetchall(),
+                list(dict.fromkeys(run.scenario for run in runs if run.scenario)),
                 list(dict.fromkeys(run.dataset for run in runs if run.dataset)),
+                [*SETS] if any(run.has_second for run in runs) else [],
                 self._by_count("end"),
                 self._by_count("error"),
                 [name for (name,) in ask_many(_DISTINCT_ASPECTS).fetchall()],
@@ -671,11 +538,11 @@ class IndexReader:
         return {name: start for name, start in self._keep("starts", ask).items() if start}
 
     def scores(self, run: str, candidate: str) -> dict[str, float]:
-        """Return a candidate's scores in a run, by item."""
+        """Return a candidate's scores on the benchmark's items in a run, by item."""
         return dict(
             self._connection.execute(
                 "select c.item, c.score from conversations c join runs r on r.id = c.run"
-                " where c.candidate = ? and r.name = ? and c.score is not null",
+                " where c.candidate = ? and r.name = ? and c.score is not null and c.second = 0",
                 (candidate, run),
             ).fetchall()
         )
@@ -721,10 +588,6 @@ class IndexReader:
         sql = "select exists (select 1 from conversations where rounds is not null)"
         return bool(self._keep("rounds", lambda: self._connection.execute(sql).fetchone()[0]))
 
-    def _second_sets(self) -> set[int]:
-        """Return the row ids of runs that have conversations on a second set."""
-        return {run for (run,) in self._connection.execute("select distinct run from conversations where second > 0")}
-
     def _matrix_runs(self, filter: Filter) -> list[int] | None:  # noqa: A002
         """Return the row ids of the runs of a filter's matrix: none if there is no such matrix."""
         if not filter.matrix:
@@ -758,9 +621,11 @@ class IndexReader:
         rows = self._connection.execute(f"select {_RUN_COLUMNS} from runs order by place").fetchall()
         runs = {run.id: run for run in (RunFigures(*columns) for columns in rows)}
         rows = self._connection.execute(
-            f"select run, candidate, count(*), sum(state = {FINISHED}), sum(state > {FINISHED}), count(score),"
-            "total(score), sum(prompt_tokens + completion_tokens), sum(calls), sum(retries),"
-            " sum(unscored) from conversations group by run, candidate order by min(number)"
+            f"select run, candidate, count(*), sum(state = {FINISHED}), sum(state > {FINISHED}),"
+            " count(case second when 0 then score end), total(case second when 0 then score end),"
+            " sum(prompt_tokens + completion_tokens), sum(calls), sum(retries),"
+            " sum(unscored), sum(second), count(case second when 1 then score end),"
+            " total(case second when 1 then score end) from conversations group by run, candidate order by min(number)"
         ).fetchall()
         for run, *figures in rows:
             if run in runs:

@@ -26,7 +26,8 @@ from viva.scoring.clustered_means import MIN_CLUSTERS, clustered_mean
 from viva.scoring.comparison import compare
 from viva.scoring.intervals import Estimate
 
-from .queries import IndexReader, RunFigures
+from .queries import IndexReader
+from .run_figures import RunFigures
 
 _LEVEL = 0.95
 _MAX_RUNS = 12  # latest runs of a candidate that are drawn

@@ -18,7 +18,8 @@ from viva.sweeps.sweep_folder import resumable_folder
 
 from .index import FINISHED, OPEN, PACE_SECONDS, pace_slot
 from .live import LiveAnswer, clip_text
-from .queries import IndexReader, RunFigures
+from .queries import IndexReader
+from .run_figures import RunFigures
 
 PACE_SPAN = 300  # seconds of the recent pace
 _MOST_WINDOWS = 10  # of the recent pace

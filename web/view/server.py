@@ -34,7 +34,8 @@ from .index import Indexer, index_file, open_index
 from .live import LiveAnswer, RunAsker, RunUpdates
 from .matrix import MatrixView
 from .pages import Links, PageContext, Pages, viewer_templates
-from .queries import Filter, IndexReader, RunFigures
+from .queries import Filter, IndexReader
+from .run_figures import RunFigures
 from .runs import check_root
 from .selections import Selection, download_name, parse_conversation, selection_lines
 from .steering import Steering, confirmation, read_request

@@ -33,7 +33,7 @@ function matching(filter) {
   const low = filter.has("low") ? Number(filter.get("low")) : null;
   const high = filter.has("high") ? Number(filter.get("high")) : null;
   return all.filter((one) => {
-    for (const name of ["candidate", "dataset", "run", "end", "error"]) {
+    for (const name of ["candidate", "scenario", "dataset", "set", "run", "end", "error"]) {
       if (filter.has(name) && one[name] !== filter.get(name)) return false;
     }
     if ((task !== null && one.task !== task) || (matrix !== null && one.matrix !== matrix)) return false;
@@ -201,6 +201,8 @@ function show() {
   const number = element("b", "", found.length.toLocaleString("en"));
   number.id = "count";
   count.append(number, ` conversation${found.length === 1 ? "" : "s"}`);
+  const none = all.some((one) => one.state === STATES.failed) || filter.get("state") !== "failed";
+  if (!found.length && all.length) count.append(none ? " · No conversation matches." : " · No conversation matches: none has failed.");
   if (filter.has("task")) count.append(" · task ", element("b", "", filter.get("task")));
   let shown = keys;
   const columns = filter.getAll("columns");
