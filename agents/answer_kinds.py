@@ -475,20 +475,25 @@ class NumberTask:
     last_words: frozenset[str] = frozenset()  # stems of the words of its last sentence
     predicate: frozenset[str] = frozenset()  # the very last of them, and words for the same
     subjects: frozenset[str] = frozenset()  # names in the last sentence
+    compares: bool = False  # it asks for a difference: "how many more"
+    is_chance: bool = False  # it asks for a probability, which may be "1 in 6"
+    asks_remainder: bool = False
 
     @classmethod
     def from_question(cls, question: str) -> NumberTask:
         """Return the numbers and the unit of the question; of a long one, its end counts."""
-        plain = plain_answer(question[-_MAX_QUESTION:])
+        plain = _one_word_speeds(plain_answer(question[-_MAX_QUESTION:]))
         units: set[str] = set()
         for match in _UNIT_ASKED.finditer(plain):
             words = [word.lower() for word in re.findall(r"[A-Za-z]+", _AFTER_UNIT.split(match[1], maxsplit=1)[0])]
-            units |= {unit_stem(word) for word in words if word not in _NO_UNIT}
-        if _MONEY_ASKED.search(plain):
+            units |= {unit_name(word) for word in words if word not in _NO_UNIT}
+        last = re.split(r"[.!]\s", plain.strip())[-1]
+        if _MONEY_ASKED.search(plain) or (re.search(r"[$€£]|\bdollars?\b", plain) and _AMOUNT_ASKED.search(last)):
             units |= {"dollar", "euro"}
+        if (named := _IN_UNIT.search(last)) is not None:
+            units.add("percent" if named[1] == "percentage" else unit_name(named[1].lower()))
         if re.search(r"\bpercent", plain[-160:], re.IGNORECASE):
             units.add("percent")
-        last = re.split(r"[.!]\s", plain.strip())[-1]
         words = re.findall(r"[A-Za-z]{3,}", last)
         predicate = {unit_stem(word.lower()) for word in words[-1:]} - units - _NO_PREDICATE
         predicate |= _REMAINS if _REMAINS & set(words) else set()
@@ -498,6 +503,10 @@ class NumberTask:
             frozenset(unit_stem(word.lower()) for word in words),
             frozenset(predicate),
             frozenset(word for word in words[1:] if word[0].isupper()),
+            re.search(r"\bhow (?:many|much) (?:\w+ )?(?:more|fewer|less|longer|further)\b", last, re.IGNORECASE)
+            is not None,
+            re.search(r"\b(?:probability|chance|chances|odds|likelihood|fraction)\b", last, re.IGNORECASE) is not None,
+            re.search(r"\bremainder\b|\bleft ?over\b", last) is not None,
         )
 
     def names_predicate(self, clause: str) -> bool:
@@ -513,20 +522,95 @@ class NumberTask:
 
     def names_unit(self, text: str, each: Mention) -> bool:
         """Return True if the number has a unit that the question asks for: "$4", "4 dollars", "3 young children"."""
-        written = text[each.start : each.end]
-        units = {"dollar", "euro"} if re.search("[$€£¥]", written) else set[str]()
-        units |= {"percent"} if re.search("%|per ?cent", written) else set()
-        after = re.match(rf"[{BOLD}\s-]{{0,3}}((?:[A-Za-z'-]{{1,25}}\s){{0,2}}[A-Za-z'-]{{1,25}})", text[each.end :])
-        for word in re.findall(r"[A-Za-z]+", after[1]) if after is not None else ():
-            if word.lower() in _ENDS_UNIT:
-                break
-            units.add(unit_stem(word.lower()))
-        return bool(units & self.units)
+        return bool(units_of(text, each) & self.units)
+
+    def names_other_unit(self, text: str, each: Mention) -> bool:
+        """Return True if the number has a unit, and the question asks for another."""
+        units = units_of(text, each) - _NO_OTHER
+        return bool(self.units and units) and not units & self.units and not units & self.last_words
 
     def is_given(self, each: Mention) -> bool:
         return each.number.value in self.givens
 
 
+def _one_word_speeds(text: str) -> str:
+    return _SPEEDS.sub(lambda match: f"{match[1].lower()}ph", text)
+
+
+def unit_name(word: str) -> str:
+    """Return a word for a unit without its plural, and in full: "minute" for "min"."""
+    return _FULL_UNITS.get(word, unit_stem(word.lower()))
+
+
+def units_of(text: str, each: Mention) -> set[str]:
+    """Return the words for the unit of a number: "dollar" of "$4", "child" and "young" of "3 young children"."""
+    written = text[each.start : each.end]
+    units = {"dollar", "euro"} if re.search("[$€£¥]", written) else set[str]()
+    units |= {"percent"} if re.search("%|per ?cent", written) else set()
+    units |= {"cent"} if re.search(r"(?<!per )(?<!per)cents?\b|¢", written) else set()
+    after = re.match(rf"[{BOLD}\s-]{{0,3}}((?:[A-Za-z'°/-]{{1,25}}\s){{0,3}}[A-Za-z'°/-]{{1,25}})", text[each.end :])
+    if after is None:
+        return units
+    words = re.sub(
+        r"^(?:of (?:them|these|those|which|whom) )?(?:are|were|is|was) (?!\w+ed\b)", "", _one_word_speeds(after[1])
+    )
+    for word in re.findall(r"[A-Za-z]+", words)[:3]:
+        if word.lower() in _ENDS_UNIT:
+            break
+        units.add(unit_name(word))
+    return units
+
+
+# Speeds have a unit of their own: 60 miles an hour are not 60 miles.
+_SPEEDS = re.compile(r"\b([km])(?:iles?|i|ilomet\w+|m)?\s?(?:per|an|a|/|p)\s?(?:hour|hr|h)\b", re.IGNORECASE)
+_FULL_UNITS = {
+    **dict.fromkeys(["min", "mins"], "minute"),
+    **dict.fromkeys(["h", "hr", "hrs"], "hour"),
+    **dict.fromkeys(["s", "sec", "secs"], "second"),
+    **dict.fromkeys(["m", "metre", "metres"], "meter"),
+    **dict.fromkeys(["cm", "centimetre", "centimetres"], "centimeter"),
+    **dict.fromkeys(["mm", "millimetre", "millimetres"], "millimeter"),
+    **dict.fromkeys(["km", "kms", "kilometre", "kilometres"], "kilometer"),
+    **dict.fromkeys(["kg", "kgs"], "kilogram"),
+    **dict.fromkeys(["g"], "gram"),
+    **dict.fromkeys(["l", "L", "litre", "litres"], "liter"),
+    **dict.fromkeys(["ml", "mL", "millilitre", "millilitres"], "milliliter"),
+    **dict.fromkeys(["lb", "lbs"], "pound"),
+    **dict.fromkeys(["ft"], "foot"),
+    **dict.fromkeys(["mi"], "mile"),
+    **dict.fromkeys(["USD"], "dollar"),
+}
+# What follows a number without being its unit.
+_NO_OTHER = frozenset(
+    [
+        *[
+            "left",
+            "remain",
+            "remaining",
+            "more",
+            "fewer",
+            "less",
+            "total",
+            "altogether",
+            "together",
+            "each",
+            "only",
+            "now",
+        ],
+        *["too", "also", "again", "instead", "exactly", "so", "thus", "therefore", "because", "since", "times", "time"],
+        *["a", "an", "the", "this", "these", "those", "it", "he", "she", "they", "we", "you", "unit", "combined"],
+        *["over", "rounded", "correct", "right", "here", "all", "as", "not", "overall", "units", "through", "until"],
+    ]
+)
+_IN_UNIT = re.compile(
+    r"\b(?:in|as an?) ([km]ph|percentage|minutes|hours|seconds|days|weeks|months|dollars|euros|cents|met(?:er|re)s"
+    r"|centimet(?:er|re)s|kilomet(?:er|re)s|inches|feet|miles|lit(?:er|re)s|grams|kilograms|pounds|ounces|years|degrees)\b",
+    re.IGNORECASE,
+)
+_AMOUNT_ASKED = re.compile(
+    r"\bhow much (?:money|in total|does|did|do|will|would|should|must|can|could|has|have|had|is|was|are|were)\b",
+    re.IGNORECASE,
+)
 _REMAINS = frozenset(["left", "remain", "remaining"])
 _NO_PREDICATE = frozenset(["total", "altogether", "all", "together", "now", "dollar", "cent", "hour", "day", "week"])
 _UNIT_ASKED = re.compile(r"\b(?:how many|number of)\s((?:[\w'-]{1,25}\s?){1,5})", re.IGNORECASE)

@@ -14,12 +14,12 @@ or, weaker, a conclusion ("So she has 42 left", "Total: 42"). Rules:
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from itertools import pairwise
+from itertools import pairwise, zip_longest
 
-from .answer_kinds import NumberTask
+from .answer_kinds import NumberTask, unit_name, units_of
 from .answer_text import (
     ANSWER_HEADING,
     ANSWER_LINE,
@@ -97,7 +97,6 @@ _WRONG_AFTER = re.compile(
     r"^[^.,;]{0,20}\b(?:is|was|would be)\s(?:wrong|incorrect|not (?:right|correct|the answer)|a mistake)",
     re.IGNORECASE,
 )
-_UNIT_WORD = re.compile(r"^\s?-?([A-Za-z]+)")
 _NOTHING = re.compile(
     r"\b(?:none|nothing|zero)\b(?! of (?:these|those|the|them))|\bno \w+(?: \w+)? (?:left|remain|remaining"
     r"|at all)\b|^\s*(?:is\s)?no (?:more )?(?!answer|idea|solution|information|clue|way|data|one)\w+[\s.]*$",
@@ -108,6 +107,7 @@ _NOTHING = re.compile(
 def _value(text: str, task: NumberTask) -> _Value:
     """Return the number that a sentence, or the rest of one after "the answer is", claims."""
     text = _CLOCK.sub(lambda match: "\ue004" * len(match[0]), text.replace(BOX, " ").replace(BOX_END, " "))
+    text = _remainder_removed(_chances_as_fractions(text, task), task)
     if "(" in text and "=" in text and "=" not in (outside := _without_brackets(text)) and _numbers_of(outside):
         text = outside  # "81 loaves (96 - 14.4 = 81.6, rounded down)"
     if "\ue004" in text and not _numbers_of(text):
@@ -117,7 +117,7 @@ def _value(text: str, task: NumberTask) -> _Value:
         text = text[clauses[-1].end() :]
     if (doubted := _DOUBTED.search(text)) is not None and _numbers_of(text[: doubted.start()]):
         text = text[: doubted.start()]
-    variables = re.findall(r"(?<![\w.])([a-zA-Z])\s?=\s?[-$]?\d", text)
+    variables = re.findall(r"(?<![\w.])(?<![-+*/]\s)([a-zA-Z])\s?=\s?[-$]?\d", text)
     if len(set(variables)) > 1:
         return _UNCLEAR  # x = 15 and y = 20
     if (other := _number_in_unit(text, task)) is not None:
@@ -159,22 +159,77 @@ _LAST_COPULA = re.compile(r"(.*?)\s(?:is|are|was|makes)\s([$€£]?-?\d[\d.,/]*%
 _HAS_VERB = re.compile(r"\b(?:gets?|there|is|are|was|were|has|have|had|and (?:she|he|it|they)|=)\b|=")
 
 
+def _chances_as_fractions(text: str, task: NumberTask) -> str:
+    """Return the text with "1 in 6" and "1 out of 6" as 1/6 if the question asks for a probability."""
+    return re.sub(r"(?<![\d.,/])(\d+) (?:in|out of) (\d+)(?![\d.,/])", r"\1/\2", text) if task.is_chance else text
+
+
+def _remainder_removed(text: str, task: NumberTask) -> str:
+    """Return the text without the remainder in "90 / 7 = 12 remainder 6", unless the question asks for it."""
+    return text if task.asks_remainder else _REMAINDER.sub(r"\1", text)
+
+
+_REMAINDER = re.compile(r"(\d),?\s?(?:with (?:a )?)?(?:remainder|rem\.?|[Rr](?=\s?\d))\s?(?:of )?\d+\b")
+
+
 def _number_in_unit(text: str, task: NumberTask) -> Number | None:
-    """Return the one number with the unit that the question asks for, if all others are the question's own numbers.
+    """Return the one quantity in the unit that the question asks for, if no number beside it may be the answer.
 
     "After 7 full days, Dan will have 4 eggs left", to "After how many full days will he have 4 eggs left?", says 7.
     """
-    if not task.units or _EQUALS.search(text) or BOLD in text:
+    if not task.units:
         return None
     text = number_words_as_digits(_without_brackets(text))
-    mentions = [each for each in numbers_in(text) if not _is_label(text, each)]
-    if _compound(text, mentions) is not None:
+    sides = _sides(text)
+    if len(sides) > 1:
+        return _side_in_unit(sides, task)
+    if _computes(text) or _RANGE.search(text):
         return None
+    mentions = [each for each in _quantities(text, task) if not _is_label(text, each) and not _is_denied(text, each)]
+    if task.compares and (more := [each for each in mentions if _MORE_AFTER.match(text[each.end :])]):
+        return more[0].number if len({each.number.value for each in more}) == 1 else None
+    mentions = [each for each in mentions if not _MORE_AFTER.match(text[each.end :])]
     new = [each for each in mentions if not task.is_given(each)]
-    repeated = [each for each in mentions if task.is_given(each)]
-    if len(new) != 1 or not repeated or _is_denied(text, new[0]) or not task.names_unit(text, new[0]):
+    named = [each for each in new if task.names_unit(text, each)]
+    rest = [
+        each
+        for each in new
+        if not task.names_unit(text, each) and not task.names_other_unit(text, each) and _is_main(text, each)
+    ]
+    named = _prefer(named, lambda each: _is_main(text, each))
+    if not named or rest or any(not _same_quantity(text, [named[0], each]) for each in named[1:]):
         return None
-    return None if any(task.names_unit(text, each) for each in repeated) else new[0].number
+    return named[0].number
+
+
+def _side_in_unit(sides: Sequence[str], task: NumberTask) -> Number | None:
+    """Return the number of "155 minutes" in "155 minutes = 2 hours and 35 minutes" if the question asks for minutes."""
+    last = list(_quantities(sides[-1], task))
+    if not last or not all(task.names_other_unit(sides[-1], each) for each in last):
+        return None
+    for side in reversed(sides[:-1]):
+        quantities = list(_quantities(side, task))
+        if len(quantities) == 1 and task.names_unit(side, quantities[0]) and not task.is_given(quantities[0]):
+            return quantities[0].number
+    return None
+
+
+def _quantities(text: str, task: NumberTask) -> Iterator[Mention]:
+    """Yield the numbers of a text in digits; a quantity in two units is one number, in the unit asked for."""
+    mentions = list(numbers_in(text))
+    skipped = False
+    for first, second in zip_longest(mentions, mentions[1:]):
+        if skipped:
+            skipped = False
+        elif second is not None and (factor := _factor(text, first, second)) is not None:
+            skipped = True
+            value = first.number.value + second.number.value / factor
+            if task.names_unit(text, second):
+                yield Mention(Number(value * factor, 0, 1 / factor), second.start, second.end, first.word)
+            else:
+                yield Mention(Number(value, 0, factor), first.start, first.end, first.word)
+        else:
+            yield first
 
 
 def _operators(text: str) -> str:
@@ -337,51 +392,58 @@ _IN_BASE = {
     unit: (kind, int(size))
     for kind, units in enumerate(
         (
-            "week 604800 day 86400 hour 3600 hr 3600 h 3600 minute 60 min 60 second 1 sec 1",
+            "week 604800 day 86400 hour 3600 minute 60 second 1",
             "dollar 100 cent 1",
-            "yard 36 foot 12 feet 12 ft 12 inch 1 inche 1 in 1",
+            "yard 36 foot 12 inch 1",
             "year 12 month 1",
-            "pound 16 lb 16 ounce 1 oz 1",
-            "kilogram 1000 kg 1000 gram 1 g 1",
-            "kilometer 100000 km 100000 meter 100 m 100 centimeter 1 cm 1",
+            "pound 16 ounce 1",
+            "kilogram 1000 gram 1",
+            "kilometer 1000000 meter 1000 centimeter 10 millimeter 1",
+            "liter 1000 milliliter 1",
         )
     )
     for unit, size in zip(units.split()[::2], units.split()[1::2], strict=True)
 }
 
 
-def _unit(text: str, each: Mention) -> str:
-    if "cent" in text[each.start : each.end]:
-        return "cent"
-    match = _UNIT_WORD.match(text[each.end : each.end + 20])
-    if match is not None:
-        return match[1].lower().removesuffix("s")
-    return "dollar" if "$" in text[each.start : each.end] else ""
+def _base(text: str, each: Mention) -> tuple[int, int] | None:
+    return next((_IN_BASE[unit] for unit in sorted(units_of(text, each)) if unit in _IN_BASE), None)
 
 
-def _same_quantity(text: str, kept: Sequence[Mention]) -> bool:
-    """Return True if two numbers are one quantity in two units: "2 hours or 120 minutes", "50% or 0.5"."""
-    first, second = (each.number for each in kept)
-    if first.value * first.scale == second.value * second.scale:
+def _same_quantity(text: str, pair: Sequence[Mention]) -> bool:
+    """Return True if two numbers are one quantity, perhaps rounded: "2 hours or 120 minutes", "1/6 or 17%"."""
+    first, second = (each.number for each in pair)
+    values = first.value * first.scale, second.value * second.scale
+    if values[0] == values[1]:
         return True
-    bases = [_IN_BASE.get(_unit(text, each)) for each in kept]
+    decimals = second.decimals + (2 if second.scale == Fraction(1, 100) else 0)
+    if decimals >= 2 and rounded_to(values[0], decimals) == values[1]:
+        return True
+    bases = [_base(text, each) for each in pair]
     if bases[0] is None or bases[1] is None or bases[0][0] != bases[1][0]:
         return False
-    return first.value * bases[0][1] == second.value * bases[1][1]
+    # The scales of cents and of quantities in two units are in their values already.
+    values = tuple(each.number.value * base[1] for each, base in zip(pair, bases, strict=True) if base is not None)
+    converted = values[0] / bases[1][1]
+    return values[0] == values[1] or (second.decimals > 0 and rounded_to(converted, second.decimals) == second.value)
+
+
+def _factor(text: str, first: Mention, second: Mention) -> Fraction | None:
+    """Return the ratio of the units in "2 hours 30 minutes", or None if it is no such quantity."""
+    between = re.fullmatch(r"\s?-?([A-Za-z]+),?\s?(?:and\s)?", text[first.end : second.start])
+    if between is None:
+        return None
+    larger, smaller = _IN_BASE.get(unit_name(between[1])), _base(text, second)
+    if larger is None or smaller is None or larger[0] != smaller[0] or larger[1] <= smaller[1]:
+        return None
+    return Fraction(larger[1], smaller[1])
 
 
 def _compound(text: str, mentions: Sequence[Mention]) -> Number | None:
     """Return a quantity in two units (2 hours 30 minutes) in the larger unit, with the smaller one as its scale."""
     for first, second in pairwise(mentions):
-        between = text[first.end : second.start]
-        match = re.fullmatch(r"\s?-?([A-Za-z]+?)s?,?\s?(?:and\s)?", between)
-        if match is None:
-            continue
-        larger, smaller = _IN_BASE.get(match[1].lower(), (-1, 1)), _IN_BASE.get(_unit(text, second), (-2, 1))
-        if larger[0] != smaller[0] or larger[1] <= smaller[1]:
-            continue
-        factor = Fraction(larger[1], smaller[1])
-        if all(each in (first, second) or not _is_main(text, each) for each in mentions):
+        factor = _factor(text, first, second)
+        if factor is not None and all(each in (first, second) or not _is_main(text, each) for each in mentions):
             return Number(first.number.value + second.number.value / factor, 0, factor)
     return None
 
@@ -482,7 +544,7 @@ def read_number(text: str, question: str = "", *, cut: bool = False) -> Number |
 # A number alone, with at most three words of a unit.
 _BARE = re.compile(rf"[\s{BOLD}]*[-$€£]?\s?\d[\d.,/]*%?(?:\s[A-Za-z]+){{0,3}}[\s.!{BOLD}]*")
 _PART = re.compile(
-    rf"^[\s{BOLD}]*(?:\(?[a-h][).]\s|\d[).]\s+(?=[$\d][^=]*$)|(?!she|he|it|this|that|there|each)(?-i:[A-Z])[a-z]+\s[a-z]+s\s(?=[$\d])|(?:[-*•]\s*)?{BOLD}?(?!(?:step|day|week|month|year)\b)"
+    rf"^[\s{BOLD}]*(?:\(?[a-h][).]\s|\d[).]\s+(?=[$\d][^=]*$)|(?!she|he|it|this|that|there|each)(?-i:[A-Z])[a-z]+\s(?!(?:is|was|has)\b)[a-z]+s\s(?=[$\d])|(?:[-*•]\s*)?{BOLD}?(?!(?:step|day|week|month|year)\b)"
     rf"[A-Z][\w' ]{{0,30}}{BOLD}?:{BOLD}?\s)",
     re.IGNORECASE,
 )
