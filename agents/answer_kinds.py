@@ -478,6 +478,8 @@ class NumberTask:
     compares: bool = False  # it asks for a difference: "how many more"
     is_chance: bool = False  # it asks for a probability, which may be "1 in 6"
     asks_remainder: bool = False
+    others: frozenset[str] = frozenset()  # names in the sentences before the last one only
+    periods: frozenset[str] = frozenset()  # "month" of "each month" in the last sentence
 
     @classmethod
     def from_question(cls, question: str) -> NumberTask:
@@ -507,6 +509,8 @@ class NumberTask:
             is not None,
             re.search(r"\b(?:probability|chance|chances|odds|likelihood|fraction)\b", last, re.IGNORECASE) is not None,
             re.search(r"\bremainder\b|\bleft ?over\b", last) is not None,
+            frozenset(re.findall(r"(?<=[a-z,] )[A-Z][a-z]+", plain)) - set(words),
+            frozenset(match[1].lower() for match in _EACH_PERIOD.finditer(last)),
         )
 
     def names_predicate(self, clause: str) -> bool:
@@ -514,6 +518,15 @@ class NumberTask:
 
     def names_subject(self, clause: str) -> bool:
         return any(word in self.subjects for word in re.findall(r"[A-Za-z]{3,}", clause))
+
+    def names_label(self, label: str) -> bool:
+        """Return True if a line's label is what the last sentence asks for, or for whom: "Money left", "Lena"."""
+        return self.asks_for(label) or label.strip() in self.subjects
+
+    def is_of_other(self, sentence: str) -> bool:
+        """Return True if the sentence names another person of the question, and not the one it asks about."""
+        names = set(re.findall(r"\b[A-Z][a-z]+", sentence))
+        return bool(self.subjects and names & self.others) and not names & self.subjects
 
     def asks_for(self, label: str) -> bool:
         """Return True if the last sentence of the question has all words of the label of a number."""
@@ -527,7 +540,8 @@ class NumberTask:
     def names_other_unit(self, text: str, each: Mention) -> bool:
         """Return True if the number has a unit, and the question asks for another."""
         units = units_of(text, each) - _NO_OTHER
-        return bool(self.units and units) and not units & self.units and not units & self.last_words
+        related = units & self.units or (units & self.last_words and not self.is_given(each))
+        return bool(self.units and units) and not related
 
     def is_given(self, each: Mention) -> bool:
         return each.number.value in self.givens
@@ -611,6 +625,7 @@ _AMOUNT_ASKED = re.compile(
     r"\bhow much (?:money|in total|does|did|do|will|would|should|must|can|could|has|have|had|is|was|are|were)\b",
     re.IGNORECASE,
 )
+_EACH_PERIOD = re.compile(r"\b(?:a|an|per|each|every)\s(day|week|month|year|hour|minute)\b", re.IGNORECASE)
 _REMAINS = frozenset(["left", "remain", "remaining"])
 _NO_PREDICATE = frozenset(["total", "altogether", "all", "together", "now", "dollar", "cent", "hour", "day", "week"])
 _UNIT_ASKED = re.compile(r"\b(?:how many|number of)\s((?:[\w'-]{1,25}\s?){1,5})", re.IGNORECASE)

@@ -169,6 +169,15 @@ RETRACTS = re.compile(
     r"|sorry,?|actually,|actually it|or rather|i mean)(?=\W|$)|\bno,\s(?=[$€£]?\d)",
     re.IGNORECASE,
 )  # fmt: skip
+REFUSES = re.compile(
+    r"\b(?:(?:can(?:not|'t| not)|could(?: not|n't)|(?:am|is|are|'m) (?:unable|not able|not possible|impossible) to"
+    r"|it(?:'s| is) (?:not possible|impossible) to|no way to)"
+    r" (?:be )?(?:\w+ly )?"
+    r"(?:determined?|answer(?:ed)?|calculated?|computed?|solved?|say|tell|know|find|provide|give|figure)"
+    r"|(?:not|n't) (?:\w+ )?enough (?:information|data|details)|insufficient (?:information|data)"
+    r"|(?:could|can) you (?:please )?(?:clarify|provide|specify|share))\b",
+    re.IGNORECASE,
+)
 FIRST_TRY = re.compile(
     r"\b(?:first|initial|intermediate|partial|wrong|incorrect|previous)\s(?:\w+\s)?(?:answer|result|guess"
     r"|attempt)",

@@ -32,6 +32,7 @@ from .answer_text import (
     IS_ANSWER,
     LIST_MARK,
     MONTH,
+    REFUSES,
     RETRACTS,
     WORD_MARK,
     answer_pieces,
@@ -49,7 +50,7 @@ _Value = Number | _Unclear | None
 _EQUALS = re.compile(
     r"(?<![<>!=])=(?!=)|\b(?:equals|is equal to|equal to|is equivalent to|which (?:is|equals|makes|gives"
     r"|comes to|leaves)"
-    r"|gives(?: us)?|we get|you get|yields|leaves(?: us)?|results in|amounts to"
+    r"|i\.e\.,?|in other words,?|gives(?: us)?|we get|you get|yields|leaves(?: us)?|results in|amounts to"
     r"|rounds? (?:up |down |off )?to(?= [$€£]?\d)(?! \d+ (?:decimal|place|digit|significant))|comes (?:out )?to"
     r"|works out to|totals|totaling|totalling|-?> )|->|→|⇒|=>",
     re.IGNORECASE,
@@ -161,7 +162,7 @@ _HAS_VERB = re.compile(r"\b(?:gets?|there|is|are|was|were|has|have|had|and (?:sh
 
 def _chances_as_fractions(text: str, task: NumberTask) -> str:
     """Return the text with "1 in 6" and "1 out of 6" as 1/6 if the question asks for a probability."""
-    return re.sub(r"(?<![\d.,/])(\d+) (?:in|out of) (\d+)(?![\d.,/])", r"\1/\2", text) if task.is_chance else text
+    return re.sub(r"(?<![\d.,/])(\d+) (?:in|out of) (\d+)(?![\d/]|[.,]\d)", r"\1/\2", text) if task.is_chance else text
 
 
 def _remainder_removed(text: str, task: NumberTask) -> str:
@@ -177,12 +178,14 @@ def _number_in_unit(text: str, task: NumberTask) -> Number | None:
 
     "After 7 full days, Dan will have 4 eggs left", to "After how many full days will he have 4 eggs left?", says 7.
     """
-    if not task.units:
+    if not task.units and not task.compares:
         return None
-    text = number_words_as_digits(_without_brackets(text))
-    sides = _sides(text)
+    text = number_words_as_digits(text)
+    sides = _sides(_without_brackets(text))
     if len(sides) > 1:
         return _side_in_unit(sides, task)
+    asides = _QUANTITY_ASIDE.findall(text)
+    text = _without_brackets(text)
     if _computes(text) or _RANGE.search(text):
         return None
     mentions = [each for each in _quantities(text, task) if not _is_label(text, each) and not _is_denied(text, each)]
@@ -190,16 +193,21 @@ def _number_in_unit(text: str, task: NumberTask) -> Number | None:
         return more[0].number if len({each.number.value for each in more}) == 1 else None
     mentions = [each for each in mentions if not _MORE_AFTER.match(text[each.end :])]
     new = [each for each in mentions if not task.is_given(each)]
-    named = [each for each in new if task.names_unit(text, each)]
-    rest = [
-        each
-        for each in new
-        if not task.names_unit(text, each) and not task.names_other_unit(text, each) and _is_main(text, each)
-    ]
-    named = _prefer(named, lambda each: _is_main(text, each))
-    if not named or rest or any(not _same_quantity(text, [named[0], each]) for each in named[1:]):
+    named = _prefer([each for each in new if task.names_unit(text, each)], lambda each: _is_main(text, each))
+    if not named and len(asides) == 1 and new and all(task.names_other_unit(text, each) for each in new):
+        return _number_in_unit(asides[0], task)
+    rest = [each for each in new if not task.names_unit(text, each) and not task.names_other_unit(text, each)]
+    if not named or any(_is_main(text, each) and not _same_quantity(text, [named[0], each]) for each in rest):
         return None
-    return named[0].number
+    if all(_same_quantity(text, [named[0], each]) for each in named[1:]):
+        return named[0].number
+    explained = _ADDS.split(text, maxsplit=1)
+    return _number_in_unit(explained[0], task) if len(explained) > 1 else None
+
+
+_QUANTITY_ASIDE = re.compile(r"\(([$€£]?\d[\d.,/]*\s?[A-Za-z%]*)\)")
+# Before what explains or completes a sentence that is complete without it.
+_ADDS = re.compile(r"(?<=[A-Za-z\d])(?::|;| -)\s(?!.*\b(?:or|rather)\b)|,\s(?=[$\d][^,]*\s(?:having|being)\s)")
 
 
 def _side_in_unit(sides: Sequence[str], task: NumberTask) -> Number | None:
@@ -207,11 +215,7 @@ def _side_in_unit(sides: Sequence[str], task: NumberTask) -> Number | None:
     last = list(_quantities(sides[-1], task))
     if not last or not all(task.names_other_unit(sides[-1], each) for each in last):
         return None
-    for side in reversed(sides[:-1]):
-        quantities = list(_quantities(side, task))
-        if len(quantities) == 1 and task.names_unit(side, quantities[0]) and not task.is_given(quantities[0]):
-            return quantities[0].number
-    return None
+    return next((number for side in reversed(sides[:-1]) if (number := _number_in_unit(side, task))), None)
 
 
 def _quantities(text: str, task: NumberTask) -> Iterator[Mention]:
@@ -473,7 +477,7 @@ _CHECKS = re.compile(
 )
 _EXPLAINS = re.compile(
     r"^(?:that|this|it)(?:'s| is| was| means| includes| comes from| can| represents)\b|^(?:which|because"
-    r"|since|as|where|note)\b|^[(]",
+    r"|since|as|where|note|with (?:that|this)|for (?:comparison|reference|context))\b|^[(]",
     re.IGNORECASE,
 )
 _PREMISE = re.compile(
@@ -506,6 +510,9 @@ class _Claim:
     computes: bool = False
     rounds: bool = False  # says that its number is rounded
     conditional: bool = False
+    relevance: int = 1  # to the question, see `_relevance`
+    supposes: bool = False  # says what would be so, without a condition
+    refuses: bool = False  # says that the question cannot be answered
     opens: bool = False  # begins with "Answer:", and more sentences may belong to it
 
     def uses(self, value: Fraction) -> bool:
@@ -563,7 +570,7 @@ def _lists_parts(pieces: Sequence[str], task: NumberTask) -> bool:
     if len(values) < 2:
         return False
     labels = [text.partition(":")[0] for text in texts]
-    if task.asks_for(labels[0]) and not any(map(task.asks_for, labels[1:])):
+    if sum(map(task.names_label, labels)) == 1:
         return False
     rest = texts[0].partition(":")[2]
     used = {each.number.value for each in _numbers_of(rest)}
@@ -585,6 +592,8 @@ def _resolve_headings(pieces: Sequence[str], task: NumberTask, *, cut: bool) -> 
             heading = match if match["final"] or _SOLUTION.search(piece) is None else None
             continue
         claim = _claim(piece, task)
+        claim.relevance = _relevance(piece, claim.value, task)
+        claim.refuses = REFUSES.search(piece) is not None
         claim.opens = _OPENS.match(piece) is not None and not claims
         if heading is not None and claim.value is not None:
             claim.rank = max(claim.rank, _FINAL if heading["final"] else _STATEMENT)
@@ -603,8 +612,10 @@ def _resolve_headings(pieces: Sequence[str], task: NumberTask, *, cut: bool) -> 
         claim.numbers = frozenset(each.number.value for part in operands for each in numbers_in(part))
         claim.computes = "=" in piece or _SO.search(piece) is not None
         claim.rounds = _ROUNDS.search(piece) is not None
+        claim.supposes = _SUPPOSES.match(piece) is not None
         claim.conditional = _CONDITIONAL.search(piece) is not None
         claims.append(claim)
+    _set_labels_aside(claims, [piece for piece in pieces if ANSWER_HEADING.match(piece) is None], task)
     for at, claim in enumerate(claims):
         if claim.opens and _goes_on(claim, claims[at + 1 :]):
             claim.rank = _PLAINLY
@@ -612,11 +623,51 @@ def _resolve_headings(pieces: Sequence[str], task: NumberTask, *, cut: bool) -> 
     return claims
 
 
+_IN_UNIT, _NEUTRAL, _BESIDE = 2, 1, 0
+_LINE_LABEL = re.compile(rf"^[\s{BOLD}*•-]*(?P<label>[A-Z][\w' ]{{0,40}}?){BOLD}?\s?:")
+_PERIOD = re.compile(r"\b(?:a|an|per|each|every|one)\s(day|week|month|year|hour|minute)\b", re.IGNORECASE)
+
+
+def _relevance(piece: str, value: _Value, task: NumberTask) -> int:
+    """Return how well a sentence's number fits the question: it has the unit asked for, none, or another.
+
+    A number of another person, or of another period ("a year" for "each month"), has another unit.
+    """
+    if not isinstance(value, Number):
+        return _NEUTRAL
+    if task.is_of_other(piece):
+        return _BESIDE
+    periods = {match[1].lower() for match in _PERIOD.finditer(piece)}
+    if task.periods and periods and not periods & task.periods:
+        return _BESIDE
+    text = number_words_as_digits(piece)
+    mentions = [each for each in _quantities(text, task) if each.number.value == value.value]
+    if any(task.names_unit(text, each) for each in mentions):
+        return _IN_UNIT
+    return _BESIDE if mentions and all(task.names_other_unit(text, each) for each in mentions) else _NEUTRAL
+
+
+def _set_labels_aside(claims: Sequence[_Claim], pieces: Sequence[str], task: NumberTask) -> None:
+    """Let the line whose label the question asks for ("Money left: $39") outrank lines with other labels."""
+    labels = [_LINE_LABEL.match(piece) for piece in pieces]
+    asked = [label is not None and task.names_label(label["label"]) for label in labels]
+    if sum(asked) != 1:
+        return
+    for claim, label, is_asked in zip(claims, labels, asked, strict=True):
+        if is_asked:
+            claim.relevance = _IN_UNIT
+        elif label is not None and not claim.computes and not claim.rounds and claim.rank <= _CONCLUSION:
+            claim.rank, claim.relevance = min(claim.rank, _PLAINLY), _BESIDE
+
+
 _SOLUTION = re.compile(r"\bsolution\b", re.IGNORECASE)  # a heading above all steps
 _OPENS = re.compile(rf"^[#\s>*{BOLD}]*(?:A|Ans|Answer|Solution|Sol)\.?\s?:", re.IGNORECASE)
 _ROUNDS = re.compile(r"\b(?:round(?:ed|ing|s)?|nearest|approximately|about|roughly)\b|=", re.IGNORECASE)
 _CONDITIONAL = re.compile(
     r"^\W*(?:(?:and|but|however|or),?\s)?(?:if|otherwise|unless|when|assuming)\b|\sif\s", re.IGNORECASE
+)
+_SUPPOSES = re.compile(
+    r"(?!.*\b(?:if|however|but|unless|otherwise|assuming)\b).*\b(?:would|could|might)\b", re.IGNORECASE
 )
 _DEPENDS = re.compile(r"\bdepend(?:s|ing) on\b", re.IGNORECASE)
 
@@ -680,7 +731,10 @@ def _claim(piece: str, task: NumberTask) -> _Claim:
     if _PREMISE.match(body):
         return _Claim(_PLAINLY, value, retracts)
     return _Claim(
-        _PLAINLY, value, retracts, explains=_EXPLAINS.match(body) is not None and _SUBORDINATE.match(body) is None
+        _PLAINLY,
+        value,
+        retracts,
+        explains=body.startswith("(") or (_EXPLAINS.match(body) is not None and _SUBORDINATE.match(body) is None),
     )
 
 
@@ -713,6 +767,10 @@ def _value_of_claim(rest: str, task: NumberTask) -> _Value:
 
 
 def _decide(claims: Sequence[_Claim], *, cut: bool) -> Number | None:
+    refusal = max((at for at, claim in enumerate(claims) if claim.refuses), default=-1)
+    after = [claim for claim in claims[refusal + 1 :] if claim.rank >= _CONCLUSION and claim.value is not None]
+    if refusal >= 0 and not after:
+        return None
     retraction = max((at for at, claim in enumerate(claims) if claim.retracts), default=-1)
     after = [claim for claim in claims[retraction:] if claim.value is not None] if retraction >= 0 else []
     if any(claim.rank >= _CONCLUSION for claim in after):
@@ -749,6 +807,10 @@ def _decide(claims: Sequence[_Claim], *, cut: bool) -> Number | None:
                 if each.value is not None and each.rank == _PLAINLY and not each.explains
             ):
                 continue  # a step beside it, before both are used
+            elif claim.relevance < conclusion.relevance or (claim.supposes and not conclusion.supposes):
+                continue
+            elif claim.relevance > conclusion.relevance:
+                conclusion = claim
             elif _agreed([conclusion, claim]) is None:
                 return None
             elif claim.rounds:
@@ -756,6 +818,8 @@ def _decide(claims: Sequence[_Claim], *, cut: bool) -> Number | None:
         return _agreed([conclusion])
     plain = [claim for claim in claims if claim.rank == _PLAINLY and claim.value is not None]
     sure = [claim for claim in plain if not claim.explains] or plain
+    if any(claim.relevance == _IN_UNIT for claim in sure):
+        sure = [claim for claim in sure if claim.relevance != _BESIDE]
     if len(sure) > 1 and sure[-1].conditional and not sure[-1].computes and sure[-2].conditional:
         return _agreed(sure[-2:])  # "If …, you get 24. If …, you get 25."
     return _agreed(sure[-1:]) if sure else None
