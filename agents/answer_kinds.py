@@ -540,8 +540,7 @@ class NumberTask:
     def names_other_unit(self, text: str, each: Mention) -> bool:
         """Return True if the number has a unit, and the question asks for another."""
         units = units_of(text, each) - _NO_OTHER
-        related = units & self.units or (units & self.last_words and not self.is_given(each))
-        return bool(self.units and units) and not related
+        return bool(self.units and units) and not units & self.units
 
     def is_given(self, each: Mention) -> bool:
         return each.number.value in self.givens
@@ -645,6 +644,7 @@ _ENDS_UNIT = frozenset(
 )
 _MONEY_ASKED = re.compile(
     r"\bhow much (?:money|profit|change|did|does|do|will|would|is|more|was|should|must|can)\b"
-    r"|\b(?:in|many) (?:dollars|euros)\b|\b(?:price|cost|revenue|profit)\b[^.?]{0,40}\?",
+    r"|\b(?:in|many) (?:dollars|euros)\b|\b(?:price|cost|revenue|profit"
+    r"|income|earnings|salary|wages?|bill|fee|savings)\b[^.?]{0,40}\?",
     re.IGNORECASE,
 )

@@ -142,7 +142,9 @@ def _sentences(text: str) -> Iterator[str]:
         yield sentence
 
 
-ANSWER_NOUN = r"(?:answer|ans\b|result|solution|答案|答え|답|antwort|respuesta|réponse|risposta|resposta|ответ)"
+ANSWER_NOUN = (
+    r"(?<![A-Za-z])(?:answer|ans\b|result|solution|答案|答え|답|antwort|respuesta|réponse|risposta|resposta|ответ)"
+)
 ANSWER_LINE = re.compile(rf"^[#\s>*-]*{BOLD}?(?:A|Ans|Sol|Final)\.?\s?:{BOLD}?\s*(?P<rest>.+)$")
 ANSWER_HEADING = re.compile(
     rf"^[#\s>*{BOLD}]*(?:the\s|my\s|your\s)?(?P<final>final\s)?(?:correct\s)?{ANSWER_NOUN}\s?(?:is\s?)?[:：]?[{BOLD}\s]*$",

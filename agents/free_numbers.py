@@ -113,16 +113,16 @@ def _value(text: str, task: NumberTask) -> _Value:
         text = outside  # "81 loaves (96 - 14.4 = 81.6, rounded down)"
     if "\ue004" in text and not _numbers_of(text):
         return _UNCLEAR
-    clauses = list(_SO.finditer(text))
-    if clauses and _numbers_of(text[clauses[-1].end() :]):
-        text = text[clauses[-1].end() :]
-    if (doubted := _DOUBTED.search(text)) is not None and _numbers_of(text[: doubted.start()]):
+    if not task.compares and (doubted := _DOUBTED.search(text)) is not None and _numbers_of(text[: doubted.start()]):
         text = text[: doubted.start()]
+    clauses = [text[match.end() :] for match in _SO.finditer(text) if _numbers_of(text[match.end() :])]
+    for part in (*clauses[-1:], text):
+        if (number := _number_in_unit(part, task)) is not None:
+            return number
+    text = clauses[-1] if clauses else text
     variables = re.findall(r"(?<![\w.])(?<![-+*/]\s)([a-zA-Z])\s?=\s?[-$]?\d", text)
     if len(set(variables)) > 1:
         return _UNCLEAR  # x = 15 and y = 20
-    if (other := _number_in_unit(text, task)) is not None:
-        return other
     text = _subordinate_removed(text)
     if (
         (aside := re.match(r"(.+?),\s(?:which (?:is|equals|means)|i\.e\.|that is)\s(.+)", text)) is not None
@@ -130,6 +130,8 @@ def _value(text: str, task: NumberTask) -> _Value:
         and "=" not in text
     ):
         first = _main_number(aside[1], task)
+        if isinstance(first, Number) and _is_quantity_of(text, first):
+            return first
         if isinstance(first, Number) and re.search(
             r"\d\s?(?:\w+\s){0,2}?(?:each|per|every|a|an|more|less|fewer)\b|\bthe (?:same|total)\b", aside[2]
         ):
@@ -154,7 +156,8 @@ def _value(text: str, task: NumberTask) -> _Value:
 # What a sentence adds about its number: "101, which may not be possible if the maximum is 100".
 _DOUBTED = re.compile(
     r",\s(?:which\s(?:may|might|could|would|should|is not|isn't|cannot|seems)"
-    r"|(?:including|excluding|not counting|compared (?:to|with)|up from|down from)\b)"
+    r"|(?:including|excluding|not counting|compared (?:to|with)|up from|down from)\b"
+    r"|[$€£]?\d[\d.,]*%?(?:\s[a-z]+){0,2}\s(?:more|less|fewer) than\b)"
 )
 _LAST_COPULA = re.compile(r"(.*?)\s(?:is|are|was|makes)\s([$€£]?-?\d[\d.,/]*%?(?:\s[a-z]+){0,3}\W*)$", re.IGNORECASE)
 _HAS_VERB = re.compile(r"\b(?:gets?|there|is|are|was|were|has|have|had|and (?:she|he|it|they)|=)\b|=")
@@ -197,12 +200,18 @@ def _number_in_unit(text: str, task: NumberTask) -> Number | None:
     if not named and len(asides) == 1 and new and all(task.names_other_unit(text, each) for each in new):
         return _number_in_unit(asides[0], task)
     rest = [each for each in new if not task.names_unit(text, each) and not task.names_other_unit(text, each)]
-    if not named or any(_is_main(text, each) and not _same_quantity(text, [named[0], each]) for each in rest):
-        return None
-    if all(_same_quantity(text, [named[0], each]) for each in named[1:]):
+    rest = [each for each in rest if _is_main(text, each) and not (named and _same_quantity(text, [named[0], each]))]
+    if named and not rest and all(_same_quantity(text, [named[0], each]) for each in named[1:]):
         return named[0].number
     explained = _ADDS.split(text, maxsplit=1)
-    return _number_in_unit(explained[0], task) if len(explained) > 1 else None
+    return _number_in_unit(explained[0], task) if named and len(explained) > 1 else None
+
+
+def _is_quantity_of(text: str, first: Number) -> bool:
+    """Return True if a text has two numbers, which are one quantity, and the first is this one."""
+    text = number_words_as_digits(text)
+    mentions = list(numbers_in(text))
+    return len(mentions) == 2 and mentions[0].number == first and _same_quantity(text, mentions)
 
 
 _QUANTITY_ASIDE = re.compile(r"\(([$€£]?\d[\d.,/]*\s?[A-Za-z%]*)\)")
@@ -260,7 +269,7 @@ def _computes(text: str) -> bool:
     mentions = list(numbers_in(text))
     return any(
         _OPERATOR.fullmatch(text[first.end : second.start])
-        or re.match(r"\s?[-+]\s", text[first.end : second.start + 3])
+        or re.match(r"\s?[-+]\s(?![A-Za-z])", text[first.end : second.start + 3])
         for first, second in pairwise(mentions)
     )
 
@@ -477,9 +486,10 @@ _CHECKS = re.compile(
 )
 _EXPLAINS = re.compile(
     r"^(?:that|this|it)(?:'s| is| was| means| includes| comes from| can| represents)\b|^(?:which|because"
-    r"|since|as|where|note|with (?:that|this)|for (?:comparison|reference|context))\b|^[(]",
+    r"|since|as|where|note)\b",
     re.IGNORECASE,
 )
+_ASIDE = re.compile(r"[(]|(?:with (?:that|this)|for (?:comparison|reference|context))\b", re.IGNORECASE)
 _PREMISE = re.compile(
     r"^(?:if|suppose|assume|assuming|given|let|we know|we need|to find|first|next|then|step|originally"
     r"|initially|start|at first|let's|now)\b",
@@ -511,6 +521,7 @@ class _Claim:
     rounds: bool = False  # says that its number is rounded
     conditional: bool = False
     relevance: int = 1  # to the question, see `_relevance`
+    restates: bool = False  # says a number in the unit asked for, and nothing else
     supposes: bool = False  # says what would be so, without a condition
     refuses: bool = False  # says that the question cannot be answered
     opens: bool = False  # begins with "Answer:", and more sentences may belong to it
@@ -614,6 +625,12 @@ def _resolve_headings(pieces: Sequence[str], task: NumberTask, *, cut: bool) -> 
         claim.rounds = _ROUNDS.search(piece) is not None
         claim.supposes = _SUPPOSES.match(piece) is not None
         claim.conditional = _CONDITIONAL.search(piece) is not None
+        claim.restates = (
+            claim.rank == _PLAINLY
+            and claim.relevance == _IN_UNIT
+            and not (claim.explains or claim.supposes or claim.conditional or claim.computes)
+            and len(claim.numbers) == 1
+        )
         claims.append(claim)
     _set_labels_aside(claims, [piece for piece in pieces if ANSWER_HEADING.match(piece) is None], task)
     for at, claim in enumerate(claims):
@@ -728,14 +745,37 @@ def _claim(piece: str, task: NumberTask) -> _Claim:
         return _Claim(_CONCLUSION, value, retracts)
     if _IT_IS.match(body):
         return _Claim(_CONCLUSION, value, retracts)
+    if isinstance(value, Number) and _repeats_question(body, value, task):
+        return _Claim(_PLAINLY, None, retracts)
     if _PREMISE.match(body):
         return _Claim(_PLAINLY, value, retracts)
     return _Claim(
         _PLAINLY,
         value,
         retracts,
-        explains=body.startswith("(") or (_EXPLAINS.match(body) is not None and _SUBORDINATE.match(body) is None),
+        explains=_ASIDE.match(body) is not None
+        or (_EXPLAINS.match(body) is not None and _SUBORDINATE.match(body) is None),
     )
+
+
+def _repeats_question(body: str, value: Number, task: NumberTask) -> bool:
+    """Return True if a sentence has several numbers, all of them the question's, or one in a circumstance.
+
+    "Ann has 3 boxes of 12 eggs.", "Subtract it from 150.", "To get an average of 20, he must score more."
+    """
+    text = number_words_as_digits(body)
+    mentions = list(numbers_in(text))
+    if not mentions or _computes(text) or BOLD in body or not all(map(task.is_given, mentions)):
+        return False
+    if len({each.number.value for each in mentions}) > 1:
+        return True
+    opening = _PURPOSE.match(text)
+    if opening is not None and mentions[-1].end <= opening.end():
+        return True
+    return len(text[: mentions[0].start].split()) > 3 and not any(_is_main(text, each) for each in mentions)
+
+
+_PURPOSE = re.compile(r"(?:in order )?to \w+ [^,]*,", re.IGNORECASE)
 
 
 def _is_hash_value(piece: str) -> bool:
@@ -780,6 +820,8 @@ def _decide(claims: Sequence[_Claim], *, cut: bool) -> Number | None:
         later = after[-1].value if after[-1].rank >= _PLAINLY else None
         if cut:
             return None
+        if after[-1].relevance == _IN_UNIT and after[-1].computes and isinstance(later, Number):
+            return later
         if earlier is None or (isinstance(later, Number) and later.value == earlier.value):
             return later if isinstance(later, Number) else None
         return None
@@ -789,6 +831,7 @@ def _decide(claims: Sequence[_Claim], *, cut: bool) -> Number | None:
     if statements:
         last = max(at for at, claim in enumerate(claims) if claim.rank >= _STATEMENT and claim.value is not None)
         statements += [claim for claim in claims[last:] if claim.rank == _CONCLUSION and claim.value is not None]
+        statements += [claim for claim in claims[last + 1 :] if claim.restates]
         return _agreed(statements)
     if cut:
         return None
@@ -799,6 +842,11 @@ def _decide(claims: Sequence[_Claim], *, cut: bool) -> Number | None:
             if claim.value is None or claim.rank != _PLAINLY or claim.explains:
                 continue
             value = conclusion.value
+            if claim.supposes and not conclusion.supposes and claim.relevance <= conclusion.relevance:
+                continue
+            if not claim.conditional and not claim.computes and _is_whole_of(claim.value, value):
+                conclusion = claim
+                continue
             if isinstance(value, Number) and claim.uses(value.value):
                 conclusion = claim  # continues with the conclusion's number
             elif isinstance(value, Number) and any(
@@ -807,7 +855,7 @@ def _decide(claims: Sequence[_Claim], *, cut: bool) -> Number | None:
                 if each.value is not None and each.rank == _PLAINLY and not each.explains
             ):
                 continue  # a step beside it, before both are used
-            elif claim.relevance < conclusion.relevance or (claim.supposes and not conclusion.supposes):
+            elif claim.relevance < conclusion.relevance:
                 continue
             elif claim.relevance > conclusion.relevance:
                 conclusion = claim
@@ -823,6 +871,13 @@ def _decide(claims: Sequence[_Claim], *, cut: bool) -> Number | None:
     if len(sure) > 1 and sure[-1].conditional and not sure[-1].computes and sure[-2].conditional:
         return _agreed(sure[-2:])  # "If …, you get 24. If …, you get 25."
     return _agreed(sure[-1:]) if sure else None
+
+
+def _is_whole_of(value: _Value, exact: _Value) -> bool:
+    """Return True if the value is the whole number below or above an exact one: 34 pizzas of 33.75."""
+    if not isinstance(value, Number) or not isinstance(exact, Number):
+        return False
+    return value.value.denominator == 1 and exact.value.denominator > 1 and abs(value.value - exact.value) < 1
 
 
 def _only_polite(claim: _Claim) -> bool:
