@@ -490,10 +490,12 @@ class NumberTask:
             words = [word.lower() for word in re.findall(r"[A-Za-z]+", _AFTER_UNIT.split(match[1], maxsplit=1)[0])]
             units |= {unit_name(word) for word in words if word not in _NO_UNIT}
         last = re.split(r"[.!]\s", plain.strip())[-1]
-        if _MONEY_ASKED.search(plain) or (re.search(r"[$€£]|\bdollars?\b", plain) and _AMOUNT_ASKED.search(last)):
-            units |= {"dollar", "euro"}
+        if _MONEY_ASKED.search(plain) or (
+            not units and re.search(r"[$€£]|\bdollars?\b", plain) and _AMOUNT_ASKED.search(last)
+        ):
+            units.add("dollar")
         if (named := _IN_UNIT.search(last)) is not None:
-            units.add("percent" if named[1] == "percentage" else unit_name(named[1].lower()))
+            units = {"percent" if named[1] == "percentage" else unit_name(named[1].lower())}
         if re.search(r"\bpercent", plain[-160:], re.IGNORECASE):
             units.add("percent")
         words = re.findall(r"[A-Za-z]{3,}", last)
@@ -521,11 +523,13 @@ class NumberTask:
 
     def names_label(self, label: str) -> bool:
         """Return True if a line's label is what the last sentence asks for, or for whom: "Money left", "Lena"."""
-        return self.asks_for(label) or label.strip() in self.subjects
+        return self.asks_for(label) or label.strip() in self.subjects or label.strip().lower() in self.units
 
     def is_of_other(self, sentence: str) -> bool:
         """Return True if the sentence names another person of the question, and not the one it asks about."""
         names = set(re.findall(r"\b[A-Z][a-z]+", sentence))
+        if re.match(r"\W*the other (?!\d)", sentence, re.IGNORECASE) and not self.last_words & {"other", "rest"}:
+            return True
         return bool(self.subjects and names & self.others) and not names & self.subjects
 
     def asks_for(self, label: str) -> bool:
@@ -535,12 +539,17 @@ class NumberTask:
 
     def names_unit(self, text: str, each: Mention) -> bool:
         """Return True if the number has a unit that the question asks for: "$4", "4 dollars", "3 young children"."""
-        return bool(units_of(text, each) & self.units)
+        return self.unit_words(text, each) > 0
+
+    def unit_words(self, text: str, each: Mention) -> int:
+        """Return how many words of the unit that the question asks for the number has."""
+        return len(units_of(text, each) & self.units)
 
     def names_other_unit(self, text: str, each: Mention) -> bool:
         """Return True if the number has a unit, and the question asks for another."""
         units = units_of(text, each) - _NO_OTHER
-        return bool(self.units and units) and not units & self.units
+        related = units & self.units or (units & self.last_words and not self.is_given(each))
+        return bool(self.units and units) and not related
 
     def is_given(self, each: Mention) -> bool:
         return each.number.value in self.givens
@@ -558,7 +567,7 @@ def unit_name(word: str) -> str:
 def units_of(text: str, each: Mention) -> set[str]:
     """Return the words for the unit of a number: "dollar" of "$4", "child" and "young" of "3 young children"."""
     written = text[each.start : each.end]
-    units = {"dollar", "euro"} if re.search("[$€£¥]", written) else set[str]()
+    units = {"dollar"} if re.search("[$€£¥]", written) else set[str]()
     units |= {"percent"} if re.search("%|per ?cent", written) else set()
     units |= {"cent"} if re.search(r"(?<!per )(?<!per)cents?\b|¢", written) else set()
     after = re.match(rf"[{BOLD}\s-]{{0,3}}((?:[A-Za-z'°/-]{{1,25}}\s){{0,3}}[A-Za-z'°/-]{{1,25}})", text[each.end :])
@@ -591,7 +600,7 @@ _FULL_UNITS = {
     **dict.fromkeys(["lb", "lbs"], "pound"),
     **dict.fromkeys(["ft"], "foot"),
     **dict.fromkeys(["mi"], "mile"),
-    **dict.fromkeys(["USD"], "dollar"),
+    **dict.fromkeys(["USD", "euro", "euros"], "dollar"),
 }
 # What follows a number without being its unit.
 _NO_OTHER = frozenset(
@@ -621,7 +630,8 @@ _IN_UNIT = re.compile(
     re.IGNORECASE,
 )
 _AMOUNT_ASKED = re.compile(
-    r"\bhow much (?:money|in total|does|did|do|will|would|should|must|can|could|has|have|had|is|was|are|were)\b",
+    r"\bwhat (?:is|was|are|were|will)\b"
+    r"|\bhow much (?:money|in total|does|did|do|will|would|should|must|can|could|has|have|had|is|was|are|were)\b",
     re.IGNORECASE,
 )
 _EACH_PERIOD = re.compile(r"\b(?:a|an|per|each|every)\s(day|week|month|year|hour|minute)\b", re.IGNORECASE)

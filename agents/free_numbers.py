@@ -115,6 +115,7 @@ def _value(text: str, task: NumberTask) -> _Value:
         return _UNCLEAR
     if not task.compares and (doubted := _DOUBTED.search(text)) is not None and _numbers_of(text[: doubted.start()]):
         text = text[: doubted.start()]
+    text = _without_others(text, task)
     clauses = [text[match.end() :] for match in _SO.finditer(text) if _numbers_of(text[match.end() :])]
     for part in (*clauses[-1:], text):
         if (number := _number_in_unit(part, task)) is not None:
@@ -163,6 +164,16 @@ _LAST_COPULA = re.compile(r"(.*?)\s(?:is|are|was|makes)\s([$€£]?-?\d[\d.,/]*%
 _HAS_VERB = re.compile(r"\b(?:gets?|there|is|are|was|were|has|have|had|and (?:she|he|it|they)|=)\b|=")
 
 
+def _without_others(text: str, task: NumberTask) -> str:
+    """Return a sentence without its clauses about another person than the question asks about, if a number is left."""
+    parts = _CLAUSES.split(text)
+    kept = [part for part in parts if not (_numbers_of(part) and task.is_of_other(part))]
+    return ", ".join(kept) if len(kept) < len(parts) and any(map(_numbers_of, kept)) else text
+
+
+_CLAUSES = re.compile(r",?\s(?:and|while|whereas|but|when)\s|;\s|,\s(?=the other)")
+
+
 def _chances_as_fractions(text: str, task: NumberTask) -> str:
     """Return the text with "1 in 6" and "1 out of 6" as 1/6 if the question asks for a probability."""
     return re.sub(r"(?<![\d.,/])(\d+) (?:in|out of) (\d+)(?![\d/]|[.,]\d)", r"\1/\2", text) if task.is_chance else text
@@ -196,7 +207,10 @@ def _number_in_unit(text: str, task: NumberTask) -> Number | None:
         return more[0].number if len({each.number.value for each in more}) == 1 else None
     mentions = [each for each in mentions if not _MORE_AFTER.match(text[each.end :])]
     new = [each for each in mentions if not task.is_given(each)]
-    named = _prefer([each for each in new if task.names_unit(text, each)], lambda each: _is_main(text, each))
+    most = max((task.unit_words(text, each) for each in new), default=0)
+    named = [each for each in new if most and task.unit_words(text, each) == most]
+    named = _prefer(named, lambda each: _is_main(text, each))
+    named = _prefer(named, lambda each: _OUT_OF.search(text[max(0, each.start - 40) : each.start]) is None)
     if not named and len(asides) == 1 and new and all(task.names_other_unit(text, each) for each in new):
         return _number_in_unit(asides[0], task)
     rest = [each for each in new if not task.names_unit(text, each) and not task.names_other_unit(text, each)]
@@ -222,6 +236,8 @@ _ADDS = re.compile(r"(?<=[A-Za-z\d])(?::|;| -)\s(?!.*\b(?:or|rather)\b)|,\s(?=[$
 def _side_in_unit(sides: Sequence[str], task: NumberTask) -> Number | None:
     """Return the number of "155 minutes" in "155 minutes = 2 hours and 35 minutes" if the question asks for minutes."""
     last = list(_quantities(sides[-1], task))
+    if len(last) == 1 and not _computes(" ".join(sides)) and (number := _number_in_unit(sides[-1], task)) is not None:
+        return number
     if not last or not all(task.names_other_unit(sides[-1], each) for each in last):
         return None
     return next((number for side in reversed(sides[:-1]) if (number := _number_in_unit(side, task))), None)
@@ -348,7 +364,7 @@ def _clause_before(text: str, each: Mention) -> str:
     return _CLAUSE_BREAK.split(text[max(0, each.start - 60) : each.start])[-1]
 
 
-_OUT_OF = re.compile(r"\b(?:out of|of (?:the|these|those))(?:\s\w+)?\s[$€£]?$", re.IGNORECASE)
+_OUT_OF = re.compile(r"\b(?:out of(?:\s\w+){0,4}|of (?:the|these|those)(?:\s\w+)?)\s[$€£]?$", re.IGNORECASE)
 _TOTAL_AFTER = re.compile(
     r"(?:\s[A-Za-z]+){0,2}\s(?:in total|altogether|in all|all together|combined)\b",
     re.IGNORECASE,
@@ -476,10 +492,12 @@ _LABELLED = re.compile(
     rf"(?:\s[\w' ]{{0,30}})?{BOLD}?\s?[:=]",
     re.IGNORECASE,
 )
-_CONFIRMS = re.compile(r"\bthat(?:'s| is| was) (?:right|correct)|\blet me (?:double-?check|verify)\b", re.IGNORECASE)
+_CONFIRMS = re.compile(r"\bthat(?:'s| is| was) (?:right|correct)|\blet me (?:double[- ]?check|verify)\b", re.IGNORECASE)
 _CHECKS = re.compile(
-    rf"^[\s{BOLD}(]*(?:check|checking|verification|verify|to verify|to check|let's (?:check|verify)|double-?check"
-    rf"|let me (?:verify|check|double-?check)|proof|note|p\.?s\.?|explanation|reasoning|because|this is because"
+    rf"^[\s{BOLD}(]*(?:(?:hmm+|now|okay|ok)[,.]?\s)?(?:check|checking|verification|verify|to verify|to check"
+    rf"|let's (?:check|verify)|double[- ]?check"
+    rf"|let me (?:verify|check|double[- ]?check)|plugging"
+    rf"|proof|note|p\.?s\.?|explanation|reasoning|because|this is because"
     rf"|here's (?:how|why|the)|since|recall|remember|let me know|if you|feel free|i hope|hope this|would you"
     rf"|confidence|i am \d)\b",
     re.IGNORECASE,
@@ -586,8 +604,11 @@ def _lists_parts(pieces: Sequence[str], task: NumberTask) -> bool:
     rest = texts[0].partition(":")[2]
     used = {each.number.value for each in _numbers_of(rest)}
     earlier = {part.value for part in parts[1:] if isinstance(part, Number)}
+    if re.search(r"\b[a-z]\s?=", rest):
+        return False  # "Divide by 3: x = 11"
     in_bold = _BOLD_NUMBER.search(rest) is not None and not any(map(_BOLD_NUMBER.search, texts[1:]))
-    return not (in_bold and "=" in rest and used & earlier)
+    named = re.match(r"\W*\w\w", labels[0]) is not None  # not "b)"
+    return not ((in_bold or named) and "=" in rest and used & earlier)
 
 
 _BOLD_NUMBER = re.compile(rf"{BOLD}[^{BOLD}:]{{0,20}}\d[^{BOLD}:]{{0,40}}{BOLD}")
@@ -605,17 +626,31 @@ def _resolve_headings(pieces: Sequence[str], task: NumberTask, *, cut: bool) -> 
         claim = _claim(piece, task)
         claim.relevance = _relevance(piece, claim.value, task)
         claim.refuses = REFUSES.search(piece) is not None
+        if (
+            claim.rank <= _PLAINLY
+            and isinstance(claim.value, Number)
+            and _repeats_question(piece, task, is_last=at == len(pieces) - 1)
+        ):
+            claim.value = None
+        if claim.rank == _CONCLUSION and claim.relevance == _BESIDE:
+            claim.rank = _PLAINLY
         claim.opens = _OPENS.match(piece) is not None and not claims
         if heading is not None and claim.value is not None:
             claim.rank = max(claim.rank, _FINAL if heading["final"] else _STATEMENT)
             claim.opens = not heading["final"]
             heading = None
-        if claim.rank < _CONCLUSION and _CHECKS.match(piece) and not _SUBORDINATE.match(piece):
+        if claim.rank < _CONCLUSION and _CHECKS.match(piece) and not _SUBORDINATE.match(_PLUGGING.sub("", piece)):
             checking = any(each.value is not None for each in claims)
         checking = checking and claim.rank < _STATEMENT and not claim.retracts
         # An explanation may end in another answer than the one that it explains: then both are claims.
         ends = at == len(pieces) - 1 and claim.rank == _CONCLUSION
-        if checking and claims and not ends:
+        corrects = claim.relevance == _IN_UNIT and _SO_IT_IS.search(piece) is not None
+        if corrects and claim.rank == _PLAINLY:
+            claim.rank = _CONCLUSION
+            earlier = [each for each in claims if isinstance(each.value, Number) and each.rank >= _PLAINLY]
+            if checking and earlier and _agreed([earlier[-1], claim]) is None:
+                claim.value = _UNCLEAR
+        if checking and claims and not ends and not corrects:
             claim.rank = _EXPLANATION
         if cut and at == len(pieces) - 1 and claim.value is not None and re.search(r"[\d,.]$", piece):
             claim.value = None  # its last number may be cut off
@@ -677,6 +712,8 @@ def _set_labels_aside(claims: Sequence[_Claim], pieces: Sequence[str], task: Num
             claim.rank, claim.relevance = min(claim.rank, _PLAINLY), _BESIDE
 
 
+_PLUGGING = re.compile(r"^(?:plugging|checking|verifying)\b[^,]*,", re.IGNORECASE)
+_SO_IT_IS = re.compile(r",\sso\s(?:it|the answer|that)(?:'s| is| should be| must be)\s", re.IGNORECASE)
 _SOLUTION = re.compile(r"\bsolution\b", re.IGNORECASE)  # a heading above all steps
 _OPENS = re.compile(rf"^[#\s>*{BOLD}]*(?:A|Ans|Answer|Solution|Sol)\.?\s?:", re.IGNORECASE)
 _ROUNDS = re.compile(r"\b(?:round(?:ed|ing|s)?|nearest|approximately|about|roughly)\b|=", re.IGNORECASE)
@@ -745,8 +782,6 @@ def _claim(piece: str, task: NumberTask) -> _Claim:
         return _Claim(_CONCLUSION, value, retracts)
     if _IT_IS.match(body):
         return _Claim(_CONCLUSION, value, retracts)
-    if isinstance(value, Number) and _repeats_question(body, value, task):
-        return _Claim(_PLAINLY, None, retracts)
     if _PREMISE.match(body):
         return _Claim(_PLAINLY, value, retracts)
     return _Claim(
@@ -758,7 +793,7 @@ def _claim(piece: str, task: NumberTask) -> _Claim:
     )
 
 
-def _repeats_question(body: str, value: Number, task: NumberTask) -> bool:
+def _repeats_question(body: str, task: NumberTask, *, is_last: bool) -> bool:
     """Return True if a sentence has several numbers, all of them the question's, or one in a circumstance.
 
     "Ann has 3 boxes of 12 eggs.", "Subtract it from 150.", "To get an average of 20, he must score more."
@@ -768,7 +803,7 @@ def _repeats_question(body: str, value: Number, task: NumberTask) -> bool:
     if not mentions or _computes(text) or BOLD in body or not all(map(task.is_given, mentions)):
         return False
     if len({each.number.value for each in mentions}) > 1:
-        return True
+        return not is_last
     opening = _PURPOSE.match(text)
     if opening is not None and mentions[-1].end <= opening.end():
         return True
