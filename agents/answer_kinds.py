@@ -64,6 +64,8 @@ _RELATIONS = [
     "name named names",
     "begin began begun started",
     "fight fought serve served",
+    "succeed succeeded successor succeeding",
+    "speak spoken speaks spoke",
 ]
 _RELATION_OF = {word: frozenset(words.split()) for words in reversed(_RELATIONS) for word in words.split()}
 _DATE = re.compile(
@@ -73,6 +75,8 @@ _MONTH_YEAR = re.compile(rf"\b{MONTH}\s\d{{4}}\b|\b{MONTH}\s\d{{1,2}}\b|\b\d{{1,
 _YEAR = re.compile(r"\b(?:1\d|20)\d\d\b(?!\s?(?:people|feet|meters|metres|km|miles))")
 _NAME = r"[A-Z\u00c0-\u017f][\w.'&-]*"
 _NAMES = rf"{_NAME}(?:\s(?:(?:of|de|la|le|du|del|der|von|van|upon|on|and|the|am|bin)\s){{0,2}}{_NAME}){{0,5}}"
+# "Italian artist " before a name.
+_DESCRIPTION = r"(?:(?:[A-Z]\w+\s)?(?!(?:of|de|la|le|du|del|der|von|van|upon|on|and|the|am|bin|in|with)\s)[a-z]{3,}\s)?"
 _LOCATION = re.compile(
     rf"\b(?:in|at|near|from|outside|to)\s(?:(?:downtown|central|nearby|the\scity\sof|the\stown\sof|the\svillage\sof)\s)?(?P<name>(?:the\s)?{_NAMES}(?:,\s{_NAMES}){{0,3}})"
 )
@@ -132,6 +136,7 @@ class AnswerKind:
     preposition: str  # of an interrogative at the end ("named after who?"), or the last word ("named after?")
     is_subject: bool  # the answer is the subject of the relation's verb: "Which river flows through the city?"
     stems: frozenset[str]
+    office: str = ""  # "president" in "Who was the president of …"
     titles: tuple[str, ...] = ()  # words of the answer in quotation marks or italics
 
     @classmethod
@@ -166,6 +171,7 @@ class AnswerKind:
             preposition,
             _is_subject(word, clause) and not preposition and not match["prep"],
             frozenset(content_stems(question)),
+            office[1].lower() if word == "who" and (office := _OFFICE.match(clause)) is not None else "",
             tuple(quoted or slanted for quoted, slanted in _TITLE.findall(answer)),
         )
 
@@ -194,9 +200,12 @@ class AnswerKind:
                     for title in self.titles
                     if title.strip(" .,") in sentence and self._is_new(title)
                 ]
+                if self.preposition and after >= 0:  # "based on what play?"
+                    named = [title for title in named if sentence.rfind(title) >= after] or named
                 return named[0] if len(set(named)) == 1 else None
         return (
-            self._of_subject(sentence)
+            self._holder(sentence)
+            or self._of_subject(sentence)
             or self._object(sentence, after)
             or self._as_subject(sentence, after)
             or (self._with_noun(sentence) if self.kind == "thing" and after >= 0 else None)
@@ -209,12 +218,50 @@ class AnswerKind:
                 continue
             named = (
                 rf"\b(?:the|his|her|its|their|'s|whose)\s(?:\w+\s){{0,3}}?{re.escape(subject)}s?"
-                rf"(?:\sthere|\s(?:of|in|for|at)\s[^,.;]{{1,60}}?)?\s(?:is|was|are|were)\s(?:the\s|called\s)?{start}"
+                rf"(?:\sthere|\s(?:of|in|for|at)\s[^,.;]{{1,60}}?|\s(?:used|spoken|that|which)\s[^.;]{{1,80}}?,?)?\s(?:is|was|are|were)\s(?:the\s|called\s)?{start}"
             )
             match = next(iter(reversed(list(re.finditer(named, sentence, re.IGNORECASE if not start else 0)))), None)
             if match is not None and (words := self._until_clause_ends(sentence[match.end() :])) is not None:
                 return words
+        noun = re.escape(self.noun)
+        if self.noun == "name" and (born := re.search(rf"\bborn\s(?P<name>{_NAMES})", sentence)) is not None:
+            return born["name"]
+        for pattern in (
+            rf"\b(?:has|had|with)\s(?:an?|the)\s{noun}\sof\s(?P<name>[^;]{{1,60}})",
+            rf"\b(?:uses?|used|has|had)\s(?P<name>[^,;]{{1,60}}?)\sas\s(?:its|their|the)\s(?:\w+\s)?{noun}\b",
+        ):
+            if self.noun and (match := re.search(pattern, sentence)) is not None:
+                return self._until_clause_ends(match["name"])
         return None
+
+    def _holder(self, sentence: str) -> str | None:
+        """Return X in "X was the president of …" to "Who was the president of …?", and in "the novel by X"."""
+        if self.office:
+            held = re.search(
+                rf"(?P<name>{_NAMES})\s(?:is|was|became|served as)\s(?:the\s)?(?:[\w-]+\s){{0,2}}"
+                rf"(?i:{re.escape(self.office)})\b",
+                sentence,
+            )
+            if held is not None and self._is_new(held["name"]):
+                return held["name"]
+        if self.kind != "person" and not _AGENT_NOUN.search(self.noun):
+            return None
+        named = {
+            match["name"]
+            for match in re.finditer(rf"\bby\s(?:[Tt]he\s)?{_DESCRIPTION}(?P<name>{_NAMES})", sentence)
+            if self._is_new(match["name"])
+        }
+        return named.pop() if len(named) == 1 else None
+
+    def without_description(self, words: str) -> str:
+        """Return a name without what describes it: "an alligator named Albert", "the Italian artist X"."""
+        if self.kind == "thing":
+            return re.sub(r"^playing (?:the )?", "", words)
+        return re.sub(rf"^{_DESCRIPTION}(?=[A-Z])", "", words) if self.kind == "person" else words
+
+    def says_noun(self, sentence: str) -> bool:
+        """Return True if the sentence says what the thing is that the question asks for: "the capital of X is …"."""
+        return self.kind not in ("date", "year", "nationality") and self._of_subject(sentence) is not None
 
     def _as_subject(self, sentence: str, after: int) -> str | None:
         """Return the name before the verb of the relation: "The Danube flows through …"."""
@@ -229,6 +276,8 @@ class AnswerKind:
             )
         if named is not None and self._is_new(named["name"]):
             return named["name"]
+        if (spoken := re.search(rf"\b{_SPEAKS}\s(?P<name>[A-Z][a-z]+)\b", sentence)) and self.noun == "language":
+            return spoken["name"]
         following = re.match(rf"\s(?P<name>{_NAMES})", sentence[after:])
         named_before = " ".join(re.findall(r"\b[A-Z][\w'-]*", before))
         if following is not None and not self._is_new(named_before) and self._is_new(following["name"]):
@@ -345,7 +394,7 @@ _PREPOSITION = r"\s(?:in|on|at|for|from|by|with|to|as)\s"
 _LAST_PHRASE = re.compile(rf"{_PREPOSITION}((?:(?!{_PREPOSITION}).)+)$")
 _DATED = re.compile(
     rf",?\s(?:in|on|since|around|from|between)\s(?:{MONTH}\s)?(?:\d{{1,2}},?\s)?(?:{MONTH}\s)?(?:1\d|20)\d\d\b"
-    r"[^A-Za-z]*$"
+    r"(?:\s?(?:-|to|and|until)\s?(?:1\d|20)\d\d)?[^A-Za-z]*$"
 )
 _STARTS = re.compile(
     r"^(?:(?P<prep>in|on|at|for|by|of|from|to|with|during|after|under)\s)?(?P<word>what|which|who|whom|where|when)\b(?:'s)?",
@@ -359,6 +408,12 @@ _ENDS = re.compile(
 _AUXILIARY = re.compile(r"(?:is|are|was|were|did|does|do|has|have|had|will|would|can|could)\b", re.IGNORECASE)
 
 
+_SPEAKS = r"(?:speaks?|spoke|speaking)"
+_AGENT_NOUN = re.compile(
+    r"^(?:author|writer|director|novelist|poet|artist|painter|composer|singer|musician|scientist|physicist"
+    r"|architect|inventor|producer|playwright|philosopher|actor|actress|band|person|designer|photographer|chemist|rapper)$"
+)
+_OFFICE = re.compile(r"(?:is|was)\sthe\s(?:[a-z]+\s){0,2}?([A-Za-z]+)(?=\s(?:of|in|at|when|during|for)\b)")
 _STRANDED = re.compile(
     r"\b(?P<verb>[a-z]{3,20})\s(?P<prep>to|with|by|for|after|in|at|on|as|of|from)"
     r"(?:\s(?:in \d{4}|(?:before|after|when|during|for|while)\b[^?]{1,80}))?$"

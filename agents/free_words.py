@@ -24,9 +24,11 @@ from .answer_text import (
     FIRST_TRY,
     IS_ANSWER,
     RETRACTS,
+    WORD_MARK,
     answer_pieces,
     own_answer,
 )
+from .written_numbers import number_words_as_digits
 
 _UNKNOWN = re.compile(
     r"\b(?:I (?:do not|don't|cannot|can't|could not|couldn't|am not able|am unable|'m not sure|am not sure"
@@ -61,7 +63,7 @@ _REST_CUT = re.compile(
     r"(?:,|;|\s-|\.)?\s\(?(?:because|since|as (?:he|she|it|they|the|both|stated|mentioned|per)|which|who"
     r"|where|whose|according to|based on (?:the|these|this|its)\s(?:passage|context|text|document|information)"
     r"|given that|who's|when|while|although"
-    r"|as (?:indicated|described|shown|noted))\b.*$|;.*$|,\s(?:an?|the|not|but|and (?:he|she|it|they|not)"
+    r"|as (?:indicated|described|shown|noted))\b.*$|;.*$|,\s(?:an?|the|not|but|by|from|and (?:he|she|it|they|not)"
     r"|[a-z]+ of|born|known|located|founded|released|directed|written|making|so|with|also|rather|named"
     r"|then)\b.*$|\s-\s.*$|\s\([^()]*\)\s*[.]?$",
     re.IGNORECASE,
@@ -83,13 +85,17 @@ _VERB = frozenset(
 )
 
 
+_HEDGE = re.compile(r"\bI(?: a|')m not (?:\w+ )?(?:sure|certain),? but,?\s", re.IGNORECASE)
+
+
 def read_yes_no(text: str, question: str = "", *, cut: bool = False) -> str | None:
     """Return "yes" or "no" as the text claims; None if it claims neither, or both."""
     answer, _ = own_answer(text)
     readings: list[tuple[int, str]] = []
     retracted = -1
     heading: re.Match[str] | None = None
-    for at, piece in enumerate(answer_pieces(answer)):
+    pieces = answer_pieces(answer)
+    for at, piece in enumerate(pieces):
         if RETRACTS.match(piece):
             retracted = at
             piece = re.sub(rf"^[\W{BOLD}]+", "", RETRACTS.sub("", piece, count=1))
@@ -110,9 +116,11 @@ def read_yes_no(text: str, question: str = "", *, cut: bool = False) -> str | No
             if re.match(r"\W{0,3}\s?(?:or|and|/)\s?(?:yes|no)\b", part[match.end() :], re.IGNORECASE):
                 return None
             readings.append((at, word))
+        if RETRACTS.match(pieces[at]) and (so := re.search(r",\sso\s(yes|no)\W*$", plain, re.IGNORECASE)) is not None:
+            readings.append((at, so[1].lower()))
         heading = None
     if not readings and retracted < 0 and not cut:
-        return _closing_yes_no(answer) or _implied_yes_no(answer_pieces(answer), question)
+        return _closing_yes_no(answer) or _implied_yes_no(pieces, question)
     after = {word for at, word in readings if at >= retracted} if retracted >= 0 else set()
     if retracted >= 0 and not after:
         return None
@@ -127,6 +135,11 @@ def _closing_yes_no(answer: str) -> str | None:
     return closing[1].lower()
 
 
+_ELLIPSIS = re.compile(
+    r"(?:they|it|he|she|we|both|that|this) (?:do|does|did|is|are|was|were|has|have|had|can|will|would|could)"
+    r"(?P<not>n't| not)?(?: (?:both|so|indeed))?\W*",
+    re.IGNORECASE,
+)
 _NEGATED = re.compile(r"\b(?:not|never|neither|none|nor|cannot)\b|n't\b", re.IGNORECASE)
 _DIFFERS = re.compile(r"\b(?:different|differ|differs|differed)\b", re.IGNORECASE)
 _BOTH = re.compile(r"\b(?:both|also|too|each|all)\b|^they\b", re.IGNORECASE)
@@ -165,6 +178,12 @@ def _implied_yes_no(pieces: Sequence[str], question: str) -> str | None:
         return None
     plain = [re.sub(r"\([^()]*\)", "", _clean(_without_lead_ins(piece))) for piece in pieces]
     concluding = [words for words, piece in zip(plain, pieces, strict=True) if CONCLUDES.match(piece)]
+    if plain and (elliptic := _ELLIPSIS.fullmatch(plain[0])) is not None:
+        return "no" if elliptic["not"] else "yes"
+    if plain and re.fullmatch(r"(?:he|she|they|it) \w+ both\W*", plain[0], re.IGNORECASE):
+        return "yes"
+    if plain and re.match(r"not (?:really|exactly|quite|at all)\b", plain[0], re.IGNORECASE):
+        return "no"
     implied = {word for words in concluding or plain if (word := _implied_by(words, question)) is not None}
     return implied.pop() if len(implied) == 1 else None
 
@@ -191,6 +210,8 @@ def _implied_by(sentence: str, question: str) -> str | None:
     if excludes is not None:
         excluded = {unit_stem(word) for word in _bare_tokens(excludes["rest"])}
         return "no" if predicate & excluded else None
+    if _NEARLY.search(sentence) and not _NEARLY.search(question):
+        return None
     if _CONTRASTS.search(sentence):
         both = _BOTH.search(sentence) is not None
         return "no" if several and not both else None
@@ -200,6 +221,9 @@ def _implied_by(sentence: str, question: str) -> str | None:
     names -= {stem(word) for word in _predicate_words(question)}
     whole = bool(names) and len(names & stems) * 2 >= len(names) and (not several or " and " in sentence)
     return "yes" if _BOTH.search(sentence) or whole or re.match(r"(?:he|she|it)\b", sentence, re.IGNORECASE) else None
+
+
+_NEARLY = re.compile(r"\b(?:near|nearly|close to|almost|partly|partially|border)\b", re.IGNORECASE)
 
 
 def _predicate_words(question: str) -> list[str]:
@@ -236,6 +260,7 @@ def read_words(text: str, question: str = "", *, cut: bool = False) -> str | Non
         cut: The text ended at its token limit.
     """
     answer, cut = own_answer(text, cut=cut)
+    answer = _HEDGE.sub("", answer)
     pieces = answer_pieces(answer)
     if not pieces:
         return None
@@ -269,7 +294,7 @@ def read_words(text: str, question: str = "", *, cut: bool = False) -> str | Non
         return corrected if corrected and claims and not cut else None
     if kept:
         return _agreed_words(kept)
-    if cut or _UNKNOWN.search(answer[:400]):
+    if cut or _UNKNOWN.search(answer[:400]) or (retracted < 0 and len(_judged(pieces, question)) > 1):
         return None
     return _from_sentence(_answering_sentence(pieces, question, kind), question, kind)
 
@@ -347,8 +372,16 @@ def _answering_sentence(pieces: Sequence[str], question: str, kind: AnswerKind |
     concluding = [piece for piece in plain if CONCLUDES.match(piece)]
     if concluding:
         return concluding[-1]
+    if len(compared := _compared(question)) == 2 and (judging := _judging(plain, question, compared)) is not None:
+        return judging
     bare = [_clean(_without_lead_ins(piece.replace(BOLD, ""))) for piece in plain]
     first = next((words for words in bare if words), "")
+    if (emphasised := _with_answer_in_bold(pieces, question)) is not None:
+        return emphasised
+    if kind is not None and len(plain) > 1:
+        saying = [piece for piece in plain if kind.says_noun(_plain_sentence(piece, kind))]
+        if saying:
+            return saying[-1]
     if kind is not None and _has_verb(first, kind.stems):
         related = [piece for piece in plain if kind.relates(piece) >= 0]
         certain = [piece for piece in related or plain if kind.part(_plain_sentence(piece, kind)) is not None]
@@ -376,6 +409,64 @@ def _answering_sentence(pieces: Sequence[str], question: str, kind: AnswerKind |
     )
 
 
+def _counted(whole: str, question: str) -> str | None:
+    """Return the number before the noun of "how many …" in a sentence."""
+    asked = re.search(
+        r"\bhow many ((?:[\w-]+ ){0,3}?[\w-]+)(?= (?:do|does|did|is|are|was|were|has|have|had|can|will)\b)",
+        question,
+        re.IGNORECASE,
+    )
+    if asked is None:
+        return None
+    noun = unit_stem(asked[1].split()[-1].lower())
+    before = re.finditer(r"(?<![\w.,])([\d,.]*\d|[A-Za-z-]+)(?=((?: [\w'-]+){1,4}))", whole)
+    counts = {
+        match[1]
+        for match in before
+        if noun in map(unit_stem, match[2].lower().split())
+        and re.fullmatch(rf"{WORD_MARK}?[\d,.]+", number_words_as_digits(match[1]))
+    }
+    return counts.pop() if len(counts) == 1 else None
+
+
+def _judging(plain: Sequence[str], question: str, compared: Sequence[str]) -> str | None:
+    """Return the last sentence that names one of the things and has the comparative of the question."""
+    tokens = _bare_tokens(question)
+    words = {word for word in tokens if word in _OPPOSITES or word in ("first", "last", "most", "least")}
+    judging = [
+        piece
+        for piece in plain
+        if words & {*_bare_tokens(piece)} and _named(_clean(_without_lead_ins(piece)), compared) is not None
+    ]
+    return judging[-1] if judging else None
+
+
+def _judged(pieces: Sequence[str], question: str) -> set[str]:
+    """Return the things that sentences of the form "A is older." name to "Who is older, A or B?"."""
+    compared = _compared(question)
+    words = "|".join(word for word in _bare_tokens(question) if word in _OPPOSITES)
+    if len(compared) != 2 or not words:
+        return set()
+    plain = [_clean(_without_lead_ins(piece)) for piece in pieces]
+    judging = (piece for piece in plain if re.search(rf"\b(?:is|was|are|were) (?:the )?(?:{words})$", piece))
+    return {thing for piece in judging if (thing := _named(piece, compared)) is not None}
+
+
+def _with_answer_in_bold(pieces: Sequence[str], question: str) -> str | None:
+    """Return the sentence after the first with the only words in bold that are no label and new to the question."""
+    stems = content_stems(question)
+    bold = [
+        (piece, words)
+        for piece in pieces[1:]
+        for words in re.findall(f"{BOLD}([^{BOLD}]+){BOLD}", piece)
+        if not words.rstrip().endswith(":") and not piece.split(words)[1].startswith(f"{BOLD}:")
+    ]
+    if len({words for _, words in bold}) != 1 or BOLD in pieces[0]:
+        return None
+    piece, words = bold[-1]
+    return piece if len(words.split()) <= 6 and content_stems(words) - stems and len(piece) > len(words) + 4 else None
+
+
 def _from_sentence(sentence: str, question: str, kind: AnswerKind | None) -> str | None:
     """Return the part of a sentence that answers the question."""
     bold = re.findall(f"{BOLD}([^{BOLD}]+){BOLD}", sentence)
@@ -384,6 +475,9 @@ def _from_sentence(sentence: str, question: str, kind: AnswerKind | None) -> str
     sentence = _plain_sentence(sentence, kind)
     full = _clean(sentence)
     sentence = re.sub(r",\s(?:of\s)?(?:which|who|whose)\s[^,]{1,100},(?=\s)", "", sentence)
+    sentence = re.sub(r"^not [^,]{1,60}, but (?:rather )?", "", sentence, flags=re.IGNORECASE)
+    if kind is not None and kind.kind == "thing" and "name" not in question:
+        sentence = re.sub(r"(?<=[a-z]) (?:named|called) [A-Z][^,;]*$", "", sentence)  # "an alligator named Albert"
     whole = _clean(sentence)
     if re.search(r"\band (?:later|then|also)\b", whole):
         return None
@@ -395,6 +489,8 @@ def _from_sentence(sentence: str, question: str, kind: AnswerKind | None) -> str
     if (chosen := _chosen(whole, compared)) is not None:
         return chosen
     if (named := _named(whole, compared)) is not None:
+        if (other := _other_of(named, whole, question, compared)) is not None:
+            return other
         title = re.match(r"[^,]{1,80},\s([A-Z][^,]{1,60}),\s(?:is|was|has|had)\b", whole)
         return title[1] if title is not None and named[:1].islower() else named
     if compared and re.search(r"\bor\b", question) and whole.split()[0].lower() in ("they", "both", "neither"):
@@ -406,6 +502,8 @@ def _from_sentence(sentence: str, question: str, kind: AnswerKind | None) -> str
     entity = _ENTITY_AND_ASIDE.match(whole)
     if entity is not None and not any(_is_finite(word) or word in _VERB for word in entity[1].split()):
         return _clean(entity[1])
+    if (number := _counted(whole, question)) is not None:
+        return number
     question_stems = frozenset(stem(token) for token in _bare_tokens(question)) - _FUNCTION
     tokens = whole.split()
     if not _has_verb(whole, question_stems) or len(tokens) <= 2:
@@ -413,7 +511,7 @@ def _from_sentence(sentence: str, question: str, kind: AnswerKind | None) -> str
             whole = re.sub(r"^(?:in|on|at|near|from)\s", "", whole, flags=re.IGNORECASE)
         return _clean(_REST_CUT.sub("", whole)) or whole
     if kind is not None and (part := kind.part(full)) is not None:
-        return _clean(kind.trimmed(part)) or None
+        return _clean(kind.without_description(kind.trimmed(part))) or None
     if re.match(r"who\b", question, re.IGNORECASE):
         if (agent := re.search(r".*\bby (?:the )?([A-Z].*)$", _clean(_REST_CUT.sub("", sentence)))) is not None:
             return _clean(agent[1])
@@ -577,6 +675,15 @@ def _compared(question: str) -> list[str]:
     if match is not None and match[2] and not _COMPARATIVE.search(question):
         return []  # "Which ocean lies between Africa and Australia?"
     return [] if match is None else [_clean(match[1] or match[2]), _clean(match[3])]
+
+
+def _other_of(named: str, whole: str, question: str, compared: Sequence[str]) -> str | None:
+    """Return B for "A is lower than B" if the question asks which is higher."""
+    asked = [word for word in _bare_tokens(question) if word in _OPPOSITES]
+    opposite = asked and re.search(rf"\b(?:{'|'.join(_OPPOSITES[asked[0]])}) than\b", whole)
+    if not opposite or re.search(rf"\b{asked[0]}\b", whole) or _NEGATED.search(whole):
+        return None
+    return next((thing for thing in compared if thing != named), None)
 
 
 _THEREFORE = re.compile(r",\s(?:making|which makes|so|meaning(?: that)?|which means(?: that)?)\s(?:the\s)?")
