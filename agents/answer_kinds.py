@@ -11,10 +11,8 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from fractions import Fraction
 
-from .answer_text import BOLD, MONTH, plain_answer
-from .written_numbers import Mention, number_words_as_digits, numbers_in
+from .answer_text import MONTH
 
 _FUNCTION_WORD = re.compile(
     r"(?:an?|the|of|in|on|at|by|for|to|from|with|and|or|as|is|are|was|were|be|been|has|have|had|do|does|did|will|would"
@@ -66,6 +64,7 @@ _RELATIONS = [
     "fight fought serve served",
     "succeed succeeded successor succeeding",
     "speak spoken speaks spoke",
+    "belong belonged member",
 ]
 _RELATION_OF = {word: frozenset(words.split()) for words in reversed(_RELATIONS) for word in words.split()}
 _DATE = re.compile(
@@ -224,6 +223,8 @@ class AnswerKind:
             if match is not None and (words := self._until_clause_ends(sentence[match.end() :])) is not None:
                 return words
         noun = re.escape(self.noun)
+        if self.noun and (match := re.search(rf"\bthe\s{noun}\s(?P<name>[\w'-]+)(?=\s(?:is|was)\s\w+ed\b)", sentence)):
+            return match["name"]
         if self.noun == "name" and (born := re.search(rf"\bborn\s(?P<name>{_NAMES})", sentence)) is not None:
             return born["name"]
         for pattern in (
@@ -237,13 +238,13 @@ class AnswerKind:
     def _holder(self, sentence: str) -> str | None:
         """Return X in "X was the president of …" to "Who was the president of …?", and in "the novel by X"."""
         if self.office:
-            held = re.search(
+            holder = re.search(
                 rf"(?P<name>{_NAMES})\s(?:is|was|became|served as)\s(?:the\s)?(?:[\w-]+\s){{0,2}}"
                 rf"(?i:{re.escape(self.office)})\b",
                 sentence,
             )
-            if held is not None and self._is_new(held["name"]):
-                return held["name"]
+            if holder is not None and self._is_new(holder["name"]):
+                return holder["name"]
         if self.kind != "person" and not _AGENT_NOUN.search(self.noun):
             return None
         named = {
@@ -383,7 +384,7 @@ class AnswerKind:
         end = next((match for match in _CLAUSE_END.finditer(text) if match.start() > 0), None)
         words = text[: end.start()] if end is not None else text
         words = re.sub(r"\s[a-z]+ly$", "", _LEADS.sub("", words))
-        words = re.sub(rf"^(?:the\s)?(?:{re.escape(self.noun)}|position|role|title)\sof\s", "", words)
+        words = re.sub(rf"^(?:the\s)?(?:{re.escape(self.noun)}|member|position|role|title)\sof\s", "", words)
         return words if words and len(words.split()) <= 8 and self._is_new(words) else None
 
 
@@ -519,197 +520,3 @@ def _kind(word: str, noun: str, question: str) -> str:
     if noun in _WORKS:
         return "work"
     return "person" if word in ("who", "whom") else "thing"
-
-
-@dataclass(frozen=True, slots=True)
-class NumberTask:
-    """Numbers that a question gives, and stems of the units that it asks for ("how many children", "in dollars")."""
-
-    givens: frozenset[Fraction] = frozenset()
-    units: frozenset[str] = frozenset()
-    last_words: frozenset[str] = frozenset()  # stems of the words of its last sentence
-    predicate: frozenset[str] = frozenset()  # the very last of them, and words for the same
-    subjects: frozenset[str] = frozenset()  # names in the last sentence
-    compares: bool = False  # it asks for a difference: "how many more"
-    is_chance: bool = False  # it asks for a probability, which may be "1 in 6"
-    asks_remainder: bool = False
-    others: frozenset[str] = frozenset()  # names in the sentences before the last one only
-    periods: frozenset[str] = frozenset()  # "month" of "each month" in the last sentence
-
-    @classmethod
-    def from_question(cls, question: str) -> NumberTask:
-        """Return the numbers and the unit of the question; of a long one, its end counts."""
-        plain = _one_word_speeds(plain_answer(question[-_MAX_QUESTION:]))
-        units: set[str] = set()
-        for match in _UNIT_ASKED.finditer(plain):
-            words = [word.lower() for word in re.findall(r"[A-Za-z]+", _AFTER_UNIT.split(match[1], maxsplit=1)[0])]
-            units |= {unit_name(word) for word in words if word not in _NO_UNIT}
-        last = re.split(r"[.!]\s", plain.strip())[-1]
-        if _MONEY_ASKED.search(plain) or (
-            not units and re.search(r"[$€£]|\bdollars?\b", plain) and _AMOUNT_ASKED.search(last)
-        ):
-            units.add("dollar")
-        if (named := _IN_UNIT.search(last)) is not None:
-            units = {"percent" if named[1] == "percentage" else unit_name(named[1].lower())}
-        if re.search(r"\bpercent", plain[-160:], re.IGNORECASE):
-            units.add("percent")
-        words = re.findall(r"[A-Za-z]{3,}", last)
-        predicate = {unit_stem(word.lower()) for word in words[-1:]} - units - _NO_PREDICATE
-        predicate |= _REMAINS if _REMAINS & set(words) else set()
-        return cls(
-            frozenset(each.number.value for each in numbers_in(number_words_as_digits(plain))),
-            frozenset(units),
-            frozenset(unit_stem(word.lower()) for word in words),
-            frozenset(predicate),
-            frozenset(word for word in words[1:] if word[0].isupper()),
-            re.search(r"\bhow (?:many|much) (?:\w+ )?(?:more|fewer|less|longer|further)\b", last, re.IGNORECASE)
-            is not None,
-            re.search(r"\b(?:probability|chance|chances|odds|likelihood|fraction)\b", last, re.IGNORECASE) is not None,
-            re.search(r"\bremainder\b|\bleft ?over\b", last) is not None,
-            frozenset(re.findall(r"(?<=[a-z,] )[A-Z][a-z]+", plain)) - set(words),
-            frozenset(match[1].lower() for match in _EACH_PERIOD.finditer(last)),
-        )
-
-    def names_predicate(self, clause: str) -> bool:
-        return any(unit_stem(word.lower()) in self.predicate for word in re.findall(r"[A-Za-z]{3,}", clause))
-
-    def names_subject(self, clause: str) -> bool:
-        return any(word in self.subjects for word in re.findall(r"[A-Za-z]{3,}", clause))
-
-    def names_label(self, label: str) -> bool:
-        """Return True if a line's label is what the last sentence asks for, or for whom: "Money left", "Lena"."""
-        return self.asks_for(label) or label.strip() in self.subjects or label.strip().lower() in self.units
-
-    def is_of_other(self, sentence: str) -> bool:
-        """Return True if the sentence names another person of the question, and not the one it asks about."""
-        names = set(re.findall(r"\b[A-Z][a-z]+", sentence))
-        if re.match(r"\W*the other (?!\d)", sentence, re.IGNORECASE) and not self.last_words & {"other", "rest"}:
-            return True
-        return bool(self.subjects and names & self.others) and not names & self.subjects
-
-    def asks_for(self, label: str) -> bool:
-        """Return True if the last sentence of the question has all words of the label of a number."""
-        words = [unit_stem(word) for word in re.findall(r"[a-z]{3,}", label.lower())]
-        return bool(words) and self.last_words.issuperset(words)
-
-    def names_unit(self, text: str, each: Mention) -> bool:
-        """Return True if the number has a unit that the question asks for: "$4", "4 dollars", "3 young children"."""
-        return self.unit_words(text, each) > 0
-
-    def unit_words(self, text: str, each: Mention) -> int:
-        """Return how many words of the unit that the question asks for the number has."""
-        return len(units_of(text, each) & self.units)
-
-    def names_other_unit(self, text: str, each: Mention) -> bool:
-        """Return True if the number has a unit, and the question asks for another."""
-        units = units_of(text, each) - _NO_OTHER
-        related = units & self.units or (units & self.last_words and not self.is_given(each))
-        return bool(self.units and units) and not related
-
-    def is_given(self, each: Mention) -> bool:
-        return each.number.value in self.givens
-
-
-def _one_word_speeds(text: str) -> str:
-    return _SPEEDS.sub(lambda match: f"{match[1].lower()}ph", text)
-
-
-def unit_name(word: str) -> str:
-    """Return a word for a unit without its plural, and in full: "minute" for "min"."""
-    return _FULL_UNITS.get(word, unit_stem(word.lower()))
-
-
-def units_of(text: str, each: Mention) -> set[str]:
-    """Return the words for the unit of a number: "dollar" of "$4", "child" and "young" of "3 young children"."""
-    written = text[each.start : each.end]
-    units = {"dollar"} if re.search("[$€£¥]", written) else set[str]()
-    units |= {"percent"} if re.search("%|per ?cent", written) else set()
-    units |= {"cent"} if re.search(r"(?<!per )(?<!per)cents?\b|¢", written) else set()
-    after = re.match(rf"[{BOLD}\s-]{{0,3}}((?:[A-Za-z'°/-]{{1,25}}\s){{0,3}}[A-Za-z'°/-]{{1,25}})", text[each.end :])
-    if after is None:
-        return units
-    words = re.sub(
-        r"^(?:of (?:them|these|those|which|whom) )?(?:are|were|is|was) (?!\w+ed\b)", "", _one_word_speeds(after[1])
-    )
-    for word in re.findall(r"[A-Za-z]+", words)[:3]:
-        if word.lower() in _ENDS_UNIT:
-            break
-        units.add(unit_name(word))
-    return units
-
-
-# Speeds have a unit of their own: 60 miles an hour are not 60 miles.
-_SPEEDS = re.compile(r"\b([km])(?:iles?|i|ilomet\w+|m)?\s?(?:per|an|a|/|p)\s?(?:hour|hr|h)\b", re.IGNORECASE)
-_FULL_UNITS = {
-    **dict.fromkeys(["min", "mins"], "minute"),
-    **dict.fromkeys(["h", "hr", "hrs"], "hour"),
-    **dict.fromkeys(["s", "sec", "secs"], "second"),
-    **dict.fromkeys(["m", "metre", "metres"], "meter"),
-    **dict.fromkeys(["cm", "centimetre", "centimetres"], "centimeter"),
-    **dict.fromkeys(["mm", "millimetre", "millimetres"], "millimeter"),
-    **dict.fromkeys(["km", "kms", "kilometre", "kilometres"], "kilometer"),
-    **dict.fromkeys(["kg", "kgs"], "kilogram"),
-    **dict.fromkeys(["g"], "gram"),
-    **dict.fromkeys(["l", "L", "litre", "litres"], "liter"),
-    **dict.fromkeys(["ml", "mL", "millilitre", "millilitres"], "milliliter"),
-    **dict.fromkeys(["lb", "lbs"], "pound"),
-    **dict.fromkeys(["ft"], "foot"),
-    **dict.fromkeys(["mi"], "mile"),
-    **dict.fromkeys(["USD", "euro", "euros"], "dollar"),
-}
-# What follows a number without being its unit.
-_NO_OTHER = frozenset(
-    [
-        *[
-            "left",
-            "remain",
-            "remaining",
-            "more",
-            "fewer",
-            "less",
-            "total",
-            "altogether",
-            "together",
-            "each",
-            "only",
-            "now",
-        ],
-        *["too", "also", "again", "instead", "exactly", "so", "thus", "therefore", "because", "since", "times", "time"],
-        *["a", "an", "the", "this", "these", "those", "it", "he", "she", "they", "we", "you", "unit", "combined"],
-        *["over", "rounded", "correct", "right", "here", "all", "as", "not", "overall", "units", "through", "until"],
-    ]
-)
-_IN_UNIT = re.compile(
-    r"\b(?:in|as an?) ([km]ph|percentage|minutes|hours|seconds|days|weeks|months|dollars|euros|cents|met(?:er|re)s"
-    r"|centimet(?:er|re)s|kilomet(?:er|re)s|inches|feet|miles|lit(?:er|re)s|grams|kilograms|pounds|ounces|years|degrees)\b",
-    re.IGNORECASE,
-)
-_AMOUNT_ASKED = re.compile(
-    r"\bwhat (?:is|was|are|were|will)\b"
-    r"|\bhow much (?:money|in total|does|did|do|will|would|should|must|can|could|has|have|had|is|was|are|were)\b",
-    re.IGNORECASE,
-)
-_EACH_PERIOD = re.compile(r"\b(?:a|an|per|each|every)\s(day|week|month|year|hour|minute)\b", re.IGNORECASE)
-_REMAINS = frozenset(["left", "remain", "remaining"])
-_NO_PREDICATE = frozenset(["total", "altogether", "all", "together", "now", "dollar", "cent", "hour", "day", "week"])
-_UNIT_ASKED = re.compile(r"\b(?:how many|number of)\s((?:[\w'-]{1,25}\s?){1,5})", re.IGNORECASE)
-_AFTER_UNIT = re.compile(
-    r"\b(?:do|does|did|is|are|was|were|will|would|can|could|must|should|has|have|had|in|of|on|at|for|per|from|to|that"
-    r"|it|he|she|they|there|remain\w*|left|before|after|each|the|a|an|his|her|and)\b",
-    re.IGNORECASE,
-)
-_NO_UNIT = frozenset(
-    ["more", "total", "full", "whole", "fewer", "less", "additional", "extra", "other", "different", "new", "times"]
-)
-_ENDS_UNIT = frozenset(
-    [
-        *["and", "or", "but", "in", "on", "at", "for", "to", "of", "from", "is", "are", "was", "were", "per", "with"],
-        *["by", "after", "before", "than", "that", "which", "while", "if", "plus"],
-    ]
-)
-_MONEY_ASKED = re.compile(
-    r"\bhow much (?:money|profit|change|did|does|do|will|would|is|more|was|should|must|can)\b"
-    r"|\b(?:in|many) (?:dollars|euros)\b|\b(?:price|cost|revenue|profit"
-    r"|income|earnings|salary|wages?|bill|fee|savings)\b[^.?]{0,40}\?",
-    re.IGNORECASE,
-)

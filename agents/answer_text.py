@@ -33,6 +33,7 @@ _CHARACTERS.update(
 )
 # Sentences of a text, and characters of a sentence, that are read: some patterns take more than linear time.
 _MAX_PIECES, _MAX_PIECE = 300, 800
+_MAX_ENTRY = 12  # a number before a full stop and another number is that of a list's entry up to this one
 _LATEX_SPACES = re.compile(r"(?<=\d)(?:\{,\}|\\,|\\!|\{\\,\}|,\\!)(?=\d{3})")
 _FRACTION = re.compile(r"(\d?)\s?\\[dtc]?frac\s?\{\s*(-?[\d,.]+)\s*\}\s?\{\s*([\d,.]+)\s*\}")
 _SHORT_FRACTION = re.compile(r"\\[dt]?frac\s?(\d)\s?(\d)")
@@ -132,7 +133,10 @@ def _sentences(text: str) -> Iterator[str]:
         ):
             continue
         entry = re.fullmatch(r"\s*(\d{1,2})\.", text[start : match.start()]) if match[0] != "\n" else None
-        if entry is not None and (int(entry[1]) == entries + 1 or re.match(r" +[\d$]", text[match.start() :])):
+        if entry is not None and (
+            int(entry[1]) == entries + 1
+            or (int(entry[1]) <= _MAX_ENTRY and re.match(r" +[\d$]", text[match.start() :]))
+        ):
             entries = int(entry[1])
             continue  # the number of an entry: "1. 14"
         if sentence := text[start : match.start()].strip():

@@ -37,8 +37,9 @@ _UNKNOWN = re.compile(
     r"|stated|provided|given|known|clear|available|possible to)"
     r"|^none of the|has no\b|isn't (?:mentioned|specified|stated|clear)|(?:can(?:not|'t| not)) be (?:determined"
     r"|answered)|(?:not|no) enough information|insufficient information"
-    r"|no information|provides? no|gives? no|no answer|unanswerable|it is unclear|it's unclear|does not (?:mention"
-    r"|specify|say|state|provide)|do not (?:mention|specify|say|state|provide)|unknown$)",
+    r"|no information|provides? no|gives? no|no answer|unanswerable|it is unclear|it's unclear"
+    r"|(?:does|do|did)(?: not|n't) (?:mention|specify|say|state|provide|give|tell|contain|include)"
+    r"|unknown$)",
     re.IGNORECASE,
 )  # fmt: skip
 _LEAD_IN = re.compile(
@@ -106,13 +107,13 @@ def read_yes_no(text: str, question: str = "", *, cut: bool = False) -> str | No
         claimed = _last_words_claim(plain)
         part = claimed["rest"] if claimed is not None else _without_lead_ins(plain, answers=False)
         match = re.match(
-            r"[\s:,.(*-]*(yes|no|yeah|nope|true|false)\b(?!\s(?:one|other|idea|answer|clue|information|evidence|mention|matter|longer))",
+            r"[\s:,.(*-]*(yes|no|yeah|nope|true|false|(?:correct|indeed|absolutely|exactly|certainly)(?=[,.!]))\b(?!\s(?:one|other|idea|answer|clue|information|evidence|mention|matter|longer))",
             part,
             re.IGNORECASE,
         )
         strong = claimed is not None or heading is not None or BOX in piece
         if match is not None and (strong or not readings):
-            word = "yes" if match[1].lower() in ("yes", "yeah", "true") else "no"
+            word = "no" if match[1].lower() in ("no", "nope", "false") else "yes"
             if re.match(r"\W{0,3}\s?(?:or|and|/)\s?(?:yes|no)\b", part[match.end() :], re.IGNORECASE):
                 return None
             readings.append((at, word))
@@ -411,20 +412,20 @@ def _answering_sentence(pieces: Sequence[str], question: str, kind: AnswerKind |
 
 def _counted(whole: str, question: str) -> str | None:
     """Return the number before the noun of "how many …" in a sentence."""
-    asked = re.search(
+    match = re.search(
         r"\bhow many ((?:[\w-]+ ){0,3}?[\w-]+)(?= (?:do|does|did|is|are|was|were|has|have|had|can|will)\b)",
         question,
         re.IGNORECASE,
     )
-    if asked is None:
+    if match is None:
         return None
-    noun = unit_stem(asked[1].split()[-1].lower())
+    noun = unit_stem(match[1].split()[-1].lower())
     before = re.finditer(r"(?<![\w.,])([\d,.]*\d|[A-Za-z-]+)(?=((?: [\w'-]+){1,4}))", whole)
     counts = {
-        match[1]
-        for match in before
-        if noun in map(unit_stem, match[2].lower().split())
-        and re.fullmatch(rf"{WORD_MARK}?[\d,.]+", number_words_as_digits(match[1]))
+        each[1]
+        for each in before
+        if noun in map(unit_stem, each[2].lower().split())
+        and re.fullmatch(rf"{WORD_MARK}?[\d,.]+", number_words_as_digits(each[1]))
     }
     return counts.pop() if len(counts) == 1 else None
 
@@ -679,9 +680,9 @@ def _compared(question: str) -> list[str]:
 
 def _other_of(named: str, whole: str, question: str, compared: Sequence[str]) -> str | None:
     """Return B for "A is lower than B" if the question asks which is higher."""
-    asked = [word for word in _bare_tokens(question) if word in _OPPOSITES]
-    opposite = asked and re.search(rf"\b(?:{'|'.join(_OPPOSITES[asked[0]])}) than\b", whole)
-    if not opposite or re.search(rf"\b{asked[0]}\b", whole) or _NEGATED.search(whole):
+    comparatives = [word for word in _bare_tokens(question) if word in _OPPOSITES]
+    opposite = comparatives and re.search(rf"\b(?:{'|'.join(_OPPOSITES[comparatives[0]])}) than\b", whole)
+    if not opposite or re.search(rf"\b{comparatives[0]}\b", whole) or _NEGATED.search(whole):
         return None
     return next((thing for thing in compared if thing != named), None)
 
