@@ -75,6 +75,7 @@ _YEAR = re.compile(r"\b(?:1\d|20)\d\d\b(?!\s?(?:people|feet|meters|metres|km|mil
 _NAME = r"[A-Z\u00c0-\u017f][\w.'&-]*"
 _NAMES = rf"{_NAME}(?:\s(?:(?:of|de|la|le|du|del|der|von|van|upon|on|and|the|am|bin)\s){{0,2}}{_NAME}){{0,5}}"
 # "Italian artist " before a name.
+_NAMED = r"(?=[A-Z\"])"
 _DESCRIPTION = r"(?:(?:[A-Z]\w+\s)?(?!(?:of|de|la|le|du|del|der|von|van|upon|on|and|the|am|bin|in|with)\s)[a-z]{3,}\s)?"
 _LOCATION = re.compile(
     rf"\b(?:in|at|near|from|outside|to)\s(?:(?:downtown|central|nearby|the\scity\sof|the\stown\sof|the\svillage\sof)\s)?(?P<name>(?:the\s)?{_NAMES}(?:,\s{_NAMES}){{0,3}})"
@@ -205,6 +206,7 @@ class AnswerKind:
         return (
             self._holder(sentence)
             or self._of_subject(sentence)
+            or self._agent(sentence)
             or self._object(sentence, after)
             or self._as_subject(sentence, after)
             or (self._with_noun(sentence) if self.kind == "thing" and after >= 0 else None)
@@ -212,11 +214,18 @@ class AnswerKind:
 
     def _of_subject(self, sentence: str) -> str | None:
         """Return X in "his middle name is X" if the question asks for a middle name, or in "the band is X"."""
-        for subject, start in ((self.subject, ""), (self.noun, r"(?=[A-Z\"])")):
+        agents = "|".join(map(re.escape, sorted(self.relation - _RELATION_OF["name"]))) if self.kind == "person" else ""
+        subjects = [
+            (re.escape(self.subject), ""),
+            (re.escape(self.noun), _NAMED),
+            (self.office, _NAMED),
+            (agents, _NAMED),
+        ]
+        for subject, start in subjects:
             if not subject:
                 continue
             named = (
-                rf"\b(?:the|his|her|its|their|'s|whose)\s(?:\w+\s){{0,3}}?{re.escape(subject)}s?"
+                rf"\b(?:the|his|her|its|their|'s|whose)\s(?:\w+\s){{0,3}}?(?:{subject})s?"
                 rf"(?:\sthere|\s(?:of|in|for|at)\s[^,.;]{{1,60}}?|\s(?:used|spoken|that|which)\s[^.;]{{1,80}}?,?)?\s(?:is|was|are|were)\s(?:the\s|called\s)?{start}"
             )
             match = next(iter(reversed(list(re.finditer(named, sentence, re.IGNORECASE if not start else 0)))), None)
@@ -236,7 +245,7 @@ class AnswerKind:
         return None
 
     def _holder(self, sentence: str) -> str | None:
-        """Return X in "X was the president of …" to "Who was the president of …?", and in "the novel by X"."""
+        """Return X in "X was the president of …" to "Who was the president of …?"."""
         if self.office:
             holder = re.search(
                 rf"(?P<name>{_NAMES})\s(?:is|was|became|served as)\s(?:the\s)?(?:[\w-]+\s){{0,2}}"
@@ -245,6 +254,10 @@ class AnswerKind:
             )
             if holder is not None and self._is_new(holder["name"]):
                 return holder["name"]
+        return None
+
+    def _agent(self, sentence: str) -> str | None:
+        """Return X in "the novel by X" if the question asks for a person."""
         if self.kind != "person" and not _AGENT_NOUN.search(self.noun):
             return None
         named = {

@@ -446,7 +446,7 @@ def _decide(claims: Sequence[_Claim], *, cut: bool) -> Number | None:
         later = after[-1].value if after[-1].rank >= _PLAINLY else None
         if cut:
             return None
-        if after[-1].relevance == _IN_UNIT and after[-1].computes and isinstance(later, Number):
+        if after[-1].relevance == _IN_UNIT and not after[-1].conditional and isinstance(later, Number):
             return later
         if earlier is None or (isinstance(later, Number) and later.value == earlier.value):
             return later if isinstance(later, Number) else None

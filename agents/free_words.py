@@ -649,7 +649,9 @@ def _defined_subject(tokens: Sequence[str], question_stems: Set[str]) -> str | N
     rest = [bare for token in tokens[verb + 1 :] for bare in _bare_tokens(token) if bare not in _FUNCTION]
     if not verb or not subject or not rest or tokens[0].lower() in _FUNCTION - {"the", "a", "an"}:
         return None
-    if any(stem(word) in question_stems for word in subject) or stem(rest[0]) not in question_stems:
+    is_name = all(token[:1].isupper() for token in tokens[:verb]) and tokens[0] != "The"
+    repeated = [stem(word) in question_stems for word in subject]
+    if (all(repeated) if is_name else any(repeated)) or stem(rest[0]) not in question_stems:
         return None
     return _clean(" ".join(tokens[:verb]))
 

@@ -196,7 +196,7 @@ def _number_in_unit(text: str, task: NumberTask) -> Number | None:
         return _side_in_unit(sides, task)
     asides = _QUANTITY_ASIDE.findall(text)
     text = _without_brackets(text)
-    if computes(text) or _RANGE.search(text):
+    if computes(text) or _has_range(text, task):
         return None
     mentions = [each for each in quantities(text, task) if not is_label(text, each) and not _is_denied(text, each)]
     if task.compares and (more := [each for each in mentions if _MORE_AFTER.match(text[each.end :])]):
@@ -231,6 +231,14 @@ _QUANTITY_ASIDE = re.compile(r"\(([$€£]?\d[\d.,/]*\s?[A-Za-z%]*)\)")
 _ADDS = re.compile(r"(?<=[A-Za-z\d])(?::|;| -)\s(?!.*\b(?:or|rather)\b)|,\s(?=[$\d][^,]*\s(?:having|being)\s)")
 
 
+def _has_range(text: str, task: NumberTask) -> bool:
+    """Return True if a text has a range of numbers that are not all the question's: "40 to 50"."""
+    return any(
+        not (limits := list(numbers_in(match[0]))) or not all(map(task.is_given, limits))
+        for match in _RANGE.finditer(text)
+    )
+
+
 def _side_in_unit(sides: Sequence[str], task: NumberTask) -> Number | None:
     """Return the number of "155 minutes" in "155 minutes = 2 hours and 35 minutes" if the question asks for minutes."""
     last = list(quantities(sides[-1], task))
@@ -238,7 +246,15 @@ def _side_in_unit(sides: Sequence[str], task: NumberTask) -> Number | None:
         return number
     if not last or not all(task.names_other_unit(sides[-1], each) for each in last):
         return None
-    return next((number for side in reversed(sides[:-1]) if (number := _number_in_unit(side, task))), None)
+    return next(
+        (
+            number
+            for side in reversed(sides[:-1])
+            for part in reversed(_CLAUSES.split(side))
+            if (number := _number_in_unit(part, task))
+        ),
+        None,
+    )
 
 
 def _operators(text: str) -> str:
@@ -299,7 +315,7 @@ def _main_number(text: str, task: NumberTask) -> Value:
     bold = [each for each in allowed if text[: each.start].count(BOLD) % 2]
     if bold and len({each.number.value for each in bold}) == 1:
         return bold[-1].number
-    if _RANGE.search(outside) or "\ue004" in outside:
+    if _has_range(outside, task) or "\ue004" in outside:
         return UNCLEAR
     kept = _prefer(allowed, lambda each: not each.word)
     kept = _prefer(kept, lambda each: not _ORDINAL.match(text[each.end :]))
@@ -309,6 +325,7 @@ def _main_number(text: str, task: NumberTask) -> Value:
         if task.negated:
             kept = _prefer(kept, lambda each: _NEGATES.search(_clause_after(text, each)) is not None)
         kept = _prefer(kept, lambda each: task.names_predicate(_clause_after(text, each)))
+        kept = _prefer(kept, lambda each: task.names_predicate(_clause_before(text, each)))
         kept = _prefer(kept, lambda each: not task.is_of_other(_clause_before(text, each)))
         if any(task.names_unit(text, each) for each in kept):
             kept = [each for each in kept if task.names_unit(text, each)]
@@ -394,7 +411,10 @@ def is_label(text: str, each: Mention) -> bool:
 
 def _are_alternatives(text: str, kept: Sequence[Mention]) -> bool:
     return any(
-        re.fullmatch(r"[^.;]{0,25}?\b(?:or|and/or)\s[$€£]?", text[first.end : second.start])
+        re.fullmatch(
+            r"[^.;]{0,30}?\b(?:or|and/or)\s(?:about\s|maybe\s|perhaps\s|possibly\s|even\s)?[$€£]?",
+            text[first.end : second.start],
+        )
         for first, second in pairwise(kept)
     )
 

@@ -148,6 +148,39 @@ def test_two_numbers_in_the_unit_of_the_question_are_unclear() -> None:
     assert read_number("If you walk, you get 24 eggs. If you hurry, you get 25 eggs.", "How many eggs?") is None
 
 
+@settings(max_examples=200, deadline=None)
+@given(
+    st.integers(1, 30),
+    st.integers(1, 59),
+    st.booleans(),
+    st.sampled_from(["{}, or {}.", "{} ({}).", "It takes {}, i.e. {}."]),
+)
+def test_one_quantity_in_two_units_is_read_in_the_unit_asked_for(
+    hours: int, minutes: int, first: bool, form: str
+) -> None:
+    units = (f"{60 * hours + minutes} minutes", f"{hours} hours and {minutes} minutes")
+    reading = read_number(form.format(*units if first else reversed(units)), "How many minutes does it take?")
+    assert reading is not None
+    assert reading.value == 60 * hours + minutes
+
+
+BESIDE = [
+    ("How much money does Ann have left?", "Money left: $39\nTotal spent: $61", "39"),
+    ("Bo has 5 hats. How many hats does Ann have?", "Ann has 48 hats and Bo has 16.", "48"),
+    ("How many vans are needed?", "You need 9 vans: 8 vans hold 96 people, leaving 4 people behind.", "9"),
+    ("How much does she save each month?", "She saves $965 each month. Over a year that is $11,580.", "965"),
+    ("How many eggs are left?", "I cannot determine how many are left of the 12 eggs.", None),
+]
+
+
+@case_table("question, answer, number", BESIDE)
+def test_a_number_beside_what_the_question_asks_is_not_the_answer(
+    question: str, answer: str, number: str | None
+) -> None:
+    reading = read_number(answer, question)
+    assert (None if reading is None else str(reading)) == number
+
+
 REFERENCES = [
     ("48/2 = 24\n48+24 = 72\n#### 72", "72"),
     ("#### 1,200", "1200"),
