@@ -81,6 +81,7 @@ _EXPLAINS = re.compile(
     re.IGNORECASE,
 )
 _ASIDE = re.compile(r"[(]|(?:with (?:that|this)|for (?:comparison|reference|context))\b", re.IGNORECASE)
+_IF = re.compile(r"(?:(?:however|but|and|or|alternatively),?\s)?(?:if|unless|assuming)\b", re.IGNORECASE)
 _PREMISE = re.compile(
     r"^(?:if|suppose|assume|assuming|given|let|we know|we need|to find|first|next|then|step|originally"
     r"|initially|start|at first|let's|now)\b",
@@ -338,7 +339,7 @@ def _claim(piece: str, task: NumberTask) -> _Claim:
     if body.rstrip(f"\"') {BOLD}").endswith("?") and "." not in body and "!" not in body:
         return _Claim(_EXPLANATION, None, retracts)
     if (claimed := _last_claim(body)) is not None:
-        if re.match(r"(?:if|unless|assuming)\b", body, re.IGNORECASE):
+        if _IF.match(body):
             return _Claim(_STATEMENT, UNCLEAR, retracts)
         rank = _FINAL if claimed.groupdict().get("final") else _STATEMENT
         if FIRST_TRY.search(body) or _PART_OF.match(claimed.groupdict().get("qualifier") or ""):

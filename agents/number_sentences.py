@@ -42,7 +42,7 @@ _OPERATOR = re.compile(r"[^\W\d]{0,12}[%)\s]{0,2}(?:\s?[*/^+x]\s?|\s-\s)[$(\s]{0
 _CLOCK = re.compile(r"\b\d{1,2}:\d{2}(?::\d{2})?\b|\b\d+\s?:\s?\d+\b|\b\d{1,4}/\d{1,2}/\d{1,4}\b|\b\d{4}-\d\d-\d\d\b")
 _RANGE = re.compile(
     r"\b[Bb]etween\s[^.]{0,30}?\d[^.]{0,20}?\sand\s|(?<![\w.])[$€£]?\d[\d,.]*\s?(?:-|to|through)\s?[$€£]?\d[\d,.]*(?!\s?=)(?![\w/])"
-    r"|\b(?:less|fewer|more|greater) than (?=[$\d])|(?<![=-])[<>≤≥]\s?[$-]?\d|\d\s?[<>≤≥]"
+    r"|\b(?:less|fewer|more|greater) than (?=[$\d])|(?<![=-])[<>≤≥]\s?[$-]?\d[\d.,]*|(?<![\w.,])\d[\d.,]*\s?[<>≤≥]"
 )
 _ORDINAL = re.compile(r"^(?:st|nd|rd|th)\b")
 _LABEL_BEFORE = re.compile(
@@ -106,8 +106,8 @@ def sentence_value(text: str, task: NumberTask) -> Value:
             break  # "24 slices, 20 of them eaten, so 4 are left"
     text = clauses[-1] if clauses else text
     variables = re.findall(r"(?<![\w.])(?<![-+*/]\s)([a-zA-Z])\s?=\s?[-$]?\d", text)
-    if len(set(variables)) > 1:
-        return UNCLEAR  # x = 15 and y = 20
+    if len(set(variables)) > 1 or _SOLUTIONS.search(text):
+        return UNCLEAR  # x = 15 and y = 20; x = 2 or x = 3
     text = _subordinate_removed(text)
     if (
         (aside := re.match(r"(.+?),\s(?:which (?:is|equals|means)|i\.e\.|that is)\s(.+)", text)) is not None
@@ -142,6 +142,7 @@ def sentence_value(text: str, task: NumberTask) -> Value:
     return _main_number(text, task)
 
 
+_SOLUTIONS = re.compile(r"(?<![\w.])([a-z])\s?=\s?-?[\d./]+,?\s(?:and|or)\s\1\s?=")
 # What a sentence adds about its number: "101, which may not be possible if the maximum is 100".
 _DOUBTED = re.compile(
     r",\s(?:which\s(?:may|might|could|would|should|is not|isn't|cannot|seems)"
@@ -415,6 +416,7 @@ def _are_alternatives(text: str, kept: Sequence[Mention]) -> bool:
             r"[^.;]{0,30}?\b(?:or|and/or)\s(?:about\s|maybe\s|perhaps\s|possibly\s|even\s)?[$€£]?",
             text[first.end : second.start],
         )
+        and not same_quantity(text, [first, second])
         for first, second in pairwise(kept)
     )
 
