@@ -65,9 +65,19 @@ _JSON_ANSWER = re.compile(
 )
 _NEXT_QUESTION = re.compile(
     r"(?<=\S)\s{0,20}\n[#* \t>]{0,9}(?:Question|Q|Problem|Human|User|Instruction|Exercise"
-    r"|问题|問題)\s?\d{0,4}\s?(?:[*:：.]|$)",
+    r"|问题|問題)\s?\d{0,4}\s?(?:[*:：.]|$)"
+    r"|(?<=\S)\s{0,20}\n[#* \t>]{0,9}(?:related|similar|other|more|practice) (?:questions|problems|exercises)\b",
     re.IGNORECASE,
 )  # fmt: skip
+# What agents do: "Action: Search[…]"; the last action of an agent that answers is "Finish[…]".
+_ACTION = re.compile(
+    r"^\s*(?:Action\s?\d{0,3}\s?:\s*(?P<verb>[A-Za-z]\w{0,30})|(?P<bare>finish))\s?\[(?P<object>[^\n]{0,500}?)\]\s*$",
+    re.IGNORECASE | re.MULTILINE,
+)
+# A heading above an answer in JSON, and the names of the fields before it.
+_JSON_HEADING = re.compile(r"(?:^|\n)[^\n:]{0,60}:\s*(?=(?:```(?:json)?\s*)?\{\s*\")", re.IGNORECASE)
+_JSON_FIELD = re.compile(r"(?:```(?:json)?\s*)?\{?\s*\"(?:reasoning|explanation|rationale|thoughts?|steps)\"\s?:\s?\"?")
+_JSON_VALUE_END = re.compile(r"\",?\s*(?=\nFinal answer: )")
 
 
 def plain_answer(text: str) -> str:
@@ -75,7 +85,10 @@ def plain_answer(text: str) -> str:
     text = unicodedata.normalize("NFC", text).translate(_CHARACTERS)
     text = _STRUCK.sub(" ", text)
     text = _ANSWER_TAG.sub(lambda tag: f"\nFinal answer: {tag[1].strip()}\n", text)
-    text = _JSON_ANSWER.sub(lambda field: f"\nFinal answer: {field[1].strip(chr(34))}\n", text)
+    if _JSON_ANSWER.search(text) is not None:
+        text = _JSON_FIELD.sub("\n", _JSON_HEADING.sub("\n", text))
+        text = _JSON_ANSWER.sub(lambda field: f"\nFinal answer: {field[1].strip(chr(34))}\n", text)
+        text = _JSON_VALUE_END.sub("", text)
     text = _TAG.sub(" ", text)
     if "\\" in text or "{" in text:
         text = _LATEX_SPACES.sub("", text)
@@ -203,11 +216,43 @@ _UNFINISHED = re.compile(
 
 def own_answer(text: str, *, cut: bool = False) -> tuple[str, bool]:
     """Return the plain text up to the next question that the model poses itself, and if that is cut off."""
-    answer = plain_answer(readable_text(text))
+    text = readable_text(text)
+    if (finished := _agent_answer(text)) is not None:
+        return finished, False
+    answer = plain_answer(text)
     following = _NEXT_QUESTION.search(answer)
     if following is not None and answer[: following.start()].strip():
         return answer[: following.start()], False
+    if cut and (unlooped := _without_loop(answer)) is not None:
+        return unlooped, False
     return answer, cut or (len(answer) > 40 and _UNFINISHED.search(answer[-20:]) is not None)
+
+
+def _agent_answer(text: str) -> str | None:
+    """Return what an agent's text gives as its answer, "" if its last action is another; None for other texts."""
+    following = _NEXT_QUESTION.search(text)
+    actions = list(_ACTION.finditer(text, 0, following.start() if following is not None else len(text)))
+    if not actions:
+        return None
+    last = actions[-1]
+    finishes = last["bare"] is not None or last["verb"].lower() in ("finish", "answer")
+    return f"Final answer: {plain_answer(last['object']).strip()}" if finishes and last["object"].strip() else ""
+
+
+_LOOP = 3  # repetitions that are a loop
+
+
+def _without_loop(text: str) -> str | None:
+    """Return a text that ends in repetitions of one sentence with one number, without them; None for another text."""
+    pieces = list(_sentences(text))
+    for end in (len(pieces), len(pieces) - 1):  # the last repetition may be cut
+        if end < _LOOP or not all(piece.startswith(rest.rstrip()) for rest in pieces[end:] for piece in pieces[end - 1 : end]):
+            continue
+        last = pieces[end - 1]
+        first = next((at for at in range(end, 0, -1) if pieces[at - 1] != last), 0)
+        if end - first >= _LOOP and len(re.findall(r"\d[\d.,/]*", last)) == 1:
+            return "\n".join(pieces[: first + 1])
+    return None
 
 
 def answer_pieces(text: str) -> list[str]:

@@ -200,7 +200,9 @@ def _resolve_headings(pieces: Sequence[str], task: NumberTask, *, cut: bool) -> 
             continue
         claim = _claim(piece, task)
         claim.relevance = _relevance(piece, claim.value, task)
-        claim.refuses = REFUSES.search(piece) is not None
+        claim.refuses = REFUSES.search(piece) is not None or (
+            _NO_SOLUTION.search(piece) is not None and not task.units & _SOLUTIONS
+        )
         if (
             claim.rank <= _PLAINLY
             and isinstance(claim.value, Number)
@@ -219,7 +221,7 @@ def _resolve_headings(pieces: Sequence[str], task: NumberTask, *, cut: bool) -> 
         checking = checking and claim.rank < _STATEMENT and not claim.retracts
         # An explanation may end in another answer than the one that it explains: then both are claims.
         ends = at == len(pieces) - 1 and claim.rank == _CONCLUSION
-        corrects = claim.relevance == _IN_UNIT and _SO_IT_IS.search(piece) is not None
+        corrects = claim.relevance >= _IN_UNIT and _SO_IT_IS.search(piece) is not None
         if corrects and claim.rank == _PLAINLY:
             claim.rank = _CONCLUSION
             earlier = [each for each in claims if isinstance(each.value, Number) and each.rank >= _PLAINLY]
@@ -227,18 +229,18 @@ def _resolve_headings(pieces: Sequence[str], task: NumberTask, *, cut: bool) -> 
                 claim.value = UNCLEAR
         if checking and claims and not ends and not corrects:
             claim.rank = _EXPLANATION
-        if cut and at == len(pieces) - 1 and claim.value is not None and re.search(r"[\d,.]$", piece):
+        if cut and at == len(pieces) - 1 and claim.value is not None and re.search(r"[\d,.%]\s*$", piece):
             claim.value = None  # its last number may be cut off
         operands = re.split(r"/|(?<=\d)x(?=\d)", number_words_as_digits(piece))  # 342/4 has two
         claim.numbers = frozenset(each.number.value for part in operands for each in numbers_in(part))
         claim.computes = "=" in piece or SO.search(piece) is not None
         claim.rounds = _ROUNDS.search(piece) is not None
         claim.supposes = _SUPPOSES.match(piece) is not None
-        claim.conditional = _CONDITIONAL.search(piece) is not None
+        claim.conditional = _CONDITIONAL.search(task.without_conditions(piece)) is not None
         claim.repeats = not claim.computes and BOLD not in piece and _is_given_only(piece, task)
         claim.restates = (
             claim.rank == _PLAINLY
-            and claim.relevance == _IN_UNIT
+            and claim.relevance >= _IN_UNIT
             and not (claim.explains or claim.supposes or claim.conditional or claim.computes)
             and len(claim.numbers) == 1
         )
@@ -251,7 +253,7 @@ def _resolve_headings(pieces: Sequence[str], task: NumberTask, *, cut: bool) -> 
     return claims
 
 
-_IN_UNIT, _NEUTRAL, _BESIDE = 2, 1, 0
+_AS_ASKED, _IN_UNIT, _NEUTRAL, _BESIDE = 3, 2, 1, 0
 _LINE_LABEL = re.compile(
     rf"^[\s{BOLD}*•-]*(?P<label>[A-Za-z][\w' ]{{0,40}}?){BOLD}?\s?[:=]"
     rf"(?P<says>[\s{BOLD}]*[-$€£]*\d[\d.,]*%?(?:\s[a-z]+)?\W*$)?"
@@ -262,7 +264,8 @@ _PERIOD = re.compile(r"\b(?:a|an|per|each|every|one)\s(day|week|month|year|hour|
 def _relevance(piece: str, value: Value, task: NumberTask) -> int:
     """Return how well a sentence's number fits the question: it has the unit asked for, none, or another.
 
-    A number of another person, or of another period ("a year" for "each month"), has another unit.
+    A number of another person, or of another period ("a year" for "each month"), has another unit. One in the unit
+    fits best beside a quantity of the question's last sentence: "In 13 years, …" to "How many … in 13 years?".
     """
     if not isinstance(value, Number):
         return _NEUTRAL
@@ -275,7 +278,8 @@ def _relevance(piece: str, value: Value, task: NumberTask) -> int:
     mentions = [each for each in quantities(text, task) if each.number.value == value.value]
     is_given = "=" not in piece and task.is_given_value(value)
     if any(task.names_unit(text, each) for each in mentions):
-        return _NEUTRAL if is_given else _IN_UNIT
+        asked = any(task.is_asked_with(text, each) for each in quantities(text, task))
+        return _NEUTRAL if is_given else _AS_ASKED if asked else _IN_UNIT
     if is_given and task.units:
         return _BESIDE
     return _BESIDE if mentions and all(task.names_other_unit(text, each) for each in mentions) else _NEUTRAL
@@ -339,12 +343,12 @@ def _claim(piece: str, task: NumberTask) -> _Claim:
     if body.rstrip(f"\"') {BOLD}").endswith("?") and "." not in body and "!" not in body:
         return _Claim(_EXPLANATION, None, retracts)
     if (claimed := _last_claim(body)) is not None:
-        if _IF.match(body):
+        if _IF.match(task.without_conditions(body)):
             return _Claim(_STATEMENT, UNCLEAR, retracts)
         rank = _FINAL if claimed.groupdict().get("final") else _STATEMENT
         if FIRST_TRY.search(body) or _PART_OF.match(claimed.groupdict().get("qualifier") or ""):
             rank = _EXPLANATION
-        value = _value_of_claim(claimed["rest"], task)
+        value = _value_of_claim(claimed["rest"], task) if not _QUALITY.match(claimed["rest"]) else None
         if value is not None or claimed.re is not _CLAIM:
             return _Claim(rank, value, retracts)
     shortened = _EXPLANATION_CUT.sub("", body)
@@ -402,6 +406,17 @@ def _is_given_only(piece: str, task: NumberTask) -> bool:
     )
 
 
+# "The result is negative, so …" says no number.
+_QUALITY = re.compile(
+    r"\s*(?:not\s)?(?:an?\s)?(?:negative|positive|correct|right|reasonable|whole|integer|odd|even)"
+    r"(?:\s(?:number|integer|value|amount))?(?:[,;.]|$)",
+    re.IGNORECASE,
+)
+_NO_SOLUTION = re.compile(
+    r"\b(?:has|have|is|are) no (?:such )?(?:real |integer |possible |valid )?(?:value|solution|number|way)s?\b",
+    re.IGNORECASE,
+)
+_SOLUTIONS = frozenset(["solution", "value", "number", "way", "root", "integer"])
 _PURPOSE = re.compile(r"(?:in order )?to \w+ [^,]*,", re.IGNORECASE)
 
 
@@ -423,6 +438,7 @@ def _last_claim(body: str) -> re.Match[str] | None:
 
 
 def _value_of_claim(rest: str, task: NumberTask) -> Value:
+    rest = task.without_conditions(rest)
     if re.search(r"\b(?:if|unless|depending|assuming)\b", rest) and numbers_of(rest):
         return UNCLEAR
     first = re.match(r"(.+?),\s(?:which|i\.e\.|meaning|that is)\b", rest)
@@ -447,7 +463,7 @@ def _decide(claims: Sequence[_Claim], *, cut: bool) -> Number | None:
         later = after[-1].value if after[-1].rank >= _PLAINLY else None
         if cut:
             return None
-        if after[-1].relevance == _IN_UNIT and not after[-1].conditional and isinstance(later, Number):
+        if after[-1].relevance >= _IN_UNIT and not after[-1].conditional and isinstance(later, Number):
             return later
         if earlier is None or (isinstance(later, Number) and later.value == earlier.value):
             return later if isinstance(later, Number) else None
@@ -461,7 +477,8 @@ def _decide(claims: Sequence[_Claim], *, cut: bool) -> Number | None:
         statements += [claim for claim in claims[last + 1 :] if claim.restates]
         return _agreed(statements)
     if cut:
-        return None
+        last = claims[-1]
+        return _agreed([last]) if last.rank == _CONCLUSION and last.relevance == _AS_ASKED else None
     conclusions = [at for at, claim in enumerate(claims) if claim.rank == _CONCLUSION and claim.value is not None]
     if conclusions:
         conclusion = claims[conclusions[-1]]
@@ -495,7 +512,7 @@ def _decide(claims: Sequence[_Claim], *, cut: bool) -> Number | None:
     sure = [claim for claim in plain if not claim.explains] or plain
     if any(not claim.repeats for claim in sure):
         sure = [claim for claim in sure if not claim.repeats]
-    if any(claim.relevance == _IN_UNIT for claim in sure):
+    if any(claim.relevance >= _IN_UNIT for claim in sure):
         sure = [claim for claim in sure if claim.relevance != _BESIDE]
     if len(sure) > 1 and sure[-1].conditional and not sure[-1].computes and sure[-2].conditional:
         return _agreed(sure[-2:])  # "If …, you get 24. If …, you get 25."

@@ -36,6 +36,8 @@ class NumberTask:
     is_of_one: bool = False  # it asks about one person of several, and not what they have together
     negated: bool = False  # "How many do not take the bus?"
     periods: frozenset[str] = frozenset()  # "month" of "each month" in the last sentence
+    quantities: frozenset[tuple[Fraction, str]] = frozenset()  # "13 years" in the last sentence
+    stems: frozenset[str] = frozenset()  # of all its words
 
     @classmethod
     def from_question(cls, question: str) -> NumberTask:
@@ -80,6 +82,8 @@ class NumberTask:
             re.search(r"\bnot\b|n't\b", last) is not None,
             frozenset(match[1].lower() for match in _EACH_PERIOD.finditer(last))
             | frozenset(period for word, period in _PERIODS.items() if word in last),
+            frozenset((each.number.value, unit) for each in numbers_in(last) for unit in units_of(last, each)),
+            frozenset(unit_stem(word.lower()) for word in re.findall(r"[A-Za-z]+", plain)),
         )
 
     def names_predicate(self, clause: str) -> bool:
@@ -119,11 +123,30 @@ class NumberTask:
         )
         return bool(self.units and units) and not related
 
+    def is_asked_with(self, text: str, each: Mention) -> bool:
+        """Return True if a number has the value and a unit of one in the last sentence of the question."""
+        return any((each.number.value, unit) in self.quantities for unit in units_of(text, each) - self.units)
+
+    def without_conditions(self, sentence: str) -> str:
+        """Return a sentence without the clauses with "if" that the question has too."""
+        return _CONDITION.sub(lambda clause: "" if self._has_clause(clause["rest"] or clause["end"]) else clause[0], sentence)
+
+    def _has_clause(self, clause: str) -> bool:
+        numbers = numbers_in(number_words_as_digits(clause))
+        words = {unit_stem(word.lower()) for word in re.findall(r"[A-Za-z]+", clause)}
+        return bool(words) and words <= self.stems and all(map(self.is_given, numbers))
+
     def is_given_value(self, number: Number) -> bool:
         return number.value in self.givens
 
     def is_given(self, each: Mention) -> bool:
         return each.number.value in self.givens
+
+
+_CONDITION = re.compile(
+    r"^(?:if|when|assuming)\s(?P<rest>[^,]{1,200}),\s|,?\s(?:if|when|assuming)\s(?P<end>.{1,200}?)(?=[.,!]?\s*$)",
+    re.IGNORECASE,
+)
 
 
 def _one_word_speeds(text: str) -> str:
@@ -221,11 +244,14 @@ _NO_PREDICATE = frozenset(["total", "altogether", "all", "together", "now", "dol
 _UNIT_ASKED = re.compile(r"\b(?:how many|number of)\s((?:[\w'-]{1,25}\s?){1,5})", re.IGNORECASE)
 _AFTER_UNIT = re.compile(
     r"\b(?:do|does|did|is|are|was|were|will|would|can|could|must|should|has|have|had|in|of|on|at|for|per|from|to|that"
-    r"|it|he|she|they|there|remain\w*|left|before|after|each|the|a|an|his|her|and)\b",
+    r"|it|he|she|they|there|remain\w*|left|before|after|each|the|a|an|his|her)\b",
     re.IGNORECASE,
 )
 _NO_UNIT = frozenset(
-    ["more", "total", "full", "whole", "fewer", "less", "additional", "extra", "other", "different", "new", "times"]
+    [
+        *["more", "total", "full", "whole", "fewer", "less", "additional", "extra", "other", "different", "new"],
+        *["times", "and", "or", "how", "many", "number"],
+    ]
 )
 _ENDS_UNIT = frozenset(
     [
