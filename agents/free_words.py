@@ -95,6 +95,7 @@ def read_yes_no(text: str, question: str = "", *, cut: bool = False) -> str | No
     readings: list[tuple[int, str]] = []
     retracted = -1
     heading: re.Match[str] | None = None
+    hypothetical = False
     pieces = answer_pieces(answer)
     for at, piece in enumerate(pieces):
         if RETRACTS.match(piece):
@@ -105,6 +106,10 @@ def read_yes_no(text: str, question: str = "", *, cut: bool = False) -> str | No
             continue
         plain = re.sub(f'[{BOLD}{BOX}{BOX_END}"`#]', "", piece)
         claimed = _last_words_claim(plain)
+        if _HYPOTHETICAL.search(plain) is not None:
+            hypothetical = True
+            heading = None
+            continue
         part = claimed["rest"] if claimed is not None else _without_lead_ins(plain, answers=False)
         match = re.match(
             r"[\s:,.(*-]*(yes|no|yeah|nope|true|false|(?:correct|indeed|absolutely|exactly|certainly)(?=[,.!]))\b(?!\s(?:one|other|idea|answer|clue|information|evidence|mention|matter|longer))",
@@ -120,7 +125,9 @@ def read_yes_no(text: str, question: str = "", *, cut: bool = False) -> str | No
         if RETRACTS.match(pieces[at]) and (so := re.search(r",\sso\s(yes|no)\W*$", plain, re.IGNORECASE)) is not None:
             readings.append((at, so[1].lower()))
         heading = None
-    if not readings and retracted < 0 and not cut:
+    if not readings and retracted < 0 and not hypothetical:
+        if (restated := _restated_yes_no(pieces, question, cut=cut)) is not None or cut:
+            return restated
         return _closing_yes_no(answer) or _implied_yes_no(pieces, question)
     after = {word for at, word in readings if at >= retracted} if retracted >= 0 else set()
     if retracted >= 0 and not after:
@@ -168,6 +175,79 @@ _COMPARES = re.compile(
 )
 
 
+# "If it is so, the answer would be yes."
+_HYPOTHETICAL = re.compile(
+    rf"\bif\b.*\b{ANSWER_NOUN}\b.{{0,60}}\bwould be\b|\b{ANSWER_NOUN}\b.{{0,60}}\bwould be\b.*\bif\b", re.IGNORECASE
+)
+# Comparisons other than those that `_COMPARES` reads: which thing is more than the other is in the order of words.
+_COMPARED_WITH = re.compile(r"^(?:would|could|can|will|should|might)\b.*\bthan\b", re.IGNORECASE)
+_STATEMENT = re.compile(
+    r"\b(?:statement|claim|idea|notion|assertion)\b(?P<says>.{1,200}?)\bis\s(?:therefore\s|thus\s|indeed\s)?"
+    r"(?P<truth>true|correct|accurate|false|incorrect|inaccurate|not true|not correct|not accurate|untrue)\W*$",
+    re.IGNORECASE,
+)
+_HEDGES = re.compile(
+    r"\b(?:may|might|could|possibly|perhaps|chance|probability|depends|depending|partly|partially|some|sometimes|whether"
+    r"|not necessarily|if|unless|although|though|while|whereas|but|only|or|nearly|almost|seems?|appears?|suggests?|assum\w+"
+    r"|question|determine|ask\w*|believed|claim\w*|myth|said)\b",
+    re.IGNORECASE,
+)
+_DENIALS = re.compile(
+    r"\b(?:not|never|neither|nor|no|none|cannot|unlikely|impossible|unable|false|incorrect|fails?|without|lacks?)\b|n't\b",
+    re.IGNORECASE,
+)
+_STATES = {"heads": "tails", "tails": "heads"}
+_LIGHT = frozenset(["still", "now", "also", "really", "actually", "ever", "possible", "likely", "able", "there"])
+
+
+def _restated_yes_no(pieces: Sequence[str], question: str, *, cut: bool) -> str | None:
+    """Return the yes or no of a last or concluding sentence that says or denies all that the question asks.
+
+    "It is unlikely that a hare would …", "Therefore, the statement '…' is false", "so the coin is still heads up".
+    """
+    asked = re.findall(r"[^.?!]+\?", " ".join(question.split()))
+    if len(asked) != 1:
+        return None
+    words = [re.sub(f"[{BOLD}{BOX}{BOX_END}]", "", piece) for piece in (pieces[:-1] if cut else pieces)]
+    ends = [] if cut else words[-1:]
+    saying = [piece for piece in words if CONCLUDES.match(piece) or _LIKELY.search(piece)] + ends
+    said = [_says(piece, asked[0]) for piece in dict.fromkeys(saying)]
+    known = {each for each in said if each is not None}
+    return known.pop() if len(known) == 1 else None
+
+
+_LIKELY = re.compile(r"\b(?:un)?likely that\b", re.IGNORECASE)
+
+
+def _says(sentence: str, question: str) -> str | None:
+    """Return "yes" if a sentence says what a question asks, "no" if it denies it, and None if it does neither."""
+    if (statement := _STATEMENT.search(sentence)) is not None:
+        if _DENIALS.search(statement["says"]) or not _follows(statement["says"], question, {}):
+            return None
+        return "yes" if statement["truth"].lower() in ("true", "correct", "accurate") else "no"
+    clauses = re.split(r",\s(?:and\s)?(?:so|therefore|thus|hence|meaning(?: that)?|which means(?: that)?)\s", sentence)
+    clause = re.sub(r"^(?:however|overall|in conclusion|therefore|so|thus|hence),?\s", "", clauses[-1], flags=re.IGNORECASE)
+    said = _HEDGES.sub(lambda hedge: "" if re.search(rf"\b{hedge[0]}\b", question, re.IGNORECASE) else hedge[0], clause)
+    if _HEDGES.search(said) or re.search(r"\?", clause):
+        return None
+    denials = len(_DENIALS.findall(clause)) - len(_DENIALS.findall(question))
+    if not _follows(clause, question, {}):
+        # "The coin is now tails up" denies that it is heads up.
+        return "no" if denials == 0 and _follows(clause, question, _STATES) else None
+    return {0: "yes", 1: "no"}.get(denials)
+
+
+def _follows(clause: str, question: str, states: dict[str, str]) -> bool:
+    """Return True if a clause has the words of a question in their order, or their opposites in `states`."""
+    found = iter([stem(word) for word in _bare_tokens(re.sub(r"[-\"']", " ", clause))])
+    asked = [
+        word
+        for word in _bare_tokens(re.sub(r"[-\"']", " ", question))[1:]
+        if word not in _FUNCTION and word not in _LIGHT
+    ]
+    return len(asked) > 1 and all(stem(states.get(word, word)) in found for word in asked)
+
+
 def _implied_yes_no(pieces: Sequence[str], question: str) -> str | None:
     """Return the yes or no that sentences imply without the word; None if they imply neither, or both.
 
@@ -175,10 +255,12 @@ def _implied_yes_no(pieces: Sequence[str], question: str) -> str | None:
     to "Were they of the same nationality?".
     """
     question = " ".join(question.split())
-    if not question.endswith("?") or _UNKNOWN.search(" ".join(pieces)[:400]):
+    if not question.endswith("?") or _COMPARED_WITH.search(question) or _UNKNOWN.search(" ".join(pieces)[:400]):
         return None
     plain = [re.sub(r"\([^()]*\)", "", _clean(_without_lead_ins(piece))) for piece in pieces]
     concluding = [words for words, piece in zip(plain, pieces, strict=True) if CONCLUDES.match(piece)]
+    if concluding and re.match(r"(?:but|however)\b", pieces[-1], re.IGNORECASE):
+        return None
     if plain and (elliptic := _ELLIPSIS.fullmatch(plain[0])) is not None:
         return "no" if elliptic["not"] else "yes"
     if plain and re.fullmatch(r"(?:he|she|they|it) \w+ both\W*", plain[0], re.IGNORECASE):
