@@ -215,6 +215,12 @@ class AnswerKind:
     def _of_subject(self, sentence: str) -> str | None:
         """Return X in "his middle name is X" if the question asks for a middle name, or in "the band is X"."""
         agents = "|".join(map(re.escape, sorted(self.relation - _RELATION_OF["name"]))) if self.kind == "person" else ""
+        who = re.search(
+            rf"\b[Tt]he\s(?:[a-z]+\s){{1,3}}who\s[^,.;]{{1,80}}?\s(?:is|was|are|were)\s(?P<names>{_NAMES}(?:,? (?:and )?{_NAMES})*)",
+            sentence,
+        )
+        if self.kind == "person" and who is not None and self.relates(who[0]) >= 0:
+            return who["names"]
         subjects = [
             (re.escape(self.subject), ""),
             (re.escape(self.noun), _NAMED),
@@ -262,7 +268,7 @@ class AnswerKind:
             return None
         named = {
             match["name"]
-            for match in re.finditer(rf"\bby\s(?:[Tt]he\s)?{_DESCRIPTION}(?P<name>{_NAMES})", sentence)
+            for match in re.finditer(rf"\bby\s(?:[Tt]he\s)?{_DESCRIPTION}(?P<name>(?:(?<=the\s)[a-z]+\sof\s)?{_NAMES})", sentence)
             if self._is_new(match["name"])
         }
         return named.pop() if len(named) == 1 else None
@@ -327,7 +333,8 @@ class AnswerKind:
             if following:
                 return following[0]
             return dates[0][0] if len({match[0] for match in dates}) == 1 else None
-        return None
+        era = _ERA.search(sentence, max(after, 0)) if self.kind == "date" else None
+        return era["name"] if era is not None and self._is_new(era["name"]) else None
 
     def _location(self, sentence: str, after: int) -> str | None:
         if after >= 0 and self.is_subject and (named := self._as_subject(sentence, after)) is not None:
@@ -339,11 +346,11 @@ class AnswerKind:
         if self.noun in _SETTLEMENTS:
             names = [match for match in names if match[0].startswith(("in ", "near "))] or names
             names = [match for match in names if _BEYOND.search(sentence[: match.start()][-40:])] or names
-        if after < 0:
+        if after < 0 and names:
             return self._narrowed(names[0]["name"]) if len(names) == 1 and names[0][0].startswith("in ") else None
         if names:
             return self._narrowed(names[0]["name"])
-        spots = [match["name"] for match in _SPOT.finditer(sentence, after) if self._is_new(match["name"])]
+        spots = [match["name"] for match in _SPOT.finditer(sentence, max(after, 0)) if self._is_new(match["name"])]
         return spots[0] if spots and self.noun == "" else None
 
     def _narrowed(self, name: str) -> str:
@@ -365,6 +372,8 @@ class AnswerKind:
         if after < 0:
             return None
         rest = sentence[after:]
+        if self.kind == "person" and (rivals := _RIVALS.search(rest)) is not None:
+            return rivals["names"]
         if self.kind == "person" and not self.preposition:
             agent = re.match(r"\s(?:\w+\s){0,2}?by\s(?:the\s)?(?=[A-Z])", rest)
             return self._until_clause_ends(rest[agent.end() :]) if agent is not None else None
@@ -401,6 +410,10 @@ class AnswerKind:
         return words if words and len(words.split()) <= 8 and self._is_new(words) else None
 
 
+_RIVALS = re.compile(rf"\bbetween\s(?P<names>(?:the\s)?{_NAMES}\sand\s(?:the\s)?{_NAMES})")
+_ERA = re.compile(
+    rf"\b(?:in|during)\s(?P<name>the\s(?:{_NAMES}|(?:early\s|mid-?\s?|late\s)?(?:\d{{1,2}}th|[a-z]+th)\scentury))"
+)
 _LEADS = re.compile(r"^(?:(?:is|was|are|were|called|named|titled|known as)\s(?:the\s)?)+")
 _MAX_QUESTION = 2_000
 _MAX_NAME = 120

@@ -214,6 +214,27 @@ _UNFINISHED = re.compile(
 )
 
 
+# Words that some chats glue together when they lose the marks between them, and their citations: "wasAda Hall1."
+_GLUED = (
+    (re.compile(r"\b(?!de|mac|van|von|mc)([a-z]{2,20})(?=[A-Z](?:[a-z]|\b|[A-Z]))"), r"\1 "),
+    (re.compile(r"(?<=\b[A-Z])and(?=[A-Z]\b)"), " and "),
+    (re.compile(r"(?<=[a-z]{3})\d{1,2}(?=\.(?:\s|$))"), ""),
+    (re.compile(r"\b((?:1[1-9]|20)\d\d)\d{1,2}(?=\.(?:\s|$))"), r"\1"),
+    (re.compile(r"\b([a-z]{3,20})(?=\d+\s[a-z])"), r"\1 "),
+)
+_SPLIT_DECIMAL = re.compile(
+    r"(?<![\d,.])(\d{1,3}(?:,\d{3})*)\. (?=\d{1,3}\s?(?:%|inch|feet|foot|met|kilomet|centimet|mile|km\b|cm\b|mm\b|m\b|kg\b"
+    r"|kilo|pound|ounce|gram|lit|million|billion|percent|degree|hour|minute|second|year|point))"
+)
+
+
+def unglued(text: str) -> str:
+    """Return a text with spaces between words that were glued together, and without digits glued to its ends."""
+    for glued, apart in _GLUED:
+        text = glued.sub(apart, text)
+    return _SPLIT_DECIMAL.sub(r"\1.", text)
+
+
 def own_answer(text: str, *, cut: bool = False) -> tuple[str, bool]:
     """Return the plain text up to the next question that the model poses itself, and if that is cut off."""
     text = readable_text(text)

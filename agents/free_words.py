@@ -27,6 +27,7 @@ from .answer_text import (
     WORD_MARK,
     answer_pieces,
     own_answer,
+    unglued,
 )
 from .written_numbers import number_words_as_digits
 
@@ -197,7 +198,12 @@ _DENIALS = re.compile(
     re.IGNORECASE,
 )
 _STATES = {"heads": "tails", "tails": "heads"}
-_LIGHT = frozenset(["still", "now", "also", "really", "actually", "ever", "possible", "likely", "able", "there"])
+_LIGHT = frozenset(
+    [
+        *["still", "now", "also", "really", "actually", "ever", "possible", "likely", "able", "there"],
+        *["normally", "generally", "usually", "typically"],
+    ]
+)
 
 
 def _restated_yes_no(pieces: Sequence[str], question: str, *, cut: bool) -> str | None:
@@ -343,7 +349,7 @@ def read_words(text: str, question: str = "", *, cut: bool = False) -> str | Non
         cut: The text ended at its token limit.
     """
     answer, cut = own_answer(text, cut=cut)
-    answer = _HEDGE.sub("", answer)
+    answer = _HEDGE.sub("", unglued(answer))
     pieces = answer_pieces(answer)
     if not pieces:
         return None
@@ -468,6 +474,8 @@ def _answering_sentence(pieces: Sequence[str], question: str, kind: AnswerKind |
     if kind is not None and _has_verb(first, kind.stems):
         related = [piece for piece in plain if kind.relates(piece) >= 0]
         certain = [piece for piece in related or plain if kind.part(_plain_sentence(piece, kind)) is not None]
+        if related and not certain and kind.kind in ("date", "year"):
+            certain = [piece for piece in plain if kind.part(_plain_sentence(piece, kind)) is not None]
         if certain or related:
             return (certain or related)[0]
     focus = re.search(
@@ -605,7 +613,12 @@ def _from_sentence(sentence: str, question: str, kind: AnswerKind | None) -> str
             return re.split(r"\s(?:is|was)\s", whole)[0]
     if (subject := _defined_subject(tokens, question_stems)) is not None:
         return subject
+    if (predicate := _defining_predicate(whole, question, question_stems)) is not None:
+        return predicate
     runs = _runs(_REST_CUT.sub("", sentence) or sentence, question_stems)
+    runs = [run for run in runs if not _ADVERB.fullmatch(run[0])] or runs
+    if runs and _MANNER.match(question):
+        return _clean(runs[-1][0]) or None
     if not runs:
         return _predicate(whole)
     copula = [run for run in runs if run[1]]
@@ -666,6 +679,9 @@ def _is_finite(token: str) -> bool:
         "held",
         "plays",
         "played",
+        "uses",
+        "contains",
+        "means",
     )
 
 
@@ -736,6 +752,29 @@ def _defined_subject(tokens: Sequence[str], question_stems: Set[str]) -> str | N
     if (all(repeated) if is_name else any(repeated)) or stem(rest[0]) not in question_stems:
         return None
     return _clean(" ".join(tokens[:verb]))
+
+
+_ADVERB = re.compile(r"(?:often|usually|sometimes|currently|now|mostly|generally|[a-z]{3,}ly|[.,;:]|\s)+")
+_MANNER = re.compile(r"how (?:does|do|did|is|are|was|were)\b(?! (?:many|much|old|long|far))", re.IGNORECASE)
+
+
+def _defining_predicate(whole: str, question: str, question_stems: Set[str]) -> str | None:
+    """Return "a sign of luck" of "The clover is a sign of luck and …" to a question for what the clover is."""
+    if not re.match(r"what (?:is|are|was|were|does)\b", question, re.IGNORECASE):
+        return None
+    match = re.match(
+        r"(?P<subject>[^,]{1,80}?)\s(?:is|are|was|were)\s(?P<says>an?\s[^,;]{1,100}?)"
+        r"(?=,|;|\sand\s(?:is|was|has|are)\b|\s(?:that|which|who)\b|$)",
+        whole,
+    )
+    if match is None or not all(stem(word) in question_stems for word in _content_words(match["subject"])):
+        return None
+    new = [word for word in _content_words(match["says"]) if stem(word) not in question_stems]
+    return _clean(match["says"]) if new else None
+
+
+def _content_words(text: str) -> list[str]:
+    return [word for word in _bare_tokens(text) if word not in _FUNCTION]
 
 
 def _predicate(whole: str) -> str | None:
