@@ -52,7 +52,7 @@ _RELATIONS = [
     "sing sang sung singer record recorded performed",
     "release released came premiered",
     "publish published publisher",
-    "hold held serve served",
+    "hold holds held serve served",
     "invent invented inventor",
     "own owned owns owner",
     "lead led leader",
@@ -244,7 +244,7 @@ class AnswerKind:
             return born["name"]
         for pattern in (
             rf"\b(?:has|had|with)\s(?:an?|the)\s{noun}\sof\s(?P<name>[^;]{{1,60}})",
-            rf"\b(?:uses?|used|has|had)\s(?P<name>[^,;]{{1,60}}?)\sas\s(?:its|their|the)\s(?:\w+\s)?{noun}\b",
+            rf"\b(?:uses?|used|has|had)\s(?P<name>[^,;]{{1,60}}?)(?:,[^,;]{{1,60}},)?\sas\s(?:its|their|the)\s(?:\w+\s)?{noun}\b",
         ):
             if self.noun and (match := re.search(pattern, sentence)) is not None:
                 return self._until_clause_ends(match["name"])
@@ -278,6 +278,10 @@ class AnswerKind:
         if self.kind == "thing":
             return re.sub(r"^playing (?:the )?", "", words)
         return re.sub(rf"^{_DESCRIPTION}(?=[A-Z])", "", words) if self.kind == "person" else words
+
+    def without_noun(self, words: str) -> str:
+        """Return a name without the noun that the question asks for: "the genus Strix"."""
+        return re.sub(rf"^(?:the\s)?{re.escape(self.noun)}\s(?=[A-Z\"])", "", words) if self.noun else words
 
     def says_noun(self, sentence: str) -> bool:
         """Return True if the sentence says what the thing is that the question asks for: "the capital of X is …"."""
@@ -466,6 +470,8 @@ def _noun_and_clause(word: str, rest: str) -> tuple[str, str, str]:
         len(words),
     )
     nouns = [each.lower().strip(",") for each in words[:end]]
+    if nouns[:1] and nouns[0] in ("type", "kind", "sort") and nouns[1:2] == ["of"]:
+        nouns = nouns[2:]
     ends = next((at for at, each in enumerate(nouns) if at and each in _PREPOSITIONS), len(nouns))
     nouns = nouns[:ends]
     return nouns[-1] if nouns else "", "", " ".join(words[end:])

@@ -66,7 +66,7 @@ _REST_CUT = re.compile(
     r"|where|whose|according to|based on (?:the|these|this|its)\s(?:passage|context|text|document|information)"
     r"|given that|who's|when|while|although"
     r"|as (?:indicated|described|shown|noted))\b.*$|;.*$|,\s(?:an?|the|not|but|by|from|and (?:he|she|it|they|not)"
-    r"|[a-z]+ of|born|known|located|founded|released|directed|written|making|so|with|also|rather|named"
+    r"|[a-z]+ of|each|(?:also|commonly|[a-z]+ly) (?:known|called)|born|known|located|founded|released|directed|written|making|so|with|also|rather|named"
     r"|then)\b.*$|\s-\s.*$|\s\([^()]*\)\s*[.]?$",
     re.IGNORECASE,
 )
@@ -463,6 +463,10 @@ def _answering_sentence(pieces: Sequence[str], question: str, kind: AnswerKind |
         return concluding[-1]
     if len(compared := _compared(question)) == 2 and (judging := _judging(plain, question, compared)) is not None:
         return judging
+    if re.search(r"\babout\W*$", question):
+        about = [piece for piece in plain if re.search(r"\b(?:is|are|was|were)\sabout\s", piece)]
+        if about:
+            return about[0]
     bare = [_clean(_without_lead_ins(piece.replace(BOLD, ""))) for piece in plain]
     first = next((words for words in bare if words), "")
     if (emphasised := _with_answer_in_bold(pieces, question)) is not None:
@@ -602,7 +606,7 @@ def _from_sentence(sentence: str, question: str, kind: AnswerKind | None) -> str
             whole = re.sub(r"^(?:in|on|at|near|from)\s", "", whole, flags=re.IGNORECASE)
         return _clean(_REST_CUT.sub("", whole)) or whole
     if kind is not None and (part := kind.part(full)) is not None:
-        return _clean(kind.without_description(kind.trimmed(part))) or None
+        return _clean(kind.without_noun(kind.without_description(kind.trimmed(part)))) or None
     if re.match(r"who\b", question, re.IGNORECASE):
         if (agent := re.search(r".*\bby (?:the )?([A-Z].*)$", _clean(_REST_CUT.sub("", sentence)))) is not None:
             return _clean(agent[1])
@@ -613,6 +617,8 @@ def _from_sentence(sentence: str, question: str, kind: AnswerKind | None) -> str
             return re.split(r"\s(?:is|was)\s", whole)[0]
     if (subject := _defined_subject(tokens, question_stems)) is not None:
         return subject
+    if re.search(r"\babout\W*$", question) and (about := re.search(r"\babout\s(.+)", whole)) is not None:
+        return _clean(about[1]) or None
     if (predicate := _defining_predicate(whole, question, question_stems)) is not None:
         return predicate
     runs = _runs(_REST_CUT.sub("", sentence) or sentence, question_stems)
@@ -624,7 +630,7 @@ def _from_sentence(sentence: str, question: str, kind: AnswerKind | None) -> str
     copula = [run for run in runs if run[1]]
     run = (copula or runs)[-1 if copula else 0][0]
     if kind is not None:
-        run = kind.trimmed(run)
+        run = kind.without_noun(kind.trimmed(run))
     return _clean(re.sub(r"^(?:[a-z]+\s)+(?:by|in|from|as|on|at|with)\s(?=[A-Z\d\"])", "", run)) or None
 
 
@@ -696,7 +702,7 @@ def _runs(sentence: str, question_stems: Set[str]) -> list[tuple[str, bool]]:
         bare = token.lower().strip(".,;:!?\"'()[]")
         if (
             bare in _VERB
-            or (_is_finite(token) and token[:1].islower())
+            or (_is_finite(token) and token[:1].islower() and before not in ("a", "an"))
             or (
                 stem(bare) in question_stems
                 and bare not in _FUNCTION
