@@ -47,7 +47,7 @@ from .number_sentences import (
     numbers_of,
     sentence_value,
 )
-from .number_tasks import NumberTask, quantities
+from .number_tasks import NumberTask, quantities, unit_name
 from .written_numbers import Number, number_words_as_digits, numbers_in, rounded_to
 
 _FINAL, _STATEMENT, _CONCLUSION, _PLAINLY, _EXPLANATION = 3, 2, 1, 0, -1
@@ -200,14 +200,18 @@ def _resolve_headings(pieces: Sequence[str], task: NumberTask, *, cut: bool) -> 
             continue
         claim = _claim(piece, task)
         claim.relevance = _relevance(piece, claim.value, task)
-        claim.refuses = REFUSES.search(piece) is not None or (
-            _NO_SOLUTION.search(piece) is not None and not task.units & _SOLUTIONS
-        )
+        claim.refuses = REFUSES.search(piece) is not None
+        if _NO_SOLUTION.search(piece) is not None:
+            counted = bool(task.units & _SOLUTIONS)
+            claim.refuses = claim.refuses or not counted
+            claim.value = Number(Fraction(0)) if counted else claim.value
         if (
             claim.rank <= _PLAINLY
             and isinstance(claim.value, Number)
             and _repeats_question(piece, task, is_last=at == len(pieces) - 1)
         ):
+            claim.value = None
+        if claim.rank <= _CONCLUSION and _is_part_of_thing(piece, claim.value, task):
             claim.value = None
         if claim.rank == _CONCLUSION and claim.relevance == _BESIDE:
             claim.rank = _PLAINLY
@@ -283,6 +287,16 @@ def _relevance(piece: str, value: Value, task: NumberTask) -> int:
     if is_given and task.units:
         return _BESIDE
     return _BESIDE if mentions and all(task.names_other_unit(text, each) for each in mentions) else _NEUTRAL
+
+
+def _is_part_of_thing(piece: str, value: Value, task: NumberTask) -> bool:
+    """Return True if a value is a part of something, and the question asks for another unit: "1/2 of the house"."""
+    text = number_words_as_digits(piece)
+    if not isinstance(value, Number) or not 0 < value.value < 1 or not task.units - {"percent"}:
+        return False
+    after = [text[each.end :] for each in numbers_in(text) if each.number.value == value.value]
+    things = [re.match(r"\sof (?:an?|the) ([a-z]+)", rest) for rest in after]
+    return bool(things) and all(thing is not None and unit_name(thing[1]) not in task.units for thing in things)
 
 
 def _set_labels_aside(claims: Sequence[_Claim], pieces: Sequence[str], task: NumberTask) -> None:
@@ -516,6 +530,8 @@ def _decide(claims: Sequence[_Claim], *, cut: bool) -> Number | None:
         sure = [claim for claim in sure if claim.relevance != _BESIDE]
     if len(sure) > 1 and sure[-1].conditional and not sure[-1].computes and sure[-2].conditional:
         return _agreed(sure[-2:])  # "If …, you get 24. If …, you get 25."
+    if sure and sure[-1].supposes and any(claim.relevance == _AS_ASKED and not claim.supposes for claim in sure):
+        sure = [claim for claim in sure if claim.relevance == _AS_ASKED and not claim.supposes]
     return _agreed(sure[-1:]) if sure else None
 
 

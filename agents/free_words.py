@@ -188,7 +188,7 @@ _STATEMENT = re.compile(
     re.IGNORECASE,
 )
 _HEDGES = re.compile(
-    r"\b(?:may|might|could|possibly|perhaps|chance|probability|depends|depending|partly|partially|some|sometimes|whether"
+    r"\b(?:may|might|could|possible|possibly|perhaps|chance|probability|depends|depending|partly|partially|some|sometimes|whether"
     r"|not necessarily|if|unless|although|though|while|whereas|but|only|or|nearly|almost|seems?|appears?|suggests?|assum\w+"
     r"|question|determine|ask\w*|believed|claim\w*|myth|said)\b",
     re.IGNORECASE,
@@ -201,7 +201,7 @@ _STATES = {"heads": "tails", "tails": "heads"}
 _LIGHT = frozenset(
     [
         *["still", "now", "also", "really", "actually", "ever", "possible", "likely", "able", "there"],
-        *["normally", "generally", "usually", "typically"],
+        *["normally", "generally", "usually", "typically", "you", "one", "someone", "person", "somebody"],
     ]
 )
 
@@ -291,6 +291,12 @@ def _implied_by(sentence: str, question: str) -> str | None:
     several = re.search(r"\b(?:both|and)\b", question) is not None
     if several and _NOT_BOTH.search(sentence):
         return "no"
+    if _MODAL.search(sentence) and not _MODAL.search(question):
+        return None
+    asked = [word for word in _bare_tokens(question)[1:] if word not in _FUNCTION]
+    tokens = _bare_tokens(sentence)
+    if len(asked) > 1 and asked[0] in tokens and tokens.count(asked[-1]) == 1 and tokens.index(asked[0]) > tokens.index(asked[-1]):
+        return None  # "A snail would not beat a horse" to "Would a horse beat a snail?"
     predicate = {unit_stem(word) for word in _predicate_words(question)}
     stems |= {unit_stem(word) for word in _bare_tokens(sentence)}
     if not predicate & stems:
@@ -313,6 +319,9 @@ def _implied_by(sentence: str, question: str) -> str | None:
 
 
 _NEARLY = re.compile(r"\b(?:near|nearly|close to|almost|partly|partially|border)\b", re.IGNORECASE)
+
+
+_MODAL = re.compile(r"\b(?:(?:im)?possible|(?:un)?likely|unable|unclear|whether)\b", re.IGNORECASE)
 
 
 def _predicate_words(question: str) -> list[str]:
@@ -507,13 +516,13 @@ def _answering_sentence(pieces: Sequence[str], question: str, kind: AnswerKind |
 def _counted(whole: str, question: str) -> str | None:
     """Return the number before the noun of "how many …" in a sentence."""
     match = re.search(
-        r"\bhow many ((?:[\w-]+ ){0,3}?[\w-]+)(?= (?:do|does|did|is|are|was|were|has|have|had|can|will)\b)",
+        r"\bhow many ((?:[\w-]+ ){0,5}?[\w-]+)(?= (?:do|does|did|is|are|was|were|has|have|had|can|will)\b)",
         question,
         re.IGNORECASE,
     )
     if match is None:
         return None
-    noun = unit_stem(match[1].split()[-1].lower())
+    noun = unit_stem(re.split(r"\s(?:of|in|on)\s", match[1])[0].split()[-1].lower())
     before = re.finditer(r"(?<![\w.,])([\d,.]*\d|[A-Za-z-]+)(?=((?: [\w'-]+){1,4}))", whole)
     counts = {
         each[1]
@@ -599,6 +608,9 @@ def _from_sentence(sentence: str, question: str, kind: AnswerKind | None) -> str
         return _clean(entity[1])
     if (number := _counted(whole, question)) is not None:
         return number
+    several = re.match(r"(?:what|who|which)\b.*?\b(?:are|were)\s", question, re.IGNORECASE) and _LISTED.search(whole)
+    if several:
+        return _clean(several["list"])
     question_stems = frozenset(stem(token) for token in _bare_tokens(question)) - _FUNCTION
     tokens = whole.split()
     if not _has_verb(whole, question_stems) or len(tokens) <= 2:
@@ -761,6 +773,8 @@ def _defined_subject(tokens: Sequence[str], question_stems: Set[str]) -> str | N
 
 
 _ADVERB = re.compile(r"(?:often|usually|sometimes|currently|now|mostly|generally|[a-z]{3,}ly|[.,;:]|\s)+")
+# "The three parts are the root, the stem and the leaf."
+_LISTED = re.compile(r"\b(?:are|were)\s(?P<list>(?:[^,]{1,40},\s){1,12}(?:[^,]{1,40}\s)?and\s[^,]{1,60})$")
 _MANNER = re.compile(r"how (?:does|do|did|is|are|was|were)\b(?! (?:many|much|old|long|far))", re.IGNORECASE)
 
 

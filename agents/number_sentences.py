@@ -322,6 +322,8 @@ def _main_number(text: str, task: NumberTask) -> Value:
     kept = _prefer(kept, lambda each: not _ORDINAL.match(text[each.end :]))
     if len({each.number.value for each in kept}) > 1 and not _are_alternatives(text, kept):
         kept = _prefer(kept, lambda each: is_main(text, each))
+        if task.are_parts(text, kept):
+            return UNCLEAR
         kept = _prefer(kept, lambda each: task.asks_for(_label(text, each)))
         if task.negated:
             kept = _prefer(kept, lambda each: _NEGATES.search(_clause_after(text, each)) is not None)

@@ -38,6 +38,7 @@ class NumberTask:
     periods: frozenset[str] = frozenset()  # "month" of "each month" in the last sentence
     quantities: frozenset[tuple[Fraction, str]] = frozenset()  # "13 years" in the last sentence
     stems: frozenset[str] = frozenset()  # of all its words
+    asks_several: bool = False  # "How many cats and dogs?"
 
     @classmethod
     def from_question(cls, question: str) -> NumberTask:
@@ -84,6 +85,7 @@ class NumberTask:
             | frozenset(period for word, period in _PERIODS.items() if word in last),
             frozenset((each.number.value, unit) for each in numbers_in(last) for unit in units_of(last, each)),
             frozenset(unit_stem(word.lower()) for word in re.findall(r"[A-Za-z]+", plain)),
+            re.search(r"\bhow many (?:[a-z]+ ){1,2}and (?:how many )?[a-z]+", last, re.IGNORECASE) is not None,
         )
 
     def names_predicate(self, clause: str) -> bool:
@@ -122,6 +124,11 @@ class NumberTask:
             units & self.last_words and not units & self.given_units and not self.is_given(each)
         )
         return bool(self.units and units) and not related
+
+    def are_parts(self, text: str, numbers: Sequence[Mention]) -> bool:
+        """Return True if numbers have different units of several that the question asks for: "5 cats and 8 dogs"."""
+        units = [units_of(text, each) & self.units for each in numbers]
+        return self.asks_several and all(units) and len({frozenset(each) for each in units}) == len(units) > 1
 
     def is_asked_with(self, text: str, each: Mention) -> bool:
         """Return True if a number has the value and a unit of one in the last sentence of the question."""
