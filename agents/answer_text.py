@@ -66,6 +66,7 @@ _JSON_ANSWER = re.compile(
 _NEXT_QUESTION = re.compile(
     r"(?<=\S)\s{0,20}\n[#* \t>]{0,9}(?:Question|Q|Problem|Human|User|Instruction|Exercise"
     r"|问题|問題)\s?\d{0,4}\s?(?:[*:：.]|$)"
+    r"|(?<=\S)\s{0,20}\n[#* \t>]{0,9}(?:Example|Exercise|Question|Problem)\s\d{1,4}\s?(?:[*:：.\n]|$)"
     r"|(?<=\S)\s{0,20}\n[#* \t>]{0,9}(?:related|similar|other|more|practice) (?:questions|problems|exercises)\b",
     re.IGNORECASE,
 )  # fmt: skip
@@ -192,9 +193,13 @@ REFUSES = re.compile(
     r"\b(?:(?:can(?:not|'t| not)|could(?: not|n't)|(?:am|is|are|'m) (?:unable|not able|not possible|impossible) to"
     r"|it(?:'s| is) (?:not possible|impossible) to|no way to)"
     r" (?:be )?(?:\w+ly )?"
-    r"(?:determined?|answer(?:ed)?|calculated?|computed?|solved?|say|tell|know|find|provide|give|figure)"
+    r"(?:determined?|answer(?:ed)?|calculated?|computed?|solved?|say|tell|know|find|found|provide|give|figure)"
     r"|(?:not|n't) (?:\w+ )?enough (?:information|data|details)|insufficient (?:information|data)"
-    r"|(?:could|can) you (?:please )?(?:clarify|provide|specify|share))\b",
+    r"|(?:could|can) you (?:please )?(?:clarify|provide|specify|share)"
+    r"|something (?:is|must be|seems) wrong(?: with the (?:question|problem))?"
+    r"|(?:mistake|error|contradiction|inconsistency) in the (?:question|problem)"
+    r"|(?:question|problem)(?: statement)? (?:is|seems|has|contains) (?:\w+ )?(?:wrong|inconsistent|flawed|contradictory"
+    r"|incorrect|error|mistake))\b",
     re.IGNORECASE,
 )
 FIRST_TRY = re.compile(

@@ -117,6 +117,7 @@ class _Claim:
     repeats: bool = False  # its only number is one of the question's
     supposes: bool = False  # says what would be so, without a condition
     refuses: bool = False  # says that the question cannot be answered
+    plans: bool = False  # says which numbers to compute with, and no result
     opens: bool = False  # begins with "Answer:", and more sentences may belong to it
 
     def uses(self, value: Fraction) -> bool:
@@ -176,6 +177,9 @@ def _lists_parts(pieces: Sequence[str], task: NumberTask) -> bool:
     labels = [text.partition(":")[0] for text in texts]
     if sum(map(task.names_label, labels)) == 1:
         return False
+    asked = [any(task.is_asked_with(label, each) for each in numbers_in(label)) for label in labels]
+    if asked[0] and sum(asked) == 1:
+        return False  # "In 2 weeks: 28", "In 3 weeks: 42"
     rest = texts[0].partition(":")[2]
     used = {each.number.value for each in numbers_of(rest)}
     earlier = {part.value for part in parts[1:] if isinstance(part, Number)}
@@ -238,6 +242,7 @@ def _resolve_headings(pieces: Sequence[str], task: NumberTask, *, cut: bool) -> 
         operands = re.split(r"/|(?<=\d)x(?=\d)", number_words_as_digits(piece))  # 342/4 has two
         claim.numbers = frozenset(each.number.value for part in operands for each in numbers_in(part))
         claim.computes = "=" in piece or SO.search(piece) is not None
+        claim.plans = isinstance(claim.value, Unclear) and "=" not in piece and computes(piece)
         claim.rounds = _ROUNDS.search(piece) is not None
         claim.supposes = _SUPPOSES.match(piece) is not None
         claim.conditional = _CONDITIONAL.search(task.without_conditions(piece)) is not None
@@ -500,6 +505,9 @@ def _decide(claims: Sequence[_Claim], *, cut: bool) -> Number | None:
             if claim.value is None or claim.rank != _PLAINLY or claim.explains:
                 continue
             value = conclusion.value
+            if conclusion.plans and claim.computes and isinstance(claim.value, Number):
+                conclusion = claim
+                continue
             if claim.supposes and not conclusion.supposes and claim.relevance <= conclusion.relevance:
                 continue
             if not claim.conditional and not claim.computes and _is_whole_of(claim.value, value):
@@ -528,7 +536,9 @@ def _decide(claims: Sequence[_Claim], *, cut: bool) -> Number | None:
         sure = [claim for claim in sure if not claim.repeats]
     if any(claim.relevance >= _IN_UNIT for claim in sure):
         sure = [claim for claim in sure if claim.relevance != _BESIDE]
-    if len(sure) > 1 and sure[-1].conditional and not sure[-1].computes and sure[-2].conditional:
+    earlier = sure[-2].value if len(sure) > 1 else None
+    continues = isinstance(earlier, Number) and earlier.value in sure[-1].numbers
+    if len(sure) > 1 and sure[-1].conditional and not sure[-1].computes and sure[-2].conditional and not continues:
         return _agreed(sure[-2:])  # "If …, you get 24. If …, you get 25."
     if sure and sure[-1].supposes and any(claim.relevance == _AS_ASKED and not claim.supposes for claim in sure):
         sure = [claim for claim in sure if claim.relevance == _AS_ASKED and not claim.supposes]

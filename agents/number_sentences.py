@@ -108,7 +108,10 @@ def sentence_value(text: str, task: NumberTask) -> Value:
     variables = re.findall(r"(?<![\w.])(?<![-+*/]\s)([a-zA-Z])\s?=\s?[-$]?\d", text)
     if len(set(variables)) > 1 or _SOLUTIONS.search(text):
         return UNCLEAR  # x = 15 and y = 20; x = 2 or x = 3
-    text = _subordinate_removed(text)
+    main = _subordinate_removed(text)
+    if main != text and (number := _number_in_unit(main, task)) is not None:
+        return number
+    text = main
     if (
         (aside := re.match(r"(.+?),\s(?:which (?:is|equals|means)|i\.e\.|that is)\s(.+)", text)) is not None
         and not computes(aside[1])
@@ -199,7 +202,11 @@ def _number_in_unit(text: str, task: NumberTask) -> Number | None:
     text = _without_brackets(text)
     if computes(text) or _has_range(text, task):
         return None
-    mentions = [each for each in quantities(text, task) if not is_label(text, each) and not _is_denied(text, each)]
+    mentions = [
+        each
+        for each in quantities(text, task)
+        if not (is_label(text, each) or _is_denied(text, each) or _is_in_unknown(text, each))
+    ]
     if task.compares and (more := [each for each in mentions if _MORE_AFTER.match(text[each.end :])]):
         return more[0].number if len({each.number.value for each in more}) == 1 else None
     mentions = [each for each in mentions if not _MORE_AFTER.match(text[each.end :])]
@@ -400,7 +407,7 @@ def _is_denied(text: str, each: Mention) -> bool:
 
 def _is_in_unknown(text: str, each: Mention) -> bool:
     """Return True if the number is part of an expression in an unknown: 3x, x + 14, 2(x + 14)."""
-    if re.match(r"[xyzn]\b|\s?\(\s?[a-z]\s?[-+]", text[each.end :]):
+    if re.match(r"(?:\s?[/*]\s?)?[xyzn]\b|\s?\(\s?[a-z]\s?[-+]", text[each.end :]):
         return True
     return re.search(r"\b[a-z]\s?[-+*/]\s?$", text[max(0, each.start - 6) : each.start]) is not None
 

@@ -263,7 +263,8 @@ _NO_UNIT = frozenset(
 _ENDS_UNIT = frozenset(
     [
         *["and", "or", "but", "in", "on", "at", "for", "to", "of", "from", "is", "are", "was", "were", "per", "with"],
-        *["by", "after", "before", "than", "that", "which", "while", "if", "plus"],
+        *["by", "after", "before", "than", "that", "which", "while", "if", "plus", "take", "takes", "need", "needs"],
+        *["cost", "costs", "can", "will", "would"],
     ]
 )
 _MONEY_ASKED = re.compile(
