@@ -216,7 +216,8 @@ class AnswerKind:
         """Return X in "his middle name is X" if the question asks for a middle name, or in "the band is X"."""
         agents = "|".join(map(re.escape, sorted(self.relation - _RELATION_OF["name"]))) if self.kind == "person" else ""
         who = re.search(
-            rf"\b[Tt]he\s(?:[a-z]+\s){{1,3}}who\s[^,.;]{{1,80}}?\s(?:is|was|are|were)\s(?P<names>{_NAMES}(?:,? (?:and )?{_NAMES})*)",
+            r"\b[Tt]he\s(?:[a-z]+\s){1,3}who\s[^,.;]{1,80}?\s(?:is|was|are|were)\s"
+            rf"(?P<names>{_NAMES}(?:,? (?:and )?{_NAMES})*)",
             sentence,
         )
         if self.kind == "person" and who is not None and self.relates(who[0]) >= 0:
@@ -268,7 +269,9 @@ class AnswerKind:
             return None
         named = {
             match["name"]
-            for match in re.finditer(rf"\bby\s(?:[Tt]he\s)?{_DESCRIPTION}(?P<name>(?:(?<=the\s)[a-z]+\sof\s)?{_NAMES})", sentence)
+            for match in re.finditer(
+                rf"\bby\s(?:[Tt]he\s)?{_DESCRIPTION}(?P<name>(?:(?<=the\s)[a-z]+\sof\s)?{_NAMES})", sentence
+            )
             if self._is_new(match["name"])
         }
         return named.pop() if len(named) == 1 else None

@@ -72,13 +72,15 @@ _NEXT_QUESTION = re.compile(
 )  # fmt: skip
 # What agents do: "Action: Search[…]"; the last action of an agent that answers is "Finish[…]".
 _ACTION = re.compile(
-    r"^\s*(?:Action\s?\d{0,3}\s?:\s*(?P<verb>[A-Za-z]\w{0,30})|(?P<bare>finish))\s?\[(?P<object>[^\n]{0,500}?)\]\s*$",
+    r"^[ \t>*]{0,20}(?:Action\s?\d{0,3}\s?:\s?(?P<verb>[A-Za-z]\w{0,30})|(?P<bare>finish))\s?\[(?P<object>[^\n]{0,500}?)\][ \t]{0,20}$",
     re.IGNORECASE | re.MULTILINE,
 )
 # A heading above an answer in JSON, and the names of the fields before it.
-_JSON_HEADING = re.compile(r"(?:^|\n)[^\n:]{0,60}:\s*(?=(?:```(?:json)?\s*)?\{\s*\")", re.IGNORECASE)
-_JSON_FIELD = re.compile(r"(?:```(?:json)?\s*)?\{?\s*\"(?:reasoning|explanation|rationale|thoughts?|steps)\"\s?:\s?\"?")
-_JSON_VALUE_END = re.compile(r"\",?\s*(?=\nFinal answer: )")
+_JSON_HEADING = re.compile(r"(?:^|\n)[^\n:]{0,60}:\s{0,20}(?=(?:```(?:json)?\s{0,20})?\{\s{0,20}\")", re.IGNORECASE)
+_JSON_FIELD = re.compile(
+    r"(?:```(?:json)?\s{0,20})?\{?\s{0,20}\"(?:reasoning|explanation|rationale|thoughts?|steps)\"\s?:\s?\"?"
+)
+_JSON_VALUE_END = re.compile(r"\",?\s{0,20}(?=\nFinal answer: )")
 
 
 def plain_answer(text: str) -> str:
@@ -198,8 +200,8 @@ REFUSES = re.compile(
     r"|(?:could|can) you (?:please )?(?:clarify|provide|specify|share)"
     r"|something (?:is|must be|seems) wrong(?: with the (?:question|problem))?"
     r"|(?:mistake|error|contradiction|inconsistency) in the (?:question|problem)"
-    r"|(?:question|problem)(?: statement)? (?:is|seems|has|contains) (?:\w+ )?(?:wrong|inconsistent|flawed|contradictory"
-    r"|incorrect|error|mistake))\b",
+    r"|(?:question|problem)(?: statement)? (?:is|seems|has|contains) (?:\w+ )?(?:wrong|inconsistent|flawed"
+    r"|contradictory|incorrect|error|mistake))\b",
     re.IGNORECASE,
 )
 FIRST_TRY = re.compile(
@@ -228,8 +230,8 @@ _GLUED = (
     (re.compile(r"\b([a-z]{3,20})(?=\d+\s[a-z])"), r"\1 "),
 )
 _SPLIT_DECIMAL = re.compile(
-    r"(?<![\d,.])(\d{1,3}(?:,\d{3})*)\. (?=\d{1,3}\s?(?:%|inch|feet|foot|met|kilomet|centimet|mile|km\b|cm\b|mm\b|m\b|kg\b"
-    r"|kilo|pound|ounce|gram|lit|million|billion|percent|degree|hour|minute|second|year|point))"
+    r"(?<![\d,.])(\d{1,3}(?:,\d{3})*)\. (?=\d{1,3}\s?(?:%|inch|feet|foot|met|kilomet|centimet|mile|km\b|cm\b|mm\b"
+    r"|m\b|kg\b|kilo|pound|ounce|gram|lit|million|billion|percent|degree|hour|minute|second|year|point))"
 )
 
 
@@ -272,7 +274,9 @@ def _without_loop(text: str) -> str | None:
     """Return a text that ends in repetitions of one sentence with one number, without them; None for another text."""
     pieces = list(_sentences(text))
     for end in (len(pieces), len(pieces) - 1):  # the last repetition may be cut
-        if end < _LOOP or not all(piece.startswith(rest.rstrip()) for rest in pieces[end:] for piece in pieces[end - 1 : end]):
+        if end < _LOOP or not all(
+            piece.startswith(rest.rstrip()) for rest in pieces[end:] for piece in pieces[end - 1 : end]
+        ):
             continue
         last = pieces[end - 1]
         first = next((at for at in range(end, 0, -1) if pieces[at - 1] != last), 0)

@@ -8,8 +8,10 @@ or, weaker, a conclusion ("So she has 42 left", "Total: 42"). Rules:
   first one back ("wait", "I made a mistake"). An unclear answer is read as None, never as one of its values.
 - A sentence whose number has the unit that the question asks for outranks one of the same class with another unit, or
   about somebody else. Sentences that repeat the question, explain, check or suppose do not count beside others.
-- An answer that says it cannot be determined is none, unless a claim follows.
-- An answer that ended at its token limit counts only if it makes a claim before its last word.
+- An answer that says it cannot be determined, or has no solution, is none, unless a claim follows.
+- A sentence with a quantity of the question's last sentence ("In 13 years, it grows 26 inches") outranks one without.
+- An answer that ended at its token limit counts only if it makes a claim before its last word, ends in a conclusion
+  with such a quantity, or repeats one sentence with one number to its end.
 """
 
 from __future__ import annotations
@@ -496,8 +498,8 @@ def _decide(claims: Sequence[_Claim], *, cut: bool) -> Number | None:
         statements += [claim for claim in claims[last + 1 :] if claim.restates]
         return _agreed(statements)
     if cut:
-        last = claims[-1]
-        return _agreed([last]) if last.rank == _CONCLUSION and last.relevance == _AS_ASKED else None
+        ending = claims[-1]
+        return _agreed([ending]) if ending.rank == _CONCLUSION and ending.relevance == _AS_ASKED else None
     conclusions = [at for at, claim in enumerate(claims) if claim.rank == _CONCLUSION and claim.value is not None]
     if conclusions:
         conclusion = claims[conclusions[-1]]
@@ -536,8 +538,8 @@ def _decide(claims: Sequence[_Claim], *, cut: bool) -> Number | None:
         sure = [claim for claim in sure if not claim.repeats]
     if any(claim.relevance >= _IN_UNIT for claim in sure):
         sure = [claim for claim in sure if claim.relevance != _BESIDE]
-    earlier = sure[-2].value if len(sure) > 1 else None
-    continues = isinstance(earlier, Number) and earlier.value in sure[-1].numbers
+    before = sure[-2].value if len(sure) > 1 else None
+    continues = isinstance(before, Number) and before.value in sure[-1].numbers
     if len(sure) > 1 and sure[-1].conditional and not sure[-1].computes and sure[-2].conditional and not continues:
         return _agreed(sure[-2:])  # "If …, you get 24. If …, you get 25."
     if sure and sure[-1].supposes and any(claim.relevance == _AS_ASKED and not claim.supposes for claim in sure):

@@ -136,7 +136,11 @@ class NumberTask:
 
     def without_conditions(self, sentence: str) -> str:
         """Return a sentence without the clauses with "if" that the question has too."""
-        return _CONDITION.sub(lambda clause: "" if self._has_clause(clause["rest"] or clause["end"]) else clause[0], sentence)
+
+        def kept(clause: re.Match[str]) -> str:
+            return "" if self._has_clause(clause["rest"] or clause["end"]) else clause[0]
+
+        return _CONDITION.sub(kept, sentence)
 
     def _has_clause(self, clause: str) -> bool:
         numbers = numbers_in(number_words_as_digits(clause))

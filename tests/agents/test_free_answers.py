@@ -13,7 +13,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from viva.agents.free_numbers import read_number
-from viva.agents.free_words import read_words, read_yes_no
+from viva.agents.free_words import read_words
+from viva.agents.free_yes_no import read_yes_no
 from viva.agents.written_numbers import Number, final_reference, reference_number
 from viva.data.items import FREE_ANSWER, Item
 from viva.scenarios.choice_questions import grade_free_answer
