@@ -215,13 +215,13 @@ class AnswerKind:
     def _of_subject(self, sentence: str) -> str | None:
         """Return X in "his middle name is X" if the question asks for a middle name, or in "the band is X"."""
         agents = "|".join(map(re.escape, sorted(self.relation - _RELATION_OF["name"]))) if self.kind == "person" else ""
-        who = re.search(
+        clause = re.search(
             r"\b[Tt]he\s(?:[a-z]+\s){1,3}who\s[^,.;]{1,80}?\s(?:is|was|are|were)\s"
             rf"(?P<names>{_NAMES}(?:,? (?:and )?{_NAMES})*)",
             sentence,
         )
-        if self.kind == "person" and who is not None and self.relates(who[0]) >= 0:
-            return who["names"]
+        if self.kind == "person" and clause is not None and self.relates(clause[0]) >= 0:
+            return clause["names"]
         subjects = [
             (re.escape(self.subject), ""),
             (re.escape(self.noun), _NAMED),

@@ -72,7 +72,8 @@ _NEXT_QUESTION = re.compile(
 )  # fmt: skip
 # What agents do: "Action: Search[…]"; the last action of an agent that answers is "Finish[…]".
 _ACTION = re.compile(
-    r"^[ \t>*]{0,20}(?:Action\s?\d{0,3}\s?:\s?(?P<verb>[A-Za-z]\w{0,30})|(?P<bare>finish))\s?\[(?P<object>[^\n]{0,500}?)\][ \t]{0,20}$",
+    r"^[ \t>*]{0,20}(?:Action\s?\d{0,3}\s?:\s?(?P<verb>[A-Za-z]\w{0,30})|(?P<bare>finish))"
+    r"\s?\[(?P<object>[^\n]{0,500}?)\][ \t]{0,20}$",
     re.IGNORECASE | re.MULTILINE,
 )
 # A heading above an answer in JSON, and the names of the fields before it.

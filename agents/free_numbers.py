@@ -179,8 +179,8 @@ def _lists_parts(pieces: Sequence[str], task: NumberTask) -> bool:
     labels = [text.partition(":")[0] for text in texts]
     if sum(map(task.names_label, labels)) == 1:
         return False
-    asked = [any(task.is_asked_with(label, each) for each in numbers_in(label)) for label in labels]
-    if asked[0] and sum(asked) == 1:
+    is_as_asked = [any(task.is_asked_with(label, each) for each in numbers_in(label)) for label in labels]
+    if is_as_asked[0] and sum(is_as_asked) == 1:
         return False  # "In 2 weeks: 28", "In 3 weeks: 42"
     rest = texts[0].partition(":")[2]
     used = {each.number.value for each in numbers_of(rest)}
@@ -289,8 +289,8 @@ def _relevance(piece: str, value: Value, task: NumberTask) -> int:
     mentions = [each for each in quantities(text, task) if each.number.value == value.value]
     is_given = "=" not in piece and task.is_given_value(value)
     if any(task.names_unit(text, each) for each in mentions):
-        asked = any(task.is_asked_with(text, each) for each in quantities(text, task))
-        return _NEUTRAL if is_given else _AS_ASKED if asked else _IN_UNIT
+        is_as_asked = any(task.is_asked_with(text, each) for each in quantities(text, task))
+        return _NEUTRAL if is_given else _AS_ASKED if is_as_asked else _IN_UNIT
     if is_given and task.units:
         return _BESIDE
     return _BESIDE if mentions and all(task.names_other_unit(text, each) for each in mentions) else _NEUTRAL

@@ -112,8 +112,8 @@ _STATEMENT = re.compile(
 )
 _HEDGES = re.compile(
     r"\b(?:may|might|could|possible|possibly|perhaps|chance|probability|depends|depending|partly|partially|some"
-    r"|sometimes|whether|not necessarily|if|unless|although|though|while|whereas|but|only|or|nearly|almost|seems?|appears?"
-    r"|suggests?|assum\w+|question|determine|ask\w*|believed|claim\w*|myth|said)\b",
+    r"|sometimes|whether|not necessarily|if|unless|although|though|while|whereas|but|only|or|nearly|almost|seems?"
+    r"|appears?|suggests?|assum\w+|question|determine|ask\w*|believed|claim\w*|myth|said)\b",
     re.IGNORECASE,
 )
 _DENIALS = re.compile(
@@ -134,14 +134,14 @@ def _restated_yes_no(pieces: Sequence[str], question: str, *, cut: bool) -> str 
 
     "It is unlikely that a hare would …", "Therefore, the statement '…' is false", "so the coin is still heads up".
     """
-    asked = re.findall(r"[^.?!]+\?", " ".join(question.split()))
-    if len(asked) != 1:
+    questions = re.findall(r"[^.?!]+\?", " ".join(question.split()))
+    if len(questions) != 1:
         return None
     words = [re.sub(f"[{BOLD}{BOX}{BOX_END}]", "", piece) for piece in (pieces[:-1] if cut else pieces)]
     ends = [] if cut else words[-1:]
     saying = [piece for piece in words if CONCLUDES.match(piece) or _LIKELY.search(piece)] + ends
-    said = [_says(piece, asked[0]) for piece in dict.fromkeys(saying)]
-    known = {each for each in said if each is not None}
+    readings = [_says(piece, questions[0]) for piece in dict.fromkeys(saying)]
+    known = {each for each in readings if each is not None}
     return known.pop() if len(known) == 1 else None
 
 
@@ -158,8 +158,10 @@ def _says(sentence: str, question: str) -> str | None:
     clause = re.sub(
         r"^(?:however|overall|in conclusion|therefore|so|thus|hence),?\s", "", clauses[-1], flags=re.IGNORECASE
     )
-    said = _HEDGES.sub(lambda hedge: "" if re.search(rf"\b{hedge[0]}\b", question, re.IGNORECASE) else hedge[0], clause)
-    if _HEDGES.search(said) or re.search(r"\?", clause):
+    unhedged = _HEDGES.sub(
+        lambda hedge: "" if re.search(rf"\b{hedge[0]}\b", question, re.IGNORECASE) else hedge[0], clause
+    )
+    if _HEDGES.search(unhedged) or re.search(r"\?", clause):
         return None
     denials = len(_DENIALS.findall(clause)) - len(_DENIALS.findall(question))
     if not _follows(clause, question, {}):
@@ -170,13 +172,13 @@ def _says(sentence: str, question: str) -> str | None:
 
 def _follows(clause: str, question: str, states: dict[str, str]) -> bool:
     """Return True if a clause has the words of a question in their order, or their opposites in `states`."""
-    found = iter([stem(word) for word in bare_tokens(re.sub(r"[-\"']", " ", clause))])
-    asked = [
+    stems_left = iter([stem(word) for word in bare_tokens(re.sub(r"[-\"']", " ", clause))])
+    question_words = [
         word
         for word in bare_tokens(re.sub(r"[-\"']", " ", question))[1:]
         if word not in FUNCTION_WORDS and word not in _LIGHT
     ]
-    return len(asked) > 1 and all(stem(states.get(word, word)) in found for word in asked)
+    return len(question_words) > 1 and all(stem(states.get(word, word)) in stems_left for word in question_words)
 
 
 def _implied_yes_no(pieces: Sequence[str], question: str) -> str | None:
@@ -218,9 +220,9 @@ def _implied_by(sentence: str, question: str) -> str | None:
         return "no"
     if _MODAL.search(sentence) and not _MODAL.search(question):
         return None
-    asked = [word for word in bare_tokens(question)[1:] if word not in FUNCTION_WORDS]
+    question_words = [word for word in bare_tokens(question)[1:] if word not in FUNCTION_WORDS]
     tokens = bare_tokens(sentence)
-    ends = [tokens.index(word) for word in (*asked[:1], *asked[-1:]) if tokens.count(word) == 1]
+    ends = [tokens.index(word) for word in (*question_words[:1], *question_words[-1:]) if tokens.count(word) == 1]
     if len(ends) == 2 and ends[0] > ends[1]:
         return None  # "A snail would not beat a horse" to "Would a horse beat a snail?"
     predicate = {unit_stem(word) for word in _predicate_words(question)}
