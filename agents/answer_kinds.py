@@ -78,7 +78,7 @@ _NAMES = rf"{_NAME}(?:\s(?:(?:of|de|la|le|du|del|der|von|van|upon|on|and|the|am|
 _NAMED = r"(?=[A-Z\"])"
 _DESCRIPTION = r"(?:(?:[A-Z]\w+\s)?(?!(?:of|de|la|le|du|del|der|von|van|upon|on|and|the|am|bin|in|with)\s)[a-z]{3,}\s)?"
 _LOCATION = re.compile(
-    rf"\b(?:in|at|near|from|outside|to)\s(?:(?:downtown|central|nearby|the\scity\sof|the\stown\sof|the\svillage\sof)\s)?(?P<name>(?:the\s)?{_NAMES}(?:,\s{_NAMES}){{0,3}})"
+    rf"\b(?:in|at|near|from|outside|to)\s(?:(?:downtown|central|nearby|the\s(?:city|town|village|state|county|province)\sof)\s)?(?P<name>(?:the\s)?{_NAMES}(?:,\s{_NAMES}){{0,3}})"
 )
 _SPOT = re.compile(
     r"\b(?P<prep>on|in|at|near|inside|aboard|under|off|behind|above|below)\s"
@@ -144,6 +144,8 @@ class AnswerKind:
         """Return the kind of answer, or None if the question does not begin or end with an interrogative."""
         question = re.sub(r"[*_\"]", "", " ".join(question[-_MAX_QUESTION:].split()))
         answer = answer[:_MAX_QUESTION]
+        stems = frozenset(content_stems(question))
+        question = _OPENING.sub("", question)
         match = _STARTS.match(question)
         ends = None
         if match is None:
@@ -170,7 +172,7 @@ class AnswerKind:
             ends is None and word in ("what", "which") and _ASKS_OBJECT.match(clause) is not None,
             preposition,
             _is_subject(word, clause) and not preposition and not match["prep"],
-            frozenset(content_stems(question)),
+            stems,
             office[1].lower() if word == "who" and (office := _OFFICE.match(clause)) is not None else "",
             tuple(quoted or slanted for quoted, slanted in _TITLE.findall(answer)),
         )
@@ -239,6 +241,9 @@ class AnswerKind:
             if match is not None and (words := self._until_clause_ends(sentence[match.end() :])) is not None:
                 return words
         noun = re.escape(self.noun)
+        entitled = rf"\b(?:\w*{noun},|{noun}\s(?:called|named))\s(?P<name>(?:the\s)?{_NAMES})(?=[,.]|$)"
+        if self.noun and (match := re.search(entitled, sentence)) is not None and self._is_new(match["name"]):
+            return match["name"]
         if self.noun and (match := re.search(rf"\bthe\s{noun}\s(?P<name>[\w'-]+)(?=\s(?:is|was)\s\w+ed\b)", sentence)):
             return match["name"]
         if self.noun == "name" and (born := re.search(rf"\bborn\s(?P<name>{_NAMES})", sentence)) is not None:
@@ -301,6 +306,8 @@ class AnswerKind:
             named = re.search(
                 rf"(?P<name>(?:\bThe\s)?{_NAMES})\s(?:(?:is|are|was|were|also|the|an?|[a-z]+ly)\s){{0,3}}$", before
             )
+        if named is None and self.kind == "thing":
+            named = re.search(r"(?:^|,\s)[Tt]he\s(?P<name>[a-z]{3,30})\s(?:is|are|was|were)\s$", before)
         if named is not None and self._is_new(named["name"]):
             return named["name"]
         if (spoken := re.search(rf"\b{_SPEAKS}\s(?P<name>[A-Z][a-z]+)\b", sentence)) and self.noun == "language":
@@ -429,6 +436,11 @@ _LAST_PHRASE = re.compile(rf"{_PREPOSITION}((?:(?!{_PREPOSITION}).)+)$")
 _DATED = re.compile(
     rf",?\s(?:in|on|since|around|from|between)\s(?:{MONTH}\s)?(?:\d{{1,2}},?\s)?(?:{MONTH}\s)?(?:1\d|20)\d\d\b"
     r"(?:\s?(?:-|to|and|until)\s?(?:1\d|20)\d\d)?[^A-Za-z]*$"
+)
+# "In baseball, where do the Orioles come from?"
+_OPENING = re.compile(
+    r"^(?:in|on|at|during|of|according to)\s[^,?]{1,80},\s(?=(?:in\s|on\s|at\s|by\s)?(?:what|which|who|where|when)\b)",
+    re.IGNORECASE,
 )
 _STARTS = re.compile(
     r"^(?:(?P<prep>in|on|at|for|by|of|from|to|with|during|after|under)\s)?(?P<word>what|which|who|whom|where|when)\b(?:'s)?",

@@ -252,8 +252,6 @@ def own_answer(text: str, *, cut: bool = False) -> tuple[str, bool]:
     following = _NEXT_QUESTION.search(answer)
     if following is not None and answer[: following.start()].strip():
         return answer[: following.start()], False
-    if cut and (unlooped := _without_loop(answer)) is not None:
-        return unlooped, False
     return answer, cut or (len(answer) > 40 and _UNFINISHED.search(answer[-20:]) is not None)
 
 
@@ -266,24 +264,6 @@ def _agent_answer(text: str) -> str | None:
     last = actions[-1]
     finishes = last["bare"] is not None or last["verb"].lower() in ("finish", "answer")
     return f"Final answer: {plain_answer(last['object']).strip()}" if finishes and last["object"].strip() else ""
-
-
-_LOOP = 3  # repetitions that are a loop
-
-
-def _without_loop(text: str) -> str | None:
-    """Return a text that ends in repetitions of one sentence with one number, without them; None for another text."""
-    pieces = list(_sentences(text))
-    for end in (len(pieces), len(pieces) - 1):  # the last repetition may be cut
-        if end < _LOOP or not all(
-            piece.startswith(rest.rstrip()) for rest in pieces[end:] for piece in pieces[end - 1 : end]
-        ):
-            continue
-        last = pieces[end - 1]
-        first = next((at for at in range(end, 0, -1) if pieces[at - 1] != last), 0)
-        if end - first >= _LOOP and len(re.findall(r"\d[\d.,/]*", last)) == 1:
-            return "\n".join(pieces[: first + 1])
-    return None
 
 
 def answer_pieces(text: str) -> list[str]:

@@ -367,7 +367,7 @@ def _claim(piece: str, task: NumberTask) -> _Claim:
         if _IF.match(task.without_conditions(body)):
             return _Claim(_STATEMENT, UNCLEAR, retracts)
         rank = _FINAL if claimed.groupdict().get("final") else _STATEMENT
-        if FIRST_TRY.search(body) or _PART_OF.match(claimed.groupdict().get("qualifier") or ""):
+        if FIRST_TRY.search(body) or _DEFINES.search(body[: claimed.start("rest")]) or _PART_OF.match(claimed.groupdict().get("qualifier") or ""):
             rank = _EXPLANATION
         value = _value_of_claim(claimed["rest"], task) if not _QUALITY.match(claimed["rest"]) else None
         if value is not None or claimed.re is not _CLAIM:
@@ -427,6 +427,8 @@ def _is_given_only(piece: str, task: NumberTask) -> bool:
     )
 
 
+# "A number that, if you square it, the result is …"
+_DEFINES = re.compile(r"\b(?:is|are) (?:an? )?[a-z]+s? (?:that|which|for which),? (?:when|if) you\b", re.IGNORECASE)
 # "The result is negative, so …" says no number.
 _QUALITY = re.compile(
     r"\s*(?:not\s)?(?:an?\s)?(?:negative|positive|correct|right|reasonable|whole|integer|odd|even)"
@@ -494,8 +496,14 @@ def _decide(claims: Sequence[_Claim], *, cut: bool) -> Number | None:
     statements = [claim for claim in claims if claim.rank >= _STATEMENT and claim.value is not None]
     if statements:
         last = max(at for at, claim in enumerate(claims) if claim.rank >= _STATEMENT and claim.value is not None)
-        statements += [claim for claim in claims[last:] if claim.rank == _CONCLUSION and claim.value is not None]
-        statements += [claim for claim in claims[last + 1 :] if claim.restates]
+        after = [claim for claim in claims[last:] if claim.rank == _CONCLUSION and claim.value is not None]
+        later = claims[last + 1 :]
+        if after and _agreed([claims[last], after[-1]]) is not None:
+            # The others are steps of an explanation that ends in the same.
+            at = max(at for at, claim in enumerate(claims) if claim is after[-1])
+            after, later = after[-1:], claims[max(at, last) + 1 :]
+        statements += after
+        statements += [claim for claim in later if claim.restates]
         return _agreed(statements)
     if cut:
         ending = claims[-1]

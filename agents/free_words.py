@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence, Set
+from itertools import pairwise
 
 from .answer_kinds import AnswerKind, content_stems, stem, unit_stem
 from .answer_text import (
@@ -40,7 +41,7 @@ UNKNOWN = re.compile(
     r"|answered)|(?:not|no) enough information|insufficient information"
     r"|no information|provides? no|gives? no|no answer|unanswerable|it is unclear|it's unclear"
     r"|(?:does|do|did)(?: not|n't) (?:mention|specify|say|state|provide|give|tell|contain|include)"
-    r"|unknown$)",
+    r"|(?:^|\n)\W*(?:I have )?(?:no idea|not sure|not certain|unknown|unclear)\W*(?:$|\n)|unknown$)",
     re.IGNORECASE,
 )  # fmt: skip
 _LEAD_IN = re.compile(
@@ -88,6 +89,13 @@ _VERB = frozenset(
 )
 
 
+_DATE_COMMA = re.compile(rf"(?<=\d) ,(?= ?\d{{4}}\b)")
+# "Which three countries …?", "What are the names of …?"
+_ASKS_SEVERAL = re.compile(
+    r"\b(?:which|what|the|name|list)\s(?:are\b|were\b|(?:two|three|four|five|six|seven|eight|nine|ten|\d{1,2})\s)"
+    r"|\b(?:which|what)\s(?:\w+\s){0,3}?\w+s\s(?:are|were|do|have)\b",
+    re.IGNORECASE,
+)
 _HEDGE = re.compile(r"\bI(?: a|')m not (?:\w+ )?(?:sure|certain),? but,?\s", re.IGNORECASE)
 NEGATED = re.compile(r"\b(?:not|never|neither|none|nor|cannot)\b|n't\b", re.IGNORECASE)
 _PAIRS = [
@@ -111,7 +119,7 @@ def read_words(text: str, question: str = "", *, cut: bool = False) -> str | Non
         cut: The text ended at its token limit.
     """
     answer, cut = own_answer(text, cut=cut)
-    answer = _HEDGE.sub("", unglued(answer))
+    answer = _DATE_COMMA.sub(",", _HEDGE.sub("", unglued(answer)))
     pieces = answer_pieces(answer)
     if not pieces:
         return None
@@ -147,7 +155,36 @@ def read_words(text: str, question: str = "", *, cut: bool = False) -> str | Non
         return _agreed_words(kept)
     if cut or UNKNOWN.search(answer[:400]) or (retracted < 0 and len(_judged(pieces, question)) > 1):
         return None
-    return _from_sentence(_answering_sentence(pieces, question, kind), question, kind)
+    if (entries := _entries(pieces)) is not None:
+        return ", ".join(entries) if _ASKS_SEVERAL.search(question) else None
+    sentence = _answering_sentence(pieces, question, kind)
+    return _after_label(sentence, question) or _from_sentence(sentence, question, kind)
+
+
+def _entries(pieces: Sequence[str]) -> list[str] | None:
+    """Return the entries of an answer that is nothing but a numbered list of names."""
+    entries = [re.fullmatch(r"\d{1,2}[.)]\s+(?P<entry>(?:the\s)?[A-Z\"][^:=]{0,80})", piece) for piece in pieces]
+    named = [clean_words(entry["entry"]) for entry in entries if entry is not None]
+    short = all(len(entry.split()) <= 6 for entry in named)
+    return named if len(named) == len(pieces) > 1 and short else None
+
+
+def _after_label(sentence: str, question: str) -> str | None:
+    """Return X of "Opera set in Peking: X" to "Which opera is set in Peking?"."""
+    match = re.fullmatch(r"(?P<label>[^:]{3,200}):\s+(?P<says>[^:]{1,100})", sentence.replace(BOLD, "").strip())
+    if match is None or re.search(r"\bStep\s\d", match["label"]) or len(match["says"].split()) > 10:
+        return None
+    words = bare_tokens(match["label"])
+    own = {word for word in match["label"].split() if word.islower()} - {"of", "the", "and", "a", "an", "is", "are"}
+    if not own and not re.search(r"[\"']\s", match["label"]):
+        return None  # "The Lord of the Rings: The Two Towers"
+    label, asked = content_stems(match["label"]), content_stems(question)
+    says = clean_words(match["says"])
+    if len(label & asked) * 2 < len(label) or _VERB & {*words, *bare_tokens(says)}:
+        return None
+    if any(_is_finite(word) and following not in FUNCTION_WORDS for word, following in pairwise([*words, "of"])):
+        return None  # not "based on", "set in"
+    return says if content_stems(says) - asked or says in question else None
 
 
 def last_words_claim(plain: str) -> re.Match[str] | None:
@@ -223,6 +260,8 @@ def _answering_sentence(pieces: Sequence[str], question: str, kind: AnswerKind |
     concluding = [piece for piece in plain if CONCLUDES.match(piece)]
     if concluding:
         return concluding[-1]
+    if _STEP.match(plain[0]) or (_TASK.search(question) and len(plain) > 1):
+        return plain[-1]
     if len(compared := _compared(question)) == 2 and (judging := _judging(plain, question, compared)) is not None:
         return judging
     if re.search(r"\babout\W*$", question):
@@ -264,6 +303,24 @@ def _answering_sentence(pieces: Sequence[str], question: str, kind: AnswerKind |
     return next(
         (piece for piece in plain if len(without_lead_ins(piece.replace(BOLD, "")).strip(" .:!")) > 0), plain[0]
     )
+
+
+_STEP = re.compile(r"(?:[^\w\s]\s?)*Step\s1\b", re.IGNORECASE)
+# "Take the last letters and concatenate them.": what is asked for comes last.
+_TASK = re.compile(r"^[^?]*\band\s[a-z]+\s(?:them|it)\b[^?]*$")
+# "The joined letters are: ment.", "the word is "arr," forming …"
+_VALUE = re.compile(
+    r"(?P<subject>[^:\"]{1,120}?(?:\"[^\"]{1,60}\"[^:\"]{1,60}?)?)\s(?:is|are|was|were)"
+    r"(?::\s(?P<says>[^:]{1,120})|\s\"(?P<quoted>[^\"]{1,80}?)[,.]?\"(?:$|[.,]|(?<=,\")\s).*)$"
+)
+
+
+def _stated_value(whole: str, question_stems: Set[str]) -> str | None:
+    """Return X of "The capital is: X" and of 'the word is "X," forming …' if the subject repeats the question."""
+    match = _VALUE.match(whole)
+    if match is None or not content_stems(match["subject"]) & question_stems:
+        return None
+    return clean_words(match["says"] or match["quoted"]) or None
 
 
 def _counted(whole: str, question: str) -> str | None:
@@ -348,6 +405,9 @@ def _from_sentence(sentence: str, question: str, kind: AnswerKind | None) -> str
     if (named := _named(whole, compared)) is not None:
         if (other := _other_of(named, whole, question, compared)) is not None:
             return other
+        if re.match(rf"(?:the )?{re.escape(named)} (?:(?:is|was|did|does|has|had) not|\w+n't)\b", whole, re.IGNORECASE):
+            by = {word for word in bare_tokens(question) if word in OPPOSITES or word in ("first", "last")}
+            return next((thing for thing in compared if thing != named), None) if by & {*bare_tokens(whole)} else None
         title = re.match(r"[^,]{1,80},\s([A-Z][^,]{1,60}),\s(?:is|was|has|had)\b", whole)
         return title[1] if title is not None and named[:1].islower() else named
     if compared and re.search(r"\bor\b", question) and whole.split()[0].lower() in ("they", "both", "neither"):
@@ -361,12 +421,19 @@ def _from_sentence(sentence: str, question: str, kind: AnswerKind | None) -> str
         return clean_words(entity[1])
     if (number := _counted(whole, question)) is not None:
         return number
+    if (value := _stated_value(full, content_stems(question))) is not None:
+        return value
+    spelled = re.match(r"(?:the\s)?[\w.\"']{2,20}\s(?:stands for|is short for)\s(?P<says>[^.;(]{1,120})", full)
+    if spelled is not None and re.search(r"\b(?:mean|meaning|stand|short|abbreviation|acronym|initials)\b", question):
+        return clean_words(spelled["says"]) or None
     several = re.match(r"(?:what|who|which)\b.*?\b(?:are|were)\s", question, re.IGNORECASE) and _LISTED.search(whole)
     if several:
         return clean_words(several["list"])
     question_stems = frozenset(stem(token) for token in bare_tokens(question)) - FUNCTION_WORDS
     tokens = whole.split()
     if not _has_verb(whole, question_stems) or len(tokens) <= 2:
+        if kind is not None and kind.kind in ("date", "year") and " - " in whole and (date := kind.part(whole)):
+            return date
         if kind is not None and kind.kind == "location":
             whole = re.sub(r"^(?:in|on|at|near|from)\s", "", whole, flags=re.IGNORECASE)
         return clean_words(_REST_CUT.sub("", whole)) or whole
@@ -396,7 +463,7 @@ def _from_sentence(sentence: str, question: str, kind: AnswerKind | None) -> str
     run = (copula or runs)[-1 if copula else 0][0]
     if kind is not None:
         run = kind.without_noun(kind.trimmed(run))
-    return clean_words(re.sub(r"^(?:[a-z]+\s)+(?:by|in|from|as|on|at|with)\s(?=[A-Z\d\"])", "", run)) or None
+    return clean_words(re.sub(r"^(?:[a-z]+\s)*(?:by|in|from|as|on|at|with)\s(?=[A-Z\d\"])", "", run)) or None
 
 
 def _has_verb(sentence: str, question_stems: Set[str]) -> bool:
@@ -571,6 +638,8 @@ def _compared(question: str) -> list[str]:
     )
     if match is not None and match[2] and not _COMPARATIVE.search(question):
         return []  # "Which ocean lies between Africa and Australia?"
+    if match is not None and match[2] and match[2][:1].isdigit() and match[3][:1].isdigit():
+        return []  # "between 25 mm and 51 mm"
     return [] if match is None else [clean_words(match[1] or match[2]), clean_words(match[3])]
 
 

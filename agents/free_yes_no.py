@@ -113,7 +113,7 @@ _STATEMENT = re.compile(
 _HEDGES = re.compile(
     r"\b(?:may|might|could|possible|possibly|perhaps|chance|probability|depends|depending|partly|partially|some"
     r"|sometimes|whether|not necessarily|if|unless|although|though|while|whereas|but|only|or|nearly|almost|seems?"
-    r"|appears?|suggests?|assum\w+|question|determine|ask\w*|believed|claim\w*|myth|said)\b",
+    r"|would (?:take|need|require|cost)|appears?|suggests?|assum\w+|question|determine|ask\w*|believed|claim\w*|myth|said)\b",
     re.IGNORECASE,
 )
 _DENIALS = re.compile(
@@ -158,16 +158,67 @@ def _says(sentence: str, question: str) -> str | None:
     clause = re.sub(
         r"^(?:however|overall|in conclusion|therefore|so|thus|hence),?\s", "", clauses[-1], flags=re.IGNORECASE
     )
+    clause = _LIKELIHOOD.sub("", clause)
+    ability = re.match(r"(?:could|can)\b", question.strip(), re.IGNORECASE) is not None  # "It is not possible to …"
     unhedged = _HEDGES.sub(
-        lambda hedge: "" if re.search(rf"\b{hedge[0]}\b", question, re.IGNORECASE) else hedge[0], clause
+        lambda hedge: (
+            ""
+            if re.search(rf"\b{hedge[0]}\b", question, re.IGNORECASE) or (ability and hedge[0].lower() == "possible")
+            else hedge[0]
+        ),
+        clause,
     )
     if _HEDGES.search(unhedged) or re.search(r"\?", clause):
         return None
+    if (swapped := _swapped(clause, question)) is not None:
+        return swapped
+    if (predicated := _predicated(clause, question)) is not None:
+        return predicated
     denials = len(_DENIALS.findall(clause)) - len(_DENIALS.findall(question))
     if not _follows(clause, question, {}):
         # "The coin is now tails up" denies that it is heads up.
         return "no" if denials == 0 and _follows(clause, question, _STATES) else None
     return {0: "yes", 1: "no"}.get(denials)
+
+
+# "Based on the research, it is likely that …"
+_LIKELIHOOD = re.compile(
+    r"^(?!.*\b(?:if|unless|not|no|although|though|while|but)\b.*\blikely\b).{0,200}?\bit(?: is|'s) (?=(?:\w+ )?(?:un)?likely that\b)",
+    re.IGNORECASE,
+)
+
+
+def _swapped(clause: str, question: str) -> str | None:
+    """Return "no" of "a bear would live longer than a lion" to "Would a lion live longer than a bear?"."""
+    sides = [
+        [{stem(word) for word in bare_tokens(side) if word not in FUNCTION_WORDS | _LIGHT} for side in text.split(" than ")]
+        for text in (re.sub(r"^\W*\w+\s", "", question), clause)
+    ]
+    if any(len(each) != 2 for each in sides) or _DENIALS.search(clause) or _DENIALS.search(question):
+        return None
+    (asked, other), (said, than) = sides
+    first, second = asked - said, said - asked
+    return "no" if first and second and first <= than and second <= other and asked & said else None
+
+
+def _predicated(clause: str, question: str) -> str | None:
+    """Return "no" of "it is not a prime number" to "Is 51 a prime number?", "yes" without "not"; None for the rest."""
+    said = re.match(r"(?:it|he|she)\s(?P<verb>is|was)(?P<not>\snot|n't)?\s(?P<says>[^,;]{1,200})$", clause, re.IGNORECASE)
+    if said is None or not re.match(rf"\W*{said['verb']}\s", question, re.IGNORECASE) or _DENIALS.search(said["says"]):
+        return None
+    words = [
+        [_SOMEBODY.get(word, word) for word in bare_tokens(text) if word not in FUNCTION_WORDS]
+        for text in (said["says"], re.sub(r"^\W*\w+\s", "", question))
+    ]
+    subject, predicate = words[1][: -len(words[0])], words[1][-len(words[0]) :]
+    names = re.findall(r"\b(?:[A-Z]|\d)[\w'.-]*", question)[1 if question.strip()[0].isupper() else 0 :]
+    named = {word.lower().strip(".") for word in names}
+    if not words[0] or words[0] != predicate or not subject or not (len(subject) == 1 or named >= {*subject}):
+        return None
+    return "no" if said["not"] else "yes"
+
+
+_SOMEBODY = dict.fromkeys(["anybody", "someone", "somebody", "everyone", "everybody"], "anyone")
 
 
 def _follows(clause: str, question: str, states: dict[str, str]) -> bool:
@@ -215,6 +266,11 @@ def _implied_by(sentence: str, question: str) -> str | None:
         if negated or _CONTRASTS.search(sentence):
             return None
         return "yes" if "same" in stems or re.search(r"\b(?:both|also)\b", sentence, re.IGNORECASE) else None
+    if _denies_verb(sentence, question):
+        return "no"
+    numbers = [set(re.findall(r"\d+", text)) for text in (question, sentence)]
+    if all(numbers) and not numbers[0] & numbers[1]:
+        return None  # of another number
     several = re.search(r"\b(?:both|and)\b", question) is not None
     if several and _NOT_BOTH.search(sentence):
         return "no"
@@ -240,16 +296,42 @@ def _implied_by(sentence: str, question: str) -> str | None:
         return "no" if several and not both else None
     if negated:
         return "no"
+    asked = _ASKED_VERB.match(question[:1].lower() + question[1:])
+    if asked is not None and predicate <= {unit_stem(word.lower()) for word in re.findall(r"\b[A-Z]\w+", question)}:
+        if stem(asked["verb"]) not in content_stems(sentence):
+            return None
     names = {stem(word) for word in re.findall(r"\b[A-Z][\w'-]+", question)[1:]}
     names -= {stem(word) for word in _predicate_words(question)}
     whole = bool(names) and len(names & stems) * 2 >= len(names) and (not several or " and " in sentence)
     return "yes" if _BOTH.search(sentence) or whole or re.match(r"(?:he|she|it)\b", sentence, re.IGNORECASE) else None
 
 
+_ASKED_VERB = re.compile(
+    r"(?:did|does|do|could|can|would)\s(?P<subject>(?:the\s)?[A-Z][\w'.-]*(?:\s[A-Z][\w'.-]*){0,5})\s(?P<verb>[a-z]+)\b",
+)
+
+
+def _denies_verb(sentence: str, question: str) -> bool:
+    """Return True for "He could not have joined it" to "Did Ann Berg join the crusade?"."""
+    asked = _ASKED_VERB.match(question[:1].lower() + question[1:])
+    if asked is None:
+        return False
+    denied = re.search(
+        r"\b(?:could|did|can|would|does|do)(?:n't|\snot|not|\snever)\s(?:(?:have|possibly)\s){0,2}(?P<verb>[a-z]+)\b(?P<rest>.*)$",
+        sentence,
+    )
+    if denied is None or stem(denied["verb"]) != stem(asked["verb"]):
+        return False
+    subject = content_stems(asked["subject"])
+    same = bool(subject & content_stems(sentence[: denied.start()])) or re.match(r"(?:he|she|it)\b", sentence, re.IGNORECASE)
+    rest = content_stems(denied["rest"]) - {"them", "him", "me", "us", "ha", "any"}
+    return bool(same) and rest <= content_stems(question[asked.end() :])
+
+
 _NEARLY = re.compile(r"\b(?:near|nearly|close to|almost|partly|partially|border)\b", re.IGNORECASE)
 
 
-_MODAL = re.compile(r"\b(?:(?:im)?possible|(?:un)?likely|unable|unclear|whether)\b", re.IGNORECASE)
+_MODAL = re.compile(r"\b(?:(?:im)?possible|(?:un)?likely|unable|unclear|whether|would (?:take|need|require|cost))\b", re.IGNORECASE)
 
 
 def _predicate_words(question: str) -> list[str]:
