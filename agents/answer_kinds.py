@@ -107,6 +107,11 @@ def stem(word: str) -> str:
     return word
 
 
+def are_related(word: str, other: str) -> bool:
+    """Return True if two words are forms of one word, or say one relation: "wrote" and "author"."""
+    return stem(word) == stem(other) or other.lower() in _RELATION_OF.get(word.lower(), ())
+
+
 def unit_stem(word: str) -> str:
     """Return a noun without the ending of its plural."""
     for plural, singular in (("ies", "y"), ("ches", "ch"), ("shes", "sh"), ("xes", "x"), ("sses", "ss"), ("s", "")):

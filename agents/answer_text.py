@@ -70,6 +70,7 @@ _NEXT_QUESTION = re.compile(
     r"|(?<=\S)\s{0,20}\n[#* \t>]{0,9}(?:related|similar|other|more|practice) (?:questions|problems|exercises)\b",
     re.IGNORECASE,
 )  # fmt: skip
+_OBSERVATION = re.compile(r"(?<=\S)\s{0,20}\nObservation\s?\d{0,3}\s?:", re.IGNORECASE)
 # What agents do: "Action: Search[…]"; the last action of an agent that answers is "Finish[…]".
 _ACTION = re.compile(
     r"^[ \t>*]{0,20}(?:Action\s?\d{0,3}\s?:\s?(?P<verb>[A-Za-z]\w{0,30})|(?P<bare>finish))"
@@ -250,6 +251,7 @@ def own_answer(text: str, *, cut: bool = False) -> tuple[str, bool]:
         return finished, False
     answer = plain_answer(text)
     following = _NEXT_QUESTION.search(answer)
+    following = following or _OBSERVATION.search(answer)
     if following is not None and answer[: following.start()].strip():
         return answer[: following.start()], False
     return answer, cut or (len(answer) > 40 and _UNFINISHED.search(answer[-20:]) is not None)

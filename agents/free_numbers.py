@@ -10,8 +10,8 @@ or, weaker, a conclusion ("So she has 42 left", "Total: 42"). Rules:
   about somebody else. Sentences that repeat the question, explain, check or suppose do not count beside others.
 - An answer that says it cannot be determined, or has no solution, is none, unless a claim follows.
 - A sentence with a quantity of the question's last sentence ("In 13 years, it grows 26 inches") outranks one without.
-- An answer that ended at its token limit counts only if it makes a claim before its last word, ends in a conclusion
-  with such a quantity, or repeats one sentence with one number to its end.
+- An answer that ended at its token limit counts only if it makes a claim before its last word, or ends in a conclusion
+  with such a quantity.
 """
 
 from __future__ import annotations
@@ -367,7 +367,11 @@ def _claim(piece: str, task: NumberTask) -> _Claim:
         if _IF.match(task.without_conditions(body)):
             return _Claim(_STATEMENT, UNCLEAR, retracts)
         rank = _FINAL if claimed.groupdict().get("final") else _STATEMENT
-        if FIRST_TRY.search(body) or _DEFINES.search(body[: claimed.start("rest")]) or _PART_OF.match(claimed.groupdict().get("qualifier") or ""):
+        if (
+            FIRST_TRY.search(body)
+            or _DEFINES.search(body[: claimed.start("rest")])
+            or _PART_OF.match(claimed.groupdict().get("qualifier") or "")
+        ):
             rank = _EXPLANATION
         value = _value_of_claim(claimed["rest"], task) if not _QUALITY.match(claimed["rest"]) else None
         if value is not None or claimed.re is not _CLAIM:
@@ -497,13 +501,13 @@ def _decide(claims: Sequence[_Claim], *, cut: bool) -> Number | None:
     if statements:
         last = max(at for at, claim in enumerate(claims) if claim.rank >= _STATEMENT and claim.value is not None)
         after = [claim for claim in claims[last:] if claim.rank == _CONCLUSION and claim.value is not None]
-        later = claims[last + 1 :]
+        rest = claims[last + 1 :]
         if after and _agreed([claims[last], after[-1]]) is not None:
             # The others are steps of an explanation that ends in the same.
-            at = max(at for at, claim in enumerate(claims) if claim is after[-1])
-            after, later = after[-1:], claims[max(at, last) + 1 :]
+            end = max(at for at, claim in enumerate(claims) if claim is after[-1])
+            after, rest = after[-1:], claims[end + 1 :]
         statements += after
-        statements += [claim for claim in later if claim.restates]
+        statements += [claim for claim in rest if claim.restates]
         return _agreed(statements)
     if cut:
         ending = claims[-1]

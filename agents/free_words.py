@@ -3,7 +3,8 @@ r"""Reader of free answers in words: what a model's answer claims, or None.
 A claim ("the answer is …", "Answer: …", `\boxed{…}`) says the words; two claims that differ are unclear, unless words
 between them take the first one back. Without a claim, the last conclusion or else the first sentence is read: its words
 are those in bold, or the part that does not repeat the question. In a comparison ("…, A or B?") it is the thing with
-which the sentence begins. An answer that says it does not know is none.
+which the sentence begins. A label that repeats the question ("Opera set in Peking: X") precedes the words, and a list of
+names answers a question for several. An answer that says it does not know is none.
 """
 
 from __future__ import annotations
@@ -41,7 +42,8 @@ UNKNOWN = re.compile(
     r"|answered)|(?:not|no) enough information|insufficient information"
     r"|no information|provides? no|gives? no|no answer|unanswerable|it is unclear|it's unclear"
     r"|(?:does|do|did)(?: not|n't) (?:mention|specify|say|state|provide|give|tell|contain|include)"
-    r"|(?:^|\n)\W*(?:I have )?(?:no idea|not sure|not certain|unknown|unclear)\W*(?:$|\n)|unknown$)",
+    r"|(?:^|\n)\W*(?:I have )?(?:no idea|not sure|not certain|unknown|unclear|n/a"
+    r"|not (?:mentioned|specified|stated|given|known|available|provided|applicable|found))\W*(?:$|\n)|unknown$)",
     re.IGNORECASE,
 )  # fmt: skip
 _LEAD_IN = re.compile(
@@ -89,11 +91,11 @@ _VERB = frozenset(
 )
 
 
-_DATE_COMMA = re.compile(rf"(?<=\d) ,(?= ?\d{{4}}\b)")
+_DATE_COMMA = re.compile(r"(?<=\d) ,(?= ?\d{4}\b)")
 # "Which three countries …?", "What are the names of …?"
 _ASKS_SEVERAL = re.compile(
     r"\b(?:which|what|the|name|list)\s(?:are\b|were\b|(?:two|three|four|five|six|seven|eight|nine|ten|\d{1,2})\s)"
-    r"|\b(?:which|what)\s(?:\w+\s){0,3}?\w+s\s(?:are|were|do|have)\b",
+    r"|\b(?:which|what)\s(?:\w+\s){0,3}?\w+s\s(?:are|were|do|have)\b|^(?:which|what)\s(?!does)\w{3,}(?<![su])s\s[a-z]",
     re.IGNORECASE,
 )
 _HEDGE = re.compile(r"\bI(?: a|')m not (?:\w+ )?(?:sure|certain),? but,?\s", re.IGNORECASE)
@@ -158,7 +160,7 @@ def read_words(text: str, question: str = "", *, cut: bool = False) -> str | Non
     if (entries := _entries(pieces)) is not None:
         return ", ".join(entries) if _ASKS_SEVERAL.search(question) else None
     sentence = _answering_sentence(pieces, question, kind)
-    return _after_label(sentence, question) or _from_sentence(sentence, question, kind)
+    return _after_label(sentence, question, kind) or _from_sentence(sentence, question, kind)
 
 
 def _entries(pieces: Sequence[str]) -> list[str] | None:
@@ -169,7 +171,7 @@ def _entries(pieces: Sequence[str]) -> list[str] | None:
     return named if len(named) == len(pieces) > 1 and short else None
 
 
-def _after_label(sentence: str, question: str) -> str | None:
+def _after_label(sentence: str, question: str, kind: AnswerKind | None) -> str | None:
     """Return X of "Opera set in Peking: X" to "Which opera is set in Peking?"."""
     match = re.fullmatch(r"(?P<label>[^:]{3,200}):\s+(?P<says>[^:]{1,100})", sentence.replace(BOLD, "").strip())
     if match is None or re.search(r"\bStep\s\d", match["label"]) or len(match["says"].split()) > 10:
@@ -178,13 +180,15 @@ def _after_label(sentence: str, question: str) -> str | None:
     own = {word for word in match["label"].split() if word.islower()} - {"of", "the", "and", "a", "an", "is", "are"}
     if not own and not re.search(r"[\"']\s", match["label"]):
         return None  # "The Lord of the Rings: The Two Towers"
-    label, asked = content_stems(match["label"]), content_stems(question)
+    label, target = content_stems(match["label"]), content_stems(question)
     says = clean_words(match["says"])
-    if len(label & asked) * 2 < len(label) or _VERB & {*words, *bare_tokens(says)}:
+    if kind is not None and {*words} - {"the"} <= {kind.noun, *kind.relation}:
+        target |= label  # "The owner: X" to "Who owned …?"
+    if len(label & target) * 2 < len(label) or _VERB & {*words, *bare_tokens(says)}:
         return None
     if any(_is_finite(word) and following not in FUNCTION_WORDS for word, following in pairwise([*words, "of"])):
         return None  # not "based on", "set in"
-    return says if content_stems(says) - asked or says in question else None
+    return says if content_stems(says) - target or says in question else None
 
 
 def last_words_claim(plain: str) -> re.Match[str] | None:
@@ -224,6 +228,8 @@ def _is_sentence(words: str, question: str) -> bool:
 
 
 def _offers_alternatives(words: str, question: str) -> bool:
+    if re.search(r"\"[^\"]{1,60}\",? or (?:an? |the )?\"", words):
+        return True
     if len(words.split()) < 8 and re.fullmatch(r"[A-Z][^\"]*\sor\s(?:the\s)?[A-Z][^\"]*", words):
         return True
     return re.search(r"\bor\b", words) is not None and re.search(r"\bor\b", question) is not None
@@ -260,7 +266,7 @@ def _answering_sentence(pieces: Sequence[str], question: str, kind: AnswerKind |
     concluding = [piece for piece in plain if CONCLUDES.match(piece)]
     if concluding:
         return concluding[-1]
-    if _STEP.match(plain[0]) or (_TASK.search(question) and len(plain) > 1):
+    if _STEP.match(plain[0]) or (_TASK.search(question[-2_000:]) and len(plain) > 1):
         return plain[-1]
     if len(compared := _compared(question)) == 2 and (judging := _judging(plain, question, compared)) is not None:
         return judging
@@ -320,7 +326,8 @@ def _stated_value(whole: str, question_stems: Set[str]) -> str | None:
     match = _VALUE.match(whole)
     if match is None or not content_stems(match["subject"]) & question_stems:
         return None
-    return clean_words(match["says"] or match["quoted"]) or None
+    says = clean_words(match["says"] or match["quoted"])
+    return says if content_stems(says) - question_stems else None
 
 
 def _counted(whole: str, question: str) -> str | None:
@@ -406,8 +413,12 @@ def _from_sentence(sentence: str, question: str, kind: AnswerKind | None) -> str
         if (other := _other_of(named, whole, question, compared)) is not None:
             return other
         if re.match(rf"(?:the )?{re.escape(named)} (?:(?:is|was|did|does|has|had) not|\w+n't)\b", whole, re.IGNORECASE):
-            by = {word for word in bare_tokens(question) if word in OPPOSITES or word in ("first", "last")}
-            return next((thing for thing in compared if thing != named), None) if by & {*bare_tokens(whole)} else None
+            measures = {word for word in bare_tokens(question) if word in OPPOSITES or word in ("first", "last")}
+            return (
+                next((thing for thing in compared if thing != named), None)
+                if measures & {*bare_tokens(whole)}
+                else None
+            )
         title = re.match(r"[^,]{1,80},\s([A-Z][^,]{1,60}),\s(?:is|was|has|had)\b", whole)
         return title[1] if title is not None and named[:1].islower() else named
     if compared and re.search(r"\bor\b", question) and whole.split()[0].lower() in ("they", "both", "neither"):
@@ -638,7 +649,7 @@ def _compared(question: str) -> list[str]:
     )
     if match is not None and match[2] and not _COMPARATIVE.search(question):
         return []  # "Which ocean lies between Africa and Australia?"
-    if match is not None and match[2] and match[2][:1].isdigit() and match[3][:1].isdigit():
+    if match is not None and match[2] and match[3][:1].isdigit() and re.search(r"(?:^|\bbetween )\d", match[2]):
         return []  # "between 25 mm and 51 mm"
     return [] if match is None else [clean_words(match[1] or match[2]), clean_words(match[3])]
 
@@ -646,7 +657,7 @@ def _compared(question: str) -> list[str]:
 def _other_of(named: str, whole: str, question: str, compared: Sequence[str]) -> str | None:
     """Return B for "A is lower than B" if the question asks which is higher."""
     comparatives = [word for word in bare_tokens(question) if word in OPPOSITES]
-    opposite = comparatives and re.search(rf"\b(?:{'|'.join(OPPOSITES[comparatives[0]])}) than\b", whole)
+    opposite = comparatives and re.search(rf"\b(?:{'|'.join(OPPOSITES[comparatives[0]])}) (?:\w+ ){{0,2}}than\b", whole)
     if not opposite or re.search(rf"\b{comparatives[0]}\b", whole) or NEGATED.search(whole):
         return None
     return next((thing for thing in compared if thing != named), None)

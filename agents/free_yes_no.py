@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from .answer_kinds import content_stems, stem, unit_stem
+from .answer_kinds import are_related, content_stems, stem, unit_stem
 from .answer_text import ANSWER_HEADING, ANSWER_NOUN, BOLD, BOX, BOX_END, CONCLUDES, RETRACTS, answer_pieces, own_answer
 from .free_words import (
     FUNCTION_WORDS,
@@ -113,7 +113,8 @@ _STATEMENT = re.compile(
 _HEDGES = re.compile(
     r"\b(?:may|might|could|possible|possibly|perhaps|chance|probability|depends|depending|partly|partially|some"
     r"|sometimes|whether|not necessarily|if|unless|although|though|while|whereas|but|only|or|nearly|almost|seems?"
-    r"|would (?:take|need|require|cost)|appears?|suggests?|assum\w+|question|determine|ask\w*|believed|claim\w*|myth|said)\b",
+    r"|would (?:take|need|require|cost)|appears?|suggests?|assum\w+|question|determine|ask\w*|believed|claim\w*|myth"
+    r"|said)\b",
     re.IGNORECASE,
 )
 _DENIALS = re.compile(
@@ -158,7 +159,9 @@ def _says(sentence: str, question: str) -> str | None:
     clause = re.sub(
         r"^(?:however|overall|in conclusion|therefore|so|thus|hence),?\s", "", clauses[-1], flags=re.IGNORECASE
     )
-    clause = _LIKELIHOOD.sub("", clause)
+    likely = _LIKELIHOOD.match(clause)
+    if likely is not None and not (_DENIALS.search(likely["before"]) or _CONDITION.search(likely["before"])):
+        clause = clause[likely.end() :]
     ability = re.match(r"(?:could|can)\b", question.strip(), re.IGNORECASE) is not None  # "It is not possible to …"
     unhedged = _HEDGES.sub(
         lambda hedge: (
@@ -181,41 +184,48 @@ def _says(sentence: str, question: str) -> str | None:
     return {0: "yes", 1: "no"}.get(denials)
 
 
+_CONDITION = re.compile(r"\b(?:if|unless|although|though|while|but|whether)\b", re.IGNORECASE)
 # "Based on the research, it is likely that …"
-_LIKELIHOOD = re.compile(
-    r"^(?!.*\b(?:if|unless|not|no|although|though|while|but)\b.*\blikely\b).{0,200}?\bit(?: is|'s) (?=(?:\w+ )?(?:un)?likely that\b)",
-    re.IGNORECASE,
-)
+_LIKELIHOOD = re.compile(r"^(?P<before>.{0,200}?)\bit(?: is|'s) (?=(?:[a-z]+ )?(?:un)?likely that\b)", re.IGNORECASE)
 
 
 def _swapped(clause: str, question: str) -> str | None:
     """Return "no" of "a bear would live longer than a lion" to "Would a lion live longer than a bear?"."""
     sides = [
-        [{stem(word) for word in bare_tokens(side) if word not in FUNCTION_WORDS | _LIGHT} for side in text.split(" than ")]
+        [
+            {stem(word) for word in bare_tokens(side) if word not in FUNCTION_WORDS | _LIGHT}
+            for side in text.split(" than ")
+        ]
         for text in (re.sub(r"^\W*\w+\s", "", question), clause)
     ]
     if any(len(each) != 2 for each in sides) or _DENIALS.search(clause) or _DENIALS.search(question):
         return None
-    (asked, other), (said, than) = sides
-    first, second = asked - said, said - asked
-    return "no" if first and second and first <= than and second <= other and asked & said else None
+    (question_side, question_than), (side, than) = sides
+    first, second = question_side - side, side - question_side
+    return "no" if first and second and first <= than and second <= question_than and question_side & side else None
 
 
 def _predicated(clause: str, question: str) -> str | None:
     """Return "no" of "it is not a prime number" to "Is 51 a prime number?", "yes" without "not"; None for the rest."""
-    said = re.match(r"(?:it|he|she)\s(?P<verb>is|was)(?P<not>\snot|n't)?\s(?P<says>[^,;]{1,200})$", clause, re.IGNORECASE)
-    if said is None or not re.match(rf"\W*{said['verb']}\s", question, re.IGNORECASE) or _DENIALS.search(said["says"]):
+    claim = re.match(
+        r"(?:it|he|she)\s(?P<verb>is|was)(?P<not>\snot|n't)?\s(?P<says>[^,;]{1,200})$", clause, re.IGNORECASE
+    )
+    if (
+        claim is None
+        or not re.match(rf"\W*{claim['verb']}\s", question, re.IGNORECASE)
+        or _DENIALS.search(claim["says"])
+    ):
         return None
     words = [
         [_SOMEBODY.get(word, word) for word in bare_tokens(text) if word not in FUNCTION_WORDS]
-        for text in (said["says"], re.sub(r"^\W*\w+\s", "", question))
+        for text in (claim["says"], re.sub(r"^\W*\w+\s", "", question))
     ]
     subject, predicate = words[1][: -len(words[0])], words[1][-len(words[0]) :]
     names = re.findall(r"\b(?:[A-Z]|\d)[\w'.-]*", question)[1 if question.strip()[0].isupper() else 0 :]
     named = {word.lower().strip(".") for word in names}
     if not words[0] or words[0] != predicate or not subject or not (len(subject) == 1 or named >= {*subject}):
         return None
-    return "no" if said["not"] else "yes"
+    return "no" if claim["not"] else "yes"
 
 
 _SOMEBODY = dict.fromkeys(["anybody", "someone", "somebody", "everyone", "everybody"], "anyone")
@@ -266,6 +276,8 @@ def _implied_by(sentence: str, question: str) -> str | None:
         if negated or _CONTRASTS.search(sentence):
             return None
         return "yes" if "same" in stems or re.search(r"\b(?:both|also)\b", sentence, re.IGNORECASE) else None
+    if _UNDER_CONDITION.search(sentence) and not _UNDER_CONDITION.search(question):
+        return None
     if _denies_verb(sentence, question):
         return "no"
     numbers = [set(re.findall(r"\d+", text)) for text in (question, sentence)]
@@ -296,9 +308,14 @@ def _implied_by(sentence: str, question: str) -> str | None:
         return "no" if several and not both else None
     if negated:
         return "no"
-    asked = _ASKED_VERB.match(question[:1].lower() + question[1:])
-    if asked is not None and predicate <= {unit_stem(word.lower()) for word in re.findall(r"\b[A-Z]\w+", question)}:
-        if stem(asked["verb"]) not in content_stems(sentence):
+    verb = _ASKED_VERB.match(question[:1].lower() + question[1:])
+    if verb is not None and predicate <= {unit_stem(word.lower()) for word in re.findall(r"\b[A-Z]\w+", question)}:
+        subject = re.escape(verb["subject"].split()[-1])
+        close = re.search(
+            rf"\b{subject}\s(?!(?:is|was|has|had|died|lived)\b)[a-z]+\s(?:(?:the|an?|to|for|with|in|at|on|of)\s){{0,2}}(?=[A-Z])",
+            sentence,
+        )
+        if close is None and not any(are_related(verb["verb"], word) for word in bare_tokens(sentence)):
             return None
     names = {stem(word) for word in re.findall(r"\b[A-Z][\w'-]+", question)[1:]}
     names -= {stem(word) for word in _predicate_words(question)}
@@ -306,6 +323,7 @@ def _implied_by(sentence: str, question: str) -> str | None:
     return "yes" if _BOTH.search(sentence) or whole or re.match(r"(?:he|she|it)\b", sentence, re.IGNORECASE) else None
 
 
+_UNDER_CONDITION = re.compile(r"\b(?:if|unless|until|provided that|except)\b", re.IGNORECASE)
 _ASKED_VERB = re.compile(
     r"(?:did|does|do|could|can|would)\s(?P<subject>(?:the\s)?[A-Z][\w'.-]*(?:\s[A-Z][\w'.-]*){0,5})\s(?P<verb>[a-z]+)\b",
 )
@@ -313,25 +331,34 @@ _ASKED_VERB = re.compile(
 
 def _denies_verb(sentence: str, question: str) -> bool:
     """Return True for "He could not have joined it" to "Did Ann Berg join the crusade?"."""
-    asked = _ASKED_VERB.match(question[:1].lower() + question[1:])
-    if asked is None:
+    verb = _ASKED_VERB.match(question[:1].lower() + question[1:])
+    if verb is None:
         return False
+    subject = content_stems(verb["subject"])
+    instead = re.search(
+        r"\b(?P<verb>[a-z]+)\sby\s[^,]{1,80},\s(?:and\s)?not\s(?:by\s)?(?P<other>[^,.;]{1,80})", sentence
+    )
+    if instead is not None and are_related(verb["verb"], instead["verb"]):
+        return subject <= content_stems(instead["other"])
     denied = re.search(
         r"\b(?:could|did|can|would|does|do)(?:n't|\snot|not|\snever)\s(?:(?:have|possibly)\s){0,2}(?P<verb>[a-z]+)\b(?P<rest>.*)$",
         sentence,
     )
-    if denied is None or stem(denied["verb"]) != stem(asked["verb"]):
+    if denied is None or stem(denied["verb"]) != stem(verb["verb"]):
         return False
-    subject = content_stems(asked["subject"])
-    same = bool(subject & content_stems(sentence[: denied.start()])) or re.match(r"(?:he|she|it)\b", sentence, re.IGNORECASE)
+    same = bool(subject & content_stems(sentence[: denied.start()])) or re.match(
+        r"(?:he|she|it)\b", sentence, re.IGNORECASE
+    )
     rest = content_stems(denied["rest"]) - {"them", "him", "me", "us", "ha", "any"}
-    return bool(same) and rest <= content_stems(question[asked.end() :])
+    return bool(same) and rest <= content_stems(question[verb.end() :])
 
 
 _NEARLY = re.compile(r"\b(?:near|nearly|close to|almost|partly|partially|border)\b", re.IGNORECASE)
 
 
-_MODAL = re.compile(r"\b(?:(?:im)?possible|(?:un)?likely|unable|unclear|whether|would (?:take|need|require|cost))\b", re.IGNORECASE)
+_MODAL = re.compile(
+    r"\b(?:(?:im)?possible|(?:un)?likely|unable|unclear|whether|would (?:take|need|require|cost))\b", re.IGNORECASE
+)
 
 
 def _predicate_words(question: str) -> list[str]:
