@@ -271,6 +271,14 @@ class AnswerKind:
             )
             if holder is not None and self._is_new(holder["name"]):
                 return holder["name"]
+            verbs = "|".join(word for word in _RELATION_OF.get(self.office, ()) if not word.endswith(("or", "er")))
+            maker = (
+                re.match(rf"(?P<name>{_NAMES})\s(?:[a-z]+ly\s)?(?:{verbs})\s(?:the\s)?[A-Z\"]", sentence)
+                if verbs
+                else None
+            )
+            if maker is not None and self._is_new(maker["name"]):
+                return maker["name"]
         return None
 
     def _agent(self, sentence: str) -> str | None:

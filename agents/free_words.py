@@ -3,8 +3,8 @@ r"""Reader of free answers in words: what a model's answer claims, or None.
 A claim ("the answer is …", "Answer: …", `\boxed{…}`) says the words; two claims that differ are unclear, unless words
 between them take the first one back. Without a claim, the last conclusion or else the first sentence is read: its words
 are those in bold, or the part that does not repeat the question. In a comparison ("…, A or B?") it is the thing with
-which the sentence begins. A label that repeats the question ("Opera set in Peking: X") precedes the words, and a list of
-names answers a question for several. An answer that says it does not know is none.
+which the sentence begins. A label that repeats the question ("Opera set in Peking: X") precedes the words, and a list
+of names answers a question for several. An answer that says it does not know is none.
 """
 
 from __future__ import annotations
@@ -526,6 +526,7 @@ def _is_finite(token: str) -> bool:
         "led",
         "built",
         "held",
+        "fought",
         "plays",
         "played",
         "uses",
@@ -640,8 +641,19 @@ def _predicate(whole: str) -> str | None:
 _COMPARATIVE = re.compile(r"\b(?:[a-z]{2,}(?:er|est)|more|most|less|fewer|first|last|both|two|same)\b", re.IGNORECASE)
 
 
+# "Between A and B, which is longer?", "Which of the two, A or B, is longer?"
+_BETWEEN = re.compile(
+    r"^(?:between|of)\s(?P<things>[^,?]{1,160}\s(?:and|or)\s[^,?]{1,80}),\s(?P<rest>(?:which|who|what)\b[^?]{1,300})\?$"
+    r"|^(?P<first>(?:which|who|what)\b[^,?]{0,80}),\s(?P<pair>[^,?]{1,80}\sor\s[^,?]{1,80}),\s[^,?]{1,200}\?$",
+    re.IGNORECASE,
+)
+
+
 def _compared(question: str) -> list[str]:
     """Return the two things that a question compares: "…, A or B?"."""
+    question = question[-2_000:].strip()
+    if (between := _BETWEEN.match(question)) is not None:
+        question = f"{between['rest'] or between['first']}, {between['things'] or between['pair']}?"
     match = re.search(
         r"(?:(?:^|[,:]|\bbetween)\s*(?:the\s)?([^,:?]{1,80}?),?\sor|(?:[,:]|\bbetween)\s*(?:the\s)?([^,:?]{1,80}?),?\sand)"
         r"\s([^,?]{1,80})\?\s*$",

@@ -320,6 +320,8 @@ def _implied_by(sentence: str, question: str) -> str | None:
     names = {stem(word) for word in re.findall(r"\b[A-Z][\w'-]+", question)[1:]}
     names -= {stem(word) for word in _predicate_words(question)}
     whole = bool(names) and len(names & stems) * 2 >= len(names) and (not several or " and " in sentence)
+    if any(word[:1].isupper() and unit_stem(word.lower()) not in stems for word in _quality(question)):
+        return None  # "A Canadian band" to "Is it an American band?"
     return "yes" if _BOTH.search(sentence) or whole or re.match(r"(?:he|she|it)\b", sentence, re.IGNORECASE) else None
 
 
@@ -359,6 +361,12 @@ _NEARLY = re.compile(r"\b(?:near|nearly|close to|almost|partly|partially|border)
 _MODAL = re.compile(
     r"\b(?:(?:im)?possible|(?:un)?likely|unable|unclear|whether|would (?:take|need|require|cost))\b", re.IGNORECASE
 )
+
+
+def _quality(question: str) -> list[str]:
+    """Return the last two words of a question as written, if the last one is in lower case."""
+    words = question.rstrip(" ?").split()[-2:]
+    return words if words[-1].islower() else []
 
 
 def _predicate_words(question: str) -> list[str]:
