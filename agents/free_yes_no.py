@@ -306,17 +306,20 @@ def _implied_by(sentence: str, question: str) -> str | None:
     if _CONTRASTS.search(sentence):
         both = _BOTH.search(sentence) is not None
         return "no" if several and not both else None
+    if (
+        not predicate <= stems
+        and not several
+        and (negated or _COPULA.match(question))
+        and not _MODAL_VERB.match(question)
+    ):
+        return None  # "An odd number" to "Is it an even number?"
     if negated:
         return "no"
     verb = _ASKED_VERB.match(question[:1].lower() + question[1:])
-    if verb is not None and predicate <= {unit_stem(word.lower()) for word in re.findall(r"\b[A-Z]\w+", question)}:
-        subject = re.escape(verb["subject"].split()[-1])
-        close = re.search(
-            rf"\b{subject}\s(?!(?:is|was|has|had|died|lived)\b)[a-z]+\s(?:(?:the|an?|to|for|with|in|at|on|of)\s){{0,2}}(?=[A-Z])",
-            sentence,
-        )
-        if close is None and not any(are_related(verb["verb"], word) for word in bare_tokens(sentence)):
-            return None
+    objects = {unit_stem(word.lower()) for word in re.findall(r"\b[A-Z]\w+", question)}
+    has_verb = any(are_related(verb["verb"], word) for word in tokens) if verb is not None else True
+    if predicate <= objects and not has_verb:
+        return None
     names = {stem(word) for word in re.findall(r"\b[A-Z][\w'-]+", question)[1:]}
     names -= {stem(word) for word in _predicate_words(question)}
     whole = bool(names) and len(names & stems) * 2 >= len(names) and (not several or " and " in sentence)
@@ -325,6 +328,8 @@ def _implied_by(sentence: str, question: str) -> str | None:
     return "yes" if _BOTH.search(sentence) or whole or re.match(r"(?:he|she|it)\b", sentence, re.IGNORECASE) else None
 
 
+_COPULA = re.compile(r"(?:is|are|was|were)\b", re.IGNORECASE)
+_MODAL_VERB = re.compile(r"(?:would|could|can|should|will|might)\b", re.IGNORECASE)
 _UNDER_CONDITION = re.compile(r"\b(?:if|unless|until|provided that|except)\b", re.IGNORECASE)
 _ASKED_VERB = re.compile(
     r"(?:did|does|do|could|can|would)\s(?P<subject>(?:the\s)?[A-Z][\w'.-]*(?:\s[A-Z][\w'.-]*){0,5})\s(?P<verb>[a-z]+)\b",
