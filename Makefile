@@ -43,7 +43,7 @@ venv: .venv/.ready
 .venv/.ready: .venv/.run
 	@echo 'Installing what the tests, the documentation and the benches need …'
 	@$(PIP) install --quiet --upgrade-strategy only-if-needed --editable '.[dev]'
-	@$(BIN)/pip install --quiet --no-deps 'irrCAC>=0.4.3,<0.5'
+	@$(BIN)/pip install --quiet --no-deps 'irrCAC>=0.4.3,<0.5' 'axe-playwright-python>=0.1.8,<0.2'
 	-@$(SMOLLM2)
 	@touch $@
 
@@ -234,6 +234,7 @@ bench: venv peers
 	$(BIN)/python benches/certified.py $(QUICK)
 	$(BIN)/python benches/claims.py $(QUICK)
 	$(BIN)/python benches/adaptive.py $(QUICK)
+	$(BIN)/python benches/adaptive_lab.py $(QUICK)
 	$(BIN)/python benches/court_nulls.py $(QUICK)
 	$(BIN)/python benches/court_lab.py $(QUICK)
 	$(BIN)/python benches/grading.py $(QUICK)
@@ -245,6 +246,8 @@ bench: venv peers
 	$(BIN)/python benches/soak.py $(QUICK)
 	$(BIN)/python benches/store.py $(QUICK)
 	$(BIN)/python benches/faults.py $(QUICK)
+	$(BIN)/python benches/exam_kills.py $(QUICK)
+	$(BIN)/python benches/interview_rounds.py $(QUICK)
 	$(BIN)/python benches/batches.py $(QUICK)
 
 # Which results in benches/results are older than the code that they measure.

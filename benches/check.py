@@ -15,6 +15,8 @@ import table
 ENGINE = "engine scenarios/kieval agents"
 MEASURED = {
     "adaptive": "scoring/item_bank.py scoring/adaptive_exam.py scoring/confidence_sequences.py",
+    "adaptive_lab": "scoring/item_bank.py scoring/adaptive_exam.py scoring/exam_course.py scoring/correlation.py "
+    "scenarios/kieval/study/exam_verdicts.py lab/models lab/court",
     "audit": "scenarios/audit scoring/comparison.py",
     "batches": "engine/backends/batches.py engine/backends/batch_api.py",
     "certified": "scoring/certificate.py scoring/prediction_powered.py scoring/confidence_sequences.py",
@@ -26,11 +28,14 @@ MEASURED = {
     "scoring/evidence/option_order.py scoring/evidence/context_gain.py scoring/evidence/guessing.py "
     "scoring/evidence/peakedness.py",
     "dialogs": "engine scenarios/functionchat agents",
+    "exam_kills": "engine orchestration/exams.py scenarios/exam_report.py scoring/exam_course.py "
+    "scoring/adaptive_exam.py",
     "exchange": "exchange",
     "faults": "engine",
     "fusion": "scenarios/fusion agents/assistants",
     "gpu": "benches/gpu benches/llama_programs.py engine/backends/llama",
     "grading": "web/grading web/page_server.py web/sessions.py web/markdown.py grading scoring/graders.py",
+    "interview_rounds": "scenarios/kieval/score.py",
     "jury": "scoring/votes.py scoring/panels.py scoring/comparison.py",
     "judgement": "scoring/load_verdicts.py scoring/load_drift.py",
     "limits": "engine/limits.py engine/adaptive_limit.py engine/backends/retry.py",

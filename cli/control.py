@@ -11,7 +11,7 @@ import typer
 from viva.engine.errors import ConfigurationError, did_you_mean
 
 from .app import command
-from .options import Json
+from .options import Json, Selected, selected_keys
 
 _VERBS = "status, pause [MODEL], resume [MODEL], drain, stop, set MODEL NAME=VALUE…, cancel KEY…, requeue [KEY…], add"
 _LONGEST_NUMBER = 18  # digits
@@ -33,6 +33,7 @@ def _control(
         str | None,
         typer.Option("--reason", metavar="TEXT", help="Requeue failures that mention it; with cancel: the reason."),
     ] = None,
+    select: Selected = None,
     json: Json = False,
 ) -> None:
     """Steer a run that goes on: pause it, change limits, cancel, repeat or add conversations.
@@ -48,7 +49,10 @@ def _control(
     from .output import print_json, print_text
 
     _check_folder(run, words or [])
-    request = ControlRequest.read(_fields(words or ["status"]) | _options(n=n, failed=failed, reason=reason))
+    fields = _fields(words or ["status"]) | _options(n=n, failed=failed, reason=reason)
+    if select is not None:
+        fields["keys"] = [*dict.fromkeys([*fields.get("keys", ()), *selected_keys(select)])]
+    request = ControlRequest.read(fields)
     answer = ask(run, request)
     if json:
         print_json(answer)

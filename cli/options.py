@@ -48,8 +48,47 @@ Otel = Annotated[
         "--otel", help="Send traces to the OpenTelemetry collector that OTEL_… variables name (needs the extra `otel`)."
     ),
 ]
+Selected = Annotated[
+    Path | None,
+    typer.Option(
+        "--select",
+        metavar="FILE",
+        help="File with the field `key` of conversations, such as a selection downloaded from `viva view`.",
+    ),
+]
+DryRun = Annotated[
+    bool, typer.Option("--dry-run", help="Print what would run and what it may cost, without opening a model.")
+]
 RunArgument = Annotated[Path, typer.Argument(metavar="RUN", help="Folder of the run.")]
 Host = Annotated[str, typer.Option("--host", metavar="ADDRESS", help="Address to listen on.")]
+
+_MOST_SELECTED = 1_000_000  # keys in a file
+
+
+def selected_keys(file: Path) -> list[str]:
+    """Return the keys of conversations in a file of JSON lines or a table; each once.
+
+    Raises:
+        DatasetError: The file cannot be read, a line has no key, or there are no or too many keys.
+    """
+    from viva.data.items import FieldError, text_field
+    from viva.data.record_files import read_records
+    from viva.engine.errors import DatasetError
+
+    keys: dict[str, None] = {}
+    for line, raw in read_records(file, required=("key",)):
+        if isinstance(raw, DatasetError):
+            raise raw
+        try:
+            keys[text_field(raw, "key")] = None
+        except FieldError as error:
+            raise DatasetError(str(error), path=str(file), line=line, field=error.field) from None
+        if len(keys) > _MOST_SELECTED:
+            raise DatasetError(f"has more than {_MOST_SELECTED:,} conversations; select fewer", path=str(file))
+    if not keys:
+        raise DatasetError("selects no conversation; expected lines with the field 'key'", path=str(file))
+    return list(keys)
+
 
 _EXAMPLES = {
     "dataset": "items.jsonl",

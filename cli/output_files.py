@@ -90,7 +90,8 @@ def write_report_page(html: Path, folders: Sequence[Path]) -> None:
     from viva.reports.studies.page import study_page
     from viva.reports.studies.study import Study
 
-    write_page_file(study_page(Study(folders).report()), html)
+    study = Study(folders)
+    write_page_file(study_page(study.report(), study.provenance()), html)
 
 
 def write_tables_page(html: Path, heading: str, sentences: Sequence[str], tables: Iterable[Table]) -> None:

@@ -93,15 +93,15 @@ def report_study(
     if outputs.html is not None:
         from viva.reports.studies.page import study_page
 
-        write_page_file(study_page(report), outputs.html)
+        write_page_file(study_page(report, study.provenance()), outputs.html)
     if not print_it:
         return study
     if outputs.json:
         print_json(report)
     elif outputs.latex:
-        print_text(to_latex(study.tables()))
+        print_text(to_latex([*study.tables(), *study.provenance()]))
     elif outputs.markdown:
-        print_text(to_markdown(study.tables()))
+        print_text(to_markdown([*study.tables(), *study.provenance()]))
     else:
         if report.get("warnings"):
             print_text(escape_controls("\n".join(report["warnings"])) + "\n\n")
@@ -145,6 +145,7 @@ def _report(
     times: Annotated[bool, typer.Option("--times", help="Add measured seconds, if the scenario has some.")] = False,
 ) -> None:
     """Print the results of a run so far, or a joint study of several runs or a sweep."""
+    from viva.reports.studies.exam_study import are_exams
     from viva.sweeps.sweep_folder import is_sweep
 
     from .output import print_results
@@ -153,6 +154,11 @@ def _report(
         raise ConfigurationError("--json, --markdown and --latex exclude each other: each prints on stdout")
     folders = [run for folder in folders for run in _runs_of(folder)]
     outputs = ReportOutputs(json=json, markdown=markdown, latex=latex, csv=csv, parquet=parquet, html=html, fresh=fresh)
+    if are_exams(folders):
+        if scorer or times or markdown or latex or outputs.files:
+            raise ConfigurationError("adaptive runs are reported in tables or with --json; remove the other options")
+        _report_exams(folders, json=json)
+        return
     # A single run prints its own tables, even if files are written as well. Markup and other scorers need a study.
     alone = len(folders) == 1 and scorer is None and not (markdown or latex or is_sweep(folders[0]))
     study = report_study(folders, scorer, outputs, print_it=not alone) if not alone or outputs.files else None
@@ -165,6 +171,18 @@ def _report(
         print_results(results, folders[0], json=json, missing=missing, damaged=damaged)
         if not json and "adaptive" not in (report := results.report()):
             _print_run_verdicts(folders[0], len(report.get("candidates", ())), study, fresh=fresh)
+
+
+def _report_exams(folders: Sequence[Path], *, json: bool) -> None:
+    """Print what two adaptive runs say together."""
+    from viva.reports.studies.exam_study import ExamStudy
+
+    from .output import print_paragraphs, print_report
+
+    study = ExamStudy(folders)
+    print_report(study, json=json)
+    if not json and (sentences := study.sentences()):
+        print_paragraphs(sentences)
 
 
 def _add_times(results: Any, run: Path) -> None:

@@ -38,11 +38,12 @@ from .exit_codes import (
     print_message,
     print_note,
 )
-from .options import Concurrency, Config, Html, Json, MaxFailures, Otel, Out, RetryFailed, request_traces
+from .options import Concurrency, Config, DryRun, Html, Json, MaxFailures, Otel, Out, RetryFailed, request_traces
 
 if TYPE_CHECKING:
     from viva.engine.runner import Outcome
     from viva.orchestration.launch import Launch
+    from viva.orchestration.prepared_run import PreparedRun
     from viva.scenarios.contract import Aggregate
     from viva.scenarios.registry import AnyScenario
 
@@ -140,22 +141,40 @@ def _scenario_command(name: str) -> Any:
         html: Html = None,
         max_failures: MaxFailures = 0,
         otel: Otel = False,
+        dry_run: DryRun = False,
     ) -> None:
         from viva.orchestration.launch import new_run
+        from viva.orchestration.prepared_run import PreparedRun
 
         from .output_files import check_output_files
 
+        if html is not None and dry_run:
+            raise ConfigurationError("--html: with --dry-run there is no report yet; leave out --dry-run or --html")
         check_output_files({"--html": html})
         request_traces(otel)
         settings = read_settings(scenario.settings, options, config)
-        if html is not None and getattr(settings, "adaptive", None) is not None:
-            raise ConfigurationError("--html: adaptive runs have no page; remove --html, or use --json")
+        if dry_run:
+            _forecast(PreparedRun(scenario, settings), json)
+            return
         launch = new_run(scenario, settings, out or fresh_folder(scenario.name))
         warn_if_short(launch)
         run_and_report(launch, json=json, html=html, max_failures=max_failures)
 
     command.__doc__ = scenario.summary
     return handle_errors(with_settings(command, scenario.settings, compared=compared_setting(scenario)))
+
+
+def _forecast(prepared: PreparedRun, json: bool) -> None:
+    from viva.orchestration.run_forecast import RunForecast
+
+    from .output import print_report
+
+    forecast = RunForecast(prepared)
+    for note in prepared.notes:
+        print_note(note)
+    print_report(forecast, json=json)
+    for line in () if json else forecast.assumptions:
+        print_message(line)
 
 
 def compared_setting(scenario: AnyScenario) -> str:
@@ -311,7 +330,7 @@ def write_run_page(result: RunResult, launch: Launch, html: Path | None) -> None
     """Write the report of a run as a page, if a page is requested and the run did not fail."""
     from .output_files import write_report_page
 
-    if html is not None and result.outcome.how != "failed" and not launch.prepared.is_adaptive:
+    if html is not None and result.outcome.how != "failed":
         write_report_page(html, [launch.folder.path])
 
 
@@ -389,7 +408,8 @@ def _explain(launch: Launch, result: RunResult) -> None:
         count = outcome.interrupted or left
         state = "interrupted" if outcome.interrupted else "not begun"
         were = "conversation was" if count == 1 else "conversations were"
-        lines.append((f"{count} {were} {state}; " if count > 0 else "") + f"resume with: viva resume {path}")
+        bound = "at most " if launch.prepared.is_adaptive and not outcome.interrupted else ""
+        lines.append((f"{bound}{count} {were} {state}; " if count > 0 else "") + f"resume with: viva resume {path}")
     lines += [f"viva: warning: {warning}" for warning in fitness_warnings(path)]
     for line in lines:
         print_message(line)

@@ -15,7 +15,7 @@ from viva.engine.errors import ConfigurationError
 
 from .app import command
 from .exit_codes import print_note
-from .options import Json
+from .options import Json, Selected, selected_keys
 
 if TYPE_CHECKING:
     from viva.engine.journal_reader import History
@@ -47,11 +47,12 @@ def _show(
     whole_prompts: Annotated[
         bool, typer.Option("--whole-prompts", help="Show the whole prompt before each answer.")
     ] = False,
+    select: Selected = None,
     json: Json = False,
 ) -> None:
     """List a run's conversations or a sweep's cells; with --conversation, print one transcript.
 
-    --json without --conversation prints all transcripts of a run, one per line.
+    --json without --conversation prints all transcripts of a run, one per line; --select prints those of a file.
     """
     from viva.engine.journal_reader import History
     from viva.engine.run_folder import RunFolder, is_running
@@ -63,18 +64,23 @@ def _show(
 
     prompts = prompts or whole_prompts
     if is_sweep(run):
-        _show_sweep(run, conversation, json)
+        _show_sweep(run, conversation or (str(select) if select else None), json)
         return
     folder = RunFolder.open(run)
     transcripts = Transcripts(folder)
     with History(folder.journal) as history:
-        if conversation is None and not json:
+        if conversation is not None and select is not None:
+            raise ConfigurationError("--conversation and --select: give only one of them")
+        if conversation is None and select is None and not json:
             print_unfinished(run, missing_conversations(folder))
             _list_conversations(history, _recorded_scenario(folder), is_running=is_running(run))
             if prompts or thoughts:
                 print_note("--prompts and --thoughts: name a --conversation, or add --json")
             return
-        numbers = list(history.numbers()) if conversation is None else [_find_number(history, run, conversation)]
+        if select is not None:
+            numbers = _selected_numbers(history, run, select)
+        else:
+            numbers = list(history.numbers()) if conversation is None else [_find_number(history, run, conversation)]
         failed = {
             conversation_end.number: conversation_end.result
             for conversation_end in history.ended()
@@ -201,6 +207,16 @@ def _find_number(history: History, run: Path, conversation: str) -> int:
     return number
 
 
+def _selected_numbers(history: History, run: Path, select: Path) -> list[int]:
+    """Return the numbers of the conversations that a file names."""
+    numbers = history.keys()
+    keys = selected_keys(select)
+    if unknown := [key for key in keys if key not in numbers]:
+        advice = f"`viva show {shlex.quote(str(run))}` lists those of this run"
+        raise ConfigurationError(f"{select}: {run} has no conversation '{unknown[0]}'; {advice}")
+    return [numbers[key] for key in keys]
+
+
 def _show_sweep(sweep: Path, conversation: str | None, json: bool) -> None:
     """List the cells of a sweep, each of which is a run."""
     from viva.sweeps.recorded_sweep import recorded_cells
@@ -254,6 +270,10 @@ def _view(
         list[str] | None,
         typer.Option("--name", metavar="HOST", help="Another host name that browsers may use for this server."),
     ] = None,
+    control: Annotated[
+        bool,
+        typer.Option("--control", help="Let the holder of a secret link, which is printed, steer runs: pause, stop, …"),
+    ] = False,
     index: Annotated[
         Path | None,
         typer.Option("--index", metavar="FOLDER", help="Folder of the viewer's index (default: in your cache)."),
@@ -261,8 +281,10 @@ def _view(
 ) -> None:
     """Show runs in a browser: findings and every conversation, live during a run.
 
-    Nothing in the run's folder is changed.
+    Nothing in the run's folder is changed. With --control, a printed link opens pages with buttons that steer runs.
     """
+    if export is not None and control:
+        raise ConfigurationError("--export and --control: exported pages steer no run; leave out one of them")
     if export is not None:
         from viva.web.view.export import export_pages
 
@@ -274,4 +296,4 @@ def _view(
     from viva.web.page_server import PageServer
     from viva.web.view.server import serve
 
-    serve(folder, PageServer(host, port, name or ()), index=index)
+    serve(folder, PageServer(host, port, name or ()), index=index, control=control)

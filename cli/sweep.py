@@ -12,7 +12,7 @@ from viva.engine.errors import ConfigurationError
 
 from .app import HELP, CommandGroup, app, command
 from .exit_codes import DONE, FAILED, FAILURES, INTERRUPTED, print_error, print_message, print_note
-from .options import Concurrency, Html, Json, MaxFailures, Otel, RetryFailed, request_traces
+from .options import Concurrency, DryRun, Html, Json, MaxFailures, Otel, RetryFailed, request_traces
 
 if TYPE_CHECKING:
     from viva.orchestration.prepared_run import Shard
@@ -74,9 +74,7 @@ def _sweep(
             "--out", metavar="FOLDER", help="Folder to create or resume (default: runs/ plus the file's name)."
         ),
     ] = None,
-    dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Print what would run and what it may cost, without opening a model.")
-    ] = False,
+    dry_run: DryRun = False,
     retry_failed: RetryFailed = False,
     concurrency: Concurrency = None,
     cell: CellName = None,

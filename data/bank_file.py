@@ -19,8 +19,10 @@ import numpy as np
 import orjson
 from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from threadpoolctl import threadpool_limits
 
 from viva.engine.errors import DatasetError
+from viva.engine.files import write_atomically
 from viva.scoring.adaptive_exam import LEAST_ITEMS, Calibration, calibrate
 from viva.scoring.item_bank import GRID, MOST_LEVELS, Bank, Scale, fit_bank, misfits
 
@@ -176,7 +178,7 @@ def write_bank_file(path: Path, file: BankFile) -> None:
         DatasetError: The file cannot be written.
     """
     try:
-        path.write_bytes(orjson.dumps(file.model_dump(), option=orjson.OPT_INDENT_2) + b"\n")
+        write_atomically(path, orjson.dumps(file.model_dump(), option=orjson.OPT_INDENT_2) + b"\n")
     except OSError as error:
         raise DatasetError(f"cannot be written: {error.strerror}", path=str(path)) from None
 
@@ -223,7 +225,11 @@ class Matrix:
 
     def organisations(self) -> list[str]:
         """Return the organisation of each model: the part of its name before `/` or `__`, or the name itself."""
-        return [_ORGANISATION.split(model, maxsplit=1)[0] for model in self.models]
+        return _organisations(self.models)
+
+
+def _organisations(models: Sequence[str]) -> list[str]:
+    return [_ORGANISATION.split(model, maxsplit=1)[0] for model in models]
 
 
 def fit_bank_file(matrix: Matrix, inputs: Sequence[str], seed: int = 0) -> BankFile:
@@ -232,33 +238,55 @@ def fit_bank_file(matrix: Matrix, inputs: Sequence[str], seed: int = 0) -> BankF
     Raises:
         ValueError: There are fewer than ten models, or no differences between scores.
     """
-    bank = fit_bank(matrix.scores)
     clusters = matrix.organisations()
-    widths = calibrate(matrix.scores, clusters, seed=seed)
+    # The matrix products are so small that several threads mostly wait for each other, at full load.
+    with threadpool_limits(1, user_api="blas"):
+        bank = fit_bank(matrix.scores)
+        widths = calibrate(matrix.scores, clusters, seed=seed)
     answered = ~np.isnan(matrix.scores)
     sums = np.nansum(matrix.scores, axis=0)
     means = [float(total / count) if count else None for total, count in zip(sums, answered.sum(axis=0), strict=True)]
+    file = _to_file(bank, matrix.items, matrix.models, matrix.dataset, matrix.dataset_name)
+    file.inputs, file.means, file.misfits = list(inputs), means, misfits(bank, matrix.scores).tolist()
+    file.calibration = CalibrationRecord(counts=list(widths.counts), widths=list(widths.widths), models=widths.models)
+    return file
+
+
+def write_learned_bank(
+    path: Path, bank: Bank, items: Sequence[str], models: Sequence[str], dataset: str | None, dataset_name: str
+) -> None:
+    """Write the bank that a run of these models has learned.
+
+    Nothing is known of its calibration. Mean scores would be over other models for each item, so it has none.
+
+    Raises:
+        DatasetError: The file cannot be written.
+    """
+    file = _to_file(bank, items, models, dataset, dataset_name)
+    file.inputs = ["an adaptive run that learned it"]
+    write_bank_file(path, file)
+
+
+def _to_file(
+    bank: Bank, items: Sequence[str], models: Sequence[str], dataset: str | None, dataset_name: str | None
+) -> BankFile:
     return BankFile(
         bank=1,
         viva=version("viva-exam"),
-        inputs=list(inputs),
-        dataset=matrix.dataset,
-        dataset_name=matrix.dataset_name,
-        models=len(matrix.models),
-        organisations=len(set(clusters)),
-        items=matrix.items,
+        dataset=dataset,
+        dataset_name=dataset_name,
+        models=len(models),
+        organisations=len(set(_organisations(models))),
+        items=list(items),
         slopes=bank.slopes.tolist(),
         thresholds=bank.thresholds.tolist(),
         slope_errors=bank.slope_errors.tolist(),
         difficulty_errors=[None if math.isnan(error) else error for error in bank.difficulty_errors.tolist()],
         counts=bank.counts.tolist(),
-        means=means,
-        misfits=misfits(bank, matrix.scores).tolist(),
         ability=bank.ability.tolist(),
         scale=ScaleRecord(
             cuts=bank.scale.cuts.tolist(), means=bank.scale.means.tolist(), variances=bank.scale.variances.tolist()
         ),
-        calibration=CalibrationRecord(counts=list(widths.counts), widths=list(widths.widths), models=widths.models),
     )
 
 

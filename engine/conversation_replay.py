@@ -47,7 +47,7 @@ class Exchange:
 
     `messages` is what the role was sent (None if unknown, or if the call read a text), `sampling` and `tools` are the
     options and functions sent with them; `hint` is for simulated models. `reading` has the texts whose likelihood was
-    requested.
+    requested. `seed` is the seed of the request, None if unknown; `at` the time of the answer, in seconds since 1970.
     """
 
     role: str
@@ -59,16 +59,20 @@ class Exchange:
     sampling: Sampling | None = None
     hint: Any = None
     branch: str = ""
+    seed: int | None = None
+    at: float | None = None
 
 
 @dataclass(slots=True)
 class Step:
-    """A recorded step that is no model call."""
+    """A recorded step that is no model call; `at` is the time of its end, `seconds` how long it took."""
 
     name: str
     ordinal: int
     computed: Computed
     branch: str = ""
+    at: float | None = None
+    seconds: float = 0.0
 
 
 Entry = Aside | Exchange | Step
@@ -125,7 +129,9 @@ class ReplayConversation(Conversation):
         stored, ordinal = self._count_call(role)
         seed = self._seeds.seed(stored, ordinal) if sampling.seed is None else sampling.seed
         digest = request_digest(view, sampling, seed, tools)
-        exchange = Exchange(role, ordinal, None, view.messages, tools, sampling=sampling, hint=hint, branch=self.path)
+        exchange = Exchange(
+            role, ordinal, None, view.messages, tools, sampling=sampling, hint=hint, branch=self.path, seed=seed
+        )
         completion = await self._answer(exchange, stored, digest)
         if watch:
             try:
@@ -154,7 +160,7 @@ class ReplayConversation(Conversation):
         self.computed[name] = self.computed.get(name, 0) + 1
         call, _ = await self._recorded_call(name, stored, ordinal, step_digest(name, arguments, key))
         computed = computed_from_record(call.completion)
-        self.replay.lines.append(Step(name, ordinal, computed, self.path))
+        self.replay.lines.append(Step(name, ordinal, computed, self.path, call.at, call.completion.latency))
         return computed
 
     def tell(self, lines: Callable[[], Iterable[tuple[str, str]]]) -> None:
@@ -167,9 +173,10 @@ class ReplayConversation(Conversation):
     async def _answer(self, exchange: Exchange, stored: str, digest: bytes) -> Completion:
         """Return the recorded answer and add the exchange to the transcript."""
         call, matches = await self._recorded_call(exchange.role, stored, exchange.ordinal, digest, exchange)
-        exchange.completion = call.completion
+        exchange.completion, exchange.at = call.completion, call.at
         if not matches:
             exchange.messages = exchange.tools = exchange.reading = exchange.sampling = exchange.hint = None
+            exchange.seed = None
         self.replay.lines.append(exchange)
         self.usage[exchange.role].add(call.completion)
         return call.completion
@@ -200,10 +207,9 @@ class ReplayConversation(Conversation):
 def entry_from_record(call: RecordedCall) -> Exchange | Step:
     """Return a transcript entry for a call or step from its record alone."""
     if call.role.startswith(STEP_PREFIX):
-        return Step(
-            call.role.removeprefix(STEP_PREFIX), call.ordinal, computed_from_record(call.completion), call.branch
-        )
-    return Exchange(call.role, call.ordinal, call.completion, branch=call.branch)
+        name, computed = call.role.removeprefix(STEP_PREFIX), computed_from_record(call.completion)
+        return Step(name, call.ordinal, computed, call.branch, call.at, call.completion.latency)
+    return Exchange(call.role, call.ordinal, call.completion, branch=call.branch, at=call.at)
 
 
 def replay_services(seed: int, clock: Clock) -> RunServices:

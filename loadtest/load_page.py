@@ -116,7 +116,7 @@ def _drift_plot(report: Record) -> Iterator[Plot]:
             _load_axis(report),
             "drift, % of the scale",
             log_x=_needs_log(lines, "xs"),
-            bounds=(0.0, 1.08 * max(top, 1.0)),
+            bounds=(0.0, 1.08 * top or 1.0),
         )
         svg = curve_plot("Drift against load", lines, axes, "verdicts changed")
         summary = join_names(f"{line.name} {percent(max(line.ys) / 100)} at most" for line in lines)

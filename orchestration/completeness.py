@@ -29,6 +29,8 @@ def planned_conversations(run: RunFolder, label: str | None = None) -> int:
 
     If dropped tasks are replaced, candidates may differ: it is that of `label`, by default the largest.
     """
+    if run.manifest.get("bank") is not None:
+        return _planned_in_exam(run)
     shard, total = Shard.from_manifest(run.manifest), planned_in_all_shards(run)
     replaced = run.manifest.get("replaced", {})
     total += max(replaced.values(), default=0) if label is None else replaced.get(label, 0)
@@ -59,12 +61,23 @@ def _planned_in_exams(run: RunFolder) -> int:
     """Return the number of chosen conversations if all exams of an adaptive run have ended, else the largest number."""
     from viva.scenarios.exam_report import count_steps
 
-    scenario = scenario_of_manifest(run.manifest)
-    labels = lineup_labels(scenario.roles, run.manifest)
+    labels = _candidates(run)
     with History(run.journal) as history:
         chosen, ended = count_steps(history)
-    limit = min(run.manifest["settings"].get("n") or math.inf, run.manifest["bank"]["items"])
-    return chosen if ended >= len(labels) else int(limit) * len(labels)
+    return chosen if ended >= len(labels) else _most_items(run) * len(labels)
+
+
+def _planned_in_exam(run: RunFolder) -> int:
+    """Return the number of conversations of each candidate: the chosen ones of a single exam that has ended."""
+    return _planned_in_exams(run) if run.begun and len(_candidates(run)) == 1 else _most_items(run)
+
+
+def _candidates(run: RunFolder) -> list[str]:
+    return list(lineup_labels(scenario_of_manifest(run.manifest).roles, run.manifest))
+
+
+def _most_items(run: RunFolder) -> int:
+    return int(min(run.manifest["settings"].get("n") or math.inf, run.manifest["bank"]["items"]))
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,6 +12,7 @@ from bisect import bisect_left
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, get_args
 
+import anyio
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from viva.engine.backends.base import Backend, ModelSpec
@@ -25,6 +26,8 @@ from viva.engine.journal_reader import EndedConversation, History
 from viva.engine.limits import Rate
 from viva.engine.runner import Plan, Runner
 
+from .run_progress import Moment, RoleWait, WaitStatus
+
 if TYPE_CHECKING:
     from .launch import Launch
 
@@ -34,16 +37,17 @@ LIMITS = ("concurrency", "rpm", "tpm")
 LIMIT_NAMES = ("concurrency", "rpm", "rps", "tpm")  # as in the options of a model's name
 _REASON = "asked from outside"
 _LONGEST_TEXT = 2_000
-_MOST_KEYS = 10_000
+MOST_KEYS = 10_000
 _LARGEST_LIMIT = 10**12
 _MOST_ITEMS = 10**9
+_LARGEST_BUDGET = 1e15
 _COMPARED_KEYS = 100  # on each side of a misspelt key in sorted order: similar keys begin alike
 _TEXT = f"a UTF-8 text of at most {_LONGEST_TEXT:,} characters"
 _LIMIT = f"a whole number from 0 (no limit) to {_LARGEST_LIMIT:,}"
 _EXPECTED = {
     "model": _TEXT,
     **dict.fromkeys(LIMIT_NAMES, _LIMIT),
-    "keys": f"a list of at most {_MOST_KEYS:,} texts",
+    "keys": f"a list of at most {MOST_KEYS:,} texts",
     "failed": "true or false",
     "reason": _TEXT,
     "n": f"a whole number from 1 to {_MOST_ITEMS:,}",
@@ -67,7 +71,7 @@ class ControlRequest(BaseModel):
     rpm: int | None = Field(default=None, ge=0, le=_LARGEST_LIMIT)
     rps: int | None = Field(default=None, ge=0, le=_LARGEST_LIMIT // 60)
     tpm: int | None = Field(default=None, ge=0, le=_LARGEST_LIMIT)
-    keys: list[str] = Field(default=[], max_length=_MOST_KEYS)
+    keys: list[str] = Field(default=[], max_length=MOST_KEYS)
     failed: bool = False
     reason: str | None = Field(default=None, max_length=_LONGEST_TEXT)
     n: int | None = Field(default=None, ge=1, le=_MOST_ITEMS)
@@ -146,8 +150,21 @@ class ModelStatus(BaseModel):
     tpm: int | None = None
 
 
+class BudgetStatus(BaseModel):
+    """Budget of a run: what the process that runs it has used, and the bound; None if there is no bound."""
+
+    model_config = ConfigDict(strict=True)
+
+    used: float = Field(ge=0.0, le=_LARGEST_BUDGET)
+    bound: float | None = Field(default=None, ge=0.0)
+
+
 class RunStatus(BaseModel):
-    """State of a run: counts of conversations, and its models by label."""
+    """State of a run: counts of conversations, and its models by label.
+
+    `budgets` are by the names `tokens`, `calls`, `cost` and `seconds`; `roles` says what each role waits for, at the
+    wall time `at`. Earlier versions do not report these three.
+    """
 
     model_config = ConfigDict(strict=True)
 
@@ -158,6 +175,9 @@ class RunStatus(BaseModel):
     restored: int
     in_flight: int
     models: dict[str, ModelStatus]
+    at: Moment | None = None
+    budgets: dict[str, BudgetStatus] = {}
+    roles: list[RoleWait] = []
 
 
 class ControlAnswer(BaseModel):
@@ -178,7 +198,9 @@ class RunControl:
     def __init__(self, launch: Launch, runner: Runner, journal: Journal, backends: Mapping[str, Backend]) -> None:
         self._launch, self._runner, self._journal, self._backends = launch, runner, journal, backends
         self._histories: list[History] = []
+        self._waits = WaitStatus.from_launch(launch, launch.waits)
         self._stopping = ""
+        self._requeuing = anyio.Lock()  # two requests at once would both find a conversation failed, and run it twice
         folder = shlex.quote(replace_surrogates(str(launch.folder.path)))
         self._command, self._resume = f"viva control {folder}", f"viva resume {folder}"
 
@@ -243,7 +265,8 @@ class RunControl:
             case "cancel":
                 return await self._cancel(request)
             case "requeue":
-                return await self._requeue(request)
+                async with self._requeuing:
+                    return await self._requeue(request)
             case "add":
                 return self._add(request)
         return self._sentence()
@@ -273,12 +296,26 @@ class RunControl:
             restored=outcome.restored,
             in_flight=len(runner.conversations),
             models=models,
+            at=launch.clock.wall(),
+            budgets=self._budgets(),
+            roles=self._waits.roles(),
         )
+
+    def _budgets(self) -> dict[str, BudgetStatus]:
+        meter = self._runner.services.meter
+        used = {"tokens": meter.tokens, "calls": meter.calls, "cost": meter.cost,
+                "seconds": self._launch.clock.now() - meter.started}  # fmt: skip
+        return {
+            name: BudgetStatus(used=min(float(amount), _LARGEST_BUDGET), bound=None if bound is None else float(bound))
+            for name, amount in used.items()
+            for bound in [getattr(meter.budget, name)]
+        }
 
     def _sentence(self) -> str:
         status = self.status()
+        bound = "at most " if self._launch.prepared.is_adaptive else ""
         counts = (
-            f"{status.state}: {status.finished + status.failed:,} of {status.total:,} conversations ended, "
+            f"{status.state}: {status.finished + status.failed:,} of {bound}{status.total:,} conversations ended, "
             f"{status.failed:,} of them failed, {status.in_flight:,} in flight"
         )
         return "; ".join([counts, *self._runner.services.gate.describe()])

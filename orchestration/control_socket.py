@@ -139,17 +139,23 @@ async def _answer(request: ControlRequest, control: RunControl) -> dict[str, Any
         return {"error": str(error)}
 
 
-def ask(folder: Path, request: ControlRequest) -> dict[str, Any]:
+def ask(folder: Path, request: ControlRequest, seconds: float | None = None) -> dict[str, Any]:
     """Send a request to the process that runs the run in this folder; return its answer as plain data.
+
+    Args:
+        folder: The run's folder.
+        request: The request.
+        seconds: How long to wait for the answer; None for as long as any request takes.
 
     Raises:
         ConfigurationError: No process is running it, it cannot be asked or does not answer, or the request is refused.
     """
-    path, deadline = folder / SOCKET, time.monotonic() + _ANSWER_SECONDS
+    patience = _ANSWER_SECONDS if seconds is None else seconds
+    path, deadline = folder / SOCKET, time.monotonic() + patience
     _check_socket(folder, path)
     try:
         with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection, _short_path(path) as short:
-            connection.settimeout(_ANSWER_SECONDS)
+            connection.settimeout(patience)
             connection.connect(short)
             if os.getuid() != 0 and _user_of(connection) not in (None, os.getuid(), 0):
                 raise ConfigurationError(f"{path}: belongs to another user, so it is not asked")
@@ -157,7 +163,7 @@ def ask(folder: Path, request: ControlRequest) -> dict[str, Any]:
             line = _receive_line(connection, deadline)
     except TimeoutError:
         raise ConfigurationError(
-            f"{folder}: no answer within {_ANSWER_SECONDS:g} s, so it is unknown if the run has done this; "
+            f"{folder}: no answer within {patience:g} s, so it is unknown if the run has done this; "
             f"`viva control {shlex.quote(str(folder))}` shows how far it is"
         ) from None
     except PermissionError:

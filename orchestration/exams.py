@@ -2,7 +2,8 @@
 
 An adaptive run has the conversations of a full run, with the same numbers, keys and seeds, and runs only those that are
 chosen. A candidate's next wave is drawn when all conversations of its earlier waves have ended, from their recorded
-results and the seed alone, so concurrency and interruptions do not change the choice. Each step is a row in the
+results and the seed alone, so concurrency and interruptions do not change the choice. If a choice depends on all
+candidates (the rule `decided`, and a bank that they teach), it waits for the waves of all. Each step is a row in the
 journal's table `control`, queued before the wave's conversations begin: a resumed run repeats it from there, even if a
 failed conversation has a score by then.
 """
@@ -10,14 +11,14 @@ failed conversation has a score by then.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import anyio
 
-from viva.data.bank_file import read_bank
+from viva.data.bank_file import read_bank, write_learned_bank
 from viva.engine import seeds
 from viva.engine.backends.base import Backend
 from viva.engine.errors import ConfigurationError, JournalError
@@ -26,10 +27,13 @@ from viva.engine.journal import Journal
 from viva.engine.journal_reader import History
 from viva.engine.runner import Plan, Runner
 from viva.scenarios.contract import Prepared, SupportsExams
-from viva.scenarios.exam_report import EXAM_STEP, open_courses, read_steps
+from viva.scenarios.exam_report import EXAM_STEP, open_courses, open_learned_courses, read_steps
 from viva.scenarios.registry import AnyScenario
-from viva.scenarios.run_settings import BANK_FILE, ExamSettings
-from viva.scoring.exam_course import ExamCourse, ExamRule, Wave, separated
+from viva.scenarios.run_settings import BANK_FILE, LEARN, ExamSettings
+from viva.scoring.adaptive_exam import LEAST_ITEMS
+from viva.scoring.exam_course import ExamCourse, ExamRule, Wave, separated, subject_groups
+from viva.scoring.item_bank import learn_bank
+from viva.scoring.learned_exam import LEAST_LEARNERS, BankLearner, LearnedCourse, answers_of, bounds_apart
 
 if TYPE_CHECKING:
     from .prepared_run import PreparedRun
@@ -48,6 +52,8 @@ def exam_record(scenario: AnyScenario, settings: Any, prepared: Prepared[Any], r
     if not isinstance(scenario, SupportsExams) or not isinstance(settings, ExamSettings):
         raise ConfigurationError(f"adaptive: {scenario.name} has no adaptive exams")
     assert settings.adaptive is not None
+    if settings.learns:
+        return {"bank": _record_of_learning(prepared)}
     path = recorded or Path(settings.adaptive)
     _, ids, calibration, digest = read_bank(path)
     dataset = prepared.records["dataset"]
@@ -69,8 +75,38 @@ def exam_record(scenario: AnyScenario, settings: Any, prepared: Prepared[Any], r
             f"asked: all figures are about the bank's {len(ids):,} items"
         )
     file_digest = hashlib.sha256(path.read_bytes()).hexdigest()[:16]
-    name = Path(settings.adaptive).name
-    return {"bank": {"name": name, "digest": file_digest, "items": len(ids), "calibrated": bool(calibration.counts)}}
+    record = {"name": Path(settings.adaptive).name, "digest": file_digest, "items": len(ids)}
+    subjects = item_subjects(prepared)
+    groups = subject_groups([subjects[name] for name in ids])
+    spread = {} if groups is None else {"subjects": len(set(groups))}
+    return {"bank": record | {"calibrated": bool(calibration.counts)} | spread}
+
+
+def item_subjects(prepared: Prepared[Any]) -> dict[str, str]:
+    """Return the subject of each item by its id; "" without."""
+    return {task.id: str(task.to_record().get("subject", "")) for task in prepared.tasks}
+
+
+def open_exam(prepared: PreparedRun) -> tuple[list[str], ExamCourse]:
+    """Return the ids of the bank's items and the exam of one candidate, without answers, of a run that has not begun.
+
+    Raises:
+        DatasetError: The bank cannot be read.
+    """
+    settings = prepared.settings
+    assert isinstance(settings, ExamSettings)
+    assert settings.adaptive is not None
+    ids, courses = open_courses(Path(settings.adaptive), settings, [""], item_subjects(prepared.opened))
+    return ids, courses[""]
+
+
+def _record_of_learning(prepared: Prepared[Any]) -> dict[str, Any]:
+    items, name = len(prepared.tasks), prepared.records["dataset"]["name"]
+    if items < LEAST_ITEMS:
+        raise ConfigurationError(
+            f"adaptive: {name} has {items} items, and an adaptive exam needs at least {LEAST_ITEMS}; remove adaptive"
+        )
+    return {"name": LEARN, "items": items, "calibrated": False, "learned": True}
 
 
 @dataclass(slots=True)
@@ -100,10 +136,19 @@ class ExamFeed:
         self._prepared, self._settings, self._journal = prepared, settings, journal
         self._backends = backends
         self._score: Callable[[Any], float | None] = scenario.exam_score(settings)
-        self._ids, courses = open_courses(folder / BANK_FILE, settings, [*prepared.lineups])
-        self._candidates = [_Candidate(label, course) for label, course in courses.items()]
-        self._rule = ExamRule.parse(settings.rule)
+        self._rule, labels = ExamRule.parse(settings.rule), [*prepared.lineups]
+        subjects = item_subjects(prepared.opened)
         tasks = {task.id: position for position, task in enumerate(prepared.opened.tasks)}
+        self._bank, self._learner = folder / BANK_FILE, None
+        if settings.learns:
+            self._ids = list(tasks)
+            courses: Mapping[str, ExamCourse] = open_learned_courses(len(tasks), settings, labels)
+            groups = subject_groups([subjects[name] for name in self._ids])
+            self._learner = BankLearner(len(tasks), self._rule.threshold, groups)
+        else:
+            self._ids, courses = open_courses(self._bank, settings, labels, subjects)
+        self._candidates = [_Candidate(label, course) for label, course in courses.items()]
+        self._in_step = self._rule.decided or settings.learns
         self._tasks = [tasks[name] for name in self._ids]
         self._scores: dict[int, float | None] = {}  # of ended conversations, by number
         self._changed = anyio.Event()
@@ -145,6 +190,8 @@ class ExamFeed:
                 self._reopened = False
                 for candidate in self._candidates:
                     candidate.restart()
+                if self._learner is not None:
+                    self._learner.forget()
             try:
                 for candidate in self._candidates:
                     self._close_waves(candidate)
@@ -154,8 +201,9 @@ class ExamFeed:
             going = [candidate for candidate in self._candidates if not candidate.end]
             if not going:
                 if all(candidate.open is None for candidate in self._candidates):
+                    self._write_bank()
                     return
-            elif len(ready) == len(going) if self._rule.decided else ready:
+            elif len(ready) == len(going) if self._in_step else ready:
                 await self._journal.flush()  # what a choice is made from must be recorded before it
                 if not self._reopened:
                     self._step(runner, ready)
@@ -177,7 +225,12 @@ class ExamFeed:
 
     def _step(self, runner: Runner, ready: Sequence[_Candidate]) -> None:
         """Choose the next wave of each of these candidates, or end its exam, and record all of it at once."""
-        apart = separated([candidate.course for candidate in self._candidates]) if self._rule.decided else []
+        courses = [candidate.course for candidate in self._candidates]
+        if self._learner is not None:
+            self._learner.teach(_learned(courses))
+        apart: list[bool] = []
+        if self._rule.decided:
+            apart = separated(courses) if self._learner is None else bounds_apart(_learned(courses))
         record: list[dict[str, Any]] = []
         for candidate in ready:
             candidate.end = candidate.course.end()
@@ -193,6 +246,18 @@ class ExamFeed:
         for candidate in ready:
             if candidate.open is not None:
                 self._begin(runner, candidate, candidate.open)
+
+    def _write_bank(self) -> None:
+        """Write the bank that all answers of this run teach, for its report and for later exams."""
+        courses = [candidate.course for candidate in self._candidates]
+        if self._learner is None or len(courses) < LEAST_LEARNERS:
+            return
+        try:
+            bank = learn_bank(answers_of(_learned(courses), len(self._ids)))
+        except ValueError:
+            return  # all scores are equal
+        dataset, labels = self._prepared.opened.records["dataset"], [candidate.label for candidate in self._candidates]
+        write_learned_bank(self._bank, bank, self._ids, labels, dataset.get("digest"), dataset["name"])
 
     def _begin(self, runner: Runner, candidate: _Candidate, wave: Wave) -> None:
         fresh = [item for item in wave.items if self._number(candidate, item) not in self._scores]
@@ -210,3 +275,7 @@ class ExamFeed:
             seeds.uniform(self._settings.seed, "exam", candidate.label, wave, position)
             for position in range(self._settings.wave)
         ]
+
+
+def _learned(courses: Sequence[ExamCourse]) -> list[LearnedCourse]:
+    return [course for course in courses if isinstance(course, LearnedCourse)]

@@ -25,7 +25,7 @@ from viva.engine.computation import StepExecutor
 from viva.engine.conversation import Conversation
 from viva.engine.errors import ConfigurationError
 from viva.engine.event_loop import LoopYield
-from viva.engine.events import ConversationsAdded
+from viva.engine.events import ConversationsAdded, Event
 from viva.engine.journal import Journal, damaged_journal_error
 from viva.engine.journal_reader import History
 from viva.engine.run_folder import RunFolder
@@ -44,7 +44,7 @@ from viva.scenarios.contract import (
 from viva.scenarios.fitness import FitnessCheck, fitness_record, fitness_warnings, write_fitness
 from viva.scenarios.models import check_prices, model_labels, replay_name
 from viva.scenarios.registry import AnyScenario, get_scenario
-from viva.scenarios.run_settings import BANK_FILE, RunSettings
+from viva.scenarios.run_settings import BANK_FILE, ExamSettings, RunSettings
 from viva.scoring.aggregates import Failures
 
 from .control import RunControl
@@ -52,6 +52,7 @@ from .control_socket import listening
 from .manifest import read_manifest_settings
 from .prepared_run import PreparedRun, Shard
 from .result_cache import FitnessCache
+from .run_progress import ModelWaits
 from .tracing import traced
 
 _log = logging.getLogger("viva")
@@ -64,7 +65,7 @@ _TEST_SHARE = 0.25  # share of a run's budget that one fitness test may use
 class SharedResources:
     """Resources shared by runs in one event loop: open models, slots, fair turns on the loop, and the step executor.
 
-    The creator closes the step executor.
+    The creator closes the step executor, and passes the models' events to `waits`.
     """
 
     pool: BackendPool
@@ -74,6 +75,7 @@ class SharedResources:
     testing: anyio.Lock = field(
         default_factory=anyio.Lock
     )  # runs one fitness test at a time; later runs reuse its result
+    waits: ModelWaits = field(default_factory=ModelWaits)
 
 
 class Launch:
@@ -97,8 +99,9 @@ class Launch:
         self.runner: Runner | None = None
         self.control: RunControl | None = None  # while it runs
         self.begun = anyio.Event()  # set when it can be controlled, or has ended
+        self.waits = ModelWaits()
         self.pool = BackendPool(
-            clock, self.events.publish, backends, self.settings.patience, prepared.chaos, folder.path
+            clock, self._publish_of_models, backends, self.settings.patience, prepared.chaos, folder.path
         )
         self.journal_statistics: dict[str, int] = {}
         self._resumed, self._retry_failed = resumed, retry_failed
@@ -122,7 +125,7 @@ class Launch:
         """
         self.folder.lock()
         if shared is not None:
-            self.pool = shared.pool
+            self.pool, self.waits = shared.pool, shared.waits
         try:
             async with self.pool if shared is None else nullcontext():
                 try:
@@ -153,6 +156,11 @@ class Launch:
             self.events.close()
             self.folder.unlock()
         return outcome
+
+    def _publish_of_models(self, event: Event) -> None:
+        """Publish an event of a model. Those of calls, which are far more, need not be heard here."""
+        self.waits.hear(event)
+        self.events.publish(event)
 
     async def _run(
         self,
@@ -255,7 +263,9 @@ class Launch:
         checks = scenario.fitness_checks(s) if isinstance(scenario, SupportsFitnessChecks) else []
         if not checks:
             return spent
-        shared = shared or SharedResources(self.pool, Slots(s.concurrency), LoopYield(), StepExecutor(self.clock))
+        shared = shared or SharedResources(
+            self.pool, Slots(s.concurrency), LoopYield(), StepExecutor(self.clock), waits=self.waits
+        )
         async with shared.testing:
             records = [await self._check_model(check, shared, spent) for check in checks]
         if verdicts := [record for record in records if record is not None]:
@@ -326,8 +336,8 @@ def new_run(
     prepared = PreparedRun(get_scenario(scenario) if isinstance(scenario, str) else scenario, settings, shard)
     check_prices(settings, prepared.models)
     clock = clock or RealClock()
-    if prepared.is_adaptive:
-        files = {**(files or {}), BANK_FILE: Path(settings.adaptive).read_bytes()}  # type: ignore[attr-defined]
+    if isinstance(settings, ExamSettings) and settings.adaptive is not None and not settings.learns:
+        files = {**(files or {}), BANK_FILE: Path(settings.adaptive).read_bytes()}
     for model in prepared.models:
         if model not in (backends or {}):
             build(model, clock)  # reject an invalid name before creating a folder

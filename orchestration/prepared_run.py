@@ -216,6 +216,8 @@ class PreparedRun:
 
         if self.shard is not None or self.repeats > 1:
             raise ConfigurationError("adaptive: an exam is neither repeated nor divided into shards; run it as a whole")
+        if len(self.lineups) < 2 and getattr(self.settings, "until", None) == "decided":
+            raise ConfigurationError("until: decided compares candidates, and there is one; use half_width or above")
         record = exam_record(self.scenario, self.settings, self.opened, bank)
         self.opened.records |= record
         self.total = min(getattr(self.settings, "n", None) or self.total, record["bank"]["items"]) * len(self.lineups)

@@ -28,19 +28,28 @@ from viva.engine.events import Event
 from viva.engine.imports import refuse_while_loading
 from viva.engine.journal_reader import History
 from viva.engine.permissions import grant, grant_typed
-from viva.engine.run_folder import RunFolder
+from viva.engine.run_folder import RunFolder, is_running
 from viva.engine.runner import Outcome
 from viva.engine.stream import Subscription
-from viva.reports.tables import Table
 from viva.scenarios.contract import Scenario
 from viva.scenarios.function import FunctionScenario
 from viva.scenarios.registry import AnyScenario, get_scenario
 from viva.scenarios.run_settings import RunSettings
 
-from .completeness import recorded_report
+from .completeness import missing_conversations, recorded_report, unfinished_text
 from .control import ControlRequest
 from .folders import fresh_folder
 from .launch import Launch, empty_results, forked_run, new_run, recorded_results, recorded_settings, resumed_run
+from .notebook import (
+    NotebookProgress,
+    ReportTable,
+    conversation_columns,
+    html_record,
+    html_run,
+    in_notebook,
+    to_pandas,
+    to_polars,
+)
 from .run_progress import RunProgress
 from .transcripts import Transcript, Transcripts
 
@@ -215,6 +224,10 @@ class Result:
     value: Any = None
     error: Mapping[str, Any] | None = None
 
+    def _repr_html_(self) -> str:
+        record = {"task": self.task, **({"value": self.value} if self.error is None else {"error": self.error})}
+        return html_record(self.key, record)
+
 
 class Run:
     """A run folder.
@@ -254,9 +267,36 @@ class Run:
         """
         return recorded_report(self._folder, scoring)
 
-    def tables(self, **scoring: Any) -> list[Table]:
-        """Return the report as tables, each a tuple (title, header, rows)."""
-        return recorded_results(self._folder, scoring).tables()
+    def tables(self, **scoring: Any) -> list[ReportTable]:
+        """Return the report as tables, each a tuple (title, header, rows) with `to_pandas` and `to_polars`."""
+        return [ReportTable(*table) for table in recorded_results(self._folder, scoring).tables()]
+
+    def to_pandas(self) -> Any:
+        """Return the ended conversations as a pandas data frame: a row for each, in run order.
+
+        Its columns are key, candidate, task, state, score, end, error, and the scenario's other figures by name.
+
+        Raises:
+            ConfigurationError: pandas is not installed.
+        """
+        return to_pandas(conversation_columns(self._folder))
+
+    def to_polars(self) -> Any:
+        """Return the same table as a Polars data frame.
+
+        Raises:
+            ConfigurationError: Polars is not installed.
+        """
+        return to_polars(conversation_columns(self._folder))
+
+    def _repr_html_(self) -> str:
+        """Return the report's tables for notebooks."""
+        missing = missing_conversations(self._folder)
+        lines = []
+        if missing is not None:
+            running = is_running(self.path)
+            lines = unfinished_text(missing.to_record(), self.path, running=running).splitlines()
+        return html_run(f"{self.manifest['scenario']} in {self.path}", lines, self.tables())
 
     def results(self) -> Iterator[Result]:
         """Yield the ended conversations in run order, reading them lazily."""
@@ -446,7 +486,8 @@ async def run(
         BackendError: A model is unreachable.
         VivaError: The error that ended the run. Failures of single conversations are recorded as data instead.
     """
-    async with _running(LaunchRequest(scenario, models, tasks, seed, out, clock, settings).launch()) as live:
+    launch = LaunchRequest(scenario, models, tasks, seed, out, clock, settings).launch()
+    async with _running(launch, is_shown=True) as live:
         pass
     return live.ended()
 
@@ -493,7 +534,7 @@ async def resume(
             if name not in launch.prepared.models:
                 known_names = ", ".join(launch.prepared.models)
                 raise ConfigurationError(f"models: {role}: this run has no model '{name}'; it has {known_names}")
-    async with _running(launch) as live:
+    async with _running(launch, is_shown=True) as live:
         pass
     return live.ended()
 
@@ -512,7 +553,7 @@ async def fork(
     names, backends = model_names({"judge": judge})
     folder = Path(out) if out is not None else fresh_folder("fork")
     launch = forked_run(Path(path), folder, clock, changes={"evaluator": names["judge"], **changes}, backends=backends)
-    async with _running(launch) as live:
+    async with _running(launch, is_shown=True) as live:
         pass
     return live.ended()
 
@@ -568,15 +609,23 @@ def run_blocking(make: Callable[[], Coroutine[Any, Any, T]], clock: Clock | None
 
 
 @asynccontextmanager
-async def _running(launch: Launch) -> AsyncIterator[LiveRun]:
+async def _running(launch: Launch, *, is_shown: bool = False) -> AsyncIterator[LiveRun]:
+    """Run a launch around a block; `is_shown`: in a notebook, show its progress below the cell."""
     live = LiveRun(launch)
+    progress = NotebookProgress.below_cell() if is_shown and in_notebook() else None
+    if progress is not None:
+        launch.events.listen(progress.hear)
     live.begin()
     try:
-        yield live
-    except BaseException as error:
-        await live.abandon(error)
-        raise
-    await live.finish()
+        try:
+            yield live
+        except BaseException as error:
+            await live.abandon(error)
+            raise
+        await live.finish()
+    finally:
+        if progress is not None:
+            progress.update()
 
 
 async def _cancel_and_wait(task: asyncio.Task[None]) -> None:

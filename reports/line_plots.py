@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 from . import plot_style
+from .label_layout import Box, group_points, join_label, place_labels
 
 if TYPE_CHECKING:
     from viva.scoring.correlation import DatasetLine, ModelScores
@@ -58,6 +59,11 @@ class Axes:
 def curve_plot(title: str, lines: Sequence[Curve], axes: Axes, flagged: str = "") -> Any:
     """Draw the first `plot_style.LINES` lines in one panel. `flagged` names flagged points in the legend."""
     lines = lines[: plot_style.LINES]
+    figures = [(line.name, *figure) for line in lines for figure in _curve_figures(line)]
+    if not any(line.flagged for line in lines) and (
+        sentence := plot_style.sentence_instead(figures, f"all values ({axes.y})")
+    ):
+        return sentence
     names = list(plot_style.shorten_names([line.name for line in lines]).values())
     flag_label = flagged if any(line.flagged for line in lines) else ""
     labels = [*names, *([flag_label] if flag_label else [])]
@@ -81,6 +87,7 @@ def curve_plot(title: str, lines: Sequence[Curve], axes: Axes, flagged: str = ""
     if axes.bounds is not None:
         panel.set_ylim(*axes.bounds)
     _plain_ticks(panel, axes)
+    _write_point_texts(panel, lines)
     if several:
         plot_style.draw_legend(figure, handles, labels)
     return figure
@@ -100,11 +107,36 @@ def _draw_curve(panel: Any, line: Curve, at: int, axes: Axes) -> Any:
     if indices:
         xs, ys = [line.xs[index] for index in indices], [line.ys[index] for index in indices]
         panel.plot(xs, ys, linestyle="none", marker="X", markersize=7, color=plot_style.light_colour("flag"), zorder=5)
-    for x, y, text in zip(line.xs, line.ys, line.texts, strict=False):
-        panel.annotate(
-            plot_style.escape_label(text), (x, y), xytext=(3, 5), textcoords="offset points", fontsize=plot_style.TINY
-        )
+    for at_point, (x, (y, low, high), text) in enumerate(
+        zip(line.xs, _curve_figures(line), [*line.texts, *[""] * len(line.xs)], strict=False)
+    ):
+        if not axes.marks and at_point < len(line.xs) - 1:  # a line of many points has one note, at its end
+            continue
+        name, value = (line.name, f"{axes.y}: {y:.4g}") if line.name else (axes.y, f"{y:.4g}")
+        interval = "" if low is None or high is None else f" (interval {low:.4g} to {high:.4g})"
+        plot_style.add_mark(panel, x, y, [name, f"{value}{interval}", f"{axes.x}: {x:g}", *([text] if text else [])])
     return handle
+
+
+def _curve_figures(line: Curve) -> list[tuple[float, float | None, float | None]]:
+    """Return the values of a line with the ends of their intervals."""
+    ends = zip(line.low, line.high, strict=True) if line.low else [(None, None)] * len(line.ys)
+    return [(value, low, high) for value, (low, high) in zip(line.ys, ends, strict=True)]
+
+
+def _write_point_texts(panel: Any, lines: Sequence[Curve]) -> None:
+    """Write the texts beside points where none covers another."""
+    points = [(x, y, text) for line in lines for x, y, text in zip(line.xs, line.ys, line.texts, strict=False) if text]
+    if not points:
+        return
+    scale = panel.figure.dpi / 72
+    panel.autoscale_view()
+    centres = panel.transData.transform([(x, y) for line in lines for x, y in zip(line.xs, line.ys, strict=True)])
+    marks = [(x - 3 * scale, y - 3 * scale, x + 3 * scale, y + 3 * scale) for x, y in centres.tolist()]
+    frame = panel.get_window_extent().extents.tolist()
+    frame[2], frame[3] = frame[2] + 0.1 * panel.figure.dpi, frame[3] + 0.1 * panel.figure.dpi
+    texts = [text for _, _, text in points]
+    _write_labels(panel, [(x, y) for x, y, _ in points], texts, ["ink"] * len(texts), (frame, marks, []))
 
 
 def _plain_ticks(panel: Any, axes: Axes) -> None:
@@ -124,11 +156,17 @@ _MAX_TINT = 0.5  # opacity of a full cell: text on it stays legible on light and
 
 @dataclass(slots=True, frozen=True)
 class RoundValue:
-    """Value of a round, the round's number from 1, and the interval's reach below and above the value, if any."""
+    """Value of a round, the round's number from 1, the interval's reach below and above the value, if any, and n."""
 
     round: int
     value: float
     reach: tuple[float, float] | None = None
+    n: int | None = None
+
+    @property
+    def ends(self) -> tuple[float | None, float | None]:
+        """The ends of the interval."""
+        return (None, None) if self.reach is None else (self.value - self.reach[0], self.value + self.reach[1])
 
 
 class _SupportsLine(Protocol):
@@ -179,6 +217,15 @@ def round_score_plot(title: str, curves: Sequence[RoundCurve]) -> str:
 @plot_style.as_svg
 def _draw_rounds(title: str, curves: Sequence[RoundCurve], label: str, stepped: bool) -> Any:
     rounds = sorted({step.round for curve in curves for step in curve.steps})
+    figures = [
+        (f"{curve.name}, round {step.round}", step.value, *step.ends) for curve in curves for step in curve.steps
+    ]
+    candidates = plot_style.counted(sum(bool(curve.steps) for curve in curves), "candidate")
+    subject = f"shares of {candidates} by round" if stepped else f"round scores of {candidates}"
+    if stepped and len(figures) > 1 and all(value == 100 for _, value, _, _ in figures):
+        return plot_style.Sentence(f"All interviews of {candidates} reached every round.")
+    if sentence := plot_style.sentence_instead(figures, f"all {subject}", "%" if stepped else ""):
+        return sentence
     if len(curves) <= plot_style.LINES:
         return _round_lines(title, curves, rounds, label, stepped)
     return _round_cells(title, curves, rounds, label)
@@ -191,7 +238,8 @@ def _round_lines(title: str, curves: Sequence[RoundCurve], rounds: list[int], la
     axes.set_xlabel("round")
     axes.set_ylabel(label)
     axes.set_xticks(rounds)
-    axes.set_ylim(-3, 104)
+    ends = [end for curve in curves for step in curve.steps for end in (step.value, *step.ends) if end is not None]
+    axes.set_ylim(*plot_style.axis_range(ends, (0.0, 100.0)))
     axes.grid(axis="y")
     handles = []
     for position, (index, *_) in enumerate(groups):
@@ -203,6 +251,8 @@ def _round_lines(title: str, curves: Sequence[RoundCurve], rounds: list[int], la
         colour = plot_style.light_colour(plot_style.SERIES[index])
         (line,) = axes.plot(xs, ys, color=colour, linestyle=plot_style.DASHES[index], marker=plot_style.MARKERS[index])
         handles.append(line)
+        for x, step in zip(xs, curve.steps, strict=True):
+            _mark_step(axes, x, step.value, names[position], step, "%" if stepped else "")
         with_bars = [(x, step) for x, step in zip(xs, curve.steps, strict=True) if step.reach is not None]
         if with_bars:
             axes.errorbar(
@@ -216,6 +266,11 @@ def _round_lines(title: str, curves: Sequence[RoundCurve], rounds: list[int], la
             )
     plot_style.draw_legend(figure, handles, names)
     return figure
+
+
+def _mark_step(axes: Any, x: float, y: float, name: str, step: RoundValue, unit: str) -> None:
+    lines = plot_style.mark_lines(f"{name}, round {step.round}", step.value, *step.ends, step.n, unit=unit)
+    plot_style.add_mark(axes, x, y, lines)
 
 
 def _round_cells(title: str, curves: Sequence[RoundCurve], rounds: list[int], label: str) -> Any:
@@ -234,6 +289,7 @@ def _round_cells(title: str, curves: Sequence[RoundCurve], rounds: list[int], la
             tint = {"alpha": opacity, "linewidth": 0}
             axes.add_patch(plot_style.make_box((at + 0.02, row + 0.04), 0.96, 0.92, "blue", **tint))
             axes.text(at + 0.5, row + 0.52, f"{step.value:.0f}", ha="center", va="center", fontsize=plot_style.TINY)
+            _mark_step(axes, at + 0.5, row + 0.5, curve.name, step, "")
     return figure
 
 
@@ -269,6 +325,10 @@ class CandidateRuns:
 def running_mean_plot(title: str, tracks: Sequence[CandidateRuns]) -> Any:
     """Draw the means (0–100) over the number of conversations, with bands of 95%; at least one track has a run."""
     thin = [CandidateRuns(track.name, [_thin_run(run) for run in track.runs]) for track in tracks]
+    # Intervals narrow as conversations end, which is the subject of this plot, so they do not matter here.
+    means = [(track.name, mean, None, None) for track in thin for run in track.runs for mean in run.mean]
+    if sentence := plot_style.sentence_instead(means, "all running means"):
+        return sentence
     return _run_lines(title, thin) if len(thin) <= plot_style.LINES else _run_strips(title, thin)
 
 
@@ -288,12 +348,12 @@ def _run_lines(title: str, tracks: Sequence[CandidateRuns]) -> Any:
             run = track.runs[at]
             axes.fill_between(run.n, run.low, run.high, color=colour, alpha=0.15, linewidth=0)
             axes.plot(run.n, run.mean, color=colour, linestyle=dash, linewidth=1.2)
+            _mark_last(axes, run, run.mean[-1], track.name)
             lows, highs = _after_warmup(run.low, run), _after_warmup(run.high, run)
             reach = [min(reach[0], *lows), max(reach[1], *highs)]
         handles.append(line)
     _frame_runs(axes, tracks)
-    room = max(2.0, 0.08 * (reach[1] - reach[0]))
-    axes.set_ylim(reach[0] - room, reach[1] + room)
+    axes.set_ylim(*plot_style.axis_range(reach, (0.0, 100.0)))
     plot_style.draw_legend(figure, handles, names)
     return figure
 
@@ -320,11 +380,17 @@ def _run_strips(title: str, tracks: Sequence[CandidateRuns]) -> Any:
 
             axes.fill_between(run.n, height(run.low), height(run.high), color=colour, alpha=0.2, linewidth=0)
             axes.plot(run.n, height(run.mean), color=colour, linewidth=1)
+            _mark_last(axes, run, row + 0.5, track.name)
         axes.axhline(row, color=plot_style.light_colour("grid"), linewidth=0.6)
     _frame_runs(axes, tracks)
     label = f"interviews so far (height of a strip: last mean ± {span:.1f} points)"
     figure.text(0.5, 0.06 / figure.get_figheight(), label, ha="center", fontsize=plot_style.NORMAL)
     return figure
+
+
+def _mark_last(axes: Any, run: RunningMean, y: float, name: str) -> None:
+    lines = plot_style.mark_lines(name, run.mean[-1], run.low[-1], run.high[-1], run.n[-1])
+    plot_style.add_mark(axes, run.n[-1], y, lines)
 
 
 def _frame_runs(axes: Any, tracks: Sequence[CandidateRuns]) -> None:
@@ -350,9 +416,8 @@ def _thin_run(run: RunningMean) -> RunningMean:
 MAX_NAMES = 12  # with more models only those off the line are named
 _ACROSS, _WIDE, _HIGH = 3, 4.2, 3.6  # panels in a row; inches of a panel
 _AWAY = 5.0  # points from a mark to its name
-# Positions of a name relative to its mark, best first: (across, up, lines of text further off).
-_NEAR_PLACES = ((1, 1, 0), (-1, 1, 0), (1, -1, 0), (-1, -1, 0), (0, 1, 0), (0, -1, 0), (1, 0, 0), (-1, 0, 0))
-_NAME_PLACES = _NEAR_PLACES + tuple((across, up, off) for off in (1, 2) for up in (1, -1) for across in (1, -1, 0))
+_ON_POINT = 2.5  # points; models nearer to each other share a name
+_JOINED = 40  # columns of a shared name
 
 AxisLabels = tuple[str, str]  # labels of the x axis and the y axis
 
@@ -386,8 +451,19 @@ def draw_regressions(
 
 
 @plot_style.as_svg
-def regression_plot(title: str, group: Sequence[ModelScores], fit: DatasetLine | None, labels: AxisLabels) -> Any:
-    """Draw one dataset's panel, with figures from 0 to 100; `labels` are the axis labels, with units."""
+def regression_plot(
+    title: str,
+    group: Sequence[ModelScores],
+    fit: DatasetLine | None,
+    labels: AxisLabels,
+    counts: Mapping[str, int] | None = None,
+) -> Any:
+    """Draw one dataset's panel, with figures from 0 to 100; a sentence if the models cannot be told apart.
+
+    `labels` are the axis labels, with units; `counts` are the conversations of each model.
+    """
+    if not _flagged_models(fit) and (sentence := _sentence_of_models(group)) is not None:
+        return sentence
     figure, axes = plot_style.make_panel(2.7)
     plot_style.set_title(axes, title)
     _draw_panel(axes, group, fit, (), labels)
@@ -395,7 +471,38 @@ def regression_plot(title: str, group: Sequence[ModelScores], fit: DatasetLine |
         low, high = axis.get_view_interval()
         axis.set_ticks([tick for tick in axis.get_ticklocs() if max(0, low) <= tick <= min(100, high)])
     _draw_names(axes, group, fit, ())
+    for model in group:
+        n = (counts or {}).get(model.model)
+        lines = [model.model, f"score {model.score:.1f}{_error_text(model.score_se)}"]
+        lines += [f"accuracy {model.accuracy:.1f}{_error_text(model.accuracy_se)}", *([f"n = {n:,}"] if n else [])]
+        plot_style.add_mark(axes, model.accuracy, model.score, lines)
     return figure
+
+
+def _error_text(error: float) -> str:
+    return f" ± {error:.1f} (standard error)" if error else ""
+
+
+def _sentence_of_models(group: Sequence[ModelScores]) -> plot_style.Sentence | None:
+    """Return a sentence if all models lie within two standard errors of each other in both figures."""
+    models = plot_style.counted(len(group), "model")
+    if len(group) < 2:
+        names = [f"{model.model}: score {model.score:.1f}, accuracy {model.accuracy:.1f}%." for model in group]
+        return plot_style.Sentence("".join(names) or "There are no figures yet.")
+    spreads = []
+    for field in ("score", "accuracy"):
+        values = [getattr(model, field) for model in group]
+        reaches = [2 * getattr(model, f"{field}_se") for model in group]
+        pairs = list(zip(values, reaches, strict=True))
+        if max(v - r for v, r in pairs) > min(values) or min(v + r for v, r in pairs) < max(values):
+            return None
+        spreads.append(math.ceil(10 * (max(values) - min(values)) - 1e-9) / 10)
+    if not any(spreads):
+        return plot_style.Sentence(f"All {models} have the same score and the same accuracy.")
+    return plot_style.Sentence(
+        f"All {models} lie within {spreads[0]:g} points of each other in score and within {spreads[1]:g} in accuracy, "
+        "less than two standard errors of each: too few items for this figure to tell them apart."
+    )
 
 
 def _draw_panel(
@@ -435,7 +542,7 @@ def _flagged_models(fit: DatasetLine | None) -> set[str]:
 
 
 def _draw_names(axes: Any, group: Sequence[ModelScores], fit: DatasetLine | None, without: Collection[str]) -> None:
-    """Write models' names beside their points, each where it covers least of points, line, edges and other names."""
+    """Write models' names beside their points; models on one point share a name."""
     flagged = _flagged_models(fit)
     labelled = [
         figure for figure in group if len(group) <= MAX_NAMES or figure.model in flagged or figure.model in without
@@ -445,53 +552,63 @@ def _draw_names(axes: Any, group: Sequence[ModelScores], fit: DatasetLine | None
     centres = axes.transData.transform([(figure.accuracy, figure.score) for figure in group]).tolist()
     marks = [(x - 4 * scale, y - 4 * scale, x + 4 * scale, y + 4 * scale) for x, y in centres]
     marks += [box for figure in group for box in _error_boxes(axes, figure, scale)]
-    line_boxes = _along_line(axes, group, fit, scale)
     frame = axes.get_window_extent().extents.tolist()
     frame[2] += 0.1 * axes.figure.dpi  # names may extend beyond the right edge, where nothing is drawn
-    centre_of = {figure.model: centre for figure, centre in zip(group, centres, strict=True)}
-    labels: list[_Box] = []
+    centre_of = {figure.model: tuple(centre) for figure, centre in zip(group, centres, strict=True)}
     # Flagged points first, because they matter most; then from the top.
-    for figure in sorted(labelled, key=lambda each: (each.model not in flagged, -each.score, each.model)):
-        text, line = short_names[figure.model], plot_style.TINY * 1.1
-        size = (plot_style.text_inches([text], plot_style.TINY) * 72 * scale, line * scale)
-        shifts = [
-            (_AWAY * across * (0.8 if up else 1.2), up * (_AWAY * (0.6 if across else 1.2) + distance * line))
-            for across, up, distance in _NAME_PLACES
-        ]
-        boxes = [
-            _name_box(centre_of[figure.model], direction, (shift[0] * scale, shift[1] * scale), size)
-            for direction, shift in zip(_NAME_PLACES, shifts, strict=True)
-        ]
-        costs = [
-            2 * _outside(box, frame)
-            + sum(10 * _overlap(box, obstacle) for obstacle in line_boxes)  # text across a line is hard to read
-            + sum(4 * _overlap(box, obstacle) for obstacle in (*marks, *labels))
-            + 0.1 * distance * size[0] * size[1]
-            for box, (_, _, distance) in zip(boxes, _NAME_PLACES, strict=True)
-        ]
-        best = costs.index(min(costs))
-        labels.append(boxes[best])
-        across, up, distance = _NAME_PLACES[best]
-        colour = plot_style.light_colour("flag" if figure.model in flagged else "ink")
+    labelled.sort(key=lambda each: (each.model not in flagged, -each.score, each.model))
+    points = [centre_of[figure.model] for figure in labelled]
+    groups = group_points(points, [figure.model in flagged for figure in labelled], _ON_POINT * scale)
+    texts = [join_label([short_names[labelled[at].model] for at in together], _JOINED) for together in groups]
+    _write_labels(
+        axes,
+        [(labelled[together[0]].accuracy, labelled[together[0]].score) for together in groups],
+        texts,
+        ["flag" if labelled[together[0]].model in flagged else "ink" for together in groups],
+        (frame, marks, _along_line(axes, group, fit, scale)),
+    )
+
+
+def _write_labels(
+    axes: Any,
+    points: Sequence[tuple[float, float]],
+    texts: Sequence[str],
+    colours: Sequence[str],
+    room: tuple[Sequence[float], Sequence[Box], Sequence[Box]],
+) -> None:
+    """Write texts beside points without overlaps. `room` has the frame, the marks' boxes, and boxes along lines."""
+    if not points:
+        return
+    frame, marks, line_boxes = room
+    scale = axes.figure.dpi / 72
+    height = plot_style.TINY * 1.1 * scale
+    sizes = [(plot_style.measured_points(text, plot_style.TINY) * scale, height) for text in texts]
+    centres = [tuple(centre) for centre in axes.transData.transform(points).tolist()]
+    labels = place_labels(
+        centres, sizes, (frame[0], frame[1], frame[2], frame[3]), away=_AWAY * scale, obstacles=marks, lines=line_boxes
+    )
+    for point, centre, text, colour, label in zip(points, centres, texts, colours, labels, strict=True):
+        if label is None:  # no room: the name is in the mark's note
+            continue
+        left, lower, right, _ = label.box
+        across = (left + right) / 2 if label.side == 0 else left if label.side > 0 else right
+        ink = plot_style.light_colour(colour)
+        leader = {"arrowstyle": "-", "linewidth": 0.5, "color": ink, "shrinkA": 0, "shrinkB": 2}
         axes.annotate(
             plot_style.escape_label(text),
-            (figure.accuracy, figure.score),
-            shifts[best],
+            point,
+            ((across - centre[0]) / scale, (lower - centre[1]) / scale),
             textcoords="offset points",
-            horizontalalignment=("center", "left", "right")[across],
-            verticalalignment=("center", "bottom", "top")[up],
-            color=colour,
+            horizontalalignment=("center", "left", "right")[label.side],
+            verticalalignment="bottom",
+            color=ink,
             fontsize=plot_style.TINY,
-            arrowprops={"arrowstyle": "-", "linewidth": 0.5, "color": colour, "shrinkA": 0, "shrinkB": 2}
-            if distance
-            else None,
+            annotation_clip=False,
+            arrowprops=leader if label.leader else None,
         )
 
 
-_Box = tuple[float, float, float, float]  # left, lower, right and upper edge, in pixels
-
-
-def _along_line(axes: Any, group: Sequence[ModelScores], fit: DatasetLine | None, scale: float) -> list[_Box]:
+def _along_line(axes: Any, group: Sequence[ModelScores], fit: DatasetLine | None, scale: float) -> list[Box]:
     """Return small boxes along the line, so that names avoid it."""
     if fit is None:
         return []
@@ -501,32 +618,10 @@ def _along_line(axes: Any, group: Sequence[ModelScores], fit: DatasetLine | None
     return [(x - 2 * scale, y - scale, x + 2 * scale, y + scale) for x, y in places]
 
 
-def _error_boxes(axes: Any, figure: ModelScores, scale: float) -> list[_Box]:
+def _error_boxes(axes: Any, figure: ModelScores, scale: float) -> list[Box]:
     """Return the boxes of a point's error bars."""
     x, y, wide, high = figure.accuracy, figure.score, figure.accuracy_se, figure.score_se
     corners = axes.transData.transform([(x - wide, y - high), (x + wide, y + high), (x, y)]).tolist()
     (left, lower), (right, upper), (middle, centre) = corners
     across = (left, centre - scale, right, centre + scale)
     return [across, (middle - scale, lower, middle + scale, upper)]
-
-
-def _name_box(
-    mark: Sequence[float], direction: tuple[int, int, int], shift: tuple[float, float], size: tuple[float, float]
-) -> _Box:
-    """Return the box of a name at `shift` from its mark; `direction` tells which end of the name is there."""
-    x, y = (
-        at + offset - (0.0 if step > 0 else extent if step < 0 else extent / 2)
-        for at, offset, step, extent in zip(mark, shift, direction[:2], size, strict=True)
-    )
-    return x, y, x + size[0], y + size[1]
-
-
-def _overlap(first: _Box, second: _Box) -> float:
-    wide = min(first[2], second[2]) - max(first[0], second[0])
-    high = min(first[3], second[3]) - max(first[1], second[1])
-    return max(0.0, wide) * max(0.0, high)
-
-
-def _outside(box: _Box, frame: list[float]) -> float:
-    area = (box[2] - box[0]) * (box[3] - box[1])
-    return area - _overlap(box, (frame[0], frame[1], frame[2], frame[3]))

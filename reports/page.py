@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from .plot_style import Sentence
 from .tables import Table
 
 _MAX_LISTED = 40  # names in a list; the names beyond it are only counted
@@ -15,13 +16,22 @@ TIER_NAMES = {"A": "reproducible report", "B": "replay", "C": "reproducible tran
 
 @dataclass(slots=True, frozen=True)
 class Plot:
-    """Plot of one kind. `panels`: by dataset, (SVG, one-line description). `origin`: source of its figures."""
+    """Plot of one kind.
+
+    `panels`: by dataset, (SVG, one-line description); a `Sentence` replaces the SVG if it would show nothing. `origin`:
+    source of its figures.
+    """
 
     anchor: str
     heading: str
     caption: str
     origin: str
     panels: Sequence[tuple[str, str]]
+
+    @property
+    def is_drawn(self) -> bool:
+        """True if there is at least one drawing, which the caption then explains."""
+        return any(not isinstance(svg, Sentence) for svg, _ in self.panels)
 
 
 @dataclass(slots=True)
@@ -49,7 +59,8 @@ class Page:
     `verdict`: findings in sentences, the most decisive first. `decisive` is the plot that shows these findings; `plots`
     does not contain it. `about`: the items that the verdict is about, if there are several sets of items. `further` has
     the other sets, each with its own verdict. `origin` applies to all sections and plots without their own. `warnings`
-    come before everything else.
+    come before everything else. `answer` is the short table that stands beside the verdict. `appendix` has the tables
+    for a paper.
     """
 
     heading: str
@@ -66,6 +77,8 @@ class Page:
     about: str = ""
     further: list[tuple[str, list[str]]] = field(default_factory=list)
     warnings: list[str] = field(default_factory=list)
+    answer: Table | None = None
+    appendix: list[Table] = field(default_factory=list)
 
 
 def join_names(names: Iterable[str]) -> str:

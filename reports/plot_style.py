@@ -1,13 +1,15 @@
-"""Style of all plots: colours for light and dark, marks, sizes, names that fit, and output as SVG and PNG.
+"""Style of all plots: colours for light and dark, marks, axes, names that fit, and output as SVG and PNG.
 
 Drawn by matplotlib (extra `plots`): without it all drawings raise `ConfigurationError`. The same figures give the same
 bytes under one version of matplotlib. Colours are safe for colour-blind readers; dashes and markers distinguish lines,
-too.
+too. In SVG each mark shows its figure on hover and on keyboard focus, without a script (`add_mark`). A plot that would
+show nothing is replaced by a sentence (`sentence_instead`).
 """
 
 from __future__ import annotations
 
 import io
+import math
 import unicodedata
 import warnings
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
@@ -16,6 +18,7 @@ from functools import wraps
 from importlib import import_module
 from pathlib import Path
 from typing import Any, ParamSpec
+from xml.sax.saxutils import escape
 
 from viva.engine.errors import ConfigurationError
 
@@ -95,13 +98,24 @@ def plot_style() -> Iterator[None]:
         yield
 
 
+class Sentence(str):
+    """Sentence in the position of a plot that would show nothing."""
+
+    __slots__ = ()
+
+
 def as_svg(draw: Callable[P, Any]) -> Callable[P, str]:
-    """Make a function that draws a figure return it as SVG, in viva's style."""
+    """Make a function that draws a figure return it as SVG, in viva's style.
+
+    The function's first argument is the title. If it returns a `Sentence`, the title is put in front.
+    """
 
     @wraps(draw)
     def wrapper(*arguments: P.args, **keywords: P.kwargs) -> str:
         with plot_style():
-            return write_svg(draw(*arguments, **keywords))
+            figure = draw(*arguments, **keywords)
+            svg = "" if isinstance(figure, Sentence) else write_svg(figure)
+        return Sentence(f"{arguments[0]}: {figure}") if isinstance(figure, Sentence) else svg
 
     return wrapper
 
@@ -151,7 +165,8 @@ def write_svg(figure: Any) -> str:
     """Return the figure as SVG with a transparent background."""
     buffer = io.BytesIO()
     figure.savefig(buffer, format="svg", metadata={"Date": None}, transparent=True)
-    return buffer.getvalue().decode()
+    drawing, closing, _ = buffer.getvalue().decode().rpartition("</svg>")
+    return f"{drawing}{_marks_svg(figure)}{closing}\n"
 
 
 def save_plot(figure: Any, file: Path) -> None:
@@ -161,7 +176,173 @@ def save_plot(figure: Any, file: Path) -> None:
     buffer = io.BytesIO()
     metadata = {"Date": None} if file.suffix == ".svg" else {}
     figure.savefig(buffer, format=file.suffix[1:], dpi=150, metadata=metadata)
-    write_atomically(file, buffer.getvalue())
+    data = buffer.getvalue()
+    if file.suffix == ".svg":
+        drawing, closing, _ = data.decode().rpartition("</svg>")
+        data = f"{drawing}{_marks_svg(figure)}{closing}\n".encode()
+    write_atomically(file, data)
+
+
+# -- marks ----------------------------------------------------------------------------------------------------------
+
+_REACH = 8.0  # points around a mark in which the pointer shows its figure
+_SAME_MARK = 3.0  # points; nearer marks share one note
+_MAX_NOTES = 6  # figures in one note
+_NOTE_SIZE, _NOTE_LINE, _NOTE_EDGE, _NOTE_COLUMNS = 8.0, 10.5, 5.0, 50
+# Only for SVG files: pages bring these rules with their own colours.
+_NOTE_STYLE = (
+    ".hit{fill:none;pointer-events:all}.mark{outline:none}.mark:focus .hit{stroke:#1f2429;stroke-width:1.5}"
+    ".note{visibility:hidden}.mark:hover .note,.mark:focus .note{visibility:visible}"
+    ".note rect{fill:#fff;stroke:#565e66;stroke-width:.7}.note text{fill:#1f2429;font:8px sans-serif}"
+    ".note .name{font-weight:600}@media print{.note{display:none}}"
+)
+
+
+def add_mark(axes: Any, x: float, y: float, lines: Sequence[str]) -> None:
+    """Let the mark at (x, y) of these axes show these lines on hover and on focus; the first one is its name."""
+    axes.figure.__dict__.setdefault("viva_marks", []).append((axes, x, y, tuple(lines)))
+
+
+def mark_lines(
+    name: str,
+    value: float,
+    low: float | None = None,
+    high: float | None = None,
+    n: int | None = None,
+    *,
+    unit: str = "",
+    digits: int = 1,
+) -> tuple[str, ...]:
+    """Return the lines of a mark: its name, its value with the 95% interval, and n."""
+    text = f"{value:.{digits}f}{unit}"
+    if low is not None and high is not None:
+        text += f" (95% interval {low:.{digits}f} to {high:.{digits}f})"
+    return (name, text, *([] if n is None else [f"n = {n:,}"]))
+
+
+def _marks_svg(figure: Any) -> str:
+    """Return the layer of marks that follows the drawing, so that no line covers a note; empty without marks."""
+    marks = getattr(figure, "viva_marks", ())
+    if not marks:
+        return ""
+    width, height = figure.get_figwidth() * 72, figure.get_figheight() * 72
+    scale = 72 / figure.dpi
+    groups: list[tuple[float, float, list[tuple[str, ...]]]] = []
+    for axes, x, y, lines in marks:
+        across, up = (float(end) * scale for end in axes.transData.transform((x, y)))
+        down = height - up
+        near = (group for group in groups if math.hypot(group[0] - across, group[1] - down) < _SAME_MARK)
+        if (group := next(near, None)) is not None:
+            group[2].append(lines)
+        else:
+            groups.append((across, down, [lines]))
+    parts = [_mark_svg(across, down, notes, width) for across, down, notes in groups]
+    return f'<style type="text/css">{_NOTE_STYLE}</style>\n<g class="marks">\n{"".join(parts)}</g>\n'
+
+
+def _mark_svg(x: float, y: float, notes: Sequence[tuple[str, ...]], width: float) -> str:
+    more = len(notes) - _MAX_NOTES
+    lines = [
+        (_cut_middle(_visible(text), _NOTE_COLUMNS), at == 0)
+        for note in notes[:_MAX_NOTES]
+        for at, text in enumerate(note)
+    ]
+    if more > 0:
+        lines.append((f"and {more} more", False))
+    wide = text_inches((text for text, _ in lines), _NOTE_SIZE) * 72 + 2 * _NOTE_EDGE
+    high = _NOTE_LINE * len(lines) + 2 * _NOTE_EDGE - 2
+    left = max(1.0, min(x - wide / 2, width - wide - 1))
+    top = y - _REACH - high if y - _REACH - high > 0 else y + _REACH
+    kinds = {True: ' class="name"', False: ""}
+    texts = "".join(
+        f'<tspan x="{left + _NOTE_EDGE:.1f}" y="{top + _NOTE_EDGE - 2 + (at + 0.85) * _NOTE_LINE:.1f}"'
+        f"{kinds[is_name]}>{escape(text)}</tspan>"
+        for at, (text, is_name) in enumerate(lines)
+    )
+    title = "; ".join(": ".join((note[0], ", ".join(note[1:]))) if len(note) > 1 else note[0] for note in notes)
+    return (
+        f'<g class="mark" tabindex="0" role="img"><title>{escape(_visible(title))}</title>'
+        f'<circle class="hit" cx="{x:.1f}" cy="{y:.1f}" r="{_REACH:g}"/>'
+        f'<g class="note" aria-hidden="true"><rect x="{left:.1f}" y="{top:.1f}" width="{wide:.1f}" '
+        f'height="{high:.1f}" rx="3"/><text>{texts}</text></g></g>\n'
+    )
+
+
+# -- axes and sentences ---------------------------------------------------------------------------------------------
+
+_WHOLE_SHARE = 0.4  # figures that cover this share of a scale are drawn on the whole of it
+_LEAST_SHARE = 0.1  # of a scale that an axis covers at least, so that tiny differences do not look large
+_NUMBERS = ("no", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven", "twelve")
+
+
+def axis_range(values: Iterable[float], whole: tuple[float, float] | None = None) -> tuple[float, float]:
+    """Return the ends of an axis that contains all values, with room around them.
+
+    Args:
+        values: Values and the ends of their intervals.
+        whole: Ends of the scale. The axis shows it all if the values cover a large part of it.
+    """
+    known = [value for value in values if math.isfinite(value)]
+    if not known:
+        return whole or (0.0, 1.0)
+    low, high = min(known), max(known)
+    if whole is None:
+        room = 0.08 * (high - low) or 0.08 * abs(high) or 1.0
+        return low - room, high + room
+    scale = whole[1] - whole[0]
+    if high - low >= _WHOLE_SHARE * scale:
+        return min(low, whole[0]) - 0.03 * scale, max(high, whole[1]) + 0.03 * scale
+    wide = max(1.2 * (high - low), _LEAST_SHARE * scale)
+    bottom, top = (low + high - wide) / 2, (low + high + wide) / 2
+    # Shift the axis back onto the scale, then widen it again if values lie beyond the scale.
+    edge = 0.02 * scale
+    shift = max(0.0, whole[0] - edge - bottom) - max(0.0, top - whole[1] - edge)
+    return min(bottom + shift, low), max(top + shift, high)
+
+
+Figure = tuple[str, float, float | None, float | None]  # name, value, and the ends of its interval
+
+
+def sentence_instead(figures: Sequence[Figure], subject: str, unit: str = "") -> Sentence | None:
+    """Return a sentence if a plot of the figures would show nothing, else None.
+
+    That is so if there are fewer than two figures, if all are equal, or if each lies inside the intervals of all.
+
+    Args:
+        figures: The figures to draw.
+        subject: The figures as the subject of a sentence in the plural, such as `all six models`.
+        unit: Unit that follows a value, such as `%`.
+    """
+    if not figures:
+        return Sentence("There are no figures yet.")
+    values = [value for _, value, _, _ in figures]
+    ends = [(low, high) for _, _, low, high in figures if low is not None and high is not None]
+    subject = subject[:1].upper() + subject[1:]
+    if len(figures) == 1:
+        name, value = figures[0][:2]
+        about = f" (95% interval {ends[0][0]:.1f} to {ends[0][1]:.1f})" if ends else ""
+        return Sentence(f"{name}: {value:.1f}{unit}{about}.")
+    if max(values) - min(values) <= 1e-9 * max(1.0, abs(max(values))):
+        about = ""
+        if len(ends) == len(figures):
+            low, high = min(low for low, _ in ends), max(high for _, high in ends)
+            about = f"; their intervals reach from {low:.1f} to {high:.1f}" if high > low else ""
+        return Sentence(f"{subject} are at {values[0]:.3g}{unit}{about}.")
+    if len(ends) == len(figures) and max(low for low, _ in ends) <= min(values) <= max(values) <= min(
+        high for _, high in ends
+    ):
+        spread = math.ceil(10 * (max(values) - min(values)) - 1e-9) / 10
+        points = "point" if spread == 1 else "points"
+        return Sentence(
+            f"{subject} lie within {spread:g} {points} of each other, inside every 95% interval: too few items for "
+            "this figure to tell them apart."
+        )
+    return None
+
+
+def counted(number: int, name: str) -> str:
+    """Return a number in words, if it is small, and a name in the plural: `six models`."""
+    return f"{_NUMBERS[number] if 2 <= number < len(_NUMBERS) else f'{number:,}'} {name}{'s' * (number != 1)}"
 
 
 # -- lines ----------------------------------------------------------------------------------------------------------
@@ -185,8 +366,11 @@ def group_name(names: Sequence[str]) -> str:
 
 def escape_label(text: str) -> str:
     """Escape a name: matplotlib reads formulas between dollar signs, and SVG may not contain control characters."""
-    visible = "".join(f"\\x{ord(c):02x}" if unicodedata.category(c) in ("Cc", "Cs") else c for c in text)
-    return visible.replace("$", r"\$")
+    return _visible(text).replace("$", r"\$")
+
+
+def _visible(text: str) -> str:
+    return "".join(f"\\x{ord(c):02x}" if unicodedata.category(c) in ("Cc", "Cs") else c for c in text)
 
 
 def shorten_names(names: Iterable[str], room: int = 24) -> dict[str, str]:
@@ -209,6 +393,15 @@ def text_width(text: str) -> int:
 def text_inches(texts: Iterable[str], size: float = SMALL) -> float:
     """Estimate the width of the widest text, for a font of `size` points."""
     return max((text_width(text) for text in texts), default=0) * 0.58 * size / 72
+
+
+def measured_points(text: str, size: float) -> float:
+    """Return the width of a text in points, as wide as a wide font draws it."""
+    from matplotlib.font_manager import FontProperties
+    from matplotlib.textpath import text_to_path
+
+    width = text_to_path.get_text_width_height_descent(_visible(text), FontProperties(size=size), ismath=False)[0]
+    return max(float(width), text_inches([text], size) * 72)
 
 
 def draw_legend(figure: Any, handles: Sequence[Any], names: Sequence[str]) -> None:

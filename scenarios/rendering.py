@@ -104,13 +104,15 @@ class ResultSummary:
     """A recorded result as one line of a list.
 
     `score` is a number for which higher is better, None if unscored; `end` says in a few words how the conversation
-    ended; `aspects` are further figures by name; `unscored` counts unreadable verdicts.
+    ended; `aspects` are further figures by name; `unscored` counts unreadable verdicts; `rounds` is None if the
+    conversation has no rounds.
     """
 
     score: float | None = None
     end: str = ""
     aspects: dict[str, float] = field(default_factory=dict)
     unscored: int = 0
+    rounds: int | None = None
 
 
 def render_plain(recorded: RecordedConversation, roles: Iterable[Role]) -> RenderedConversation:

@@ -209,16 +209,17 @@ class RunSettings(BaseModel):
 
 
 DEFAULT_RULE = "half_width=3"
-BANK_FILE = "bank.json"  # the copy of an adaptive run's item bank in its folder
+BANK_FILE = "bank.json"  # the item bank in the folder of an adaptive run: a copy, or what the run has learned
+LEARN = "learn"  # the bank of a run that learns one
 
 
 class ExamSettings(RunSettings):
     """Settings of runs whose items may be chosen by adaptive exams (docs/adaptive.md)."""
 
-    adaptive: FilePath | None = Field(
+    adaptive: Annotated[str, file_or(LEARN)] | None = Field(
         default=None,
-        description="Choose each candidate's items by its earlier answers, with this item bank of the dataset; -n is "
-        "the largest number of items (docs/adaptive.md).",
+        description="Choose each candidate's items by its earlier answers, with this item bank of the dataset, or with "
+        "one that the candidates' answers teach (learn); -n is the largest number of items (docs/adaptive.md).",
     )
     wave: int = Field(default=8, ge=1, le=256, description="Largest number of items chosen at once (with --adaptive).")
     until: str | None = Field(
@@ -238,8 +239,13 @@ class ExamSettings(RunSettings):
     @model_validator(mode="after")
     def _options_have_a_use(self) -> Self:
         if self.adaptive is None and self.until is not None:
-            raise ValueError("until: only an adaptive run ends by a rule; add --adaptive BANK")
+            raise ValueError("until: only an adaptive run ends by a rule; add --adaptive BANK or learn")
         return self
+
+    @property
+    def learns(self) -> bool:
+        """True if the run begins without an item bank and learns one."""
+        return self.adaptive == LEARN
 
     @property
     def rule(self) -> str:

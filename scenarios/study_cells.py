@@ -94,7 +94,8 @@ class StudyCell:
 
     `run` is None if it has not begun; `folder` is the argument for `viva show`, relative to the folders that were
     named; `planned` counts conversations; `until` is the record of a stop rule, if there is one; `compared` is the
-    candidate's role, and `labels` are the labels of all candidates of the run.
+    candidate's role, and `labels` are the labels of all candidates of the run. If `is_adaptive`, an exam chooses the
+    items.
     """
 
     name: str
@@ -111,6 +112,7 @@ class StudyCell:
     manifest: dict[str, Any] = field(default_factory=dict)
     compared: str = "candidate"
     labels: list[str] = field(default_factory=list)
+    is_adaptive: bool = False
 
     @property
     def stopped_at(self) -> int | None:

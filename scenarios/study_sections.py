@@ -20,6 +20,7 @@ from viva.engine.errors import ConfigurationError
 from viva.reports.figures import Codes, Floats
 from viva.reports.page import Plot, Record, describe_seeds, describe_tiers
 from viva.reports.tables import DASH, Row, Table, record_rows
+from viva.scoring.correlation import ModelScores
 
 from .contract import Findings
 from .study_cells import ItemCatalogue, ItemNumbers, Pool, RunReading, StudyCell, read_results
@@ -203,6 +204,18 @@ class SystemStudy:
     def notes(self, cells: Sequence[StudyCell], scoring: Any) -> list[str]:
         """Return notes on the cells together, besides their differences."""
         return []
+
+    def judge_exams(self, figures: Sequence[ModelScores], answered: Mapping[str, int]) -> Record | None:
+        """Return verdicts on candidates of whom two adaptive exams estimate static accuracy and score.
+
+        Args:
+            figures: The estimates of each candidate with their errors, in points, all of one dataset.
+            answered: The smaller number of answers of each candidate.
+
+        Returns:
+            `candidates`, each with `verdict` and its test, `sentences`, and the `rule`; None if there are no verdicts.
+        """
+        return None
 
     # -- from the report --------------------------------------------------------------------------------------------
 

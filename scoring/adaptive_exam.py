@@ -11,8 +11,13 @@ Assumption-free: with each draw, the bank's prediction of the mean is corrected 
 probability, so each corrected value has the true mean as its expectation, whatever the bank says. Their confidence
 sequence holds at every time.
 
+Person fit: each answer's log-probability given the earlier answers, less its expectation, summed and standardised. It
+says whether the answers so far are plausible under the bank, which the model-based interval takes for granted.
+
 Source: expected variance reduction as in van der Linden 1998; the correction is that of Kossen et al. 2021 (active
-testing) in the form of Zrnic and Candès 2024 (active inference); `confidence_sequences` for the interval.
+testing) in the form of Zrnic and Candès 2024 (active inference); `confidence_sequences` for the interval. Person fit is
+lz of Drasgow, Levine and Williams 1985 with sequential predictions instead of an estimated ability
+(Seillier-Moiseiwitsch and Dawid 1993), so that its mean is 0 and its variance 1 without a correction.
 """
 
 from __future__ import annotations
@@ -36,12 +41,21 @@ Ints = NDArray[np.int64]
 # one 5 items (benches/adaptive.py).
 RANGE = 1.0
 SHARPNESS = 3.0  # power of the information by which items are favoured
+# Of person fit: after 5 to 100 answers, 4% to 2% of models that the bank describes are below it. It is the 1% quantile
+# of a normal distribution, and the few answers of an exam are skewed.
+LEAST_FIT = -2.33
 LEAST_ITEMS = 20  # of a bank: with fewer, draws cannot keep the range
 _CANDIDATES = 400  # most informative items among which a draw chooses, beside the minimum of all
 _EDGE = 1e-4  # predictions keep this distance from 0 and 1
 _BELOW = 1.0 - 1e-12
 _CHECKPOINTS = (5, 10, 15, 20, 30, 40, 60, 80, 120, 160, 240, 320, 480, 640)
 _CALIBRATED_MODELS = 400
+# Information favours items of a group up to this multiple of the group's share. With 1, exams of 57 subjects needed 10%
+# to 35% more items (benches/adaptive.py has the figure for 1.5).
+_GROUP_SHARE = 1.5
+_BY_MODEL = (
+    "asked", "scores", "_log_weights", "_answered", "_surprise", "_surprise_variance", "_rest_means", "_rest_variances",
+)  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,7 +107,7 @@ class Exams:
         bank: The bank.
         rows: Number of models.
         threshold: Favour items that tell whether the mean is above this value, not what it is.
-        groups: A number for each item: draws are spread over the groups as the bank is.
+        groups: A number for each item: draws are spread over the groups (`_GROUP_SHARE`).
     """
 
     def __init__(
@@ -116,13 +130,19 @@ class Exams:
         self.scores = np.full((rows, self.items), np.nan)
         # Sums over items, by ability: estimates after each wave must not read the whole bank.
         self._answered = np.zeros(rows)
+        self._surprise, self._surprise_variance = np.zeros(rows), np.zeros(rows)
         self._rest_means, self._rest_variances = (np.tile(sums, (rows, 1)) for sums in self._sums)
 
-    def another(self) -> Exams:
-        """Return an exam on the same bank of other models, without answers; both share the bank's arrays."""
+    def another(self, rows: int | None = None) -> Exams:
+        """Return exams on the same bank of other models, without answers; both share the bank's arrays."""
         other = copy(self)
-        other._begin(len(self.asked))
+        other._begin(len(self.asked) if rows is None else rows)
         return other
+
+    def keep(self, rows: NDArray[np.bool_]) -> None:
+        """Drop the exams of all other models."""
+        for name in _BY_MODEL:
+            setattr(self, name, getattr(self, name)[rows])
 
     def draw(self, size: int, uniforms: Floats) -> Draws:
         """Draw the next `size` items of each exam without replacement; `uniforms` are numbers from 0 to 1.
@@ -186,11 +206,27 @@ class Exams:
         for column in range(items.shape[1]):
             logs = self._logs[:, items[:, column], np.maximum(levels[:, column], 0)].T
             has_score = levels[:, column, None] >= 0
+            self._compare(items[:, column], levels[:, column])
             self._log_weights += np.where(has_score, logs, 0.0)
             self._rest_means -= np.where(has_score, self._means[:, items[:, column]].T, 0.0)
             self._rest_variances -= np.where(has_score, self._variances[:, items[:, column]].T, 0.0)
         complete = ~np.isnan(self.scores).any(axis=1)
         self._rest_means[complete] = self._rest_variances[complete] = 0.0  # exactly, in spite of rounding
+
+    def _compare(self, items: Ints, levels: Ints) -> None:
+        """Add to person fit how much likelier or less likely these answers are than the bank expects by now."""
+        predicted = np.einsum("nq,qnk->nk", self._posterior(), np.exp(self._logs[:, items]))
+        logs = np.log(predicted)
+        expected = (predicted * logs).sum(axis=1)
+        own = np.take_along_axis(logs, np.maximum(levels, 0)[:, None], axis=1)[:, 0]
+        self._surprise += np.where(levels >= 0, own - expected, 0.0)
+        self._surprise_variance += np.where(levels >= 0, (predicted * logs**2).sum(axis=1) - expected**2, 0.0)
+
+    def person_fit(self) -> Floats:
+        """Return by exam how plausible the answers are under the bank, in standard deviations; 0 is as expected."""
+        spread = np.sqrt(np.maximum(self._surprise_variance, 0.0))
+        fit: Floats = np.divide(self._surprise, spread, out=np.zeros_like(spread), where=spread > 1e-9)
+        return fit
 
     def estimate(self, calibration: Calibration | None = None) -> Means:
         """Return the model-based estimates with their intervals."""
@@ -244,21 +280,16 @@ class Exams:
         return result
 
     def _balanced(self, favour: Floats, groups: Ints, used: NDArray[np.bool_]) -> Floats:
-        """Give each group the share that it lacks, so that draws are spread over the groups as the bank is."""
+        """Let information choose no more items of a group than a multiple of the group's share in the bank."""
         assert self._groups is not None
         rows, number = np.arange(len(favour))[:, None], int(self._groups.max()) + 1
-
-        def by_group(members: Ints, values: Floats) -> Floats:
-            positions = (rows * number + members).ravel()
-            sums: Floats = np.bincount(positions, values.ravel(), minlength=len(favour) * number).astype(np.float64)
-            return sums.reshape(len(favour), number)
-
-        counts = by_group(np.broadcast_to(self._groups, used.shape), used.astype(np.float64))
+        positions = (rows * number + self._groups).ravel()
+        counts = np.bincount(positions, used.astype(np.float64).ravel(), minlength=len(favour) * number)
+        counts = counts.reshape(len(favour), number)
         shares = np.bincount(self._groups, minlength=number) / self.items
-        # A group that lacks nothing still counts if those that do are used up.
-        missing = np.maximum(shares * (counts.sum(axis=1, keepdims=True) + 1.0) - counts, 0.0) + 1e-9
-        totals = by_group(groups, favour)
-        weights = np.divide(missing, totals, out=np.zeros_like(totals), where=totals > 0.0)
+        largest = np.maximum(_GROUP_SHARE * shares * (counts.sum(axis=1, keepdims=True) + 1.0), 1.0)
+        # A group beyond its share still counts if those below are used up.
+        weights = np.where(counts < largest, 1.0, 1e-30)
         result: Floats = favour * np.take_along_axis(weights, groups, axis=1)
         return result
 

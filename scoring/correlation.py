@@ -181,6 +181,23 @@ class ItemErrors:
     y_least: float = 0.0
 
 
+def independent_errors(points: Sequence[Point], counts: Mapping[str, int]) -> dict[str, ItemErrors]:
+    """Return errors of points whose coordinates are estimates with errors that are independent of all others.
+
+    Such are the estimates of adaptive exams, which choose other items for each model. `counts` has by point the smaller
+    number of items behind its coordinates, each a cluster of its own.
+    """
+    shares = np.eye(2 * len(points))
+    errors = {}
+    for index, point in enumerate(points):
+        count = counts[point.name]
+        # `departures` corrects observed errors for the number of clusters; these are known.
+        known = math.sqrt((count - 1) / count) if count > 1 else 1.0
+        x, y = known * point.x_error * shares[2 * index], known * point.y_error * shares[2 * index + 1]
+        errors[point.name] = ItemErrors(x, y, count)
+    return errors
+
+
 def departures(
     line: Regression, points: Sequence[Point], errors_of: Mapping[str, ItemErrors], *, scatter: float, tests: int = 1
 ) -> dict[str, Departure]:

@@ -7,17 +7,21 @@ same draws and the same estimates.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import combinations
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
-from .adaptive_exam import Calibration, Draws, Exams, Means, bound_means, correct, wave_size
-from .intervals import normal_quantile
+from .adaptive_exam import LEAST_FIT, Calibration, Draws, Exams, Floats, Ints, Means, bound_means, correct, wave_size
+from .intervals import Estimate, normal_quantile
 
 LEAST_ANSWERS = 5  # before an exam may end by its rule
+SIMULATED_EXAMS = 200  # of a forecast
+_MOST_CHOICES = 1_000_000_000  # of a forecast, drawn items times items of the bank: about ten seconds
+_RESAMPLES = 1000
+_LEAST_PER_SUBJECT = 10  # items on average: in smaller subjects there is little to choose
 _LEVEL = 0.95
 _ABOUT_ONE = 1.0 + 1e-9  # probabilities are rounded
 _ALLOWED = "half_width=3, decided or above=60, in points of the score; in a file also {half_width: 3} or {above: 60}"
@@ -30,6 +34,8 @@ class ExamRule:
     `half_width`  until the interval is at most twice this value wide, in points of the score.
     `above`       until the interval lies above or below this value.
     `decided`     until the intervals of the differences to all other models exclude 0.
+
+    No rule ends an exam while its answers are implausible under the bank (`ExamCourse.is_plausible`).
     """
 
     half_width: float | None = None
@@ -68,6 +74,15 @@ class ExamRule:
     def threshold(self) -> float | None:
         """The score from 0 to 1 that the exam compares the model with, if any."""
         return None if self.above is None else self.above / 100.0
+
+    def is_met(self, means: Means) -> NDArray[np.bool_]:
+        """Return by model whether its interval meets the rule; `decided` is met by no interval alone."""
+        low, high = 100.0 * means.lows, 100.0 * means.highs
+        if self.half_width is not None:
+            return np.asarray(high - low <= 2.0 * self.half_width)
+        if self.above is not None:
+            return (self.above < low) | (self.above > high)
+        return np.zeros(len(low), dtype=bool)
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,6 +134,26 @@ class Wave:
         )
 
 
+def subject_groups(subjects: Sequence[str]) -> list[int] | None:
+    """Return a number for each item's subject, over which an exam spreads its draws; None if it does not.
+
+    It does not if there is one subject, or if they have fewer than ten items on average.
+    """
+    numbers = {subject: number for number, subject in enumerate(sorted(set(subjects)))}
+    if len(numbers) < 2 or len(subjects) < _LEAST_PER_SUBJECT * len(numbers):
+        return None
+    return [numbers[subject] for subject in subjects]
+
+
+@dataclass(frozen=True, slots=True)
+class SimulatedExams:
+    """Results at the end of exams, by group and model: number of items, estimate, half the width of its interval."""
+
+    lengths: Ints
+    values: Floats
+    halves: Floats
+
+
 class ExamCourse:
     """The exam of one model.
 
@@ -131,14 +166,14 @@ class ExamCourse:
     """
 
     def __init__(self, exams: Exams, rule: ExamRule, limit: int, largest: int, calibration: Calibration) -> None:
-        self._exams, self._rule, self._calibration = exams, rule, calibration
+        self._exams, self.rule, self._calibration = exams, rule, calibration
         self._limit, self._largest = min(limit, exams.items), largest
         self.waves: list[Wave] = []
         self._corrected: list[float] = []
 
     def another(self) -> ExamCourse:
         """Return an exam like this one, without answers."""
-        return ExamCourse(self._exams.another(), self._rule, self._limit, self._largest, self._calibration)
+        return ExamCourse(self._exams.another(), self.rule, self._limit, self._largest, self._calibration)
 
     @property
     def length(self) -> int:
@@ -188,33 +223,133 @@ class ExamCourse:
         """Return the assumption-free estimate of one model."""
         return bound_means(np.array([self._corrected or [math.nan]]), _LEVEL)
 
+    def person_fit(self) -> float:
+        """Return how plausible the answers are under the bank, in standard deviations."""
+        return float(self._exams.person_fit()[0])
+
+    def is_contradicted(self) -> bool:
+        """Return True if the model-based estimate lies outside the assumption-free interval."""
+        narrow, wide = self.model_based(), self.assumption_free()
+        return self.answered > 0 and not bool(wide.lows[0] <= narrow.values[0] <= wide.highs[0])
+
+    def is_plausible(self) -> bool:
+        """Return False if the answers so far contradict the bank, on which the model-based interval rests."""
+        return self.person_fit() >= LEAST_FIT and not self.is_contradicted()
+
     def end(self) -> str | None:
         """Return why the exam ends now, as far as this model alone decides it; None if it goes on."""
         if self.length >= self._exams.items:
             return "all_items"
-        if self.answered >= LEAST_ANSWERS and not self._rule.decided:
-            means = self.model_based()
-            low, high = 100.0 * float(means.lows[0]), 100.0 * float(means.highs[0])
-            if self._rule.half_width is not None and high - low <= 2.0 * self._rule.half_width:
-                return "half_width"
-            if self._rule.above is not None and not low <= self._rule.above <= high:
-                return "above"
+        if self.answered >= LEAST_ANSWERS and self.rule.is_met(self.model_based())[0] and self.is_plausible():
+            return "above" if self.rule.half_width is None else "half_width"
         return "limit" if self.length >= self._limit else None
+
+    def simulate(
+        self,
+        answer: Callable[[Ints, Ints], Floats],
+        groups: int,
+        size: int,
+        generator: np.random.Generator,
+        least_fit: float = LEAST_FIT,
+    ) -> SimulatedExams:
+        """Simulate exams like this one, of groups of models.
+
+        The models of a group wait for each other after each wave, and `decided` compares them.
+
+        Args:
+            answer: Returns the scores of models, by number, on items: models × items.
+            groups: Number of groups.
+            size: Number of models in a group.
+            generator: Draws the items.
+            least_fit: No rule ends an exam with a smaller person fit.
+        """
+        rows = groups * size
+        exams, count, choices = self._exams.another(rows), 0, 0
+        lengths = np.full(rows, self._limit, dtype=np.int64)
+        values, halves = np.zeros(rows), np.full(rows, np.inf)
+        going = np.arange(rows)
+        while len(going) and count < self._limit and choices < _MOST_CHOICES:
+            wave = min(wave_size(count, self._largest), self._limit - count)
+            uniforms = generator.random((rows, wave))[going]  # those of one model do not depend on the others
+            items = exams.draw(wave, uniforms).items
+            exams.record(items, answer(going, items))
+            count, choices = count + items.shape[1], choices + items.size * exams.items
+            values[going], errors = exams.errors()
+            halves[going] = self._calibration.width(count) * errors
+            if count < LEAST_ANSWERS:
+                continue
+            ended = self.rule.is_met(exams.estimate(self._calibration))
+            if self.rule.decided:
+                answered = np.ones((groups, size), dtype=bool)
+                ended = _apart(values.reshape(groups, size), halves.reshape(groups, size), answered).ravel()[going]
+            ended &= exams.person_fit() >= least_fit
+            lengths[going[ended]] = count
+            exams.keep(~ended)
+            going = going[~ended]
+        shape = (groups, size)
+        return SimulatedExams(lengths.reshape(shape), values.reshape(shape), halves.reshape(shape))
+
+    def answer_as_bank(self, models: int, generator: np.random.Generator) -> Callable[[Ints, Ints], Floats]:
+        """Return the answers of models that the bank describes, with abilities as in the bank, for `simulate`."""
+        bank = self._exams.bank
+        abilities = generator.choice(len(bank.ability), models, p=bank.ability)
+        levels, means = bank.probabilities().cumsum(axis=2), bank.scale.means
+
+        def answer(rows: Ints, items: Ints) -> Floats:
+            reached = (generator.random((*items.shape, 1)) > levels[abilities[rows, None], items]).sum(axis=2)
+            scores: Floats = means[np.minimum(reached, len(means) - 1)]
+            return scores
+
+        return answer
 
 
 def separated(courses: Sequence[ExamCourse]) -> list[bool]:
     """Return by exam if the model-based intervals of the differences to all other models exclude 0.
 
-    Together they have the level 95% (Bonferroni). An exam with fewer than five answers is not separated.
+    Together they have the level 95% (Bonferroni). An exam with fewer than five answers is not separated, nor is one
+    whose answers are implausible under the bank.
     """
-    values, halves = zip(*(course.spread() for course in courses), strict=True)
-    answered = [course.answered >= LEAST_ANSWERS for course in courses]
-    pairs = list(combinations(range(len(courses)), 2))
-    level = (1.0 - _LEVEL) / max(1, len(pairs))
+    values, halves = (np.array(part) for part in zip(*(course.spread() for course in courses), strict=True))
+    answered = np.array([course.answered >= LEAST_ANSWERS for course in courses])
+    apart = _apart(values[None], halves[None], answered[None])[0]
+    return [bool(own) and course.is_plausible() for own, course in zip(apart, courses, strict=True)]
+
+
+def _apart(values: Floats, halves: Floats, answered: NDArray[np.bool_]) -> NDArray[np.bool_]:
+    """Return by group of models and model if the differences to all others of the group exclude 0."""
+    models = values.shape[1]
+    level = (1.0 - _LEVEL) / max(1, models * (models - 1) // 2)
     factor = normal_quantile(1.0 - level / 2.0) / normal_quantile((1.0 + _LEVEL) / 2.0)
-    result = list(answered)
-    for left, right in pairs:
-        apart = abs(values[left] - values[right]) > factor * math.hypot(halves[left], halves[right])
-        if not (apart and answered[left] and answered[right]):
-            result[left] = result[right] = False
-    return result
+    distances = np.abs(values[:, :, None] - values[:, None, :])
+    apart = distances > factor * np.hypot(halves[:, :, None], halves[:, None, :])
+    apart &= answered[:, :, None] & answered[:, None, :]
+    apart |= np.eye(models, dtype=bool)
+    return apart.all(axis=2) & answered
+
+
+@dataclass(frozen=True, slots=True)
+class ExamForecast:
+    """Numbers of items of an exam and of all exams of a run together: median, and the range of 95%."""
+
+    each: Estimate
+    total: Estimate
+
+
+def forecast_exams(course: ExamCourse, models: int, seed: int) -> ExamForecast:
+    """Simulate exams like `course` of models that answer as the bank says, with abilities as in the bank.
+
+    Exams that do not end within the effort of a forecast count with the largest number of items.
+    """
+    generator = np.random.default_rng([19, seed])
+    groups = max(20, SIMULATED_EXAMS // models) if course.rule.decided else SIMULATED_EXAMS
+    size = models if course.rule.decided else 1
+    lengths = course.simulate(course.answer_as_bank(groups * size, generator), groups, size, generator).lengths
+    totals = lengths.sum(axis=1)
+    if size != models:
+        totals = generator.choice(lengths[:, 0], (_RESAMPLES, models)).sum(axis=1)
+    return ExamForecast(_median(lengths.ravel()), _median(totals))
+
+
+def _median(lengths: Ints) -> Estimate:
+    low, value, high = np.quantile(lengths, [0.025, 0.5, 0.975], method="closest_observation")
+    return Estimate(float(value), float(low), float(high))

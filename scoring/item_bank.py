@@ -23,14 +23,18 @@ Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
 LEAST_MODELS = 10  # of a bank: fewer say next to nothing about an item
+LEAST_ANSWERS = 20  # models per item below which nothing is said about its fit
 MOST_LEVELS = 5
 GRID = np.linspace(-6.0, 6.0, 61)
 _NORMAL = np.exp(-0.5 * GRID**2) / np.exp(-0.5 * GRID**2).sum()
 _PRIOR_MODELS = 20.0  # weight of the normal prior in the distribution of ability, in models
-_PRIOR_SLOPE, _SLOPE_SPREAD, _THRESHOLD_SPREAD = 1.0, 1.0, 3.0  # normal priors of a, and of d around 0
+_PRIOR_SLOPE = 1.0
 _LEAST_SLOPE = 0.05  # of an item that has a difficulty
 _LEAST_STEP = 0.02  # between thresholds of one item
 _ITERATIONS, _TOLERANCE = 100, 1e-3
+# Of banks that exams learn while they go on. Wider priors make the first choices follow chance (benches/adaptive.py).
+_LEARNED_SLOPE_SPREAD, _LEARNED_THRESHOLD_SPREAD = 0.5, 1.5
+_LEARNED_ITERATIONS, _LEARNED_TOLERANCE = 20, 1e-2
 _LEAST_PROBABILITY = 1e-6
 
 
@@ -131,8 +135,24 @@ class Bank:
         return means, squares - means**2
 
 
+@dataclass(frozen=True, slots=True)
+class _Priors:
+    """Normal priors of items: spread of `a` around 1, and of each `d` around the centres, by threshold."""
+
+    slope_spread: float
+    threshold_spread: float
+    centres: Floats
+
+    def precision(self) -> Floats:
+        """Return the diagonal of the precision of `a` and each `d`."""
+        return np.array([self.slope_spread**-2, *[self.threshold_spread**-2] * len(self.centres)])
+
+
 def fit_bank(scores: ArrayLike, scale: Scale | None = None) -> Bank:
     """Fit a bank to scores from 0 to 1 of models (rows) on items (columns); nan if there is no score.
+
+    The scores may come from adaptive exams: which items a model answered there depends on recorded scores alone, so the
+    choice of items does not enter the likelihood of the parameters (Mislevy and Wu 1996).
 
     Raises:
         ValueError: There are fewer than ten models, or no differences between scores.
@@ -149,25 +169,73 @@ def fit_bank(scores: ArrayLike, scale: Scale | None = None) -> Bank:
     above = totals[:, :0:-1].cumsum(axis=1)[:, ::-1]
     share = (above + 0.5) / (counts[:, None] + 1.0)
     thresholds = _ordered(np.log(share) - np.log1p(-share))
+    priors = _Priors(1.0, 3.0, np.zeros(thresholds.shape[1]))
+    return _fit(scale, indicators, (slopes, thresholds), priors, _ITERATIONS, _TOLERANCE)[0]
+
+
+def learn_bank(scores: ArrayLike) -> Bank:
+    """Fit a bank to the few scores that running exams have so far: arguments as for `fit_bank`.
+
+    Narrow priors keep items about which little is known close to the average item, whose thresholds are estimated.
+    Items without a score get its parameters. The choice of items needs no correction, as in `fit_bank`.
+
+    Raises:
+        ValueError: There are no scores, or no differences between them.
+    """
+    values = np.asarray(scores, dtype=np.float64)
+    known = ~np.isnan(values).all(axis=0)
+    scale = Scale.from_scores(values)
+    indicators = _indicators(scale, values[:, known])
+    totals = np.array([indicator.sum() for indicator in indicators])
+    reached = totals[:0:-1].cumsum()[::-1]
+    centres = np.log(reached) - np.log(totals.sum() - reached)
+    priors = _Priors(_LEARNED_SLOPE_SPREAD, _LEARNED_THRESHOLD_SPREAD, centres)
+    begin = np.full(int(known.sum()), _PRIOR_SLOPE), _ordered(np.tile(centres, (int(known.sum()), 1)))
+    bank, priors = _fit(scale, indicators, begin, priors, _LEARNED_ITERATIONS, _LEARNED_TOLERANCE, moving=True)
+    items = values.shape[1]
+    slopes, errors = np.full(items, _PRIOR_SLOPE), np.full(items, priors.slope_spread)
+    thresholds = _ordered(np.tile(priors.centres, (items, 1)))
+    counts, difficulty_errors = np.zeros(items, dtype=np.int64), np.full(items, priors.threshold_spread)
+    slopes[known], errors[known], thresholds[known] = bank.slopes, bank.slope_errors, bank.thresholds
+    counts[known], difficulty_errors[known] = bank.counts, bank.difficulty_errors
+    return Bank(scale, slopes, thresholds, errors, bank.ability, counts, difficulty_errors)
+
+
+def _fit(
+    scale: Scale,
+    indicators: Sequence[Floats],
+    begin: tuple[Floats, Floats],
+    priors: _Priors,
+    iterations: int,
+    tolerance: float,
+    *,
+    moving: bool = False,
+) -> tuple[Bank, _Priors]:
+    """Return the bank from these first values of slopes and thresholds, and its priors; `moving` centres are fitted."""
+    slopes, thresholds = begin
+    models = len(indicators[0])
     ability = _NORMAL.copy()
-    for _ in range(_ITERATIONS):
+    for _ in range(iterations):
         weights = _posterior(indicators, slopes, thresholds, ability)
         mass = weights.sum(axis=0)
-        ability = (mass + _PRIOR_MODELS * _NORMAL) / (len(values) + _PRIOR_MODELS)
+        ability = (mass + _PRIOR_MODELS * _NORMAL) / (models + _PRIOR_MODELS)
         expected = np.stack([weights.T @ indicator for indicator in indicators], axis=2)
         change = 0.0
         for _ in range(2):
-            step_slopes, step_thresholds = _scoring_step(slopes, thresholds, expected)
+            step_slopes, step_thresholds = _scoring_step(slopes, thresholds, expected, priors)
             slopes = slopes + np.clip(step_slopes, -0.5, 0.5)
             thresholds = _ordered(thresholds + np.clip(step_thresholds, -1.0, 1.0))
             change = max(change, float(np.abs(step_slopes).max()), float(np.abs(step_thresholds).max()))
-        if change < _TOLERANCE:
+        if moving:
+            priors = replace(priors, centres=thresholds.mean(axis=0))
+        if change < tolerance:
             break
     weights = _posterior(indicators, slopes, thresholds, ability)
-    covariances = _covariances(indicators, weights, slopes, thresholds)
+    covariances = _covariances(indicators, weights, slopes, thresholds, priors)
     slope_errors = np.sqrt(covariances[:, 0, 0])
-    bank = Bank(scale, slopes, thresholds, slope_errors, ability, counts.astype(np.int64))
-    return replace(bank, difficulty_errors=_difficulty_errors(bank, covariances))
+    counts = np.sum(indicators, axis=(0, 1)).astype(np.int64)
+    bank = Bank(scale, slopes, thresholds, slope_errors, ability, counts)
+    return replace(bank, difficulty_errors=_difficulty_errors(bank, covariances)), priors
 
 
 def _ordered(thresholds: Floats) -> Floats:
@@ -211,23 +279,23 @@ def _gradients(slopes: Floats, thresholds: Floats) -> tuple[Floats, Floats]:
     return probabilities, gradients
 
 
-def _scoring_step(slopes: Floats, thresholds: Floats, expected: Floats) -> tuple[Floats, Floats]:
+def _scoring_step(slopes: Floats, thresholds: Floats, expected: Floats, priors: _Priors) -> tuple[Floats, Floats]:
     """Return a step of Fisher scoring for all items; `expected` counts models by point, item and level."""
     probabilities, gradients = _gradients(slopes, thresholds)
     first = np.einsum("qjk,qjkp->jp", expected / probabilities, gradients)
     totals = expected.sum(axis=2)
     information = np.einsum("qjkp,qjkr->jpr", gradients * (totals[:, :, None] / probabilities)[..., None], gradients)
-    parameters = thresholds.shape[1] + 1
-    first[:, 0] -= (slopes - _PRIOR_SLOPE) / _SLOPE_SPREAD**2
-    first[:, 1:] -= thresholds / _THRESHOLD_SPREAD**2
-    precision = np.full(parameters, 1.0 / _THRESHOLD_SPREAD**2)
-    precision[0] = 1.0 / _SLOPE_SPREAD**2
+    precision = priors.precision()
+    first[:, 0] -= (slopes - _PRIOR_SLOPE) * precision[0]
+    first[:, 1:] -= (thresholds - priors.centres) * precision[1:]
     information += np.diag(precision)
     steps = np.linalg.solve(information, first[:, :, None])[:, :, 0]
     return steps[:, 0], steps[:, 1:]
 
 
-def _covariances(indicators: Sequence[Floats], weights: Floats, slopes: Floats, thresholds: Floats) -> Floats:
+def _covariances(
+    indicators: Sequence[Floats], weights: Floats, slopes: Floats, thresholds: Floats, priors: _Priors
+) -> Floats:
     """Return by item the covariances of a and each d, from the cross-products of each model's score."""
     probabilities, gradients = _gradients(slopes, thresholds)
     relative = gradients / probabilities[..., None]
@@ -237,7 +305,7 @@ def _covariances(indicators: Sequence[Floats], weights: Floats, slopes: Floats, 
         for parameter in range(parameters):
             scores[parameter] += indicator * (weights @ relative[:, :, level, parameter])
     information = np.einsum("pnj,rnj->jpr", scores, scores)
-    information += np.diag([1.0 / _SLOPE_SPREAD**2, *[1.0 / _THRESHOLD_SPREAD**2] * (parameters - 1)])
+    information += np.diag(priors.precision())
     covariances: Floats = np.linalg.inv(information)
     return covariances
 
@@ -257,6 +325,48 @@ def negative_items(bank: Bank, level: float = 0.05) -> list[int]:
 
     p_values = norm.cdf(bank.slopes / bank.slope_errors)
     return [int(item) for item in np.flatnonzero(false_discovery_control(p_values) <= level)]
+
+
+def negative_rest_correlations(scores: ArrayLike, level: float = 0.05) -> tuple[list[int], int]:
+    """Return items on which better models do worse, by their item–rest correlation, and the number of tested items.
+
+    This needs no fitted bank. A model's rest is the mean of its scores on the other items, each less that item's mean,
+    so that missing scores do not count as wrong. An item is tested if it has the scores of `LEAST_ANSWERS` models and
+    they differ; the test is that of a rank correlation below 0, at this false discovery rate over the tested items.
+
+    Args:
+        scores: Models (rows) on items (columns); nan if there is no score.
+        level: False discovery rate.
+
+    Source: Lord and Novick 1968, section 15.3 (item–rest correlation); Benjamini and Hochberg 1995.
+    """
+    from scipy.stats import false_discovery_control, rankdata, t
+
+    values = np.asarray(scores, dtype=np.float64)
+    known = ~np.isnan(values)
+    counts = known.sum(axis=0)
+    if not (counts >= LEAST_ANSWERS).any():
+        return [], 0
+    centred = np.where(known, values - np.nansum(values, axis=0) / np.maximum(counts, 1), 0.0)
+    answered = known.sum(axis=1, keepdims=True)
+    rest = (centred.sum(axis=1, keepdims=True) - centred) / np.maximum(answered - 1, 1)
+    used = known & (answered > 1)
+    # Unknown values get the highest ranks, and so leave the ranks of the others as they are.
+    first, second = (rankdata(np.where(used, table, np.inf), axis=0) for table in (values, rest))
+    n = used.sum(axis=0)
+    deviations = []
+    for ranks in (first, second):
+        mean = np.where(used, ranks, 0.0).sum(axis=0) / np.maximum(n, 1)
+        deviations.append(np.where(used, ranks - mean, 0.0))
+    spreads = np.sqrt((deviations[0] ** 2).sum(axis=0) * (deviations[1] ** 2).sum(axis=0))
+    tested = np.flatnonzero((n >= LEAST_ANSWERS) & (spreads > 0.0))
+    if not tested.size:
+        return [], 0
+    correlations = (deviations[0] * deviations[1]).sum(axis=0)[tested] / spreads[tested]
+    freedom = n[tested] - 2
+    correlations = np.clip(correlations, -1.0 + 1e-12, 1.0 - 1e-12)
+    p_values = t.cdf(correlations * np.sqrt(freedom / (1.0 - correlations**2)), freedom)
+    return tested[false_discovery_control(p_values) <= level].tolist(), int(tested.size)
 
 
 def misfits(bank: Bank, scores: ArrayLike) -> Floats:

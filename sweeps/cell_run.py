@@ -12,10 +12,12 @@ from viva.engine.errors import ConfigurationError, JournalError, VivaError
 from viva.engine.journal_reader import History
 from viva.engine.run_folder import RunFolder
 from viva.engine.runner import Outcome, Runner
+from viva.orchestration.completeness import planned_in_total
 from viva.orchestration.launch import check_settings, check_unchanged
 from viva.orchestration.prepared_run import PreparedRun, Shard
 from viva.orchestration.run_progress import RunProgress
 from viva.scenarios.registry import get_scenario
+from viva.scenarios.run_settings import BANK_FILE
 from viva.scoring.aggregates import ItemClusters
 
 from .cells import Cell
@@ -60,7 +62,8 @@ def read_cell_state(cell: Cell, folder: Path, shard: Shard | None = None, *, ret
             settings = cell.settings.model_copy()
             if run.manifest["prompts"] is not None:
                 settings.remember_prompts(run.manifest["prompts"])
-        prepared = PreparedRun(scenario, settings, shard, None if run is None else run.manifest)
+        bank = None if run is None else folder / BANK_FILE
+        prepared = PreparedRun(scenario, settings, shard, None if run is None else run.manifest, bank)
         planned, clusters = prepared.total, read_clusters(prepared.opened.records)
         if run is not None:
             check_unchanged(run, prepared)
@@ -73,6 +76,8 @@ def read_cell_state(cell: Cell, folder: Path, shard: Shard | None = None, *, ret
     try:
         with History(run.journal) as history:
             ended, finished = len(history.ended_numbers()), len(history.ended_numbers(failed=False))
+        if prepared.is_adaptive:
+            planned = planned_in_total(run) or planned  # of ended exams: the items that were chosen
     except JournalError as error:
         return CellState("failed", planned, error=error)
     at_end = (finished if retry_failed else ended) >= planned

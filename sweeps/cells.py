@@ -20,7 +20,7 @@ from viva.engine.errors import ConfigurationError
 from viva.scenarios.contract import SupportsRandomOrder
 from viva.scenarios.models import check_prices, model_labels
 from viva.scenarios.registry import get_scenario
-from viva.scenarios.run_settings import RunSettings
+from viva.scenarios.run_settings import ExamSettings, RunSettings
 
 from .sweep_file import DatasetEntry, SweepFile, SweepPart, part_of, parts, validation_message
 
@@ -172,9 +172,23 @@ def _cell_settings(
             location = f"datasets.{index}" if detail["loc"] and detail["loc"][0] in own else part.name
             messages.append(validation_message(detail, file_name, location))
         raise ConfigurationError("; ".join(messages)) from None
-    if getattr(settings, "adaptive", None) is not None:
-        raise ConfigurationError(f"{file_name}: {part.name}.adaptive: a sweep has no adaptive exams; use viva run")
+    if isinstance(settings, ExamSettings) and settings.adaptive is not None:
+        _check_exam(settings, file, f"{file_name}: {part.name}")
     return settings
+
+
+def _check_exam(settings: ExamSettings, file: SweepFile, field: str) -> None:
+    """Check that cells can be adaptive exams, each of which sees one candidate."""
+    if settings.learns:
+        raise ConfigurationError(
+            f"{field}.adaptive: a bank is learned from all candidates of a run, and a cell has one; run them together "
+            "with viva run, and name the bank that this run leaves (its bank.json)"
+        )
+    if file.until is not None:
+        raise ConfigurationError(
+            f"{field}.adaptive: an adaptive exam ends by its own rule, `until` in the same section; remove the other "
+            "`until`"
+        )
 
 
 def _folder_name(text: str) -> str:

@@ -6,31 +6,20 @@ every conversation to reach its last round. No model is opened. `plan` estimates
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
 from viva.data.dataset import CheckedDatasets
 from viva.engine.backends.base import ModelSpec
-from viva.engine.backends.registry import build
 from viva.engine.errors import VivaError
 from viva.orchestration.prepared_run import PreparedRun
-from viva.reports.run_tables import token_cost
+from viva.orchestration.run_forecast import ASSUMPTIONS, ONE_BY_ONE, reads_one, usage_by_role, usage_cost, usage_record
 from viva.reports.tables import DASH, Table, money
-from viva.scenarios.contract import CHARACTERS_PER_TOKEN, SupportsForecast, UsageForecast
-from viva.scenarios.models import batch_note, known_price
+from viva.scenarios.contract import UsageForecast
+from viva.scenarios.models import batch_note
 from viva.scenarios.registry import get_scenario
 
 from .cell_run import CellRun
 from .sweep import Sweep
-
-ASSUMPTIONS = (
-    f"assumptions: one token is {CHARACTERS_PER_TOKEN} characters, for local models too; every conversation reaches",
-    "its last round, and every reply is as long as its limit. Early ends, short replies and early stopping lower",
-    "the figures. Not counted: repeated calls after unreadable verdicts or failures, chat templates, and schemas.",
-)
-
-
-ONE_BY_ONE = "one by one"  # the entry of a role for models that need a request for each text
 
 
 class Forecast:
@@ -83,13 +72,13 @@ class Forecast:
     def report(self) -> dict[str, Any]:
         """Return everything as plain data."""
         cells = [{"name": run.cell.name} | run.progress_record() for run in self._sweep.runs]
-        models = {model: _usage(use) | {"cost": _cost(model, use)} for model, use in self.models.items()}
+        models = {model: usage_record(use) | {"cost": usage_cost(model, use)} for model, use in self.models.items()}
         return {
             "forecast": 1,
             "cells": cells,
             "conversations": self.conversations,
             "models": models,
-            **({"methods": {part: _usage(use) for part, use in self.parts.items()}} if self.parts else {}),
+            **({"methods": {part: usage_record(use) for part, use in self.parts.items()}} if self.parts else {}),
             "problems": {name: error.to_record() for name, error in self.problems.items()},
             "assumptions": " ".join(self.assumptions),
         }
@@ -125,11 +114,7 @@ class Forecast:
         cell = run.cell
         key = cell.scenario + cell.settings.model_dump_json(exclude=set(cell.roles))
         if key not in usage_by_key:
-            prepared = PreparedRun(get_scenario(cell.scenario), cell.settings)
-            scenario, uses = prepared.scenario, dict[str, UsageForecast]()
-            if isinstance(scenario, SupportsForecast):
-                uses = scenario.forecast(cell.settings, prepared.opened, prepared.pack)
-            usage_by_key[key] = {role: use * (prepared.repeats / prepared.total) for role, use in uses.items()}
+            usage_by_key[key] = usage_by_role(PreparedRun(get_scenario(cell.scenario), cell.settings))
         self.remaining[cell.name] = remaining = run.total - run.done + (run.failed if self._sweep.retry_failed else 0)
         usages = self.per_conversation[cell.name] = {}
         for role, model in cell.roles.items():
@@ -148,22 +133,8 @@ class Forecast:
         """Return True if a model needs a request for each likelihood; note a problem if its name is invalid."""
         if model not in self._one_by_one:
             try:
-                backend = build(model, self._sweep.clock)
+                self._one_by_one[model] = reads_one(model, self._sweep.clock)
             except VivaError as error:
                 self.problems[model] = error
-                backend = None
-            self._one_by_one[model] = bool(getattr(getattr(backend, "inner", backend), "reads_one", False))
+                self._one_by_one[model] = False
         return self._one_by_one[model]
-
-
-def _usage(use: UsageForecast) -> dict[str, int]:
-    return {
-        "calls": round(use.calls),
-        "prompt_tokens": math.ceil(use.prompt),
-        "completion_tokens": math.ceil(use.completion),
-    }
-
-
-def _cost(model: str, use: UsageForecast) -> float | None:
-    price = known_price(model)
-    return None if price is None else round(token_cost(price, use.prompt, use.completion), 6)

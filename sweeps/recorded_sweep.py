@@ -117,6 +117,7 @@ class RecordedCell:
     folder: RunFolder | None
     planned: int | None
     until: dict[str, Any] | None
+    is_adaptive: bool = False
 
 
 def recorded_cells(folder: Path) -> list[RecordedCell]:
@@ -141,6 +142,7 @@ def recorded_cells(folder: Path) -> list[RecordedCell]:
             run,
             None if run is None else planned_conversations(run),
             None,
+            getattr(cell.settings, "adaptive", None) is not None,
         )
     unmerged = sum(entry.folder is None and bool(shards_of(folder / entry.name)) for entry in cells.values())
     if unmerged:

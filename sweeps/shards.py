@@ -99,6 +99,11 @@ class SweepSlice:
                 f"--shard: {cell.name}: the rule under `until` needs all conversations of a cell in order, but a shard "
                 "sees only its own: remove `until` from the file, or run whole cells with --cell"
             )
+        if getattr(cell.settings, "adaptive", None) is not None:
+            raise ConfigurationError(
+                f"--shard: {cell.name}: an adaptive exam chooses each item by the answers to the earlier ones, so it "
+                "cannot be divided: run whole cells with --cell"
+            )
         bounds = [name for name in _BUDGETS if getattr(cell.settings, name) is not None]
         if bounds:
             raise ConfigurationError(

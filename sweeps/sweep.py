@@ -24,6 +24,7 @@ from viva.engine.run_folder import RunFolder
 from viva.engine.runner import Outcome, Slots
 from viva.engine.stream import EventStream
 from viva.orchestration.launch import SharedResources, continued_run, empty_results
+from viva.orchestration.run_progress import ModelWaits
 from viva.scoring.early_stopping import StoppingRule
 
 from .cell_run import CellRun, CellState
@@ -128,11 +129,13 @@ class Sweep:
                 if ready is not None:
                     ready(self)
                 units = self._survey()
+                waits = ModelWaits()
+                self.events.listen(waits.hear)
                 async with BackendPool(
                     self.clock, self.events.publish, patience=self._patience, chaos=self._chaos, folder=self.out
                 ) as pool:
                     computer = StepExecutor(self.clock)
-                    self._shared = SharedResources(pool, Slots(self.concurrency), LoopYield(), computer)
+                    self._shared = SharedResources(pool, Slots(self.concurrency), LoopYield(), computer, waits=waits)
                     self._loaded = LoadedModels(pool, [unit.models for unit in units], self._local_models)
                     try:
                         async with anyio.create_task_group() as group:
@@ -207,7 +210,10 @@ class Sweep:
         return stopping
 
     async def _begin(self, unit: _CellGroup, group: anyio.abc.TaskGroup) -> None:
-        """Start a unit's cells in parallel; return when all of their conversations have begun."""
+        """Start a unit's cells in parallel; return when all of their conversations have begun.
+
+        An adaptive exam has few conversations at a time, so it does not keep later cells waiting.
+        """
         self._loaded.begin()
         for run in unit.runs:
             run.on_begin()
@@ -216,7 +222,7 @@ class Sweep:
         for run in unit.runs:
             await run.begun.wait()
         for run in unit.runs:
-            if run.runner is not None:
+            if run.runner is not None and getattr(run.cell.settings, "adaptive", None) is None:
                 await run.runner.admitted.wait()
 
     async def _run_cell(self, run: CellRun, stopping: CellWatch | None) -> None:

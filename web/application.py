@@ -73,6 +73,9 @@ def guarded_application(
     return app
 
 
+_LONGEST_LINE = 32_768  # bytes of an address: a page of selected conversations with long names has up to 20,000
+
+
 @asynccontextmanager
 async def listening(
     app: web.Application, host: str, port: int, *, grace: float = 2.0, cancels: bool = False
@@ -98,6 +101,7 @@ async def listening(
         access_log=None,
         logger=logger,
         shutdown_timeout=grace,
+        max_line_size=_LONGEST_LINE,
     )
     await runner.setup()
     try:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from pathlib import Path
+from typing import Any
 
 from viva.engine.errors import ConfigurationError
 from viva.engine.run_folder import RunFolder
 from viva.orchestration.completeness import planned_conversations
-from viva.orchestration.launch import recorded_settings
-from viva.scenarios.contract import Role, compared_role, judge_role
+from viva.orchestration.launch import recorded_settings, results_and_damage
+from viva.scenarios.contract import Role, SupportsRemarks, compared_role, judge_role
 from viva.scenarios.models import lineup_labels, lineups
 from viva.scenarios.registry import get_scenario
 from viva.scenarios.study_cells import StudyCell
@@ -43,11 +44,38 @@ def find_cells(folders: Sequence[Path]) -> list[StudyCell]:
 def refuse_adaptive(cells: Iterable[StudyCell]) -> None:
     """Raise ConfigurationError for adaptive runs: means over chosen items compare no models."""
     for cell in cells:
-        if cell.manifest.get("bank") is not None:
+        if cell.is_adaptive:
             raise ConfigurationError(
                 f"{cell.folder}: an adaptive run chose other items for each candidate, so plain means over them would "
-                "mislead; its own report has its figures: viva report RUN"
+                "mislead; its own report has its figures: viva report RUN. Two adaptive runs, of probes and of "
+                "interviews, are reported together: viva report PROBES INTERVIEWS"
             )
+
+
+def exam_records(cells: Iterable[StudyCell]) -> list[dict[str, Any]]:
+    """Return the estimates of adaptive exams as plain data; `remarks` are those of the cell's run.
+
+    `exam` is None for a cell that has not begun.
+
+    Raises:
+        JournalError: A journal is damaged.
+    """
+    reports: dict[Path, tuple[dict[str, Any], list[str]]] = {}
+    records = []
+    for cell in cells:
+        fields = ("name", "folder", "scenario", "candidate", "model", "dataset", "seed", "evaluator", "planned")
+        record: dict[str, Any] = {name: getattr(cell, name) for name in fields}
+        record |= {"bank": None, "until": None, "exam": None, "remarks": []}
+        if cell.run is not None and cell.run.begun:
+            if cell.run.path not in reports:
+                aggregate, _ = results_and_damage(cell.run)
+                remarks = aggregate.remarks() if isinstance(aggregate, SupportsRemarks) else []
+                reports[cell.run.path] = aggregate.report(), remarks
+            report, remarks = reports[cell.run.path]
+            record |= {"bank": report["adaptive"]["bank"], "until": report["adaptive"]["until"], "remarks": remarks}
+            record["exam"] = report["candidates"][cell.candidate].get("adaptive")
+        records.append(record)
+    return records
 
 
 def _sweep_cell(recorded: RecordedCell, prefix: str) -> StudyCell:
@@ -55,7 +83,7 @@ def _sweep_cell(recorded: RecordedCell, prefix: str) -> StudyCell:
     run, roles = recorded.folder, get_scenario(recorded.scenario).roles
     cell = StudyCell(name, name, recorded.scenario, recorded.candidate, recorded.model, recorded.dataset, recorded.seed)
     cell.evaluator, cell.run, cell.until, cell.planned = recorded.evaluator, run, recorded.until, recorded.planned
-    cell.compared = compared_role(roles).name
+    cell.compared, cell.is_adaptive = compared_role(roles).name, recorded.is_adaptive
     if run is not None:
         cell.labels = lineup_labels(roles, run.manifest)
         cell.manifest = run.manifest
@@ -75,7 +103,7 @@ def _cells_of_run(run: RunFolder, name: str) -> list[StudyCell]:
         model = " and ".join(models[role][model_label] for role, model_label in lineup.items())
         cell = StudyCell(own, name, scenario.name, label, model, dataset, manifest["seed"], run=run, manifest=manifest)
         cell.compared, cell.labels, cell.planned = compared, list(lineup_by_label), planned_conversations(run, label)
-        cell.evaluator = _evaluator_of(cell, roles)
+        cell.evaluator, cell.is_adaptive = _evaluator_of(cell, roles), manifest.get("bank") is not None
         cells.append(cell)
     return cells
 

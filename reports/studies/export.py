@@ -30,8 +30,19 @@ def long_rows(report: Mapping[str, Any]) -> Iterator[Row]:
     for cell in report["cells"]:
         columns = ("scenario", "candidate", "dataset", "seed", "evaluator", "scorer")
         yield from readers[cell["scenario"]].cell_rows(cell, {name: cell.get(name) for name in columns})
+    for record in report.get("adaptive", ()):
+        yield from _exam_rows(record)
     for systems, section in sections_in_order(RECORD_ORDER, groups):
         yield from section.rows(systems.part_of(report))
+
+
+def _exam_rows(record: Mapping[str, Any]) -> Iterator[Row]:
+    """Yield both estimates of an adaptive exam."""
+    row = {name: record.get(name) for name in FIGURE_COLUMNS}
+    exam = record["exam"] or {}
+    for name in ("model_based", "assumption_free"):
+        if exam and exam[name]["value"] is not None:
+            yield {**row, "measure": f"adaptive.{name}", **exam[name], "n": exam["asked"] - exam["without_score"]}
 
 
 def write_csv(report: Mapping[str, Any], file: Path) -> None:

@@ -19,7 +19,7 @@ from viva.scenarios.models import label_of_key
 from viva.scenarios.run_settings import repeats_of
 from viva.scenarios.study_cells import StudyCell
 from viva.scoring.adaptive_exam import LEAST_ITEMS
-from viva.scoring.item_bank import negative_items
+from viva.scoring.item_bank import LEAST_ANSWERS, negative_items
 
 from ..figures import round_figure
 from ..tables import DASH, Table, number, percent, standard_error
@@ -27,7 +27,6 @@ from .cells import find_cells
 
 FEW_MODELS = 100  # with fewer the model-based interval covers less than it says (benches/adaptive.py)
 MISFIT = 0.12  # from which PISA looks at an item
-_FEW_ANSWERS = 20  # models per item below which nothing is said about its fit
 
 
 def run_matrix(folders: Sequence[Path], scenario: str | None = None, dataset: str | None = None) -> Matrix:
@@ -179,9 +178,9 @@ class BankReport:
                 reasons.append(
                     f"scores lie {number(100.0 * self.file.misfits[index])} points off what ability predicts"
                 )
-            if mean in (0.0, 1.0) and count >= _FEW_ANSWERS:
+            if mean in (0.0, 1.0) and count >= LEAST_ANSWERS:
                 reasons.append(f"all {count:,} models are {'right' if mean else 'wrong'}: does not tell models apart")
-            if count < _FEW_ANSWERS:
+            if count < LEAST_ANSWERS:
                 reasons.append(f"{count} models are too few to tell" if count else "no score at all")
             if reasons:
                 listed.append(ItemToCheck(index, tuple(reasons)))
@@ -190,10 +189,10 @@ class BankReport:
     def check_sentences(self) -> list[str]:
         """Return the answer of `viva bank check`, and what it rests on."""
         items, file = self.items_to_check(), self.file
-        untold = sum(count < _FEW_ANSWERS for count in file.counts)
+        untold = sum(count < LEAST_ANSWERS for count in file.counts)
         suspicious = len(items) - untold
         if untold == len(file.items):
-            return [f"Too few models to tell: no item has the scores of {_FEW_ANSWERS} models.", *self.limits()]
+            return [f"Too few models to tell: no item has the scores of {LEAST_ANSWERS} models.", *self.limits()]
         answer = f"{suspicious or 'No'} of {len(file.items) - untold:,} items to look at" + (
             f", {len(self._negative)} of them because better models do worse." if self._negative else "."
         )

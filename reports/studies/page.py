@@ -25,7 +25,7 @@ from ..page import (
     join_names,
     list_names,
 )
-from ..tables import Table, is_numeric_column
+from ..tables import DASH, Table, is_numeric_column, number
 from .study import (
     PAGE_ORDER,
     RECORD_ORDER,
@@ -34,12 +34,15 @@ from .study import (
     sections_in_order,
     sections_of,
     sort_by_subject,
+    study_findings,
     study_sentences,
     systems_of_report,
 )
 
 _MIN_ROWS = 3  # fewest rows for which a shared value moves to the title
 _MIN_COLUMNS = 3
+_MAX_ANSWERS = 8  # rows of the table beside the verdict
+_MAX_ERRORS = 60  # rows of a paper's table of standard errors
 
 
 def dedupe_facts(page: Page) -> None:
@@ -97,8 +100,13 @@ _TIERS = {
 }
 
 
-def study_page(report: Mapping[str, Any]) -> Page:
+def study_page(report: Mapping[str, Any], provenance: Sequence[Table] = (), *, plots: bool = True) -> Page:
     """Build the page of a study's report (`Study.report()`). Without matplotlib it explains how to get plots.
+
+    Args:
+        report: The report.
+        provenance: Tables of runs and models for the appendix (`Study.provenance()`).
+        plots: False for a page without plots, which takes no time to draw.
 
     Raises:
         ConfigurationError: if a scenario of the report is not registered here.
@@ -107,17 +115,19 @@ def study_page(report: Mapping[str, Any]) -> Page:
     figures: list[Plot] = []
     missing = ""
     try:
-        figures = _section_plots(report, system_groups)
+        figures = _section_plots(report, system_groups) if plots else []
     except ConfigurationError as error:
         missing = str(error)
     transcripts = _transcripts(report)
-    plots = PageSection("plots", "Plots", plots=True)
+    plot_section = PageSection("plots", "Plots", plots=True)
     sections = _page_sections(report, system_groups)
     if figures or missing:
         position = sum(subject in (Subject.RESULTS, Subject.CONTAMINATION) for subject, _ in sections)
-        sections.insert(position, (Subject.CONTAMINATION, plots))
+        sections.insert(position, (Subject.CONTAMINATION, plot_section))
     groups = study_sentences(report)
     about, verdict = groups[0] if groups else ("", [])
+    if verdict and not about and len(distinct_values(report["cells"], "dataset")) > 1:
+        about = next((finding.about for finding in study_findings(report) if finding.sentences), "")
     page = Page(
         _heading(report),
         _facts(report, system_groups),
@@ -138,12 +148,65 @@ def study_page(report: Mapping[str, Any]) -> Page:
         about=about,
         further=groups[1:],
         warnings=list(report.get("warnings") or ()),
+        answer=_answer_table(report),
+        appendix=[*_result_tables(report, system_groups), *provenance] if provenance else [],
     )
     if verdict and figures:  # the most informative plot comes first
-        page.decisive, page.plots = figures[0], figures[1:]
+        page.decisive = next((plot for plot in figures if plot.is_drawn), figures[0])
+        page.plots = [plot for plot in figures if plot is not page.decisive]
         page.sections = [section for section in page.sections if page.plots or not section.plots]
     dedupe_facts(page)
     return page
+
+
+def _answer_table(report: Mapping[str, Any]) -> Table | None:
+    """Return the first ranking of the findings, as a table that fits beside the verdict; None without a ranking."""
+    finding = next((finding for finding in study_findings(report) if finding.sentences), None)
+    if finding is None or not finding.standings:
+        return None
+    rows = [
+        [
+            entry.candidate,
+            number(entry.value),
+            DASH if entry.low is None or entry.high is None else f"{entry.low:.0f} to {entry.high:.0f}",
+            f"{entry.n:,}" if entry.n else DASH,
+            *([entry.verdict.replace("_", " ") or DASH] if any(other.verdict for other in finding.standings) else []),
+        ]
+        for entry in finding.standings[:_MAX_ANSWERS]
+    ]
+    more = len(finding.standings) - len(rows)
+    title = finding.measure + (f"; {more} more in the tables below" if more > 0 else "")
+    return title, ["candidate", "score", "95%", "n", *(["verdict"] if len(rows[0]) > 4 else [])], rows
+
+
+def _result_tables(report: Mapping[str, Any], groups: Sequence[SystemGroup]) -> list[Table]:
+    """Return the results for a paper: the systems' own tables, with a table of standard errors if these have none."""
+    tables = [
+        _as_texts(table)
+        for systems, section in sections_of(groups)
+        if section.subject is Subject.RESULTS
+        for table in section.tables(systems.part_of(report))
+        if table[2]
+    ]
+    if any("SE" in header for _, header, _ in tables):
+        return tables
+    rows = [
+        [
+            cell["candidate"],
+            cell["dataset"],
+            str(row["measure"]),
+            number(row["value"], 2),
+            number(row["se"], 2),
+            f"{row['n']:,}",
+        ]
+        for systems in groups
+        for cell in report["cells"]
+        if cell["scenario"] in systems.readers
+        for row in systems.readers[cell["scenario"]].cell_rows(cell, {})
+        if row["se"] is not None and row["n"]
+    ]
+    header = ["candidate", "dataset", "figure", "mean", "SE", "n"]
+    return [*tables, ("Means with standard errors", header, rows[:_MAX_ERRORS])] if rows else tables
 
 
 def _page_sections(report: Mapping[str, Any], groups: Sequence[SystemGroup]) -> list[tuple[Subject, PageSection]]:
@@ -194,7 +257,7 @@ def _section_plots(report: Mapping[str, Any], groups: Sequence[SystemGroup]) -> 
 
 def _heading(report: Mapping[str, Any]) -> str:
     """Return the page's title."""
-    cells = report["cells"]
+    cells = [*report["cells"], *report.get("adaptive", ())]
     kinds = [get_scenario(name) for name in distinct_values(cells, "scenario")]
     ran = [scenario.plural.capitalize() or scenario.name for scenario in kinds]
     title = " and ".join([*ran[:1], *(name.lower() for name in ran[1:])]) or "A study"
@@ -207,15 +270,16 @@ def _facts(report: Mapping[str, Any], groups: Sequence[SystemGroup]) -> list[tup
     """Describe what was run, as terms and descriptions."""
     cells = report["cells"]
     failed = sum((cell.get("result") or {}).get("failed") or 0 for cell in cells)
+    everything = [*cells, *report.get("adaptive", ())]
     facts = {
-        "Candidates": list_names(distinct_values(cells, "candidate")),
-        "Datasets": list_names(distinct_values(cells, "dataset")),
-        "Seeds": join_names(map(str, sorted(distinct_values(cells, "seed")))),
-        "Evaluator": list_names(distinct_values(cells, "evaluator")),
+        "Candidates": list_names(distinct_values(everything, "candidate")),
+        "Datasets": list_names(distinct_values(everything, "dataset")),
+        "Seeds": join_names(map(str, sorted(distinct_values(everything, "seed")))),
+        "Evaluator": list_names(distinct_values(everything, "evaluator")),
         "Reproducibility": describe_tiers(cells) if distinct_values(cells, "tier") else "",
         "Prompt pack": list_names(sorted({_pack(cell.get("pack")) for cell in cells} - {""})),
-        "Cells": _run_states(cells),
-        "Failed": f"{failed:,}",
+        "Cells": _run_states(cells) if cells else "",
+        "Failed": f"{failed:,}" if cells else "",
     }
     for systems in groups:
         facts = systems.study.page_facts(facts, systems.part_of(report))
@@ -223,7 +287,10 @@ def _facts(report: Mapping[str, Any], groups: Sequence[SystemGroup]) -> list[tup
 
 
 def _origin(report: Record) -> str:
-    return f"{describe_seeds(report['cells'])} · {describe_tiers(report['cells'])}"
+    cells = report["cells"]
+    if not cells:  # adaptive runs
+        return describe_seeds(report.get("adaptive", ()))
+    return f"{describe_seeds(cells)} · {describe_tiers(cells)}"
 
 
 def _tiers(report: Mapping[str, Any]) -> list[tuple[str, str]]:

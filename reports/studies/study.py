@@ -6,14 +6,17 @@ given. A system whose static figures another registered system uses is studied w
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+import shlex
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, TypeVar
 
 from viva.engine.errors import ConfigurationError
+from viva.engine.run_folder import installed_versions
 from viva.orchestration.completeness import missing_conversations, unfinished_text
-from viva.scenarios.contract import Findings, judge_role, study_of
+from viva.scenarios.contract import Findings, RankedCandidate, judge_role, study_of
+from viva.scenarios.exam_report import ESTIMATES, EXAM_HEADER, exam_cells
 from viva.scenarios.registry import get_scenario, installed_scenarios
 from viva.scenarios.study_cells import ItemCatalogue, ItemNumbers, RunReading, StudyCell
 from viva.scenarios.study_sections import Material, Section, Subject, SystemStudy
@@ -22,9 +25,9 @@ from viva.sweeps.sweep_folder import resumable_folder
 
 from ..page import Record
 from ..run_tables import FAILURES_TITLE
-from ..tables import DASH, Table
+from ..tables import DASH, Table, interval
 from .cache import ReportCache, cache_key, folder_state
-from .cells import find_cells, refuse_adaptive
+from .cells import exam_records, find_cells
 from .court import CourtReport, court_sentences, court_tables, gathers_evidence
 from .method_costs import MethodCostSection, method_costs
 
@@ -127,6 +130,22 @@ class FailureSection(Section[Material]):
         return [(FAILURES_TITLE, ["scenario", "candidate", "failed", "reason"], rows)]
 
 
+class ExamSection(Section[Material]):
+    """Estimates of adaptive exams (`report["adaptive"]`); no plain mean, which would be over chosen items."""
+
+    subject, heading, anchor = Subject.RESULTS, "Adaptive exams", "adaptive"
+
+    def tables(self, report: Record) -> list[Table]:
+        rows = []
+        for record in report.get("adaptive", ()):
+            own = [record["scenario"], record["dataset"], str(record["seed"]), record["evaluator"] or DASH]
+            exam = record["exam"]
+            cells = [DASH] * (len(EXAM_HEADER) - 1) + ["not begun"] if exam is None else exam_cells(exam)
+            rows.append([*own, record["candidate"], *cells])
+        title = f"Adaptive exams: mean over all items, 0–100, with 95% intervals. {ESTIMATES}"
+        return [(title, ["scenario", "dataset", "seed", "evaluator", "candidate", *EXAM_HEADER], rows)]
+
+
 class CourtSection(Section[Material]):
     """Rulings of the contamination court, if runs have gathered evidence for it (`report["court"]`)."""
 
@@ -166,7 +185,7 @@ class CellSection(Section[Material]):
 
 def common_sections(readers: Mapping[str, SystemStudy]) -> list[Section[Any]]:
     """Return the sections of every study."""
-    return [CourtSection(), FailureSection(), MethodCostSection(), CellSection(readers)]
+    return [ExamSection(), CourtSection(), FailureSection(), MethodCostSection(), CellSection(readers)]
 
 
 def describe_differences(cells: Sequence[StudyCell], groups: Sequence[SystemGroup]) -> list[str]:
@@ -259,6 +278,7 @@ def read_cells(
     scorings: Mapping[str, Any],
     items: dict[str, ItemNumbers],
     cache: ReportCache | None = None,
+    on_run: Callable[[int, int], None] | None = None,
 ) -> list[RunReading]:
     """Read every cell, each journal once.
 
@@ -268,6 +288,7 @@ def read_cells(
         scorings: By system, how results are scored.
         items: By dataset, the number assigned to each item; new items are added.
         cache: Cache of readings; unchanged runs in it are not read again.
+        on_run: Called with the number of runs that were read, and of all.
 
     Raises:
         JournalError: if a journal is damaged.
@@ -277,7 +298,9 @@ def read_cells(
     for reading in readings:
         if reading.cell.run is not None and reading.cell.run.begun:
             runs.setdefault(reading.cell.run.path, []).append(reading)
-    for group in runs.values():
+    for count, group in enumerate(runs.values()):
+        if on_run is not None:
+            on_run(count, len(runs))
         cell = group[0].cell
         numbers = items.setdefault(cell.dataset, ItemNumbers())
         systems = next(candidate for candidate in groups if cell.scenario in candidate.readers)
@@ -358,7 +381,8 @@ _MAX_NAMED_RUNS = 3  # unfinished runs that a warning names; more are only count
 class Study:
     """Study of the runs and sweeps in `folders`, read on construction. No model is called.
 
-    `scorings` has by system how its results are scored: by `scorer`, or as the runs themselves were. With a `cache`,
+    `on_run` is called with the number of runs that were read, and of all. `scorings` has by system how its results are
+    scored: by `scorer`, or as the runs themselves were. With a `cache`,
     results of earlier reports with unchanged inputs are neither read nor computed again; the report is the same, byte
     for byte.
 
@@ -368,9 +392,18 @@ class Study:
         JournalError: if a journal is damaged.
     """
 
-    def __init__(self, folders: Sequence[Path], scorer: str | None = None, cache: ReportCache | None = None) -> None:
-        self._cells = find_cells(folders)
-        refuse_adaptive(self._cells)
+    def __init__(
+        self,
+        folders: Sequence[Path],
+        scorer: str | None = None,
+        cache: ReportCache | None = None,
+        on_run: Callable[[int, int], None] | None = None,
+    ) -> None:
+        self._folders = folders
+        cells = find_cells(folders)
+        # Means over chosen items compare no models: exams have estimates instead.
+        self._cells = [cell for cell in cells if not cell.is_adaptive]
+        self._exams = [cell for cell in cells if cell.is_adaptive]
         self._groups = group_systems(cell.scenario for cell in self._cells)
         disambiguate_datasets(self._cells, self._groups)
         self.scorings = self._scorings(scorer)
@@ -378,7 +411,7 @@ class Study:
         self._report: dict[str, Any] | None = None if cache is None else cache.load(key, {})
         if self._report is None:
             items: dict[str, ItemNumbers] = {}
-            self._readings = read_cells(self._cells, self._groups, self.scorings, items, cache)
+            self._readings = read_cells(self._cells, self._groups, self.scorings, items, cache, on_run)
             self._catalogue = ItemCatalogue(items)
             if cache is not None and not any(reading.damaged for reading in self._readings) and self._key() == key:
                 cache.store(key, self.report(), {})
@@ -386,7 +419,7 @@ class Study:
     def _key(self) -> str | None:
         """Return the cache key of the whole report; None if it must not be cached."""
         parts = []
-        for cell in self._cells:
+        for cell in (*self._cells, *self._exams):
             if (key := run_key(cell, self.scorings)) is None:
                 return None
             identity = (cell.name, cell.folder, cell.candidate, cell.model, cell.dataset, cell.seed, cell.evaluator)
@@ -402,6 +435,37 @@ class Study:
     def tables(self) -> list[Table]:
         """Return the report as titled tables: title, header, rows."""
         return [(table["title"], table["header"], table["rows"]) for table in self.report()["tables"]]
+
+    def provenance(self) -> list[Table]:
+        """Return the tables of what the figures rest on: runs with versions and digests, and models by role."""
+        runs: dict[str, list[str]] = {}
+        models: dict[tuple[str, ...], None] = {}
+        for cell in self._cells:
+            manifest = cell.manifest
+            if not manifest:
+                continue
+            versions, dataset = manifest.get("versions") or {}, manifest.get("dataset") or {}
+            pack = manifest.get("pack") or {}
+            runs[cell.folder] = [
+                *(cell.folder, cell.scenario, cell.dataset, str(dataset.get("digest") or DASH)),
+                *(f"{dataset['chosen']:,}" if dataset.get("chosen") else DASH, str(cell.seed)),
+                str(pack.get("digest") or DASH)[:12],
+                *(str(versions.get(name) or DASH) for name in ("viva", "python")),
+            ]
+            for role, model in manifest.get("models", {}).items():
+                named = model.items() if isinstance(model, Mapping) else [("", model)]
+                for label, name in named:
+                    models[role, str(label or DASH), str(name), str(manifest.get("files", {}).get(name) or DASH)] = None
+        headers = ["run", "scenario", "dataset", "digest", "items", "seed", "prompts", "viva", "Python"]
+        return [
+            (f"Runs; report of viva {installed_versions()['viva']}: {self.command}", headers, list(runs.values())),
+            ("Models", ["role", "label", "model", "file digest"], [list(row) for row in models]),
+        ]
+
+    @property
+    def command(self) -> str:
+        """The command that prints this study's tables again."""
+        return f"viva report {shlex.join(map(str, self._folders))} --latex"
 
     def _scorings(self, scorer: str | None) -> dict[str, Any]:
         """Return the scoring of each system.
@@ -427,7 +491,8 @@ class Study:
             report |= group.study.head(self.scorings[group.study.scenario.name])
         report |= {"facts": self._facts(), "notes": describe_differences(self._cells, self._groups)}
         report["cells"] = self._records()
-        report |= self._shortcomings(report["cells"])
+        report |= {"adaptive": exam_records(self._exams)} if self._exams else {}
+        report |= self._shortcomings(report["cells"], report.get("adaptive", []))
         for group in self._groups:
             study = group.study
             begun = [reading for reading in self._group_readings(group) if reading.result is not None]
@@ -461,13 +526,14 @@ class Study:
             records.append(study.cell(cell_record(reading), reading, self.scorings[study.scenario.name]))
         return records
 
-    def _shortcomings(self, records: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    def _shortcomings(self, records: Sequence[Mapping[str, Any]], exams: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
         """Return the runs that lack conversations as `unfinished`, and what readers must know first as `warnings`."""
         runs = {
             reading.cell.run.path: (reading.cell.folder, reading.cell.run)
             for reading in self._readings
             if reading.cell.run is not None and reading.state == "part"
         }
+        runs |= {cell.run.path: (cell.folder, cell.run) for cell in self._exams if cell.run and cell.run.begun}
         unfinished, warnings = [], []
         for path, (name, run) in runs.items():
             if (missing := missing_conversations(run)) is not None:
@@ -479,10 +545,12 @@ class Study:
         for record in records:
             own = (record["result"] or {}).get("warnings", ())
             warnings += [f"{record['name']}: {text}" if len(records) > 1 else text for text in own]
+        named = {text: record["folder"] for record in exams for text in record["remarks"]}
+        warnings += [text if len(exams) == 1 else f"{folder}: {text}" for text, folder in named.items()]
         return ({"unfinished": unfinished} if unfinished else {}) | ({"warnings": warnings} if warnings else {})
 
     def _notes(self, report: Mapping[str, Any]) -> list[str]:
-        notes = []
+        notes = _different_banks(report.get("adaptive", ()))
         for group in self._groups:
             notes += group.study.notes(group.own(self._cells), self.scorings[group.study.scenario.name])
         for systems, section in sections_in_order(PRINT_ORDER, self._groups):
@@ -493,11 +561,12 @@ class Study:
         """Return what was run, for titles and first lines."""
         read = [reading for reading in self._readings if reading.result is not None]
         states = [reading.state for reading in self._readings]
+        cells = [*self._cells, *self._exams]
         facts: dict[str, Any] = {
-            "candidates": _distinct_names(cell.candidate for cell in self._cells),
-            "datasets": _distinct_names(cell.dataset for cell in self._cells),
-            "seeds": sorted({cell.seed for cell in self._cells}),
-            "evaluators": _distinct_names(cell.evaluator for cell in self._cells if cell.evaluator is not None),
+            "candidates": _distinct_names(cell.candidate for cell in cells),
+            "datasets": _distinct_names(cell.dataset for cell in cells),
+            "seeds": sorted({cell.seed for cell in cells}),
+            "evaluators": _distinct_names(cell.evaluator for cell in cells if cell.evaluator is not None),
             "tiers": sorted({reading.cell.manifest["tier"] for reading in read}),
             "failed": sum(reading.failed for reading in read),
             "states": {name: states.count(name) for name in ("done", "part", "stopped", "not begun")},
@@ -522,12 +591,42 @@ def study_tables(report: Mapping[str, Any], groups: Sequence[SystemGroup] | None
 
 
 def study_findings(report: Mapping[str, Any]) -> list[Findings]:
-    """Return the findings of a report, system by system."""
-    return [
+    """Return the findings of a report, system by system, then those of adaptive exams."""
+    findings = [
         replace(finding, scenario=systems.study.scenario.name)
         for systems in systems_of_report(report)
         for finding in systems.study.findings(systems.part_of(report))
     ]
+    return [*findings, *_exam_findings(report.get("adaptive", ()))]
+
+
+def _exam_findings(records: Sequence[Mapping[str, Any]]) -> Iterator[Findings]:
+    """Yield the estimates of exams on one dataset with one seed, judge and bank.
+
+    They are model-based if no candidate contradicts the bank, else assumption-free: one ranking has one kind.
+    """
+    groups: dict[tuple[str, ...], list[Mapping[str, Any]]] = {}
+    for record in records:
+        if record["exam"] is not None and record["exam"]["assumption_free"]["value"] is not None:
+            names = ("scenario", "dataset", "evaluator", "seed")
+            key = *(str(record[name] or "") for name in names), str((record["bank"] or {}).get("digest"))
+            groups.setdefault(key, []).append(record)
+    for (scenario, dataset, *_), group in groups.items():
+        exams = {record["candidate"]: record["exam"] for record in group}
+        sound = all(exam["model_based"]["low"] is not None and not exam["disagree"] and not exam["implausible"]
+                    for exam in exams.values())  # fmt: skip
+        kind = "model_based" if sound else "assumption_free"
+        standings = [
+            RankedCandidate(name, **{end: exam[kind][end] for end in ("value", "low", "high")}, n=exam["asked"])
+            for name, exam in exams.items()
+        ]
+        standings.sort(key=lambda entry: -(entry.value or 0.0))
+        means = ", ".join(f"{entry.candidate} {interval(exams[entry.candidate][kind])}" for entry in standings)
+        trust = "they hold if the bank describes the models" if sound else "no bank is known to describe all models"
+        about = dataset if len(groups) == 1 else f"{dataset} (seed {group[0]['seed']})"
+        words = kind.replace("_", "-")
+        sentence = f"Means over all items by adaptive exams, {words} estimates: {means}; {trust}."
+        yield Findings([sentence], f"adaptive exam, {words}", standings, about, scenario)
 
 
 def study_sentences(report: Mapping[str, Any]) -> list[tuple[str, list[str]]]:
@@ -540,6 +639,19 @@ def study_sentences(report: Mapping[str, Any]) -> list[tuple[str, list[str]]]:
     if "court" in report:
         groups.append(("Contamination court", court_sentences(report["court"])))
     return groups
+
+
+def _different_banks(exams: Iterable[Mapping[str, Any]]) -> list[str]:
+    """Return a sentence for each dataset whose exams have several banks, so that their means are over other items."""
+    banks: dict[tuple[str, str], set[str]] = {}
+    for record in exams:
+        if record["bank"] is not None:
+            banks.setdefault((record["scenario"], record["dataset"]), set()).add(repr(record["bank"]))
+    return [
+        f"exams of {scenario} on '{dataset}' have {len(own)} different banks: their means may be over different items"
+        for (scenario, dataset), own in banks.items()
+        if len(own) > 1
+    ]
 
 
 def _distinct_names(names: Iterable[str]) -> list[str]:

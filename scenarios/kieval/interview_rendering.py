@@ -96,7 +96,7 @@ def summarize_interview(result: Any, scorer: Scorer) -> ResultSummary:
     scores = {name: scorer.score(interview, at) for at, name in enumerate(ASPECTS)}
     unscored = sum(round_.scores is None for round_ in interview.rounds)
     scored = {name: score for name, score in scores.items() if score is not None}
-    return ResultSummary(scorer.score(interview), _end_text(interview), scored, unscored)
+    return ResultSummary(scorer.score(interview), _end_text(interview), scored, unscored, len(interview.rounds))
 
 
 def _end_text(interview: Interview) -> str:

@@ -17,8 +17,19 @@ from hypothesis import strategies as st
 from tiny_gguf import make_model
 
 from viva.cli.progress import Progress, fit_line, speed
+from viva.engine.backends.base import ModelSpec
 from viva.engine.cancellation import Gate
-from viva.engine.events import CallFinished, Controlled, ConversationFinished, Retried, RunStarted
+from viva.engine.events import (
+    BatchChanged,
+    CallFinished,
+    Controlled,
+    ConversationFinished,
+    EndpointBack,
+    EndpointLost,
+    EndpointPaused,
+    Retried,
+    RunStarted,
+)
 from viva.orchestration.run_progress import RemainingTime, WaitStatus
 from viva.reports.tables import money
 from viva.scenarios.contract import Role
@@ -59,6 +70,36 @@ def test_roles_of_one_model_are_named_together_and_pauses_end() -> None:
     counters.clear()
     now = 200.0
     assert waits.describe() == ""
+
+
+def test_a_record_says_until_when_each_role_waits() -> None:
+    now = 100.0
+    counters = {"openai:m": {"in_flight": 4, "waiting": 7}, "human:room": {"in_flight": 2}}
+    roles = [("candidate", ["openai:m"]), ("evaluator", ["human:room"]), ("interactor", ["simulated:i"])]
+    waits = WaitStatus(roles, lambda: counters, lambda: now)
+    label = ModelSpec.parse("openai:m").label
+    for event in (
+        Retried(99.0, "c/1", label, "Throttled", 30.0),
+        Retried(99.0, "c/2", label, "Throttled", 9.0),
+        Retried(99.0, "c/3", label, "TimedOut", 0.5),
+        EndpointPaused(99.0, "", label, "busy", 160.0),
+        EndpointLost(98.0, "", label, "refused"),
+        BatchChanged(90.0, "", label, 1, 500, "sent"),
+        BatchChanged(91.0, "", label, 2, 20, "sent"),
+        BatchChanged(92.0, "", label, 1, 500, "ended"),
+    ):
+        waits.hear(event)
+    model, person, uncounted = waits.roles()
+    assert (model.roles, model.in_flight, model.queued, model.person) == (["candidate"], 4, 7, False)
+    assert [(retry.after, retry.calls, retry.next) for retry in model.retrying] == [("429", 2, 108.0)]
+    assert [(one.since, one.until, one.reason) for one in model.endpoints] == [
+        (98.0, None, "refused"), (None, 160.0, "busy")]  # fmt: skip
+    assert [(batch.calls, batch.since) for batch in model.batches] == [(20, 91.0)]
+    assert (person.person, person.in_flight, person.queued) == (True, 2, None)
+    assert uncounted.in_flight is None
+    now = 200.0
+    waits.hear(EndpointBack(199.0, "", label))
+    assert (waits.roles()[0].retrying, waits.roles()[0].endpoints) == ([], [])
 
 
 def _call(key: str) -> CallFinished:

@@ -77,8 +77,15 @@ def make_runs(root: Path) -> Path:
 
 
 _GATED = '''
-import asyncio, sys
+import asyncio, sys, threading
 import viva
+
+LOCK = threading.Lock()  # two threads that read stdin at once may lose lines
+
+
+def next_line():
+    with LOCK:
+        return sys.stdin.readline()
 
 
 class Gated(viva.Backend):
@@ -87,7 +94,7 @@ class Gated(viva.Backend):
     label = "gated"
 
     async def generate(self, request):
-        line = await asyncio.to_thread(sys.stdin.readline)
+        line = await asyncio.to_thread(next_line)
         return viva.Completion(f"answer {line.strip()}", prompt_tokens=3, completion_tokens=2)
 
 
@@ -121,14 +128,27 @@ def gated_run(out: Path) -> Iterator[subprocess.Popen[str]]:
 @contextmanager
 def viewer(root: Path, index: Path, folder: Path | None = None) -> Iterator[str]:
     """``viva view`` in a process of its own, started in ``folder``; gives its address."""
+    with _viewer(root, index, folder) as (address,):
+        yield address
+
+
+@contextmanager
+def steering_viewer(root: Path, index: Path) -> Iterator[tuple[str, str]]:
+    """``viva view --control``: its address, and the secret link that it prints."""
+    with _viewer(root, index, None, "--control") as (address, link):
+        yield address, link
+
+
+@contextmanager
+def _viewer(root: Path, index: Path, folder: Path | None, *options: str) -> Iterator[list[str]]:
     from viva_process import ended, started  # not above: the viewer reads this file as a scenario's, alone
 
-    process = started("view", root, "--port", "0", "--index", index, cwd=folder)
+    process = started("view", root, "--port", "0", "--index", index, *options, cwd=folder)
     try:
         assert process.stderr is not None
-        line = process.stderr.readline().decode()
-        assert "http://" in line, line
-        yield line.split()[2].rstrip("/")
+        lines = [process.stderr.readline().decode() for _ in ("address", *options)]
+        assert all("http://" in line for line in lines), lines
+        yield [word.rstrip("/") for line in lines for word in line.split() if word.startswith("http://")]
     finally:
         process.terminate()
         ended(process)

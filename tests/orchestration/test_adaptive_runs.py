@@ -27,13 +27,19 @@ from viva.engine.computation import StepExecutor
 from viva.engine.errors import ConfigurationError, Rejected, VivaError
 from viva.engine.event_loop import LoopYield
 from viva.engine.events import CallFinished, Event
+from viva.engine.journal import Journal
 from viva.engine.journal_reader import History
 from viva.engine.run_folder import RunFolder
 from viva.engine.runner import Slots
 from viva.orchestration.completeness import missing_conversations, recorded_report
 from viva.orchestration.control import ControlRequest
+from viva.orchestration.control_socket import ask
 from viva.orchestration.launch import Launch, SharedResources, new_run, resumed_run
 from viva.scenarios.probes.probe import ProbeSettings
+from viva.web.view.findings import mean_scores_so_far, study_answer
+from viva.web.view.index import Indexer, index_file
+from viva.web.view.queries import IndexReader
+from viva.web.view.run_history import RunHistories
 
 MODELS = ["simulated:strong?knowledge=0.8", "simulated:weak?knowledge=0.35"]
 
@@ -76,7 +82,7 @@ def steps(run: Path) -> dict[str, list[Any]]:
     own: dict[str, list[Any]] = {}
     with History(run / "journal.sqlite") as history:
         for record in history.control():
-            for step in record["steps"]:
+            for step in record.get("steps", ()):
                 own.setdefault(step.pop("candidate"), []).append(step)
     return own
 
@@ -202,6 +208,74 @@ def test_a_bank_that_was_changed_in_the_folder_is_refused(tmp_path: Path, bank: 
         resumed_run(tmp_path / "run")
 
 
+# -- steered runs -----------------------------------------------------------------------------------------------------
+
+
+def _asked(run: Path, process: Any, **request: Any) -> str:
+    """The answer of a run in another process, which may be loading still."""
+    while True:
+        try:
+            return str(ask(run, ControlRequest(**request))["message"])
+        except ConfigurationError as error:
+            if not any(words in str(error) for words in ("not going on", "does not listen")):
+                raise
+            assert process.poll() is None
+
+
+def _first_item(run: Path, label: str, waves: int) -> str:
+    """The key of a candidate's first item, once so many waves of its exam are recorded."""
+    while len(steps(run).get(label, ())) < waves:
+        pass
+    return f"{label}/{steps(run)[label][0]['items'][0]}"
+
+
+def _steered(run: Path, bank: tuple[Path, Path], *, is_killed: bool) -> bytes:
+    """Run exams whose first conversations are cancelled, one of them for good; what the last process prints."""
+    models = [f"{model}&concurrency=8" for model in MODELS]
+    launch = new_run("probe", settings(bank, candidate=models, n=30), run)
+
+    async def pause() -> None:
+        async with Journal(launch.folder.journal, RealClock()) as journal:
+            for label in ("strong", "weak"):
+                journal.record_control(0.0, {"do": "pause", "model": label})
+
+    asyncio.run(pause())  # as in an earlier process, before its first call
+    process = started("resume", run, "--json")
+    asked = partial(_asked, run, process)
+    assert "of at most 60 conversations ended" in asked(do="status")
+    keys = [_first_item(run, label, 1) for label in ("strong", "weak")]
+    asked(do="cancel", keys=keys, reason="wrong items")
+    for label in ("strong", "weak"):
+        _first_item(run, label, 2)  # they count as asked
+    with pytest.raises(ConfigurationError, match="adaptive exams choose them"):
+        asked(do="add", n=3)
+    asked(do="set", model="weak", concurrency=3, rpm=0)
+    assert asked(do="requeue", keys=keys[:1]) == f"{keys[0]} goes on"
+    if is_killed:
+        killed(process, run, 0)
+        process = started("resume", run, "--json")
+    for label in ("weak", "strong"):
+        _asked(run, process, do="resume", model=label)
+    code, printed, _ = ended(process)
+    assert code == 3
+    [failure] = [result for result in viva.load(run).results() if result.error]
+    assert failure.key == keys[1]
+    return printed
+
+
+def test_a_steered_run_that_is_killed_asks_the_items_of_one_that_is_not(
+    tmp_path: Path, bank: tuple[Path, Path]
+) -> None:
+    printed = [_steered(tmp_path / name, bank, is_killed=name == "killed") for name in ("live", "killed")]
+    assert printed[0] == printed[1] == completed("report", tmp_path / "live", "--json").stdout
+    assert steps(tmp_path / "live") == steps(tmp_path / "killed")
+    candidates = json.loads(printed[0])["candidates"]
+    assert [own["adaptive"]["without_score"] for own in candidates.values()] == [0, 1]
+    before = steps(tmp_path / "live")
+    assert completed("resume", tmp_path / "live", "--retry-failed").returncode == 0
+    assert steps(tmp_path / "live") == before
+
+
 # -- failed conversations ---------------------------------------------------------------------------------------------
 
 
@@ -237,6 +311,20 @@ def test_a_failed_conversation_counts_as_asked_and_retrying_it_changes_no_choice
     assert steps(tmp_path / "run") == first
     figures = recorded_report(launch.folder)["candidates"]["moody"]["adaptive"]
     assert (figures["asked"], figures["without_score"]) == (25, 0)
+
+
+class Opposite(viva.Backend):
+    """Right about the items that a bank calls hard, and about no other."""
+
+    label = "opposite"
+
+    def __init__(self, easy: dict[str, bool]) -> None:
+        self.easy = easy
+
+    async def generate(self, request: viva.Request) -> viva.Completion:
+        item = request.hint.item
+        answer = (item.answer + self.easy[item.id]) % len(item.choices)
+        return viva.Completion(f"The answer is {'ABCD'[answer]}.", "stop", 3, 4)
 
 
 # -- when it ends -----------------------------------------------------------------------------------------------------
@@ -289,13 +377,11 @@ def test_interviews_report_two_figures_and_no_mean_over_chosen_items(tmp_path: P
     refused = {
         "fork": command.viva("run", "--fork", tmp_path / "run", "--judge", "simulated:other", "--out", tmp_path / "f"),
         "score": command.viva("score", tmp_path / "run", "--scorer", "linear"),
-        "study": command.viva("report", tmp_path / "run", "--markdown"),
         "export": command.viva("export", tmp_path / "run", "--format", "inspect", "--out", tmp_path / "logs"),
     }
     assert {name: done.returncode for name, done in refused.items()} == dict.fromkeys(refused, 2)
     assert "cannot be forked" in refused["fork"].stderr
     assert "scored only as its items were chosen" in refused["score"].stderr
-    assert "an adaptive run chose other items" in refused["study"].stderr
     assert "an adaptive run chose other items" in refused["export"].stderr
 
 
@@ -312,6 +398,74 @@ def test_a_bank_that_is_wrong_about_a_model_is_named(tmp_path: Path, bank: tuple
     done = command.viva(*words, "--out", tmp_path / "run")
     assert "the two estimates disagree" in done.stdout.replace("\n", " ")
     assert "is not calibrated" in done.stdout
+
+
+def test_a_bank_of_other_difficulties_ends_no_exam_early(tmp_path: Path, bank: tuple[Path, Path]) -> None:
+    """The easiest items are called the hardest ones; the model answers as the true difficulties say."""
+    source, file = bank
+    data = read_bank_file(file)
+    ranks = [number % 8 - 3.5 for number in range(len(data.items))]
+    data.slopes, data.thresholds = [2.0] * len(ranks), [[2.0 * rank] for rank in ranks]
+    easy = {name: rank > 0 for name, rank in zip(data.items, ranks, strict=True)}
+    model = Opposite(easy)
+    wrong = write(tmp_path / "wrong.json", data)
+    chosen = settings((source, wrong), candidate=["own:opposite"], n=45, until="half_width=10")
+    launch = new_run("probe", chosen, tmp_path / "run", backends={"own:opposite": model})
+    assert go(launch) == "done"
+    own = recorded_report(launch.folder)["candidates"]["opposite"]["adaptive"]
+    assert (own["ended_by"], own["asked"], own["implausible"]) == ("limit", 45, True)
+    assert own["person_fit"] < -2.33
+    printed = " ".join(command.viva("report", tmp_path / "run").stdout.split())
+    assert "spread over 2 subjects" in printed
+    assert "opposite: its answers are implausible under the bank: person fit -" in printed or own["disagree"]
+
+
+def test_a_dry_run_has_the_adaptive_exam_beside_the_full_one(tmp_path: Path, bank: tuple[Path, Path]) -> None:
+    source, file = bank
+    words = ["run", "probe", "--dataset", source, "--method", "generate", "--shots", "0", "--adaptive", file]
+    words += ["--until", "half_width=8", "--candidate", f"{MODELS[0]}&price_in=2&price_out=8", "--dry-run"]
+    words += ["--candidate", MODELS[1], "--out", tmp_path / "run"]
+    done = command.viva(*words, "--json")
+    assert (done.returncode, (tmp_path / "run").exists()) == (0, False)
+    assert done.stdout == command.viva(*words, "--json").stdout
+    record = json.loads(done.stdout)
+    adaptive, full = record["adaptive"], record["models"][f"{MODELS[0]}&price_in=2&price_out=8"]
+    own = adaptive["models"][f"{MODELS[0]}&price_in=2&price_out=8"]
+    assert (record["conversations"], full["calls"], adaptive["limit"]) == (160, 80, 80)
+    for end in ("low", "median", "high"):
+        assert own["calls"][end] == adaptive["items"][end] < 80
+        for figure in ("prompt_tokens", "completion_tokens", "cost"):
+            assert own[figure][end] == pytest.approx(full[figure] * adaptive["items"][end] / 80, rel=0.01)
+    exam(tmp_path / "run", bank)
+    for candidate in recorded_report(RunFolder.open(tmp_path / "run"))["candidates"].values():
+        assert adaptive["items"]["low"] <= candidate["adaptive"]["asked"] <= adaptive["items"]["high"]
+    text = " ".join(command.viva(*words).stdout.split())
+    items = adaptive["items"]
+    assert f"each candidate 80 {items['median']} ({items['low']} to {items['high']})" in text
+
+
+def test_a_dry_run_of_a_full_run_prints_upper_bounds(tmp_path: Path, bank: tuple[Path, Path]) -> None:
+    words = [
+        "run",
+        "kieval",
+        "--dataset",
+        bank[0],
+        "--rounds",
+        "2",
+        "-n",
+        "5",
+        "--no-qualify",
+        "--candidate",
+        MODELS[0],
+    ]
+    words += ["--interactor", "simulated:asker", "--evaluator", "openai:judge?price_in=1&price_out=2", "--dry-run"]
+    record = json.loads(command.viva(*words, "--json").stdout)
+    assert record["conversations"] == 5
+    assert "adaptive" not in record
+    assert record["models"]["openai:judge?price_in=1&price_out=2"]["cost"] > 0
+    assert record["models"][MODELS[0]]["calls"] == 5 * 3, "an answer, and one in each round"
+    page = command.viva(*words, "--html", tmp_path / "page.html")
+    assert (page.returncode, (tmp_path / "page.html").exists()) == (2, False)
 
 
 def test_the_bank_of_a_run_serves_an_exam_of_another_model(tmp_path: Path, bank: tuple[Path, Path]) -> None:
@@ -369,3 +523,28 @@ def test_what_fits_no_exam_is_refused_before_the_run(
     with pytest.raises((VivaError, ValueError), match=message):
         new_run("probe", settings(bank, **change(tmp_path, bank[1])), tmp_path / "run")
     assert not (tmp_path / "run").exists()
+
+
+# -- in the viewer and in studies -------------------------------------------------------------------------------------
+
+
+def test_an_overview_shows_estimates_and_never_means_over_chosen_items(tmp_path: Path, bank: tuple[Path, Path]) -> None:
+    exam(tmp_path / "run", bank)
+    candidates = recorded_report(RunFolder.open(tmp_path / "run"))["candidates"]
+    answer = study_answer([tmp_path / "run"])
+    [finding] = answer.findings
+    exams = {label: record["adaptive"] for label, record in candidates.items()}
+    sound = not any(own["disagree"] or own["implausible"] for own in exams.values())
+    kind = "model_based" if sound else "assumption_free"
+    assert {entry["candidate"]: (entry["value"], entry["low"], entry["high"]) for entry in finding["standings"]} == {
+        label: tuple(own[kind][end] for end in ("value", "low", "high")) for label, own in exams.items()
+    }
+    assert answer.ended == sum(own["asked"] for own in exams.values())
+    file = index_file(tmp_path, tmp_path / "index")
+    Indexer(tmp_path, file).catch_up()
+    reader = IndexReader(file)
+    try:
+        assert [part for part in mean_scores_so_far(reader.runs()) if part["standings"]] == []
+        assert RunHistories(reader).histories(reader.runs(), {"run": tmp_path / "run"}) == []
+    finally:
+        reader.close()

@@ -116,6 +116,32 @@ def test_a_paused_run_makes_no_call_until_it_goes_on(tmp_path: Path) -> None:
     asyncio.run(steer())
 
 
+def test_the_status_has_what_each_role_waits_for_and_what_is_used_of_the_budget(tmp_path: Path) -> None:
+    async def steer() -> None:
+        model = Held()
+        tasks = ["tides", "rust", "salt"]
+        async with viva.start(
+            lesson, models={"pupil": model}, tasks=tasks, out=tmp_path / "run", max_calls=20, concurrency=3
+        ) as live:
+            await model.until(3)
+            await live.control("set", model="held", concurrency=2)
+            await live.control("pause")
+            model.go_on(2)
+            await _until(live, lambda status: status["roles"][0]["paused"] == 2)
+            status = (await live.control())["status"]
+            [role] = status["roles"]
+            assert (role["roles"], role["models"], role["in_flight"], role["person"]) == (["pupil"], ["held"], 1, False)
+            calls, tokens = status["budgets"]["calls"], status["budgets"]["tokens"]
+            assert (calls["used"], calls["bound"], tokens["used"], tokens["bound"]) == (2.0, 20.0, 14.0, None)
+            assert status["at"] > 1e9
+            await live.control("resume")
+            model.go_on()
+        status = await asyncio.to_thread(lambda: live.report()["candidates"]["held"]["failed"])
+        assert status == 0
+
+    asyncio.run(steer())
+
+
 def test_only_the_paused_model_waits(tmp_path: Path) -> None:
     async def steer() -> None:
         first, second = Held("first"), Held("other")
@@ -168,6 +194,21 @@ def test_a_requeued_conversation_goes_on_where_it_was(tmp_path: Path) -> None:
         assert live.report()["candidates"]["slow"]["failed"] == 0
         with History(tmp_path / "run" / "journal.sqlite") as history:
             assert [request["do"] for request in history.control()] == ["cancel", "requeue"]
+
+    asyncio.run(steer())
+
+
+def test_a_conversation_that_is_requeued_by_several_at_once_goes_on_once(tmp_path: Path) -> None:
+    async def steer() -> None:
+        slow = Held("slow")
+        async with viva.start(lesson, models={"pupil": slow}, tasks=["one", "two"], out=tmp_path / "run") as live:
+            await slow.until(2)
+            await live.control("cancel", keys=["slow/one"])
+            await _until(live, lambda status: status["failed"])
+            answers = await asyncio.gather(*(live.control("requeue", failed=True) for _ in range(8)))
+            assert sum(answer["message"] == "slow/one goes on" for answer in answers) == 1
+            slow.go_on()
+        assert len(slow.asked) == 4 + 1
 
     asyncio.run(steer())
 
@@ -562,6 +603,23 @@ def test_what_was_cancelled_before_it_began_fails_in_a_resumed_run_until_it_is_r
     assert (failure.key, failure.error) == (key, {"type": "ConversationCancelled", "message": "wrong item"})
     assert completed("resume", run, "--retry-failed").returncode == 0
     assert not [result for result in viva.load(run).results() if result.error]
+
+
+def test_what_a_file_selects_is_cancelled_and_requeued(tmp_path: Path) -> None:
+    run, file = tmp_path / "run", tmp_path / "selection.jsonl"
+    process = _start(run)
+    ask(run, ControlRequest(do="pause"))
+    *_, (_, key) = resumed_run(run).prepared.numbered_keys()
+    file.write_text(json.dumps({"run": "run", "key": key, "state": "open"}) + "\n")
+    assert completed("control", run, "cancel", "--select", file).stdout == b"1 conversation cancelled\n"
+    while ask(run, ControlRequest())["status"]["failed"] == 0:
+        pass
+    assert completed("control", run, "requeue", "--select", file).stdout.decode() == f"{key} goes on\n"
+    file.write_text("")
+    refused = completed("control", run, "requeue", "--select", file)
+    assert (refused.returncode, b"selects no conversation" in refused.stderr) == (2, True)
+    ask(run, ControlRequest(do="resume"))
+    assert ended(process)[0] == 0
 
 
 def test_a_run_in_a_deep_folder_can_be_steered_too(tmp_path: Path) -> None:

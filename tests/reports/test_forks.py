@@ -67,7 +67,9 @@ def test_a_talk_that_ran_out_was_not_held_in_full(tmp_path: Path) -> None:
     talk.ended_by, talk.usage = "transcript", {"candidate": [2, 10, 5]}
     pytest.importorskip("matplotlib")
     study = Study([written(tmp_path / "run", items, [talk], "simulated:one", rounds=3)])
-    [drawn] = [panel for one in study_page(study.report()).plots if one.anchor == "stops" for panel, _ in one.panels]
+    page = study_page(study.report())
+    plots = [*page.plots, *([page.decisive] if page.decisive else [])]
+    [drawn] = [panel for one in plots if one.anchor == "stops" for panel, _ in one.panels]
     assert "recording ended" in drawn
 
 

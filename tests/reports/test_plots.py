@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from itertools import pairwise
+from itertools import combinations, pairwise
 from xml.etree import ElementTree
 
 import pytest
@@ -13,6 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from viva.reports import line_plots, plot_style, row_plots
+from viva.reports.label_layout import overlap_of, place_labels
 from viva.scoring.correlation import ModelScores, fit_lines
 
 pytest.importorskip("matplotlib")
@@ -47,7 +48,7 @@ def _tracks(names: list[str]) -> list[line_plots.CandidateRuns]:
 
 
 def _stops(names: list[str]) -> str:
-    found = [row_plots.StopCounts(name, 50, {"off_topic": 10, "budget": 2}) for name in names]
+    found = [row_plots.StopCounts(name, 50, {"off_topic": 10 + at % 9, "budget": 2}) for at, name in enumerate(names)]
     return row_plots.stop_plot("set (n = 50 talks each)", found, row_plots.shown_reasons(found))
 
 
@@ -143,12 +144,138 @@ def test_a_reason_has_its_colour_in_every_panel() -> None:
 
 
 def test_a_short_run_and_a_lone_candidate_can_be_drawn() -> None:
-    one = line_plots.CandidateRuns("only", [line_plots.RunningMean([2], [50.0], [40.0], [60.0])])
+    one = line_plots.CandidateRuns("only", [line_plots.RunningMean([2, 3], [50.0, 51.0], [40.0] * 2, [60.0] * 2)])
     assert "only" in _texts(line_plots.running_mean_plot("set", [one]))
-    assert "only" in _texts(
-        line_plots.round_score_plot("set", [line_plots.RoundCurve("only", [line_plots.RoundValue(1, 50.0)])])
+
+
+NOTHING_TO_SEE = {
+    "no point": (lambda: line_plots.round_score_plot("set", []), "set: There are no figures yet."),
+    "one point": (
+        lambda: line_plots.round_score_plot("set", [line_plots.RoundCurve("only", [line_plots.RoundValue(1, 50.0)])]),
+        "set: only, round 1: 50.0.",
+    ),
+    "one model": (
+        lambda: line_plots.regression_plot("set", [ModelScores("only", "set", 1, 2)], None, ("x", "y")),
+        "set: only: score 2.0, accuracy 1.0%.",
+    ),
+    "equal models": (
+        lambda: line_plots.regression_plot(
+            "set", [ModelScores(n, "set", 70 + at, 60 + at / 2, 9, 9) for at, n in enumerate(FEW)], None, ("x", "y")
+        ),
+        "set: All six models lie within 2.5 points of each other in score and within 5 in accuracy, less than two "
+        "standard errors of each: too few items for this figure to tell them apart.",
+    ),
+    "full rounds": (
+        lambda: line_plots.survival_plot(
+            "set", [line_plots.RoundCurve(name, [line_plots.RoundValue(at, 100.0) for at in (1, 2)]) for name in FEW]
+        ),
+        "set: All interviews of six candidates reached every round.",
+    ),
+    "no stops": (
+        lambda: row_plots.stop_plot("set", [row_plots.StopCounts(name, 9, {}) for name in "ab"], ([], [])),
+        "set: No interview stopped early.",
+    ),
+    "zeros": (
+        lambda: row_plots.bar_plot("set", {"a": row_plots.Bar(0.0), "b": row_plots.Bar(0.0)}, "98th percentile"),
+        "set: All two figures (98th percentile) are at 0.",
+    ),
+    "drift of 0": (
+        lambda: line_plots.curve_plot(
+            "set", [line_plots.Curve("j", [1, 2], [0.0, 0.0], [0, 0], [0, 0])], line_plots.Axes("load", "drift, %")
+        ),
+        "set: All values (drift, %) are at 0.",
+    ),
+}  # fmt: skip
+
+
+@case_table("kind", list(NOTHING_TO_SEE))
+def test_where_nothing_can_be_seen_a_sentence_says_so(kind: str) -> None:
+    draw, sentence = NOTHING_TO_SEE[kind]
+    drawn = draw()
+    assert isinstance(drawn, plot_style.Sentence)
+    assert drawn == sentence
+
+
+_VALUES = st.one_of(st.sampled_from([0.0, 50.0, 100.0]), st.floats(0, 100))
+
+
+@st.composite
+def _figures(draw: st.DrawFn) -> list[plot_style.Figure]:
+    figures: list[plot_style.Figure] = []
+    for at in range(draw(st.integers(0, 6))):
+        value = draw(_VALUES)
+        low, high = value - draw(_VALUES) / 3, value + draw(_VALUES) / 3
+        figures.append((f"m{at}", value, *((low, high) if draw(st.integers(0, 4)) else (None, None))))
+    return figures
+
+
+@given(_figures())
+def test_a_plot_gives_way_to_a_sentence_exactly_where_it_shows_nothing(figures: list[plot_style.Figure]) -> None:
+    values = {value for _, value, _, _ in figures}
+    inside = all(
+        low is not None and high is not None and all(low <= value <= high for value in values)
+        for _, _, low, high in figures
     )
-    assert "only" in _texts(line_plots.regression_plot("set", [ModelScores("only", "set", 1, 2)], None, ("x", "y")))
+    sentence = plot_style.sentence_instead(figures, "all models")
+    assert (sentence is not None) == (len(figures) < 2 or inside or max(values) - min(values) <= 1e-7)
+    if sentence is not None and "within" in sentence:
+        spread = float(re.findall(r"within ([\d.]+) point", sentence)[0])
+        assert spread >= max(values) - min(values) - 1e-6
+
+
+@given(st.lists(st.floats(-50, 150), min_size=1, max_size=9), st.sampled_from([None, (0.0, 100.0)]))
+def test_an_axis_contains_all_that_is_drawn_and_no_more_than_it_needs(
+    values: list[float], whole: tuple[float, float] | None
+) -> None:
+    low, high = plot_style.axis_range(values, whole)
+    assert low <= min(values)
+    assert max(values) <= high
+    assert low < high
+    if whole is not None and all(0 <= value <= 100 for value in values):
+        assert low >= -4
+        assert high <= 104
+        assert max(values) - min(values) >= 40 or high - low <= max(10.0, 1.2 * (max(values) - min(values))) + 1e-6
+
+
+_POINTS = st.lists(st.tuples(st.sampled_from([10.0, 60.0, 60.5, 180.0]), st.floats(5, 190)), max_size=12)
+
+
+@given(_POINTS, st.data())
+def test_names_never_cover_each_other_nor_leave_the_frame(
+    points: list[tuple[float, float]], data: st.DataObject
+) -> None:
+    sizes = [(data.draw(st.floats(10, 110)), 9.0) for _ in points]
+    frame = (0.0, 0.0, 220.0, 200.0)
+    labels = [label for label in place_labels(points, sizes, frame, away=5.0) if label is not None]
+    assert len(labels) == len(points), "twelve names have room"
+    boxes = [label.box for label in labels]
+    assert all(overlap_of(one, other) == 0 for one, other in combinations(boxes, 2))
+    assert all(box[0] >= -1e-6 and box[1] >= -1e-6 and box[2] <= 220.001 and box[3] <= 200.001 for box in boxes)
+
+
+def test_models_on_one_point_share_a_name_and_their_mark_has_both_figures() -> None:
+    group = [ModelScores(name, "set", at, at, 1, 1) for at, name in ((20, "a"), (40, "b"), (60, "c"))]
+    group += [ModelScores(name, "set", 90.0, 50.0, 2.0, 4.4) for name in ("left", "right")]
+    svg = line_plots.regression_plot("set", group, None, ("x", "y"), {"left": 100, "right": 98})
+    assert "left, right" in _texts(svg)
+    titles = [element.text for element in ElementTree.fromstring(svg).iter(TEXT.replace("text", "title"))]
+    figures = "score 50.0 ± 4.4 (standard error), accuracy 90.0 ± 2.0 (standard error)"
+    assert f"left: {figures}, n = 100; right: {figures}, n = 98" in titles
+
+
+@pytest.mark.parametrize("kind", DRAWINGS)
+def test_every_mark_can_be_focused_and_tells_its_figure_within_the_drawing(kind: str) -> None:
+    root = ElementTree.fromstring(DRAWINGS[kind](FEW))
+    marks = [element for element in root.iter() if element.get("class") == "mark"]
+    assert len(marks) >= 6
+    wide = float(root.attrib["viewBox"].split()[2])
+    for mark in marks:
+        title, circle, note = list(mark)
+        assert (mark.get("tabindex"), mark.get("role")) == ("0", "img")
+        assert re.search(r"model \d.*: .*\d", title.text or "")
+        assert 0 <= float(circle.attrib["cx"]) <= wide
+        box = note[0]
+        assert 0 <= float(box.attrib["x"]) <= float(box.attrib["x"]) + float(box.attrib["width"]) <= wide
 
 
 @given(st.lists(st.text(max_size=50), unique=True, max_size=20), st.integers(12, 30))

@@ -10,7 +10,17 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 from scipy.optimize import minimize
 
-from viva.scoring.item_bank import GRID, LEAST_MODELS, Bank, Scale, fit_bank, misfits, negative_items
+from viva.scoring.item_bank import (
+    GRID,
+    LEAST_ANSWERS,
+    LEAST_MODELS,
+    Bank,
+    Scale,
+    fit_bank,
+    misfits,
+    negative_items,
+    negative_rest_correlations,
+)
 
 Floats = NDArray[np.float64]
 
@@ -122,6 +132,19 @@ def test_items_on_which_better_models_do_worse_are_listed_at_the_stated_rate() -
     assert true >= 0.97 * 40
     # Items that tell nothing at all are the hardest to keep out; chance allows about two standard errors.
     assert false / (true + false) <= 0.05 + 2 * (0.05 * 0.95 / (true + false)) ** 0.5
+
+
+def test_items_that_better_models_fail_show_in_their_rest_correlation_at_the_stated_rate() -> None:
+    slopes = np.where(np.arange(60) % 2, 1.2, 0.0)  # half of the items tell nothing: the worst case of the null
+    worlds = [planted(24, slopes, np.linspace(-2.0, 2.0, 60), seed) for seed in range(200)]
+    claims = sum(bool(negative_rest_correlations(scores)[0]) for scores in worlds)
+    assert claims <= 0.05 * 200 + 3 * (0.05 * 0.95 * 200) ** 0.5
+    wrong = planted(100, np.array([-1.5, *[1.5] * 59]), np.zeros(60))
+    wrong[::7, 3] = np.nan
+    assert negative_rest_correlations(wrong) == ([0], 60)
+    assert negative_rest_correlations(wrong[: LEAST_ANSWERS - 1]) == ([], 0), "too few models to tell"
+    wrong[LEAST_ANSWERS - 1 :, 0] = np.nan
+    assert negative_rest_correlations(wrong) == ([], 59)
 
 
 def test_misfit_is_near_zero_under_the_model_and_shows_an_item_that_departs_from_it() -> None:

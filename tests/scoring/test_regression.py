@@ -9,7 +9,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 from scipy import stats
 
-from viva.scoring.correlation import Point, pearson, robust_line
+from viva.scoring.correlation import Point, departures, independent_errors, pearson, robust_line
 
 NAMES = "abcdefgh"
 
@@ -71,6 +71,25 @@ def test_the_order_of_the_points_does_not_matter_and_the_scale_only_scales(
     doubled = robust_line([Point(p.name, p.x, 2 * p.y, p.x_error, 2 * p.y_error) for p in made])
     assert doubled.slope == pytest.approx(2 * found.slope, abs=1e-9)
     assert doubled.deviations == pytest.approx(found.deviations, abs=1e-9)
+
+
+@given(st.lists(st.tuples(st.floats(0, 5), st.floats(0, 5), st.integers(1, 40)), min_size=5, max_size=5))
+def test_independent_errors_add_up_by_their_weights_in_the_line(errors: list[tuple[float, float, int]]) -> None:
+    xs = [20.0, 40.0, 60.0, 80.0, 90.0]
+    made = [Point(name, x, x - 40 * (name == "e"), *own[:2]) for name, x, own in zip("abcde", xs, errors, strict=True)]
+    line = robust_line([Point(point.name, point.x, point.y) for point in made])
+    counts = {name: own[2] for name, own in zip("abcde", errors, strict=True)}
+    test = departures(line, made, independent_errors(made, counts), scatter=5.0)["e"]
+    fitted = xs[:4]
+    mean = sum(fitted) / 4
+    total = sum((x - mean) ** 2 for x in fitted)
+    weights = [1 / 4 + (90 - mean) * (x - mean) / total for x in fitted]
+    variance = 25 * (1 + 1 / 4 + (90 - mean) ** 2 / total)
+    # An answer by itself leaves no scatter, but its error is known.
+    for weight, own in zip([*weights, -1.0], errors, strict=True):
+        variance += weight**2 * (own[0] ** 2 + own[1] ** 2)
+    assert test.value == pytest.approx(-40)
+    assert test.se == pytest.approx(variance**0.5)
 
 
 def test_what_cannot_have_a_line_is_refused() -> None:

@@ -151,7 +151,7 @@ def test_the_outline_is_in_order_and_all_is_labelled(report: Path) -> None:
     assert outline.levels.count(1) == 1
     assert all(level <= before + 1 for before, level in zip(outline.levels, outline.levels[1:], strict=False))
     assert all(told.get("scope") in ("row", "col") for tag, told in outline.tags if tag == "th")
-    assert all(told.get("role") == "img" and told.get("aria-label") for tag, told in outline.tags if tag == "svg")
+    assert all(told.get("role") == "group" and told.get("aria-label") for tag, told in outline.tags if tag == "svg")
     ids = [told["id"] for _, told in outline.tags if "id" in told]
     assert len(ids) == len(set(ids))
     anchors = {told["href"] for tag, told in outline.tags if tag in ("a", "use")}
@@ -169,7 +169,11 @@ def test_empty_sections_are_left_out(make_study: Make, tmp_path: Path) -> None:
     study["verdicts"]["candidates"] = []
     write_html(study, tmp_path / "report.html")
     text = (tmp_path / "report.html").read_text("utf-8")
-    assert re.findall("<h2>(.*?)</h2>", text) == ["Cells and transcripts", "How figures are computed"]
+    assert re.findall("<h2>(.*?)</h2>", text) == [
+        "Cells and transcripts",
+        "Facts about the runs",
+        "How figures are computed",
+    ]
     assert "1 (1 not begun)" in text
 
 
@@ -286,6 +290,27 @@ def test_clicking_a_heading_sorts_by_numbers(browser: Browser, report: Path) -> 
     assert page.evaluate(f"{head}.getAttribute('aria-sort')") == "descending"
     page.evaluate(f"{head}.querySelector('button').click()")
     assert page.evaluate(column) == sorted(before)
+    assert page.complaints == []
+
+
+def test_a_mark_shows_its_figure_on_focus_and_arrows_lead_to_the_next(browser: Browser, report: Path) -> None:
+    pytest.importorskip("matplotlib")
+    page = browser.open(report, 360)
+    seen = "[...document.querySelectorAll('.note')].filter((one) => getComputedStyle(one).visibility == 'visible')"
+    assert page.evaluate(f"{seen}.length") == 0
+    stops = "document.querySelector('#plot-regression svg').querySelectorAll('.mark[tabindex=\"0\"]')"
+    assert page.evaluate(f"{stops}.length") == 1
+    page.evaluate(f"{stops}[0].focus()")
+    first = page.evaluate(f"{seen}.map((one) => one.textContent).join()")
+    assert re.search(r"score \d+\.\d ± 2\.1 \(standard error\)accuracy .*n = 120", first)
+    page.press("ArrowRight")
+    second = page.evaluate(f"{seen}.map((one) => one.textContent).join()")
+    assert second
+    assert second != first
+    box = f"{seen}[0].getBoundingClientRect()"
+    assert page.evaluate(f"{box}.left >= 0 && {box}.right <= innerWidth")
+    page.press("Escape")
+    assert page.evaluate(f"{seen}.length") == 0
     assert page.complaints == []
 
 

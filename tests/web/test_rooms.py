@@ -11,6 +11,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 import pytest
+from axe import violations
 from browser import Browser, Page
 from people import Person, answering
 from room_pages import ROOM, Sitting, pose, running, sitting
@@ -135,6 +136,7 @@ def test_a_verdict_is_filled_in_as_a_form(browser: Browser, shared: tuple[Sittin
     enter(browser, pages)
     name = pose(person, "Grade this.", "evaluator", schema=VERDICT, before=[("assistant", '{"logic": {"score": 3}}')])
     page = browser.open(pages.question(name), 360)
+    assert violations(page) == []
     assert page.evaluate("document.documentElement.scrollWidth") == 360
     assert page.evaluate("document.querySelector('.lines').textContent") == "logic3", "earlier verdicts can be read"
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import http.client
 import json
 from collections.abc import Iterator
+from html import unescape
 from pathlib import Path
 from urllib.error import HTTPError
 from urllib.parse import urlsplit
@@ -55,7 +56,11 @@ def _texts(page: Page, selector: str) -> list[str]:
 
 def test_the_overview_answers_before_any_figure(browser: Browser, site: str) -> None:
     page = browser.open(f"{site}/", 1000)
-    page.until("document.querySelector('h1').textContent.startsWith('Best: expert, ')")
+    page.until("document.querySelector('.block .verdict').textContent.startsWith('Best: expert, ')")
+    assert page.evaluate("document.querySelector('h1').textContent") == "5 scenarios and datasets, each by itself"
+    assert _texts(page, ".block h2")[0] == "kieval · science"
+    assert "2BackendError" in "".join(_texts(page, ".block .counts li"))
+    assert any(text.endswith("hostile --retry-failed") for text in _texts(page, ".commands code"))
     assert _texts(page, ".standings .name")[:3] == ["expert", "student", "novice"]
     assert "Not tested for contamination: expert, student, novice (" in "".join(_texts(page, ".lead"))
     assert "kieval · science" in _texts(page, ".about"), "every system and dataset has a chart of its own"
@@ -73,12 +78,12 @@ def test_lists_are_filtered_ordered_and_opened_and_the_address_says_it_all(brows
     assert page.evaluate("location.search") == "?candidate=novice"
     assert _count(page) == 50
     page = browser.open(f"{site}/conversations?candidate=novice&run=kieval&aspect=logic&high=40&sort=low", 1000)
-    scores = [float(text) for text in _texts(page, ".row .figure")]
+    scores = [float(text) for text in _texts(page, ".row [data-column='aspect:logic']")]
     assert 0 < len(scores) < 25
     assert scores == sorted(scores)
     assert scores[-1] <= 40
     names = _texts(page, ".row .item")
-    page.leave("document.querySelector('.row a').click()")
+    page.leave("document.querySelector('.row .item').click()")
     assert names[0] in page.evaluate("document.querySelector('h1').textContent")
     page.leave_by("ArrowRight")
     assert names[1] in page.evaluate("document.querySelector('h1').textContent"), "the next one of the list"
@@ -134,7 +139,7 @@ def test_keys(browser: Browser, site: str) -> None:
     page = browser.open(f"{site}/conversations", 1000)
     page.press("j")
     page.press("j")
-    name = page.evaluate("document.activeElement.querySelector('.item').textContent")
+    name = page.evaluate("document.activeElement.textContent")
     page.leave_by("Enter")
     assert name in page.evaluate("document.querySelector('h1').textContent")
 
@@ -176,7 +181,9 @@ def test_hostile_texts_do_nothing(browser: Browser, site: str, place: str) -> No
     page = browser.open(f"{site}{place}", 360)
     assert page.evaluate("window.hurt") is None
     assert (
-        page.evaluate("document.querySelectorAll('main script, main img, main link, main i, main u, main b b').length")
+        page.evaluate(
+            "document.querySelectorAll('main script, main img, main link, main i:not(.pulse), main u, main b b').length"
+        )
         == 0
     )
     assert [one for one in page.requests if not one.startswith(site)] == []
@@ -197,7 +204,7 @@ def test_hostile_texts_do_nothing(browser: Browser, site: str, place: str) -> No
 
 @pytest.mark.parametrize("dark", [False, True])
 def test_no_page_is_wider_than_a_phone(browser: Browser, site: str, dark: bool) -> None:
-    for place in ("/", "/conversations", "/c/kieval/1", "/c/dialogs/0", "/compare?a=kieval/4&b=fork/4", "/none"):
+    for place in ("/", "/c/kieval/1", "/c/dialogs/0", "/compare?a=kieval/4&b=fork/4", "/none"):
         page = browser.open(f"{site}{place}", 360, dark)
         assert page.evaluate("document.documentElement.scrollWidth") <= 360, place
 
@@ -217,7 +224,7 @@ def test_a_run_is_watched_while_it_goes_on(browser: Browser, tmp_path: Path) -> 
             page.until("document.querySelector('#ended').textContent === '9'")
             assert page.evaluate("performance.getEntriesByType('navigation').length") == 1, "nobody loaded it again"
             page = browser.open(f"{site}/conversations?state=open", 800)
-            page.leave("document.querySelector('.row a').click()")
+            page.leave("document.querySelector('.row .item').click()")
             assert _texts(page, ".waiting") == ["no answer"]
             place = page.evaluate("location.pathname")
             run.stdin.write("last\n" * 31)
@@ -283,6 +290,38 @@ def test_modules_in_the_folder_that_the_viewer_is_started_in_are_not_imported(ro
     assert not (tmp_path / "imported").exists()
 
 
+def test_the_first_screen_has_the_verdict_the_plot_and_the_table_with_the_answer(browser: Browser, site: str) -> None:
+    pytest.importorskip("matplotlib")
+    for width, height in ((1440, 900), (360, 800)):
+        page = browser.open(f"{site}/report", width)
+        for part in (".answer h1", ".answer .result table", ".answer figure svg"):
+            box = page.evaluate(f"document.querySelector('{part}').getBoundingClientRect().toJSON()")
+            assert box["top"] >= 0, part
+            assert box["top"] + min(box["height"], 200) <= height, part
+            assert box["right"] <= width + 1, part
+
+
+def test_the_report_sends_its_frame_at_once_and_is_kept_for_the_next_viewer(root: Path, tmp_path: Path) -> None:
+    with viewer(root, tmp_path / "index") as address, urlopen(f"{address}/report") as page:
+        assert page.headers.get("Transfer-Encoding") == "chunked"
+        first = ""
+        while "The report is being computed" not in first:
+            first += page.read1(100_000).decode()
+        assert "<h1" not in first, "the figures follow"
+        whole = first + page.read().decode()
+    assert whole.index("of 6") < whole.index("<h1") < whole.index('id="paper"') < whole.index("</html>")
+    tables = unescape(whole[whole.index('id="paper"') :])
+    assert "\\begin{tabular}" in tables
+    for named in ("simulated:expert?knowledge=0.95", "| viva |", "viva report", "| SE |"):
+        assert named in tables, named
+    with viewer(root, tmp_path / "index") as address, urlopen(f"{address}/report") as page:
+        assert page.headers.get("Transfer-Encoding") is None
+        again = page.read().decode()
+    shown = whole[whole.index('<header id="top">') :]
+    assert again.endswith(shown)
+    assert "being computed" not in again
+
+
 def test_an_export_opens_from_a_disk(browser: Browser, exported: Path) -> None:
     names = ["index.html", "conversations.html", "c/kieval/1.html", "c/hostile/0.html", "report.html"]
     for name in names:
@@ -293,14 +332,14 @@ def test_an_export_opens_from_a_disk(browser: Browser, exported: Path) -> None:
         assert page.evaluate("window.hurt") is None
     page = browser.open(f"{(exported / 'conversations.html').as_uri()}?candidate=novice&run=kieval&sort=low", 900)
     assert _count(page) == 25
-    scores = [float(text) for text in _texts(page, ".row .figure")]
+    scores = [float(text.split()[0]) for text in _texts(page, ".row [data-column=score]")]
     assert scores == sorted(scores)
     page.evaluate(
         "const words = document.querySelector('#filters [name=high]');"
         "words.value = '30'; words.dispatchEvent(new Event('input', { bubbles: true }))"
     )
     assert _count(page) == len([score for score in scores if score <= 30])
-    page.leave("document.querySelector('.row a').click()")
+    page.leave("document.querySelector('.row .item').click()")
     page.leave("document.querySelector('a.compare').click()")
     assert page.evaluate("document.querySelectorAll('iframe').length") == 2
     assert page.complaints == []

@@ -22,6 +22,8 @@ from viva.web.view.conversations import PageConversation, page_turns, pair_turns
 from viva.web.view.export import export_pages
 from viva.web.view.index import Indexer, fts_query, index_file
 from viva.web.view.queries import Filter, IndexReader, ListedConversation
+from viva.web.view.run_history import CandidateHistory, RunHistories
+from viva.web.view.runs import find_runs
 from viva.web.view.server import LiveUpdates
 
 
@@ -60,6 +62,69 @@ def _listed(root: Path, index: Path, chosen: Filter | None = None) -> list[Liste
         return reader.listed(chosen or Filter())
     finally:
         reader.close()
+
+
+class Grades(viva.Backend):
+    """Answers with a grade for each task."""
+
+    label = "pupil"
+
+    def __init__(self, grades: list[int]) -> None:
+        self._grades = iter(grades)
+
+    async def generate(self, request: viva.Request) -> viva.Completion:
+        return viva.Completion(str(next(self._grades)))
+
+
+@viva.scenario(many="pupil", score=(0, 100))
+async def graded(conversation: viva.Conversation, task: str) -> float:
+    """One grade."""
+    view = viva.View()
+    view.append("user", task)
+    return float((await conversation.generate("pupil", view, viva.Sampling())).text)
+
+
+def _histories(root: Path, index: Path) -> list[CandidateHistory]:
+    file = index_file(root, index)
+    Indexer(root, file).catch_up()
+    reader = IndexReader(file)
+    try:
+        return RunHistories(reader).histories(reader.runs(), dict(find_runs(root)))
+    finally:
+        reader.close()
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "start", "changed"),
+    [
+        ([30 + at % 3 for at in range(20)], [80 - at % 5 for at in range(20)], "since first: higher (+47.0, ", True),
+        ([80 - at % 5 for at in range(20)], [30 + at % 3 for at in range(20)], "since first: lower (-47.0, ", True),
+        ([50, 40, 60, 55], [55, 60, 40, 50], "since first: too few to tell (+0.0, ", False),
+        ([90], [10], "since first: too few to tell (", False),
+    ],
+)
+def test_a_change_between_runs_is_claimed_only_if_its_interval_excludes_0(
+    tmp_path: Path, before: list[int], after: list[int], start: str, changed: bool
+) -> None:
+    for name, grades in (("first", before), ("second", after)):
+        tasks = [f"task {at}" for at in range(len(grades))]
+        viva.run_sync(
+            graded, models={"pupil": [Grades(grades)]}, tasks=tasks, out=tmp_path / "runs" / name, concurrency=1
+        )
+    [history] = _histories(tmp_path / "runs", tmp_path / "index")
+    assert [(point.run, point.n) for point in history.points] == [("first", len(before)), ("second", len(before))]
+    assert history.sentence.startswith(start)
+    assert history.changed is changed
+    low, high = history.scale
+    assert all(low <= end <= high for point in history.points for end in (point.low, point.value, point.high) if end)
+
+
+def test_runs_on_other_scales_have_no_common_history(tmp_path: Path) -> None:
+    tasks = ["a", "b"]
+    viva.run_sync(graded, models={"pupil": [Grades([1, 2])]}, tasks=tasks, out=tmp_path / "runs" / "first")
+    viva.run_sync(graded, models={"pupil": [Grades([3, 4])]}, tasks=["c"], out=tmp_path / "runs" / "other-items")
+    _run(tmp_path / "runs" / "other-scenario", Says(), tasks)
+    assert _histories(tmp_path / "runs", tmp_path / "index") == []
 
 
 def _digests(folder: Path) -> dict[str, str]:

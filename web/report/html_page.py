@@ -19,9 +19,10 @@ from viva.engine.files import write_atomically
 from viva.reports import plot_style
 from viva.reports.page import Page
 from viva.reports.studies.page import study_page
-from viva.reports.tables import escape_controls, is_numeric_column
+from viva.reports.tables import escape_controls, is_numeric_column, to_latex, to_markdown
 
 _SVG, _LINK = "{http://www.w3.org/2000/svg}", "{http://www.w3.org/1999/xlink}href"
+_TEXTS = (f"{_SVG}text", f"{_SVG}tspan", f"{_SVG}title")
 _IDS = re.compile(r"#([^)\s]+)")
 _FRACTION = re.compile(r"-?\d+\.\d{3,}(?:e-?\d+)?")
 _FONTS = re.compile(r"font-family: [^;]*")
@@ -59,12 +60,17 @@ def inline_svg(svg: str, prefix: str, label: str) -> Markup:
         if "style" in element.attrib:
             style = _FONTS.sub("font-family: inherit", element.attrib["style"])
             element.attrib["style"] = _COLOUR.sub(lambda match: _VARIABLES.get(match[0], match[0]), style)
-        if element.tag != f"{_SVG}text":
+        if element.tag not in _TEXTS:
             element.text = None  # line breaks between elements
         element.tail = None
     for name in ("width", "height", "version"):
         root.attrib.pop(name, None)
-    root.attrib.update({"role": "img", "aria-label": label})
+    # An image may contain nothing to focus. In a group, the label and the marks' titles tell all that is drawn.
+    marks = root.find(f"{_SVG}g[@class='marks']")
+    root.attrib.update({"role": "img" if marks is None else "group", "aria-label": label})
+    for child in root if marks is not None else ():
+        if child is not marks:
+            child.attrib["aria-hidden"] = "true"
     # A parser makes the elements and a serializer writes them, so names cannot become markup.
     return Markup(escape_controls(ElementTree.tostring(root, encoding="unicode")))
 
@@ -102,10 +108,40 @@ def write_page(page: Page, file: Path) -> None:
 
 def page_html(page: Page) -> str:
     """Render the page."""
-    from jinja2 import Environment, FileSystemLoader, StrictUndefined
-    from markupsafe import Markup
+    return frame_html(page.heading) + opening_html(page) + body_html(page)
 
-    from viva.reports.plot_style import COLOURS
+
+def frame_html(heading: str) -> str:
+    """Render the beginning of a page, up to its first content."""
+    return _render("frame.html", heading=heading)
+
+
+def opening_html(page: Page) -> str:
+    """Render what a page begins with, which needs no plot: warnings, verdict and the table with the answer."""
+    return _render("opening.html", page=page)
+
+
+def body_html(page: Page) -> str:
+    """Render the page after its opening."""
+    panels = {
+        plot.anchor: [
+            svg if isinstance(svg, plot_style.Sentence) else inline_svg(svg, f"{plot.anchor}{at}-", label)
+            for at, (svg, label) in enumerate(plot.panels)
+        ]
+        for plot in [*page.plots, *([page.decisive] if page.decisive else [])]
+    }
+    texts = [("LaTeX", to_latex(page.appendix)), ("Markdown", to_markdown(page.appendix))] if page.appendix else []
+    return _render(
+        "body.html",
+        page=page,
+        panels=panels,
+        is_sentence=lambda panel: isinstance(panel, plot_style.Sentence),
+        texts=texts,
+    )
+
+
+def _render(template: str, **values: Any) -> str:
+    from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
     environment = Environment(
         loader=FileSystemLoader(_TEMPLATES),
@@ -116,15 +152,10 @@ def page_html(page: Page) -> str:
         finalize=lambda value: escape_controls(value) if type(value) is str else value,
     )
     script = (_TEMPLATES / "tables.js").read_text(encoding="utf-8")
-    panels = {
-        plot.anchor: [inline_svg(svg, f"{plot.anchor}{at}-", label) for at, (svg, label) in enumerate(plot.panels)]
-        for plot in [*page.plots, *([page.decisive] if page.decisive else [])]
-    }
-    return environment.get_template("page.html").render(
-        page=page,
-        panels=panels,
+    return environment.get_template(template).render(
+        **values,
         numbers=lambda header, rows: [is_numeric_column(rows, at) for at in range(len(header))],
-        colours=COLOURS,
+        colours=plot_style.COLOURS,
         css=Markup((_TEMPLATES / "page.css").read_text(encoding="utf-8")),
         script=Markup(script),
         # If a name should become markup after all, the browser still runs only this script and loads nothing.

@@ -9,12 +9,14 @@ from __future__ import annotations
 import asyncio
 import math
 import os
+import re
 from collections import OrderedDict
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from difflib import SequenceMatcher
+from itertools import takewhile
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import orjson
 
@@ -26,18 +28,26 @@ from viva.scenarios.registry import scenario_of_manifest
 from viva.scenarios.rendering import RecordedConversation, RenderedConversation, RenderedTurn, render_plain
 from viva.scoring.aggregates import failure_reason
 
+from .calls import Timeline, models_of, timeline
+
 _OPEN_RUNS = 16
 LONG_TEXT = 6_000  # maximum characters of a text that are shown at first
 
 
 @dataclass(slots=True)
 class PageTurn:
-    """A turn and the figures of its call. `prompt` has the numbers of the messages that the model received."""
+    """A turn and the figures of its call.
+
+    `prompt` has the numbers of the messages that the model received; the first `known` of them began its previous
+    prompt, too. `cached_tokens` are those of the prompt that came from the endpoint's cache.
+    """
 
     anchor: str
     rendered: RenderedTurn
     prompt: list[int] = field(default_factory=list)
+    known: int = 0
     prompt_tokens: int = 0
+    cached_tokens: int = 0
     completion_tokens: int = 0
     seconds: float = 0.0
     tries: int = 1
@@ -57,7 +67,7 @@ class PageConversation:
     """A whole conversation.
 
     `messages` are tuples (role, text); `problem` says why some prompts are unknown, `failure` why the conversation
-    failed.
+    failed. `models` are the names of the models by role, as far as they are known.
     """
 
     turns: list[PageTurn]
@@ -67,6 +77,8 @@ class PageConversation:
     failure: str = ""
     ended: bool = False
     damaged: bool = False
+    timeline: Timeline | None = None
+    models: dict[str, str] = field(default_factory=dict)
 
 
 @dataclass(slots=True)
@@ -83,6 +95,59 @@ class TurnPair:
             return False
         first, second = self.left.rendered, self.right.rendered
         return (first.speaker, first.text, first.tools) == (second.speaker, second.text, second.tools)
+
+    @property
+    def changes(self) -> tuple[Pieces, Pieces] | None:
+        """The texts of both turns in pieces, as of `word_changes`."""
+        if self.left is None or self.right is None:
+            return None
+        return word_changes(self.left.rendered.text, self.right.rendered.text)
+
+    @property
+    def comments(self) -> tuple[dict[str, Pieces], dict[str, Pieces]]:
+        """The comments of marks that both turns have, by the mark's name, in pieces as of `word_changes`."""
+        pieces: tuple[dict[str, Pieces], dict[str, Pieces]] = {}, {}
+        if self.left is not None and self.right is not None:
+            comments = {mark.name: mark.comment for mark in self.left.rendered.marks if mark.comment}
+            for mark in self.right.rendered.marks:
+                if changes := word_changes(comments.get(mark.name, ""), mark.comment):
+                    pieces[0][mark.name], pieces[1][mark.name] = changes
+        return pieces
+
+    @property
+    def differing(self) -> frozenset[str]:
+        """Names of marks that both turns have, with different values."""
+        if self.left is None or self.right is None:
+            return frozenset()
+        values = {mark.name: mark.value for mark in self.left.rendered.marks}
+        return frozenset(
+            mark.name for mark in self.right.rendered.marks if values.get(mark.name, mark.value) != mark.value
+        )
+
+
+_WORDS = re.compile(r"\s*\S+|\s+")
+_MOST_WORDS = 1_500  # of a text that is compared word by word
+_ALIKE = 0.4  # least share of common words: below it, marks on nearly all words would say nothing
+Pieces: TypeAlias = list[tuple[str, bool]]
+
+
+def word_changes(left: str, right: str) -> tuple[Pieces, Pieces] | None:
+    """Return both texts in pieces (text, True if the other text lacks it).
+
+    None if the texts are equal, too long, or have too little in common.
+    """
+    first, second = _WORDS.findall(left), _WORDS.findall(right)
+    if left == right or max(len(first), len(second)) > _MOST_WORDS:
+        return None
+    matcher = SequenceMatcher(None, first, second)
+    if matcher.quick_ratio() < _ALIKE or matcher.ratio() < _ALIKE:
+        return None
+    pieces: tuple[Pieces, Pieces] = [], []
+    for operation, a, b, c, d in matcher.get_opcodes():
+        for own, words in ((pieces[0], first[a:b]), (pieces[1], second[c:d])):
+            if words:
+                own.append(("".join(words), operation != "equal"))
+    return pieces
 
 
 @dataclass(slots=True)
@@ -109,7 +174,7 @@ class ConversationReader:
         history, folder = run.history, run.folder
         rerun = asyncio.run(run.transcripts.replay(history, number))
         end = history.end_of(number)
-        _, task = history.started(number) or ("", None)
+        key, task = history.started(number) or ("", None)
         damaged = number in history.broken
         recorded = RecordedConversation(rerun.lines, rerun.unanswered, task)
         if end is not None and end.failed:
@@ -120,6 +185,9 @@ class ConversationReader:
         page = page_turns(rendered)
         page.problem, page.damaged, page.ended = rerun.problem or problem, damaged, end is not None
         page.failure = failure_reason(end.result) if end is not None and end.failed else ""
+        anchors = {id(turn.rendered.call): (turn.anchor, turn.rendered.side) for turn in reversed(page.turns)}
+        page.timeline = timeline(rerun.lines, anchors)
+        page.models = models_of(folder.manifest, key)
         return page
 
     def texts(self, path: Path, number: int) -> list[str]:
@@ -168,17 +236,24 @@ def _render(folder: RunFolder, recorded: RecordedConversation) -> tuple[Rendered
 def page_turns(rendered: RenderedConversation) -> PageConversation:
     """Collect the messages of all prompts, and give each turn the numbers of its messages."""
     messages: dict[tuple[str, str], int] = {}
+    earlier: dict[tuple[str, str], list[int]] = {}  # the last prompt of a role in a branch
     turns = []
     for number, turn in enumerate(rendered.turns, 1):
         page_turn = PageTurn(f"t{number}", turn)
         if turn.call is not None:
             page_turn.prompt = [messages.setdefault(message, len(messages)) for message in _sent_messages(turn.call)]
+            party = turn.call.branch, turn.call.role
+            before = earlier.get(party, [])
+            pairs = zip(before, page_turn.prompt, strict=False)
+            page_turn.known = sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], pairs))
+            earlier[party] = page_turn.prompt
             if (completion := turn.call.completion) is not None:
                 page_turn.prompt_tokens, page_turn.completion_tokens = (
                     completion.prompt_tokens,
                     completion.completion_tokens,
                 )
                 page_turn.seconds, page_turn.tries = completion.latency, completion.attempts
+                page_turn.cached_tokens = completion.cached_tokens
         turns.append(page_turn)
     return PageConversation(turns, rendered, list(messages))
 

@@ -7,7 +7,9 @@ data.
 from __future__ import annotations
 
 import shutil
+from dataclasses import asdict
 from pathlib import Path
+from typing import Any
 
 import orjson
 
@@ -15,12 +17,14 @@ from viva.engine.errors import ConfigurationError
 
 from .findings import study_answer
 from .index import Indexer, index_file
+from .matrix import Matrix, MatrixCell, MatrixView, read_cells, read_matrix
 from .pages import TEMPLATES, PageContext, Pages, conversation_file
 from .queries import Filter, IndexReader, ListedConversation
 from .runs import check_root, study_folders
 
 _MARK_FILE = "viva-export.json"  # marks the folder of an export, so that a later export may replace it
-_ASSETS = ("view.js", "export.js", "compare.js")
+_ASSETS = ("view.js", "table.js", "export.js", "matrix.js", "compare.js")
+_ITEMS_AT_ONCE = 500  # items of a matrix in one query
 _MARK_TEXT = b'{"made by": "viva view --export"}\n'
 
 
@@ -59,6 +63,14 @@ def _write(pages: Pages, reader: IndexReader, root: Path, out: Path) -> int:
     _write_file(out / "index.html", pages.overview(PageContext(answer)))
     _write_file(out / "conversations.html", pages.conversations(Filter()))
     _write_file(out / "compare.html", pages.comparing())
+    groups = reader.groups()
+    _write_file(out / "matrix.html", pages.matrix(MatrixView()))
+    with (assets / "matrices.js").open("wb") as data:
+        data.write(b'"use strict";\nwindow.vivaMatrices = [\n')
+        for group in groups:
+            data.write(orjson.dumps(_matrix_record(read_matrix(reader, group), reader)) + b",\n")
+        data.write(b"];\n")
+    matrix_of = {(run.name, group.second): group.id for group in groups for run in group.runs}
     count = 0
     with (assets / "data.js").open("wb") as data:
         data.write(b'"use strict";\nwindow.vivaConversations = [\n')
@@ -67,13 +79,39 @@ def _write(pages: Pages, reader: IndexReader, root: Path, out: Path) -> int:
             if count == 0 or not target.parent.exists():
                 target.parent.mkdir(parents=True, exist_ok=True)
             _write_file(target, pages.conversation(conversation.run, conversation.number, depth=2))
-            data.write(_conversation_record(conversation, reader) + b",\n")
+            data.write(_conversation_record(conversation, matrix_of) + b",\n")
             count += 1
         data.write(b"];\n")
     return count
 
 
-def _conversation_record(conversation: ListedConversation, reader: IndexReader) -> bytes:
+def _matrix_record(matrix: Matrix, reader: IndexReader) -> dict[str, Any]:
+    """Return a matrix in the format of `matrix.js`; a cell is its level, text, number of conversations, and file."""
+    names = [item.name for item in matrix.items]
+    cells: dict[tuple[str, str], MatrixCell] = {}
+    for at in range(0, len(names), _ITEMS_AT_ONCE):
+        cells |= read_cells(reader, matrix, names[at : at + _ITEMS_AT_ONCE])
+
+    def record(cell: MatrixCell | None) -> list[Any] | None:
+        if cell is None:
+            return None
+        text = cell.state if cell.mean is None else f"{cell.mean:.{matrix.digits}f}"
+        return [cell.level, text, cell.count, conversation_file(cell) if cell.count == 1 else ""]
+
+    return {
+        "id": matrix.group.id,
+        "scale": matrix.scale,
+        "digits": matrix.digits,
+        "legend": matrix.legend(),
+        "notes": matrix.notes,
+        "candidates": [asdict(candidate) for candidate in matrix.candidates],
+        "items": [asdict(item) for item in matrix.items],
+        "byName": matrix.orders["item up"],
+        "cells": [[record(cells.get((name, own.name))) for own in matrix.candidates] for name in names],
+    }
+
+
+def _conversation_record(conversation: ListedConversation, matrix_of: dict[tuple[str, bool], str]) -> bytes:
     """Return a conversation in the format of `export.js`."""
     return orjson.dumps(
         {
@@ -82,8 +120,13 @@ def _conversation_record(conversation: ListedConversation, reader: IndexReader) 
             "candidate": conversation.candidate,
             "dataset": conversation.dataset,
             "item": conversation.item,
+            "task": conversation.task,
+            "matrix": matrix_of.get((conversation.run, conversation.second), ""),
             "state": conversation.state,
             "score": conversation.score,
+            "scale": conversation.scale,
+            "high": conversation.high,
+            "rounds": conversation.rounds,
             "end": conversation.end,
             "error": conversation.error,
             "reason": conversation.reason,
@@ -92,7 +135,8 @@ def _conversation_record(conversation: ListedConversation, reader: IndexReader) 
             "seconds": round(conversation.seconds, 3),
             "retries": conversation.retries,
             "at": conversation.at,
-            "aspects": {name: round(value, 3) for name, value in reader.aspects(conversation).items()},
+            "when": conversation.when,
+            "aspects": {name: round(value, 3) for name, value in conversation.aspects.items()},
         }
     )
 

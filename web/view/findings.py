@@ -1,32 +1,39 @@
 """Findings and report over all runs of a folder, computed in a separate process so that pages never wait.
 
-`python -m viva.web.view.findings [--gently] [--page FILE] FOLDER…` prints the findings as JSON. While a run is in
-progress, they are recomputed after a pause that is many times as long as the computation.
+`python -m viva.web.view.findings [--gently] FOLDER…` prints the findings as JSON; with `--page FILE` it prints the
+report's page instead, piece by piece as it is computed, and writes the whole page to the file. While a run is in
+progress, findings are recomputed after a pause that is many times as long as the computation.
 """
 
 from __future__ import annotations
 
 import asyncio
+import hashlib
+import logging
 import os
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
+from html import escape
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import orjson
 
 from viva.engine.errors import VivaError
 from viva.engine.journal_reader import journal_state
-from viva.engine.run_folder import is_running
+from viva.engine.run_folder import installed_versions, is_running
+from viva.reports.tables import escape_controls
 from viva.scenarios.contract import Findings, RankedCandidate
 
 from .queries import CandidateFigures, RunFigures
 from .runs import find_runs, study_folders
 
+_log = logging.getLogger("viva")
 _PAUSE_FACTOR = 20  # pause before the next computation, as a multiple of the last computation's duration
 _LEAST_PAUSE = 3.0
+_REFUSED = 3  # exit code if the page says why there is no report
 _GENTLY, _NICE = "--gently", 14  # niceness while a run is in progress, because the run needs the processor
 
 
@@ -35,38 +42,82 @@ class StudyAnswer:
     """The findings of a study.
 
     `problem` says why there are no findings; `ended` counts the conversations that had ended when they were computed.
+    `costs` has the cost of each scenario's dataset, under both names with a line end between; None if it is unknown.
     """
 
     findings: list[dict[str, Any]] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
     problem: str = ""
     ended: int = 0
+    costs: dict[str, float | None] = field(default_factory=dict)
 
 
 def study_answer(folders: list[Path], page: Path | None = None) -> StudyAnswer:
     """Compute the findings of the runs in these folders; write the whole report to `page`, if given."""
+    from viva.reports.studies.cache import users_report_cache
     from viva.reports.studies.study import Study, study_findings
 
     try:
-        report = Study(folders).report()
-        ended = sum(cell.get("ended") or 0 for cell in report["cells"])
+        study = Study(folders, cache=users_report_cache())
+        report = study.report()
+        exams = [record["exam"] for record in report.get("adaptive", ()) if record["exam"] is not None]
+        ended = sum(cell.get("ended") or 0 for cell in report["cells"]) + sum(exam["asked"] for exam in exams)
         if page is not None:
-            from ..report.html_page import write_html
+            from viva.reports.studies.page import study_page
 
-            write_html(report, page)
+            from ..report.html_page import write_page
+
+            write_page(study_page(report, study.provenance()), page)
         notes = [*report.get("warnings", ()), *report["notes"]]
-        return StudyAnswer([asdict(finding) for finding in study_findings(report)], notes, "", ended)
+        return StudyAnswer(
+            [asdict(finding) for finding in study_findings(report)], notes, "", ended, _costs(report["cells"])
+        )
     except VivaError as error:
         return StudyAnswer(problem=str(error))
+
+
+def _costs(cells: Sequence[Mapping[str, Any]]) -> dict[str, float | None]:
+    costs: dict[str, float | None] = {}
+    for cell in cells:
+        name = f"{cell['scenario']}\n{cell['dataset']}"
+        for usage in cell["usage"].values():
+            before, cost = costs.get(name, 0.0), usage.get("cost")
+            costs[name] = None if before is None or cost is None else before + cost
+    return costs
+
+
+def page_pieces(folders: list[Path], file: Path) -> Iterator[str]:
+    """Yield the report's page after its frame, as it is computed; at the end, write the whole page to the file."""
+    from viva.reports.studies.cache import users_report_cache
+    from viva.reports.studies.page import study_page
+    from viva.reports.studies.study import Study
+
+    from ..report.html_page import body_html, opening_html, write_page
+
+    study = Study(folders, cache=users_report_cache(), on_run=lambda count, total: print_piece(
+        f"<p>Reading run {count + 1:,} of {total:,} …</p>\n"))  # fmt: skip
+    yield "<p>Computing the figures …</p>\n"
+    report = study.report()
+    yield f"</div>\n{opening_html(study_page(report, plots=False))}"
+    page = study_page(report, study.provenance())
+    yield body_html(page)
+    write_page(page, file)
+
+
+def print_piece(text: str) -> None:
+    """Write a piece of a page to stdout at once."""
+    sys.stdout.buffer.write(text.encode("utf-8", "replace"))
+    sys.stdout.buffer.flush()
 
 
 def mean_scores_so_far(runs: list[RunFigures]) -> list[dict[str, Any]]:
     """Return mean scores in the form of findings: by dataset and judge, the candidates in order, best first.
 
-    Mean scores come from the index; standard errors and significance come from the study.
+    Mean scores come from the index; standard errors and significance come from the study. Adaptive runs have none,
+    because they chose other items for each candidate.
     """
     groups: dict[tuple[str, str], dict[tuple[str, str], dict[str, CandidateFigures]]] = {}
-    for run in runs:
+    for run in (run for run in runs if not run.adaptive):
         group = groups.setdefault((run.scenario, run.dataset), {}).setdefault((run.digest, run.judge), {})
         for name, figures in run.candidates.items():
             group.setdefault(name, CandidateFigures(name)).add(figures)
@@ -87,6 +138,44 @@ def mean_scores_so_far(runs: list[RunFigures]) -> list[dict[str, Any]]:
     return findings
 
 
+class ReportPieces:
+    """The pieces of a report's page that is being computed; any number of readers get all of them.
+
+    `key` stands for the state of the journals; `failed`: the page has no report; `cut`: it does not say why.
+    """
+
+    def __init__(self, key: str) -> None:
+        self.key, self.failed, self.cut = key, False, True
+        self.task: asyncio.Task[None] | None = None
+        self._pieces: list[bytes] = []
+        self._ended = False
+        self._more = asyncio.Event()
+
+    def add(self, piece: bytes) -> None:
+        self._pieces.append(piece)
+        self._wake()
+
+    def end(self) -> None:
+        self._ended = True
+        self._wake()
+
+    def _wake(self) -> None:
+        event, self._more = self._more, asyncio.Event()
+        event.set()
+
+    async def read(self) -> AsyncIterator[bytes]:
+        """Yield the pieces so far, then each new one, until the page has ended."""
+        position = 0
+        while True:
+            event = self._more
+            while position < len(self._pieces):
+                position += 1
+                yield self._pieces[position - 1]
+            if self._ended:
+                return
+            await event.wait()
+
+
 class AnswerUpdater:
     """Keeps the findings of a folder's runs up to date.
 
@@ -95,8 +184,7 @@ class AnswerUpdater:
 
     def __init__(self, root: Path, page: Path, on_answer: Callable[[], None] = lambda: None) -> None:
         self._root, self.page, self._on_answer = root, page, on_answer
-        self._reporting = asyncio.Lock()
-        self._reported: tuple[Any, ...] = ()
+        self._report: ReportPieces | None = None
         self.answer: StudyAnswer | None = None
         self.busy = False
         self._state: tuple[Any, ...] = ()
@@ -108,20 +196,58 @@ class AnswerUpdater:
         if time.monotonic() >= self._next and (self._task is None or self._task.done()):
             self._task = asyncio.get_running_loop().create_task(self._compute())
 
-    async def report(self) -> str:
-        """Write the report to `page` if it is out of date; return the reason if it cannot be written, else ""."""
-        async with self._reporting:
-            state = await asyncio.to_thread(self._journals)
-            if state == self._reported and self.page.exists():
-                return ""
-            answer = await self._run_study("--page", str(self.page))
-            self._reported = () if answer.problem else state
-            return answer.problem
+    async def report(self) -> str | ReportPieces:
+        """Return the report's page if no journal has changed since it was written, else its pieces."""
+        state = await asyncio.to_thread(self._journals)
+        key = hashlib.blake2b(repr((installed_versions(), state)).encode(), digest_size=16).hexdigest()
+        if (page := await asyncio.to_thread(self._written_page, key)) is not None:
+            return page
+        if self._report is None or self._report.key != key or self._report.failed:
+            self._report = ReportPieces(key)
+            self._report.task = asyncio.get_running_loop().create_task(self._write_report(self._report))
+        return self._report
+
+    def _written_page(self, key: str) -> str | None:
+        try:
+            if self._key_file.read_text("ascii") == key:
+                return self.page.read_text("utf-8")
+        except (OSError, ValueError):
+            pass
+        return None
+
+    @property
+    def _key_file(self) -> Path:
+        return self.page.with_suffix(".key")
+
+    async def _write_report(self, pieces: ReportPieces) -> None:
+        pieces.failed = True
+        try:
+            command = await self._command("--page", str(self.page))
+            process = await asyncio.create_subprocess_exec(*command, stdout=asyncio.subprocess.PIPE)
+            try:
+                assert process.stdout is not None
+                while data := await process.stdout.read(1 << 16):
+                    pieces.add(data)
+                await process.wait()
+            except BaseException:
+                process.kill()
+                await process.wait()
+                raise
+            pieces.cut = process.returncode not in (0, _REFUSED)
+            if process.returncode == 0:
+                await asyncio.to_thread(self._key_file.write_text, pieces.key, "ascii")
+                pieces.failed = False
+        except OSError as error:
+            _log.warning("viva view: cannot create the report: %s", error)
+        finally:
+            pieces.end()
 
     async def close(self) -> None:
-        if self._task is not None and not self._task.done():
-            self._task.cancel()
-            await asyncio.wait([self._task])
+        tasks = [self._task, self._report.task if self._report else None]
+        for task in tasks:
+            if task is not None and not task.done():
+                task.cancel()
+                await asyncio.wait([task])
 
     async def _compute(self) -> None:
         state = await asyncio.to_thread(self._journals)
@@ -139,12 +265,16 @@ class AnswerUpdater:
     def _journals(self) -> tuple[Any, ...]:
         return tuple(journal_state(path / "journal.sqlite") for _, path in find_runs(self._root))
 
-    async def _run_study(self, *more: str) -> StudyAnswer:
+    async def _command(self, *more: str) -> list[str]:
+        """Return the command of a computation. While a run is in progress, the computation has a lower priority."""
         folders = await asyncio.to_thread(study_folders, self._root)
         if await asyncio.to_thread(lambda: any(is_running(path) for _, path in find_runs(self._root))):
             more = (_GENTLY, *more)
         # -P: do not import modules from the folder in which the viewer was started.
-        command = [sys.executable, "-P", "-m", __name__, *more, *map(str, folders)]
+        return [sys.executable, "-P", "-m", __name__, *more, *map(str, folders)]
+
+    async def _run_study(self) -> StudyAnswer:
+        command = await self._command()
         process = await asyncio.create_subprocess_exec(
             *command, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE
         )
@@ -161,14 +291,25 @@ class AnswerUpdater:
 
 
 def main(arguments: list[str]) -> None:
-    """Print the findings as JSON."""
-    page = None
+    """Print the findings as JSON, or the page."""
     if arguments[:1] == [_GENTLY]:
         os.nice(_NICE)
         arguments = arguments[1:]
     if arguments[:1] == ["--page"]:
-        page, arguments = Path(arguments[1]), arguments[2:]
-    sys.stdout.buffer.write(orjson.dumps(asdict(study_answer(list(map(Path, arguments)), page))))
+        _print_page(list(map(Path, arguments[2:])), Path(arguments[1]))
+    sys.stdout.buffer.write(orjson.dumps(asdict(study_answer(list(map(Path, arguments))))))
+
+
+def _print_page(folders: list[Path], file: Path) -> NoReturn:
+    """Print the page's pieces and end the process; on an error the page says what is wrong."""
+    try:
+        for piece in page_pieces(folders, file):
+            print_piece(piece)
+    except VivaError as error:
+        text = escape(escape_controls(str(error)))
+        print_piece(f"</div>\n<main><h1>Cannot create the report</h1><p>{text}</p></main></body></html>\n")
+        raise SystemExit(_REFUSED) from None
+    raise SystemExit(0)
 
 
 if __name__ == "__main__":

@@ -12,13 +12,15 @@ from __future__ import annotations
 
 import hashlib
 import logging
+import math
 import os
 import re
 import sqlite3
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -31,9 +33,11 @@ from viva.engine.journal_reader import JournalAdditions, JournalTail, journal_st
 from viva.engine.run_folder import RunFolder, is_running
 from viva.orchestration.completeness import planned_in_total
 from viva.orchestration.launch import recorded_settings
-from viva.scenarios.contract import judge_role
+from viva.scenarios.contract import SCORE, SupportsClusters, SupportsObservations, judge_role, score_ranges
 from viva.scenarios.models import label_of_key, lineup_labels, model_labels
+from viva.scenarios.registry import AnyScenario
 from viva.scenarios.rendering import ResultSummary
+from viva.scenarios.run_settings import repeats_of
 from viva.scoring.aggregates import failure_reason
 
 from .runs import find_runs
@@ -82,30 +86,34 @@ def strings_in(record: Any) -> Iterator[str]:
             yield from strings_in(value)
 
 
-_VERSION = "2"
+_VERSION = "4"
 OPEN, FINISHED, FAILED = 0, 1, 2  # states of a conversation
 _CHUNK = 500  # maximum numbers in one query
 _SLOTS = 16  # bits of a text's row id that number the texts of one conversation
 _TEXT_SEPARATOR = " \ue000 "  # occurs in no text; between two texts, it prevents phrases that span both
 _LAST_TEXT = (1 << _SLOTS) - 1
+PACE_SECONDS = 10  # seconds of a slot of `pace`, which counts the calls and the conversations that ended in it
 _SCHEMA = (
     """
 create table meta (name text primary key, value text not null) without rowid;
 create table runs (
     id integer primary key, name text not null unique, identity text not null, scenario text not null default '',
     dataset text not null default '', digest text not null default '', seed integer,
-    judge text not null default '', planned integer, problem text not null default '',
+    judge text not null default '', planned integer, problem text not null default '', low real, high real,
+    unit text not null default '', likeness text not null default '{}', models text not null default '{}',
+    adaptive integer not null default 0,
     last_number integer not null default -1, last_row integer not null default 0, state text not null default '',
     place integer not null default 0);
 create table conversations (
     id integer primary key autoincrement, run integer not null, number integer not null, key text not null,
-    candidate text not null, item text not null, state integer not null default 0, score real,
+    candidate text not null, item text not null, task text not null, state integer not null default 0, score real,
     end text not null default '', error text not null default '', reason text not null default '',
     unscored integer not null default 0, calls integer not null default 0, prompt_tokens integer not null default 0,
     completion_tokens integer not null default 0, seconds real not null default 0, retries integer not null default 0,
-    at real not null default 0, checksum integer, unique (run, number));
+    at real not null default 0, checksum integer, rounds integer, cluster text not null default '',
+    second integer not null default 0, unique (run, number));
 create index by_candidate on conversations (candidate, run);
-create index by_item on conversations (item);
+create index by_task on conversations (task);
 create index by_end on conversations (end);
 create index by_error on conversations (error) where error != '';
 create index by_state on conversations (run, state);
@@ -113,6 +121,8 @@ create index by_score on conversations (score);
 create table aspects (conversation integer not null, name text not null, value real not null,
     primary key (conversation, name)) without rowid;
 create index aspects_by_value on aspects (name, value);
+create table pace (run integer not null, slot integer not null, calls integer not null, ended integer not null,
+    primary key (run, slot)) without rowid;
 create virtual table texts using fts5 (text, content = '', tokenize = 'unicode61 remove_diacritics 2');
 insert into texts (texts, rank) values ('hashsize', 16000000);
 """
@@ -244,6 +254,7 @@ class IndexWriter:
         conversations = "select id from conversations where run = ?"
         self._connection.execute(f"delete from aspects where conversation in ({conversations})", (run,))
         self._connection.execute("delete from conversations where run = ?", (run,))
+        self._connection.execute("delete from pace where run = ?", (run,))
         self._connection.execute("delete from runs where id = ?", (run,))
 
     def set_state(self, run: IndexedRun, running: bool) -> bool:
@@ -254,11 +265,14 @@ class IndexWriter:
         )
         return cursor.rowcount > 0
 
-    def start(self, run: IndexedRun, number: int, key: str, candidate: str, item: str, text: str) -> None:
-        """Add a conversation that was admitted; `text` is what a search finds of its task."""
+    def start(self, run: IndexedRun, number: int, key: str, candidate: str, item: str, task: str, text: str) -> None:
+        """Add a conversation that was admitted.
+
+        `item` is its task with the number of the repeat, `task` without; `text` is what a search finds of it.
+        """
         cursor = self._connection.execute(
-            "insert or ignore into conversations (run, number, key, candidate, item) values (?, ?, ?, ?, ?)",
-            (run.id, number, _plain(key), _plain(candidate), _plain(item)),
+            "insert or ignore into conversations (run, number, key, candidate, item, task) values (?, ?, ?, ?, ?, ?)",
+            (run.id, number, _plain(key), _plain(candidate), _plain(item), _plain(task)),
         )
         if cursor.rowcount > 0 and cursor.lastrowid is not None:
             self._add_text(cursor.lastrowid, 0, [key, text])
@@ -275,9 +289,23 @@ class IndexWriter:
         for conversation, so_far in row:
             self._add_text(conversation, min(so_far, _LAST_TEXT - 1), calls.texts)
 
-    def end(self, run: IndexedRun, number: int, summary: ResultSummary, checksum: int) -> None:
-        """Record that a conversation has finished."""
-        row = self._ended(run, number, FINISHED, summary.score, summary.end, "", "", summary.unscored, checksum)
+    def pace(self, run: IndexedRun, calls: Mapping[int, int]) -> None:
+        """Add calls by the slot of time in which they ended."""
+        self._add_pace((run.id, slot, count, 0) for slot, count in calls.items())
+
+    def _add_pace(self, rows: Iterable[tuple[int, int, int, int]]) -> None:
+        self._connection.executemany(
+            "insert into pace values (?, ?, ?, ?) on conflict (run, slot) do update set"
+            " calls = calls + excluded.calls, ended = ended + excluded.ended",
+            rows,
+        )
+
+    def end(
+        self, run: IndexedRun, number: int, summary: ResultSummary, checksum: int, cluster: str, second: bool
+    ) -> None:
+        """Record that a conversation has finished. `second`: its item is of a second set."""
+        columns = (FINISHED, summary.score, summary.end, "", "", summary.unscored, checksum, summary.rounds, cluster)
+        row = self._ended(run, number, *columns, int(second))
         for conversation in row:
             self._connection.execute("delete from aspects where conversation = ?", (conversation,))
             self._connection.executemany(
@@ -287,19 +315,20 @@ class IndexWriter:
 
     def fail(self, run: IndexedRun, number: int, error: str, reason: str, checksum: int) -> None:
         """Record that a conversation has failed. `error` is the type, `reason` a line about it."""
-        for conversation in self._ended(run, number, FAILED, None, "failed", error, reason, 0, checksum):
+        columns = (FAILED, None, "failed", error, reason, 0, checksum, None, "", 0)
+        for conversation in self._ended(run, number, *columns):
             self._add_text(conversation, _LAST_TEXT, [reason])
 
     def _ended(self, run: IndexedRun, number: int, *columns: Any) -> list[int]:
         values = [_plain(value) if isinstance(value, str) else value for value in columns]
-        return [
-            conversation
-            for (conversation,) in self._connection.execute(
-                "update conversations set state = ?, score = ?, end = ?, error = ?, reason = ?, unscored = ?,"
-                " checksum = ? where run = ? and number = ? returning id",
-                (*values, run.id, number),
-            ).fetchall()
-        ]
+        rows = self._connection.execute(
+            "update conversations set state = ?, score = ?, end = ?, error = ?, reason = ?, unscored = ?,"
+            " checksum = ?, rounds = ?, cluster = ?, second = ? where run = ? and number = ? returning id, at",
+            (*values, run.id, number),
+        ).fetchall()
+        # An end has no time in the journal; a conversation ends soon after its last call.
+        self._add_pace((run.id, pace_slot(at), 0, 1) for _, at in rows if at > 0)
+        return [conversation for conversation, _ in rows]
 
     def reached(self, run: IndexedRun, last_number: int, last_row: int) -> None:
         """Record how far the journal has been read."""
@@ -339,6 +368,11 @@ class IndexWriter:
         return str(self._connection.execute("select value from meta where name = ?", (name,)).fetchone()[0])
 
 
+def pace_slot(at: float) -> int:
+    """Return the slot of `pace` for a time in seconds since 1970; a damaged time is in slot 0."""
+    return int(at // PACE_SECONDS) if 0.0 <= at < 1e12 else 0
+
+
 def conversations_with_texts() -> str:
     """Return the subquery for conversations that contain the words of its one parameter."""
     return f"select distinct rowid >> {_SLOTS} from texts where texts match ?"
@@ -357,6 +391,51 @@ def run_identity(manifest: dict[str, Any], journal: Path) -> str:
         return digest
 
 
+# Settings that change which items are run, when, or by whom they are started, but no conversation about an item.
+_OF_RUNS_ALONE = {
+    *("seed", "concurrency", "max_tokens_total", "max_calls", "max_cost", "max_seconds", "patience", "durability"),
+    *(
+        "n",
+        "ids",
+        "in_order",
+        "shuffled",
+        "skip_bad_items",
+        "qualify",
+        "repeats",
+        "strict",
+        "wave",
+        "until",
+        "adaptive",
+    ),
+}
+
+
+def _likeness(manifest: dict[str, Any], settings: dict[str, Any], skipped: Collection[str]) -> dict[str, Any]:
+    """Return what two runs must have in common for their scores to be compared item by item.
+
+    `skipped` are the settings that name the compared models and the data; the data's digest stands for its name.
+    """
+    common = {name: value for name, value in settings.items() if name not in _OF_RUNS_ALONE and name not in skipped}
+    models = manifest.get("models") or {}
+    common |= {role: model for role, model in models.items() if isinstance(model, str) and role not in skipped}
+    pack = manifest.get("pack") or {}
+    return common | ({"pack": f"{pack.get('name')} {pack.get('digest')}"} if pack else {})
+
+
+def _cluster_and_set(run: _FollowedRun, result: Any) -> tuple[str, bool]:
+    """Return the cluster of a result ("" if none), and whether its item is of a second set."""
+    cluster, is_second = "", False
+    try:
+        if isinstance(run.scenario, SupportsClusters):
+            cluster = run.scenario.cluster_of(result)
+        if isinstance(run.scenario, SupportsObservations) and run.folder.manifest.get("against") is not None:
+            observations = run.scenario.observe([result])
+            is_second = bool(len(observations.second)) and not len(observations.benchmark)
+    except Exception:  # another version has recorded the result in another form
+        return "", False
+    return cluster, is_second
+
+
 _ROW_BATCH = 4_000  # maximum rows per read
 _IDLE_SECONDS = 0.4
 _REST_FACTOR = 4  # pause between reads while a run needs the processor, as a multiple of the last read's duration
@@ -369,13 +448,15 @@ OnChange = Callable[[int, list[tuple[str, int]]], None]
 
 @dataclass(slots=True)
 class _FollowedRun:
-    """A followed run. `summary` is the function that summarizes a result; None if the scenario is unknown here."""
+    """A followed run. `summary` summarizes a result; it and `scenario` are None if the scenario is unknown here."""
 
     folder: RunFolder
     row: IndexedRun
     labels: list[str]
     summary: Callable[[Any], ResultSummary] | None
     planned: int | None
+    scenario: AnyScenario | None = None
+    repeats: int = 1
     state: tuple[int, ...] = ()
     tail: JournalTail | None = None
     checked: bool = False
@@ -490,18 +571,28 @@ class Indexer:
         facts |= {"seed": manifest.get("seed"), "dataset": str(dataset.get("name", ""))}
         facts |= {"digest": str(dataset.get("digest", ""))}
         labels = next((list(model) for model in manifest.get("models", {}).values() if isinstance(model, dict)), [])
-        summary, planned = None, None
+        summary, planned, scenario, repeats = None, None, None, 1
+        facts |= {"likeness": orjson.dumps(_likeness(manifest, manifest.get("settings") or {}, ())).decode()}
+        facts |= {"adaptive": int(manifest.get("bank") is not None)}
         try:
             scenario, settings = recorded_settings(folder)
             labels = lineup_labels(scenario.roles_of(settings), manifest)
             summary, planned = scenario.summary_of(settings), planned_in_total(folder)
+            repeats = repeats_of(settings)
+            compared = [role.name for role in scenario.roles_of(settings) if role.many]
+            likeness = _likeness(manifest, settings.model_dump(mode="json"), {*compared, scenario.data})
+            facts["likeness"] = orjson.dumps(likeness).decode()
+            facts["models"] = orjson.dumps({name: manifest["models"].get(name) for name in compared}).decode()
+            low, high = score_ranges(scenario, settings).get(SCORE, (-math.inf, math.inf))
+            facts |= {"low": low if math.isfinite(low) else None, "high": high if math.isfinite(high) else None}
+            facts["unit"] = scenario.unit
             judge = judge_role(scenario.roles_of(settings))
             if judge is not None and isinstance(manifest["models"].get(judge.name), str):
                 facts["judge"] = next(iter(model_labels([manifest["models"][judge.name]])))
         except Exception as error:  # the scenario is not installed, or another version recorded the run
             facts["problem"] = f"its scenario is not available: {error}"[:300]
         row = writer.run(name, run_identity(manifest, folder.journal), facts | {"planned": planned})
-        return _FollowedRun(folder, row, labels, summary, planned)
+        return _FollowedRun(folder, row, labels, summary, planned, scenario, repeats)
 
     # -- reading --------------------------------------------------------------------------------------------------
 
@@ -560,7 +651,8 @@ class Indexer:
                     row, end.number, str(end.result.get("type", "unknown")), failure_reason(end.result), end.checksum
                 )
             else:
-                writer.end(row, end.number, self._summary(run, end.result), end.checksum)
+                cluster, is_second = _cluster_and_set(run, end.result)
+                writer.end(row, end.number, self._summary(run, end.result), end.checksum, cluster, is_second)
         writer.set_state(row, running)
         writer.reached(row, added.last_number, added.last_row)
         texts = bool(added.started or added.calls)
@@ -582,10 +674,15 @@ class Indexer:
                 candidate = label_of_key(key, run.labels)
             except VivaError:
                 candidate = key.partition("/")[0]
-            task = key.removeprefix(f"{candidate}/")
-            writer.start(run.row, number, key, candidate, task, " ".join(strings_in(item))[:20_000])
+            name = key.removeprefix(f"{candidate}/")
+            task, _, repeat = name.rpartition("#")
+            is_repeat = repeat.isascii() and repeat.isdigit() and len(repeat) < 9 and 2 <= int(repeat) <= run.repeats
+            text = " ".join(strings_in(item))[:20_000]
+            writer.start(run.row, number, key, candidate, name, task if is_repeat else name, text)
         calls: dict[int, CallTotals] = {}
+        by_slot: Counter[int] = Counter()
         for call in added.calls:
+            by_slot[pace_slot(call.call.at)] += 1
             c, so_far = call.call.completion, calls.setdefault(call.number, CallTotals())
             so_far.count += 1
             so_far.prompt_tokens += c.prompt_tokens
@@ -596,6 +693,7 @@ class Indexer:
             so_far.texts.append(c.text + "".join(f" {tool.name} {tool.arguments}" for tool in c.calls or ()))
         for number, together in calls.items():
             writer.called(run.row, number, together)
+        writer.pace(run.row, by_slot)
 
     def _summary(self, run: _FollowedRun, result: Any) -> ResultSummary:
         if run.summary is None:

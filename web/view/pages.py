@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import hashlib
 import re
+import shlex
+import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote, urlencode
@@ -17,15 +19,25 @@ from urllib.parse import quote, urlencode
 from jinja2 import Environment
 from markupsafe import Markup
 
+from viva.engine.run_folder import is_running
 from viva.reports.plot_style import COLOURS
+from viva.reports.tables import money
+from viva.sweeps.sweep_folder import resumable_folder
 
 from ..page_server import render, template_environment
 from ..problems import Refusal
+from .calls import curl_command, suite_case, tokens
 from .conversations import ConversationReader, pair_turns
 from .findings import StudyAnswer, mean_scores_so_far
 from .index import excerpt_pattern
-from .queries import PAGE_SIZE, SORTS, Filter, IndexReader, ListedConversation, RunFigures
+from .live import LiveAnswer, part_number
+from .matrix import ACROSS, ROWS, MatrixCell, MatrixView, chosen_group, read_cells, read_matrix
+from .queries import PAGE_SIZE, Filter, IndexReader, ListedConversation, RunFigures, column_of, scale_text
+from .run_history import BlockFailure, CandidateHistory, RunHistories, block_failures
+from .run_view import RunView, read_load, resume_command
 from .runs import find_runs
+from .selections import Selection, selected_runs
+from .steering import Confirmation
 
 _UNSAFE = re.compile(r"[^A-Za-z0-9._-]+")
 
@@ -36,6 +48,9 @@ _PLACES = {
     "conversations": ("/conversations", "conversations.html"),
     "compare": ("/compare", "compare.html"),
     "report": ("/report", "report.html"),
+    "matrix": ("/matrix", "matrix.html"),
+    "selection": ("/selection", ""),
+    "selection_file": ("/selection.jsonl", ""),
     "asset": ("/asset/", "asset/"),
 }
 
@@ -59,10 +74,18 @@ class Links:
         """Return the address of a style sheet or script."""
         return self.to("asset") + name
 
-    def conversation(self, conversation: ListedConversation, query: str = "", anchor: str = "") -> str:
+    def conversation(self, conversation: ListedConversation | MatrixCell, query: str = "", anchor: str = "") -> str:
         """Return the address of a conversation; `query` is for servers only."""
         path = f"/c/{conversation.path}" if self.live else f"{self._up}{quote(conversation_file(conversation))}"
         return path + (f"?{query}" if query and self.live else "") + (f"#{anchor}" if anchor else "")
+
+    def run(self, run: str) -> str:
+        """Return the address of a run's page; in an export, which has none, that of its conversations."""
+        return f"/run/{quote(run)}" if self.live else self.to("conversations", Filter(run=run).query())
+
+    def call(self, conversation: ListedConversation, turn: str) -> str:
+        """Return the address of the call behind a turn; only servers have it."""
+        return f"/call/{conversation.path}/{turn.removeprefix('t')}"
 
     def compare(self, first: ListedConversation, second: ListedConversation) -> str:
         """Return the address that shows two conversations side by side."""
@@ -70,7 +93,7 @@ class Links:
         return self.to("compare", urlencode(dict(zip("ab", names, strict=True))))
 
 
-def conversation_file(conversation: ListedConversation) -> str:
+def conversation_file(conversation: ListedConversation | MatrixCell) -> str:
     """Return the file of a conversation in an export."""
     return f"c/{run_folder_name(conversation.run)}/{conversation.number}.html"
 
@@ -92,6 +115,7 @@ def filter_query(filter: Filter, position: int | None = None) -> str:  # noqa: A
 TEMPLATES = Path(__file__).with_name("templates")
 _EXCERPT = 90  # characters of an excerpt on each side of a match
 _RUNS_SHOWN = 400
+_MODELS_SHOWN = 60
 _STATE_WORDS = {0: "going on", 1: "finished", 2: "failed"}
 
 
@@ -113,6 +137,7 @@ class Pages:
         self.conversations_read = ConversationReader()
         self._paths: dict[str, Path] = {}
         self._environment = viewer_templates()
+        self._histories = RunHistories(reader)
 
     def close(self) -> None:
         self.conversations_read.close()
@@ -145,10 +170,52 @@ class Pages:
             first=(filter.page - 1) * PAGE_SIZE,
             pages=max(1, -(-count // PAGE_SIZE)),
             choices=self.reader.choices(),
-            sorts=SORTS,
             query_of=filter_query,
             running=any(run.running for run in self.reader.runs()),
+            **self._columns(filter),
         )
+
+    def _columns(self, filter: Filter) -> dict[str, Any]:  # noqa: A002
+        """Return the columns of the list: all titles, the shown keys, and the score's scale if all runs share it."""
+        titles, visible = self.reader.columns(filter)
+        runs = [
+            run for run in self.reader.runs() if filter.run in ("", run.name) and filter.dataset in ("", run.dataset)
+        ]
+        scales = {scale_text(run.low, run.high, run.unit) for run in runs}
+        return {
+            "titles": titles,
+            "visible": visible,
+            "column_of": column_of,
+            "scale": next(iter(scales)) if len(scales) == 1 else None,
+        }
+
+    def matrix(self, view: MatrixView) -> str:
+        """Render one page of the matrix of items and candidates."""
+        groups = self.reader.groups()
+        group = chosen_group(groups, view)
+        if group is None or (view.run and view.run not in group.names):
+            raise Refusal(404, "Not found", "no such matrix; its runs have changed, or the address is wrong")
+        matrix = read_matrix(self.reader, group, view.run)
+        rows, columns = matrix.rows(view), matrix.columns(view)
+        cells = read_cells(self.reader, matrix, [row.name for row in rows], view.run) if self._served else {}
+        return self._render(
+            "matrix.html",
+            0,
+            view=view,
+            groups=groups,
+            group=group,
+            matrix=matrix,
+            rows=rows,
+            columns=columns,
+            cells=cells,
+            pages=max(1, -(-len(matrix.items) // ROWS)),
+            widths=max(1, -(-len(matrix.candidates) // ACROSS)),
+        )
+
+    def selection(self, selection: Selection) -> str:
+        """Render the commands for selected conversations."""
+        runs, count = selected_runs(selection, self.reader, self._root)
+        return self._render("selection.html", 0, selection=selection, runs=runs, count=count, filter=selection.filter)
 
     def conversation(self, run: str, number: int, filter: Filter | None = None, at: int | None = None,  # noqa: A002
                      depth: int = 0) -> str:  # fmt: skip
@@ -173,6 +240,28 @@ class Pages:
             figures=next((run for run in self.reader.runs() if run.name == listed.run), None),
         )
 
+    def call(self, run: str, number: int, turn: int) -> str:
+        """Render the call behind a turn of a conversation, which counts from 1."""
+        listed = self._listed(run, number)
+        page = self.conversations_read.read(self._path(run), number)
+        page_turn = page.turns[turn - 1] if 0 < turn <= len(page.turns) else None
+        if page_turn is None or page_turn.rendered.call is None:
+            raise Refusal(404, "Not found", f"turn {turn} of conversation {number} in the run '{run}' is no call")
+        call = page_turn.rendered.call
+        chat = call.messages is not None
+        return self._render(
+            "call.html",
+            0,
+            conversation=listed,
+            page=page,
+            turn=page_turn,
+            call=call,
+            model=page.models.get(call.role),
+            tokens=tokens(None if call.completion is None else call.completion.logprobs),
+            curl=curl_command(call, page.models.get(call.role)) if chat else "",
+            case=suite_case(call, f"{listed.key}#{turn}") if chat else "",
+        )
+
     def compare(self, left: tuple[str, int], right: tuple[str, int]) -> str:
         """Render two conversations side by side."""
         first, second = self._listed(*left), self._listed(*right)
@@ -186,6 +275,64 @@ class Pages:
             pairs=pair_turns(*pages),
             beside=self.reader.beside(first),
         )
+
+    def run_figures(self, run: str) -> RunFigures:
+        """Return a run's row; refuse a run that is not in the index."""
+        figures = self.reader.run(run)
+        if figures is None:
+            raise Refusal(404, "Not found", f"no run '{run}'")
+        figures.running = is_running(self._path(run))  # the index is behind while it is being built
+        return figures
+
+    def run(
+        self,
+        run: str,
+        live: LiveAnswer | None,
+        *,
+        busy: bool = False,
+        steered: bool = False,
+        form: str | None = None,
+        answer: tuple[str, bool] | None = None,
+    ) -> str:
+        """Render a run: what it has done, what it waits for and, with a `form` token, the buttons that steer it.
+
+        `live` is what the run says of itself, None unless it is in progress; `busy`: the index is still being built;
+        `steered`: the operator may steer runs; `answer`: what the run said to the last button, and if it did it.
+        """
+        view = self._run_view(run, live, busy)
+        part = self._render("run_part.html", 0, view=view)
+        status = None if live is None else live.status
+        open_now = self.reader.listed(Filter(run=run, state="open")) if form is not None and status is not None else []
+        return self._render(
+            "run.html",
+            0,
+            view=view,
+            part=Markup(part),
+            latest=part_number(part),
+            events=urlencode({"page": "run", "run": run, "since": part_number(part)}),
+            steered=steered,
+            form=form,
+            answer=answer,
+            models=[] if status is None else sorted(status.models.items())[:_MODELS_SHOWN],
+            open_now=open_now,
+        )
+
+    def run_part(self, run: str, live: LiveAnswer | None, busy: bool = False) -> str:
+        """Render the live part of a run's page."""
+        return self._render("run_part.html", 0, view=self._run_view(run, live, busy))
+
+    def confirmation(self, run: str, question: Confirmation, form: str) -> str:
+        """Render the page that asks before a run's work is ended."""
+        return self._render("confirm.html", 0, run=run, question=question, form=form)
+
+    def run_path(self, run: str) -> Path:
+        """Return the folder of a run; only runs below the root are ever opened."""
+        return self._path(run)
+
+    def _run_view(self, run: str, live: LiveAnswer | None, busy: bool) -> RunView:
+        now = time.time()
+        figures = self.run_figures(run)
+        return RunView(figures, read_load(self.reader, run, now), live, now, resume_command(self._path(run)), busy)
 
     def comparing(self) -> str:
         """Render the page of an export that shows two conversations side by side; its address names both."""
@@ -202,32 +349,61 @@ class Pages:
     def _overview(self, context: PageContext) -> dict[str, Any]:
         runs = self.reader.runs()
         findings = context.answer.findings if context.answer is not None else []
+        self._paths = self._paths if all(run.name in self._paths for run in runs) else dict(find_runs(self._root))
         scenarios = {part["scenario"] for part in findings}
         parts = [
             *findings,
             *(part for part in mean_scores_so_far(runs) if part["scenario"] not in scenarios and part["standings"]),
         ]
-        several = len(parts) > 1
+        for part in parts:
+            part["scale"] = _scale(part["standings"])
         return {
             "answer": context.answer,
             "busy": context.busy,
-            "parts": [
-                part
-                | {
-                    "scale": _scale(part["standings"]),
-                    "title": f"{part['scenario']} · {part['about']}" if several else "",
-                }
-                for part in parts
-            ],
+            "blocks": self._blocks(runs, parts, context.answer),
             "rules": list(dict.fromkeys(part["rule"] for part in parts if part["rule"])),
-            "totals": _totals(runs),
-            "runs": runs[:_RUNS_SHOWN],
             "hidden": max(0, len(runs) - _RUNS_SHOWN),
             "running": [run for run in runs if run.running],
             "choices": self.reader.choices(),
             "ended": sum(run.ended for run in runs),
             "planned": sum(run.planned or run.total.total for run in runs),
         }
+
+    def _blocks(
+        self, runs: list[RunFigures], parts: list[dict[str, Any]], answer: StudyAnswer | None
+    ) -> list[OverviewBlock]:
+        """Return a block for each scenario and dataset, in the order of their runs."""
+        blocks: dict[tuple[str, str], OverviewBlock] = {}
+        for run in runs:
+            blocks.setdefault((run.scenario, run.dataset), OverviewBlock(run.scenario, run.dataset)).runs.append(run)
+        joint = []
+        for part in parts:
+            owner = _block_of(part, list(blocks.values()))
+            if owner is None:
+                joint.append(OverviewBlock(part["scenario"], part["about"], parts=[part]))
+            else:
+                owner.parts.append(part)
+        failures, costs = self.reader.failures(), {} if answer is None else answer.costs
+        for block in blocks.values():
+            block.totals = _totals(block.runs)
+            block.histories = self._histories.histories(block.runs, self._paths)
+            block.failures = block_failures(failures, block.runs)
+            block.commands = [command for run in block.runs if (command := self._resume_command(run))]
+            block.cost = costs.get(f"{block.scenario}\n{block.dataset}")
+            block.hidden = max(0, len(block.runs) - _RUNS_SHOWN)
+        # Verdicts come first; means without a test follow.
+        return sorted([*joint, *blocks.values()], key=lambda block: not any(part["rule"] for part in block.parts))
+
+    def _resume_command(self, run: RunFigures) -> tuple[str, str] | None:
+        """Return what a run lacks and the command that resumes it; None if nothing is missing."""
+        path = self._paths.get(run.name)
+        missing = 0 if run.planned is None else run.planned - run.ended
+        failed = run.total.failed
+        if path is None or run.running or run.problem or not (missing > 0 or failed):
+            return None
+        folder = shlex.quote(str(resumable_folder(path)))
+        lacks = [f"{missing:,} not finished"] * (missing > 0) + [f"{failed:,} failed"] * bool(failed)
+        return f"{run.name}: {', '.join(lacks)}", f"viva resume {folder}" + " --retry-failed" * bool(failed)
 
     def _neighbours(self, conversation: ListedConversation, filter: Filter, at: int | None) -> tuple[Any, Any]:  # noqa: A002
         """Return the previous and next conversations, each with its position in the list."""
@@ -277,10 +453,63 @@ class Pages:
         )
 
 
+@dataclass(slots=True)
+class OverviewBlock:
+    """Everything on one scenario and dataset: findings, figures by candidate, cost, histories, failures, runs.
+
+    `commands` has pairs of what a run lacks and the command that resumes it; `cost` is None if it is unknown.
+    """
+
+    scenario: str
+    dataset: str
+    parts: list[dict[str, Any]] = field(default_factory=list)
+    runs: list[RunFigures] = field(default_factory=list)
+    totals: dict[str, Any] = field(default_factory=dict)
+    histories: list[CandidateHistory] = field(default_factory=list)
+    failures: list[BlockFailure] = field(default_factory=list)
+    commands: list[tuple[str, str]] = field(default_factory=list)
+    cost: float | None = None
+    hidden: int = 0
+
+    @property
+    def title(self) -> str:
+        return f"{self.scenario} · {self.dataset}" if self.dataset else self.scenario
+
+    @property
+    def ended(self) -> int:
+        return sum(run.ended for run in self.runs)
+
+    @property
+    def planned(self) -> int:
+        return sum(run.planned or run.total.total for run in self.runs)
+
+    @property
+    def tokens(self) -> int:
+        return sum(figures.tokens for figures in self.totals.values())
+
+    @property
+    def calls(self) -> int:
+        return sum(figures.calls for figures in self.totals.values())
+
+
+def _block_of(part: dict[str, Any], blocks: list[OverviewBlock]) -> OverviewBlock | None:
+    """Return the block of findings; their name may state circumstances after the dataset's name in parentheses."""
+    own = [block for block in blocks if block.scenario == part["scenario"]]
+    exact = [block for block in own if block.dataset == part["about"]]
+    named = [block for block in own if str(part["about"]).startswith(f"{block.dataset} (")]
+    return next(iter([*exact, *named, *(own if len(own) == 1 else [])]), None)
+
+
 def viewer_templates() -> Environment:
     """Load the viewer's templates."""
     environment = template_environment(TEMPLATES)
-    environment.filters |= {"grade": mark_class, "seconds": format_duration, "whole": lambda number: f"{number:,}"}
+    environment.filters |= {
+        "grade": mark_class,
+        "seconds": format_duration,
+        "points": format_points,
+        "whole": lambda number: f"{number:,}",
+        "money": money,
+    }
     return environment
 
 
@@ -289,6 +518,11 @@ def mark_class(level: float | None) -> Markup:
     if level is None:
         return Markup("plain")
     return Markup("low" if level < 0.34 else "middling" if level < 0.67 else "high")
+
+
+def format_points(value: float, high: float | None) -> str:
+    """Return a score with as many digits as its scale is worth."""
+    return f"{value:.2f}" if high is not None and high <= 10 else f"{value:.1f}"
 
 
 def format_duration(value: float) -> str:

@@ -2,31 +2,76 @@
 
 from __future__ import annotations
 
+import hashlib
 import math
 import sqlite3
+import time
 from collections import OrderedDict
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
-from typing import Any
-from urllib.parse import quote, urlencode
+from typing import Any, TypeVar
+from urllib.parse import parse_qsl, quote, urlencode
+
+import orjson
+from multidict import MultiMapping
 
 from viva.engine.errors import ConfigurationError
 
 from .index import FINISHED, OPEN, conversations_with_texts, fts_query
 
+T = TypeVar("T")
+
 PAGE_SIZE = 50  # maximum conversations on one page
 _LONGEST_FIELD = 300  # maximum characters of one value
+_MOST_COLUMNS = 100
+_CHUNK = 500  # maximum conversations in one query
+SECOND_SET = "-second"  # ends the name of a matrix of the second sets of its runs
 STATES = {"finished": 1, "failed": 2, "open": 0}
-SORTS = {
-    "": ("run order", "c.run, c.number"),
-    "low": ("lowest score", "{score} is null, {score}, c.id"),
-    "high": ("highest score", "{score} desc, c.id"),
-    "latest": ("latest first", "c.at desc, c.id desc"),
-    "tokens": ("most tokens", "c.prompt_tokens + c.completion_tokens desc, c.id"),
-    "slow": ("slowest", "c.seconds desc, c.id"),
-    "retries": ("most retries", "c.retries desc, c.id"),
+ASPECT = "aspect:"  # begins the key of a column that shows the score of one aspect
+_MOST_SHOWN_ASPECTS = 6  # with more, which are those of several scenarios, no aspect is shown unless chosen
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """A column of the list.
+
+    `order` is the SQL sort key, `unknown` is true in SQL if there is no value; such conversations come last in
+    both directions. `down`: the first click puts the largest first.
+    """
+
+    title: str
+    order: str
+    down: bool = False
+    unknown: str = ""
+
+
+COLUMNS = {
+    "item": Column("item", "c.item"),
+    "candidate": Column("candidate", "c.candidate"),
+    "score": Column("score", "c.score", True, "c.score is null"),
+    "dataset": Column("dataset", "r.dataset", unknown="r.dataset = ''"),
+    "run": Column("run", "r.place"),
+    "end": Column("end", "c.end", unknown="c.end = ''"),
+    "rounds": Column("rounds", "c.rounds", True, "c.rounds is null"),
+    "tokens": Column("tokens", "c.prompt_tokens + c.completion_tokens", True),
+    "seconds": Column("time taken", "c.seconds", True),
+    "retries": Column("retries", "c.retries", True),
+    "time": Column("time (UTC)", "c.at", True, "c.at = 0"),
 }
+_EARLIER_SORTS = {
+    "low": ("score", "up"),
+    "high": ("score", "down"),
+    "latest": ("time", "down"),
+    "slow": ("seconds", ""),
+}
+
+
+def column_of(key: str) -> Column | None:
+    """Return the column with this key; None if there is none."""
+    if key.startswith(ASPECT):
+        return Column(key.removeprefix(ASPECT), "s.value", True, "s.value is null")
+    return COLUMNS.get(key)
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +79,11 @@ class Filter:
     """A filter of conversations; an empty field filters nothing.
 
     `low` and `high` limit the score; if an `aspect` is given, they limit its score. Any text in `unscored` selects
-    conversations with unscored rounds. `q` has words that the texts must contain.
+    conversations with unscored rounds. `q` has words that the texts must contain. `matrix` selects the runs of one
+    matrix, `task` an item with all its repeats.
+
+    `sort` is the key of a column and `order` is "up" or "down", "" being the column's own; `columns` are the keys of
+    the shown columns, () being the default.
     """
 
     run: str = ""
@@ -48,7 +97,11 @@ class Filter:
     high: float | None = None
     unscored: str = ""
     q: str = ""
+    task: str = ""
+    matrix: str = ""
     sort: str = ""
+    order: str = ""
+    columns: tuple[str, ...] = ()
     page: int = 1
 
     @classmethod
@@ -64,6 +117,15 @@ class Filter:
             text = (text if column.name == "q" else text.strip())[:_LONGEST_FIELD]
             if text:
                 values[column.name] = _parse_field(column.name, text)
+        if values.get("sort") in _EARLIER_SORTS:
+            sort, order = _EARLIER_SORTS[values["sort"]]
+            if sort == "score" and "aspect" in values:
+                sort = ASPECT + values["aspect"]
+            values |= {"sort": sort, "order": values.get("order", order)}
+        if "columns" in values:
+            every = query.getall("columns") if isinstance(query, MultiMapping) else [values["columns"]]
+            known = [name[:_LONGEST_FIELD] for name in every[:_MOST_COLUMNS] if column_of(name) is not None]
+            values["columns"] = tuple(dict.fromkeys(known))
         return cls(**values)
 
     def query(self, **changes: Any) -> str:
@@ -71,15 +133,35 @@ class Filter:
         changed = replace(self, **({"page": 1} | changes))
         pairs = [(field.name, getattr(changed, field.name)) for field in fields(changed)]
         parameters = [
-            (name, value) for name, value in pairs if value not in ("", None) and (name, value) != ("page", 1)
+            (name, value) for name, value in pairs if value not in ("", None, ()) and (name, value) != ("page", 1)
         ]
-        return urlencode([(name, f"{value:g}" if isinstance(value, float) else value) for name, value in parameters])
+        plain = [(name, f"{value:g}" if isinstance(value, float) else value) for name, value in parameters]
+        return urlencode(plain, doseq=True)
+
+    def fields(self, *skipped: str) -> list[tuple[str, str]]:
+        """Return the address's fields without some, as hidden fields of a form."""
+        return [(name, value) for name, value in parse_qsl(self.query()) if name not in skipped]
+
+    def sorted_by(self, key: str) -> str:
+        """Return the query of the address that a click on a column's head leads to."""
+        column = column_of(key)
+        assert column is not None
+        if key == self.sort:
+            turned = "up" if self.is_down else "down"
+            return self.query(order="" if (turned == "down") == column.down else turned)
+        return self.query(sort=key, order="")
+
+    @property
+    def is_down(self) -> bool:
+        """True if the largest come first."""
+        column = column_of(self.sort)
+        return column is not None and (self.order == "down" if self.order else column.down)
 
     @property
     def chosen(self) -> list[tuple[str, str]]:
         """The active fields with their values, for display."""
         pairs = [(field.name, getattr(self, field.name)) for field in fields(self)]
-        skipped = ("page", "sort")
+        skipped = ("page", "sort", "order", "columns")
         return [
             (name, f"{value:g}" if isinstance(value, float) else str(value))
             for name, value in pairs
@@ -91,10 +173,13 @@ class Filter:
         """The words as a full-text query."""
         return fts_query(self.q) if self.q else None
 
-    def condition(self, hits: str | None) -> tuple[str, list[Any]]:
-        """Return the SQL condition and its parameters. `hits`: table of the conversations with the words."""
+    def condition(self, hits: str | None, runs: Sequence[int] | None = None) -> tuple[str, list[Any]]:
+        """Return the SQL condition and its parameters.
+
+        `hits`: table of the conversations with the words. `runs`: the row ids of the matrix's runs.
+        """
         parts, values = ["1"], []
-        for name in ("candidate", "end", "error"):
+        for name in ("candidate", "end", "error", "task"):
             if value := getattr(self, name):
                 parts.append(f"c.{name} = ?")
                 values.append(value)
@@ -113,23 +198,43 @@ class Filter:
                 values.append(bound)
         if hits is not None:
             parts.append(f"c.id in (select id from {hits})")
+        if runs is not None:
+            parts.append(
+                f"c.run in ({','.join(map(str, runs))}) and c.second = {int(self.matrix.endswith(SECOND_SET))}"
+            )
         return " and ".join(parts), values
 
     @property
     def score(self) -> str:
-        """The column of the figure to show and sort by."""
+        """The SQL column that `low` and `high` limit."""
         return "a.value" if self.aspect else "c.score"
 
     @property
-    def order(self) -> str:
-        return SORTS[self.sort][1].format(score=self.score)
+    def sql_order(self) -> str:
+        """The SQL sort keys."""
+        column = column_of(self.sort)
+        if column is None:
+            return "c.run, c.number"
+        unknown = f"{column.unknown}, " if column.unknown else ""
+        keys = f"{unknown}{column.order}{' desc' if self.is_down else ''}, c.run, c.number"
+        return keys.replace("s.value", "a.value") if self.sort == ASPECT + self.aspect else keys
 
     @property
     def tables(self) -> tuple[str, list[Any]]:
         """The SQL tables and their parameters."""
-        if not self.aspect:
-            return "conversations c", []
-        return "conversations c join aspects a on a.conversation = c.id and a.name = ?", [self.aspect]
+        tables, values = "conversations c", list[Any]()
+        if self.aspect:
+            tables += " join aspects a on a.conversation = c.id and a.name = ?"
+            values.append(self.aspect)
+        return tables, values
+
+    @property
+    def sort_tables(self) -> tuple[str, list[Any]]:
+        """The SQL tables of the sort keys, to be joined, and their parameters."""
+        if self.sort.startswith(ASPECT) and self.sort != ASPECT + self.aspect:
+            name = self.sort.removeprefix(ASPECT)
+            return " left join aspects s on s.conversation = c.id and s.name = ?", [name]
+        return (" join runs r on r.id = c.run", []) if self.sort in ("dataset", "run") else ("", [])
 
 
 def _parse_field(name: str, text: str) -> Any:
@@ -145,7 +250,9 @@ def _parse_field(name: str, text: str) -> Any:
         if not math.isfinite(value):
             raise ConfigurationError(f"{name}: expected a number, found '{text[:40]}'")
         return value
-    allowed = list(STATES) if name == "state" else list(SORTS) if name == "sort" else []
+    if name == "sort" and text.startswith(ASPECT):
+        return text
+    allowed = {"state": [*STATES], "sort": [*COLUMNS, *_EARLIER_SORTS], "order": ["up", "down"]}.get(name, [])
     if allowed and text not in allowed:
         raise ConfigurationError(f"{name}: expected one of {', '.join(filter(None, allowed))}, found '{text[:40]}'")
     return text
@@ -153,10 +260,14 @@ def _parse_field(name: str, text: str) -> Any:
 
 _CACHED_ANSWERS = 64  # maximum answers that are cached until the index changes
 _CACHED_HITS = 4  # maximum cached tables of search results
+_RUN_COLUMNS = (
+    "name, scenario, dataset, seed, judge, planned, problem, state = 'running', digest, id, low, high, unit, likeness,"
+    " models, adaptive"
+)
 _COLUMNS = (
-    "c.id, r.name, c.number, c.key, c.candidate, c.item, r.dataset, c.state, c.score, c.end, c.error, c.reason,"
-    " c.unscored, c.calls, c.prompt_tokens, c.completion_tokens, c.seconds, c.retries, r.scenario, r.judge, r.seed,"
-    " c.at"
+    "c.id, r.name, c.number, c.key, c.candidate, c.item, c.task, r.dataset, c.state, c.score, c.end, c.error,"
+    " c.reason, c.unscored, c.calls, c.prompt_tokens, c.completion_tokens, c.seconds, c.retries, r.scenario, r.judge,"
+    " r.seed, c.at, c.rounds, c.second, r.low, r.high, r.unit"
 )
 
 
@@ -170,6 +281,7 @@ class ListedConversation:
     key: str
     candidate: str
     item: str
+    task: str
     dataset: str
     state: int
     score: float | None
@@ -186,13 +298,37 @@ class ListedConversation:
     judge: str
     seed: int | None
     at: float
-    shown_score: float | None = None
+    rounds: int | None
+    second: bool
+    low: float | None
+    high: float | None
+    unit: str
+    aspects: dict[str, float] = field(default_factory=dict)
     excerpt: str = ""
 
     @property
     def path(self) -> str:
         """The conversation's path in addresses: its run and its number."""
         return f"{quote(self.run)}/{self.number}"
+
+    @property
+    def scale(self) -> str:
+        """The ends of the score's scale and its unit."""
+        return scale_text(self.low, self.high, self.unit)
+
+    @property
+    def when(self) -> str:
+        """The time of the last answer."""
+        return time.strftime("%Y-%m-%d %H:%M", time.gmtime(self.at)) if 0 < self.at < 1e11 else ""
+
+
+def scale_text(low: float | None, high: float | None, unit: str) -> str:
+    """Return the ends of a scale and its unit, as far as they are known."""
+    if low is not None and high is not None:
+        ends = f"{low:g}–{high:g}"
+    else:
+        ends = f"from {low:g}" if low is not None else f"to {high:g}" if high is not None else ""
+    return " ".join(filter(None, (ends, unit)))
 
 
 @dataclass(slots=True)
@@ -222,7 +358,11 @@ class CandidateFigures:
 
 @dataclass(slots=True)
 class RunFigures:
-    """A run and counts of its conversations. `planned` is None if unknown; `digest` is its dataset's."""
+    """A run and counts of its conversations. `planned` is None if unknown; `digest` is its dataset's.
+
+    `low`, `high` and `unit` describe its scores. `likeness` has the settings that runs of one matrix share, `models`
+    the compared models by role and label, both as JSON. `adaptive`: the items depend on earlier answers.
+    """
 
     name: str
     scenario: str
@@ -233,6 +373,13 @@ class RunFigures:
     problem: str
     running: bool
     digest: str = ""
+    id: int = 0
+    low: float | None = None
+    high: float | None = None
+    unit: str = ""
+    likeness: str = "{}"
+    models: str = "{}"
+    adaptive: bool = False
     candidates: dict[str, CandidateFigures] = field(default_factory=dict)
 
     @property
@@ -245,6 +392,86 @@ class RunFigures:
     @property
     def ended(self) -> int:
         return self.total.finished + self.total.failed
+
+
+@dataclass(slots=True)
+class RunGroup:
+    """Runs whose scores belong into one matrix; `second`: those on their second sets.
+
+    `title` says what the runs share, as far as it tells this group from others. `id` names it in addresses.
+    """
+
+    id: str
+    title: str
+    runs: list[RunFigures]
+    second: bool = False
+
+    @property
+    def names(self) -> list[str]:
+        return [run.name for run in self.runs]
+
+
+_MOST_DIFFERENCES = 3  # settings named in a title
+
+
+def run_groups(runs: Sequence[RunFigures], second_sets: Collection[int] = ()) -> list[RunGroup]:
+    """Put runs into groups: same scenario, dataset, prompts and settings, and one model for each label."""
+    keys: dict[tuple[str, ...], list[tuple[dict[Any, Any], list[RunFigures]]]] = {}
+    for run in runs:
+        key: tuple[str, ...] = (run.scenario, run.dataset, run.digest, run.likeness, f"{run.low} {run.high} {run.unit}")
+        models = {(role, label): name for role, of_role in orjson.loads(run.models).items()
+                  for label, name in (of_role or {}).items()}  # fmt: skip
+        parts = keys.setdefault(key, [])
+        # One label may stand for different models in different runs; these are not one column.
+        part = next((part for part in parts if all(part[0].get(label, name) == name for label, name in models.items())),
+                    None)  # fmt: skip
+        if part is None:
+            parts.append(part := ({}, []))
+        part[0].update(models)
+        part[1].append(run)
+    groups = [(key, at, members) for key, parts in keys.items() for at, (_, members) in enumerate(parts)]
+    groups.sort(key=lambda group: runs.index(group[2][0]))
+    titles = _titles([members[0] for _, _, members in groups])
+    made = []
+    for (key, at, members), title in zip(groups, titles, strict=True):
+        name = hashlib.blake2b(repr((key, at)).encode("utf-8", "surrogatepass"), digest_size=5).hexdigest()
+        made.append(RunGroup(name, title, members))
+        if any(run.id in second_sets for run in members):
+            made.append(RunGroup(name + SECOND_SET, f"{title} · second set", members, True))
+    return made
+
+
+def _titles(firsts: Sequence[RunFigures]) -> list[str]:
+    """Return a title for each group, given its first run: what is shared, then what differs from groups like it."""
+    titles = [f"{run.scenario} · {run.dataset}" for run in firsts]
+    for words in (
+        lambda run: f" ({run.digest[:6]})" if run.digest else "",
+        lambda run: f" · judged by {run.judge}" if run.judge else "",
+        None,
+        lambda run: f" · from {run.name}",
+    ):
+        alike: dict[str, list[int]] = {}
+        for at, title in enumerate(titles):
+            alike.setdefault(title, []).append(at)
+        for places in alike.values():
+            if len(places) > 1:
+                added = (
+                    _differences([firsts[at] for at in places])
+                    if words is None
+                    else [words(firsts[at]) for at in places]
+                )
+                if len({*added}) > 1:
+                    for at, more in zip(places, added, strict=True):
+                        titles[at] += more
+    return titles
+
+
+def _differences(runs: Sequence[RunFigures]) -> list[str]:
+    """Return for each run the first settings in which the runs differ."""
+    settings = [orjson.loads(run.likeness) for run in runs]
+    names = [name for name in settings[0] if len({orjson.dumps(own.get(name)) for own in settings}) > 1]
+    visible = [name for name in names if not (name == "pack" and len(names) > _MOST_DIFFERENCES)][:_MOST_DIFFERENCES]
+    return ["".join(f" · {name.replace('_', ' ')} {str(own.get(name))[:40]}" for name in visible) for own in settings]
 
 
 @dataclass(slots=True)
@@ -293,11 +520,40 @@ class IndexReader:
 
         def ask() -> int:
             tables, values = filter.tables
-            condition, more = filter.condition(self._hits_of(filter))
+            condition, more = filter.condition(self._hits_of(filter), self._matrix_runs(filter))
             sql = f"select count(*) from {tables} where {condition}"
             return int(self._connection.execute(sql, (*values, *more)).fetchone()[0])
 
-        return int(self._keep(("count", filter.query(sort="")), ask))
+        return int(self._keep(("count", filter.query(sort="", order="", columns=())), ask))
+
+    def selected(self, filter: Filter) -> Iterator[ListedConversation]:  # noqa: A002
+        """Iterate over all conversations that match a filter, in its order."""
+        if self.count(filter) <= 0:
+            return
+        ids = self._ids(filter, -1, 0)
+        for at in range(0, len(ids), _CHUNK):
+            yield from self._by_ids(ids[at : at + _CHUNK])
+
+    def selected_by_run(self, filter: Filter) -> list[tuple[str, int, int, int]]:  # noqa: A002
+        """Return (run, total, failed, finished) of the conversations that match a filter."""
+
+        def ask() -> list[tuple[str, int, int, int]]:
+            tables, values = filter.tables
+            condition, more = filter.condition(self._hits_of(filter), self._matrix_runs(filter))
+            sql = (
+                f"select r.name, total, failed, finished from (select c.run as run, count(*) as total,"
+                f" sum(c.state > {FINISHED}) as failed, sum(c.state = {FINISHED}) as finished"
+                f" from {tables} where {condition} group by c.run) join runs r on r.id = run order by r.place"
+            )
+            return self._connection.execute(sql, (*values, *more)).fetchall()
+
+        rows: list[tuple[str, int, int, int]] = self._keep(("by run", filter.query(sort="", order="", columns=())), ask)
+        return rows
+
+    def picked(self, conversations: Sequence[tuple[str, int]]) -> list[ListedConversation]:
+        """Return the conversations with these runs and numbers; others are left out."""
+        rows = (self.conversation(run, number) for run, number in dict.fromkeys(conversations))
+        return [conversation for conversation in rows if conversation is not None]
 
     def conversation(self, run: str, number: int) -> ListedConversation | None:
         """Return a conversation by its run's name and its number."""
@@ -312,35 +568,73 @@ class IndexReader:
         last = (-1, -1)
         while True:
             rows = self._connection.execute(
-                f"select {_COLUMNS}, c.run from conversations c join runs r on r.id = c.run"
-                " where (c.run, c.number) > (?, ?) order by c.run, c.number limit 1000",
-                last,
+                "select id, run, number from conversations where (run, number) > (?, ?) order by run, number limit ?",
+                (*last, _CHUNK),
             ).fetchall()
-            for *row, _ in rows:
-                yield ListedConversation(*row)
-            if len(rows) < 1000:
+            yield from self._by_ids([row[0] for row in rows])
+            if len(rows) < _CHUNK:
                 return
-            last = (rows[-1][-1], rows[-1][2])
-
-    def aspects(self, conversation: ListedConversation) -> dict[str, float]:
-        return dict(
-            self._connection.execute(
-                "select name, value from aspects where conversation = ?", (conversation.id,)
-            ).fetchall()
-        )
+            last = rows[-1][1:]
 
     def beside(self, conversation: ListedConversation, limit: int = 60) -> list[ListedConversation]:
         """Return other conversations on the same task of the same dataset, with other candidates, seeds or judges."""
         rows = self._connection.execute(
             f"select {_COLUMNS} from conversations c join runs r on r.id = c.run"
-            " where c.item = ? and r.dataset = ? and r.scenario = ? and c.id != ?"
+            " where c.task = ? and r.dataset = ? and r.scenario = ? and c.id != ?"
             " order by r.name != ?, r.place, c.number limit ?",
-            (conversation.item, conversation.dataset, conversation.scenario, conversation.id, conversation.run, limit),
+            (conversation.task, conversation.dataset, conversation.scenario, conversation.id, conversation.run, limit),
         ).fetchall()
         return [ListedConversation(*row) for row in rows]
 
     def runs(self) -> list[RunFigures]:
         return list(self._keep("runs", self._runs))
+
+    def run(self, name: str) -> RunFigures | None:
+        """Return a run by its name, without the figures of its candidates."""
+        rows = self._connection.execute(f"select {_RUN_COLUMNS} from runs where name = ?", (name,)).fetchall()
+        return RunFigures(*rows[0]) if rows else None
+
+    def rows(self, sql: str, *values: Any) -> list[Any]:
+        """Return the rows of a query."""
+        return self._connection.execute(sql, values).fetchall()
+
+    def groups(self) -> list[RunGroup]:
+        """Return the runs by matrix: those in one group have scores of the same kind on the same items."""
+        return list(self._keep("groups", lambda: run_groups(self.runs(), self._second_sets())))
+
+    def cells(self, runs: Sequence[int], second: bool, tasks: Sequence[str] | None = None) -> Iterator[Any]:
+        """Iterate over (task, candidate, score, cluster, state, run's id, number) of conversations of some runs."""
+        sql = (
+            "select task, candidate, score, cluster, state, run, number from conversations"
+            f" where {'' if tasks is None else '+'}run in ({','.join(map(str, runs))}) and second = {int(second)}"
+        )
+        if tasks is not None:  # the plus sign makes SQLite search by task, not by run
+            sql += f" and task in ({','.join('?' * len(tasks))})"
+        return iter(self._connection.execute(f"{sql} order by run, number", tasks or ()))
+
+    def keep(self, name: Any, ask: Callable[[], T]) -> T:
+        """Return what `ask` returns; it is kept under this name until the index changes."""
+        kept: T = self._keep(name, ask)
+        return kept
+
+    def columns(self, filter: Filter) -> tuple[dict[str, str], list[str]]:  # noqa: A002
+        """Return the titles of all columns by key, and the keys of the shown ones; the item is always shown."""
+        choices, runs = self.choices(), self.runs()
+        aspects = [ASPECT + name for name in choices.aspects]
+        titles: dict[str, str] = {}
+        for key, column in COLUMNS.items():
+            titles[key] = column.title
+            if key == "score":
+                titles |= {aspect: aspect.removeprefix(ASPECT) for aspect in aspects}
+        counts = {"dataset": len(choices.datasets), "run": len(runs), "rounds": 2 * self._has_rounds()}
+        visible = {key for key in COLUMNS if counts.get(key, 2) > 1}
+        if len(aspects) <= _MOST_SHOWN_ASPECTS:
+            visible |= {*aspects}
+        if filter.columns:
+            visible = {*filter.columns}
+        elif filter.aspect:
+            visible.add(ASPECT + filter.aspect)
+        return titles, [key for key in titles if key in visible or key in ("item", filter.sort)]
 
     def choices(self) -> FilterChoices:
         """Return the values by which a list can be filtered."""
@@ -360,23 +654,79 @@ class IndexReader:
         choices: FilterChoices = self._keep("choices", ask)
         return choices
 
+    def starts(self) -> dict[str, float]:
+        """Return when each run's first conversation had its last call, in seconds of the epoch, by the run's name."""
+
+        def ask() -> dict[str, float]:
+            return dict(
+                self._connection.execute(
+                    "select r.name, (select min(c.at) from conversations c where c.run = r.id and c.at > 0) from runs r"
+                ).fetchall()
+            )
+
+        return {name: start for name, start in self._keep("starts", ask).items() if start}
+
+    def scores(self, run: str, candidate: str) -> dict[str, float]:
+        """Return a candidate's scores in a run, by item."""
+        return dict(
+            self._connection.execute(
+                "select c.item, c.score from conversations c join runs r on r.id = c.run"
+                " where c.candidate = ? and r.name = ? and c.score is not null",
+                (candidate, run),
+            ).fetchall()
+        )
+
+    def failures(self) -> list[tuple[str, str, str, int]]:
+        """Return the failures by run and type: (run, type of the error, a reason, count)."""
+
+        def ask() -> list[tuple[str, str, str, int]]:
+            return self._connection.execute(
+                "select r.name, c.error, min(c.reason), count(*) from conversations c join runs r on r.id = c.run"
+                " where c.error != '' group by r.name, c.error order by 4 desc"
+            ).fetchall()
+
+        return list(self._keep("failures", ask))
+
     # -- SQL ------------------------------------------------------------------------------------------------------
 
     def _page(self, filter: Filter, limit: int, offset: int) -> list[ListedConversation]:  # noqa: A002
+        return self._by_ids(self._ids(filter, limit, offset))
+
+    def _ids(self, filter: Filter, limit: int, offset: int) -> list[int]:  # noqa: A002
         tables, values = filter.tables
-        condition, more = filter.condition(self._hits_of(filter))
+        condition, more = filter.condition(self._hits_of(filter), self._matrix_runs(filter))
+        joined, names = filter.sort_tables
         # Rows that are sorted and skipped have only an id and the sort key.
-        inner = f"select c.id, {filter.score} as shown from {tables} where {condition} order by {filter.order}"
-        places = self._connection.execute(f"{inner} limit ? offset ?", (*values, *more, limit, offset)).fetchall()
-        marks = ",".join("?" * len(places))
+        inner = f"select c.id from {tables}{joined} where {condition} order by {filter.sql_order} limit ? offset ?"
+        rows = self._connection.execute(inner, (*values, *names, *more, limit, offset))
+        return [id for (id,) in rows]  # noqa: A001
+
+    def _by_ids(self, ids: Sequence[int]) -> list[ListedConversation]:
+        """Return conversations with their aspects, in the order of their ids here."""
+        marks = ",".join("?" * len(ids))
         rows = self._connection.execute(
-            f"select {_COLUMNS} from conversations c join runs r on r.id = c.run where c.id in ({marks})",
-            [id for id, _ in places],  # noqa: A001
+            f"select {_COLUMNS} from conversations c join runs r on r.id = c.run where c.id in ({marks})", ids
         ).fetchall()
         conversations = {row[0]: ListedConversation(*row) for row in rows}
-        for id, excerpt in places:  # noqa: A001
-            conversations[id].shown_score = excerpt
-        return [conversations[id] for id, _ in places]  # noqa: A001
+        aspects = f"select conversation, name, value from aspects where conversation in ({marks})"
+        for conversation, name, value in self._connection.execute(aspects, ids):
+            conversations[conversation].aspects[name] = value
+        return [conversations[id] for id in ids if id in conversations]  # noqa: A001
+
+    def _has_rounds(self) -> bool:
+        sql = "select exists (select 1 from conversations where rounds is not null)"
+        return bool(self._keep("rounds", lambda: self._connection.execute(sql).fetchone()[0]))
+
+    def _second_sets(self) -> set[int]:
+        """Return the row ids of runs that have conversations on a second set."""
+        return {run for (run,) in self._connection.execute("select distinct run from conversations where second > 0")}
+
+    def _matrix_runs(self, filter: Filter) -> list[int] | None:  # noqa: A002
+        """Return the row ids of the runs of a filter's matrix: none if there is no such matrix."""
+        if not filter.matrix:
+            return None
+        group = next((group for group in self.groups() if group.id == filter.matrix), None)
+        return [] if group is None else [run.id for run in group.runs]
 
     def _hits_of(self, filter: Filter) -> str | None:  # noqa: A002
         """Return the table of the conversations that contain the words of a filter, creating it if needed."""
@@ -401,11 +751,8 @@ class IndexReader:
         return name
 
     def _runs(self) -> list[RunFigures]:
-        rows = self._connection.execute(
-            "select id, name, scenario, dataset, seed, judge, planned, problem, state = 'running', digest from runs"
-            " order by place"
-        ).fetchall()
-        runs = {id: RunFigures(*columns) for id, *columns in rows}  # noqa: A001
+        rows = self._connection.execute(f"select {_RUN_COLUMNS} from runs order by place").fetchall()
+        runs = {run.id: run for run in (RunFigures(*columns) for columns in rows)}
         rows = self._connection.execute(
             f"select run, candidate, count(*), sum(state = {FINISHED}), sum(state > {FINISHED}), count(score),"
             "total(score), sum(prompt_tokens + completion_tokens), sum(calls), sum(retries),"

@@ -1,7 +1,7 @@
 """HTTP server of the viewer (`viva view`): pages, and updates as server-sent events.
 
-It only answers GET and HEAD. The last `_KEPT_EVENTS` events are kept for all readers together; a reader that reconnects
-too late (`Last-Event-ID`) is told to reload its page.
+It answers only GET and HEAD, unless the operator may steer runs (`steering`). The last `_KEPT_EVENTS` events are kept
+for all readers together; a reader that reconnects too late (`Last-Event-ID`) is told to reload its page.
 """
 
 from __future__ import annotations
@@ -11,9 +11,10 @@ import logging
 import os
 import sys
 from collections import deque
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import aclosing
+from itertools import islice
 from pathlib import Path
 from typing import TypeVar
 from urllib.parse import quote
@@ -23,15 +24,20 @@ from aiohttp import web
 from viva.engine.errors import ConfigurationError
 
 from ..application import listening, serve_until_signal
-from ..auth import READ_ONLY, SECURITY_HEADERS
+from ..auth import READ_AND_SEND, READ_ONLY, SECURITY_HEADERS
 from ..broadcast import EVENT_STREAM, Broadcast, server_sent_event
-from ..page_server import PageServer, html_response, page_application
+from ..page_server import PageServer, html_response, page_application, see_other
 from ..problems import Refusal
-from .findings import AnswerUpdater
+from ..report.html_page import frame_html
+from .findings import AnswerUpdater, ReportPieces
 from .index import Indexer, index_file, open_index
+from .live import LiveAnswer, RunAsker, RunUpdates
+from .matrix import MatrixView
 from .pages import Links, PageContext, Pages, viewer_templates
-from .queries import Filter, IndexReader
+from .queries import Filter, IndexReader, RunFigures
 from .runs import check_root
+from .selections import Selection, download_name, parse_conversation, selection_lines
+from .steering import Steering, confirmation, read_request
 
 _log = logging.getLogger("viva")
 _KEPT_EVENTS = 128  # events
@@ -122,22 +128,9 @@ class LiveUpdates(Broadcast):
 
     async def serve(self, request: web.Request) -> web.StreamResponse:
         """Answer one reader until it disconnects."""
-        response = web.StreamResponse(headers={"Content-Type": EVENT_STREAM})
         is_overview = request.query.get("page") == "overview"
-        # The page sends the number of its latest event, because there may be newer events before this request.
-        last_id = request.headers.get("Last-Event-ID") or request.query.get("since", "")
-        latest = int(last_id) if last_id.isascii() and last_id.isdigit() and len(last_id) < 18 else self.latest
-        try:
-            await response.prepare(request)
-            await response.write(b"retry: 2000\n: hello\n\n")
-            async with aclosing(self.read(latest, lambda position: self._since(position, is_overview))) as events:
-                async for data in events:
-                    async with asyncio.timeout(_PATIENCE_SECONDS):
-                        await response.write(data)
-        except (TimeoutError, ConnectionError):
-            if request.transport is not None:
-                request.transport.abort()
-        return response
+        latest = _last_event(request, self.latest)
+        return await _stream(request, self, latest, lambda position: self._since(position, is_overview))
 
     def _since(self, latest: int, is_overview: bool) -> tuple[bytes, int]:
         """Return the events after event `latest`, and the number of the newest one."""
@@ -151,19 +144,49 @@ class LiveUpdates(Broadcast):
         return b"".join([*(event[2] for event in events[:-1]), last]), events[-1][1]
 
 
+def _last_event(request: web.Request, default: int) -> int:
+    """Return the number of a reader's latest event, which its page sends: there may be newer ones by now."""
+    last_id = request.headers.get("Last-Event-ID") or request.query.get("since", "")
+    return int(last_id) if last_id.isascii() and last_id.isdigit() and len(last_id) < 18 else default
+
+
+async def _stream(
+    request: web.Request, source: Broadcast, latest: int, since: Callable[[int], tuple[bytes, int]]
+) -> web.StreamResponse:
+    """Send the events of a source to one reader until it disconnects."""
+    response = web.StreamResponse(headers={"Content-Type": EVENT_STREAM})
+    try:
+        await response.prepare(request)
+        await response.write(b"retry: 2000\n: hello\n\n")
+        async with aclosing(source.read(latest, since)) as events:
+            async for data in events:
+                async with asyncio.timeout(_PATIENCE_SECONDS):
+                    await response.write(data)
+    except (TimeoutError, ConnectionError):
+        if request.transport is not None:
+            request.transport.abort()
+    return response
+
+
 T = TypeVar("T")
 _POLICY = SECURITY_HEADERS["Content-Security-Policy"].replace("img-src 'self'", "img-src 'self' data:")
 _MOST_READERS = 2_000
+_MOST_FORM_BYTES = 64_000
+_LONGEST_NAME = 300  # characters of a run's name in an address
+_LINES_AT_ONCE = 500
 
 
 class Viewer:
-    """The pages of the runs below a folder, as a web application."""
+    """The pages of the runs below a folder, as a web application. `control`: the operator may steer runs."""
 
-    def __init__(self, root: Path, server: PageServer, *, index: Path | None = None) -> None:
+    def __init__(self, root: Path, server: PageServer, *, index: Path | None = None, control: bool = False) -> None:
         check_root(root)
         self.root, self.server = root, server
         self.file = index_file(root, index)
         self.live = LiveUpdates()
+        self.asker = RunAsker()
+        self.watched = RunUpdates(self._run_part, _stream)
+        self.steering = Steering(secure=server.secure) if control else None
         # A single thread uses the index and the journals: queries are short, and this needs the least memory.
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="viva-view-pages")
         self._pages: Pages | None = None
@@ -176,18 +199,25 @@ class Viewer:
             web.get("/", self._overview),
             web.get("/conversations", self._conversations),
             web.get(r"/c/{run:.+}/{number:\d{1,15}}", self._conversation),
+            web.get(r"/call/{run:.+}/{number:\d{1,15}}/{turn:\d{1,9}}", self._call),
             web.get("/compare", self._compare),
+            web.get("/run/{run:.+}", self._run),
+            web.get("/matrix", self._matrix),
+            web.get("/selection", self._selection),
+            web.get("/selection.jsonl", self._selection_file),
             web.get("/report", self._report),
             web.get("/events", self._events),
         ]
+        if self.steering is not None:
+            routes += [web.post("/run/{run:.+}", self._steer), web.get("/link/{token}", self.steering.open_link)]
         templates = viewer_templates()
         templates.globals |= {"link": Links(), "root": self.root.resolve().name}
         app = page_application(
             templates,
-            self.server.access(READ_ONLY),
+            self.server.access(READ_ONLY if self.steering is None else READ_AND_SEND),
             routes,
-            ("view.js", "view.css"),
-            most_bytes=1024,
+            ("view.js", "table.js", "view.css"),
+            most_bytes=1024 if self.steering is None else _MOST_FORM_BYTES,
             headers={"Content-Security-Policy": _POLICY},
         )
         app.cleanup_ctx.append(self._running)
@@ -207,8 +237,10 @@ class Viewer:
         await self.answering.close()
         await self._in_thread(self._pages.close)
         self._thread.shutdown()
+        self.asker.close()
 
     async def _shut_down(self, app: web.Application) -> None:
+        await self.watched.stop()
         await self.live.stop()
 
     def _open(self) -> None:
@@ -230,24 +262,118 @@ class Viewer:
         position = int(at) if at.isascii() and at.isdigit() and len(at) < 12 else None
         return await self._indexed_page(lambda pages: pages.conversation(run, number, chosen, position))
 
+    async def _run(self, request: web.Request) -> web.StreamResponse:
+        run = request.match_info["run"]
+        figures = await self._indexed(lambda pages: pages.run_figures(run))
+        live = await self._ask(figures)
+        form = None if self.steering is None else self.steering.form_token(request)
+        answer = None
+        if self.steering is not None and form is not None:
+            answer = self.steering.answer(run, request.query.get("answer", ""))
+        busy = not self.indexer.caught_up.is_set()
+        return await self._page(lambda pages: pages.run(run, live, busy=busy, steered=self.steering is not None,
+                                                        form=form, answer=answer))  # fmt: skip
+
+    async def _run_part(self, run: str) -> str:
+        """Render the live part of a run's page, after asking the run; refuse a run that is not in the index."""
+        figures = await self._in_thread(lambda: self._ready().run_figures(run))
+        live = await self._ask(figures)
+        return await self._in_thread(lambda: self._ready().run_part(run, live, not self.indexer.caught_up.is_set()))
+
+    async def _ask(self, figures: RunFigures) -> LiveAnswer | None:
+        """Return what a run in progress says of itself; None for another one."""
+        if not figures.running:
+            return None
+        path = await self._in_thread(lambda: self._ready().run_path(figures.name))
+        return await self.asker.status(path)
+
+    async def _steer(self, request: web.Request) -> web.StreamResponse:
+        """Send the request of a form to a run, after confirmation if it ends work; then show what it answered."""
+        assert self.steering is not None
+        fields = await self.steering.fields(request)
+        run = request.match_info["run"]
+        path = await self._indexed(lambda pages: pages.run_path(run))
+        control = read_request(fields)
+        if (question := confirmation(control, fields)) is not None:
+            form = self.steering.form_token(request)
+            return await self._page(lambda pages: pages.confirmation(run, question, form or ""))
+        try:
+            sentence, done = await self.asker.steer(path, control), True
+        except ConfigurationError as error:
+            sentence, done = str(error), False
+        return see_other(self.steering.keep_answer(run, sentence, done=done))
+
+    async def _call(self, request: web.Request) -> web.StreamResponse:
+        run, number, turn = (
+            request.match_info["run"],
+            int(request.match_info["number"]),
+            int(request.match_info["turn"]),
+        )
+        return await self._indexed_page(lambda pages: pages.call(run, number, turn))
+
     async def _compare(self, request: web.Request) -> web.StreamResponse:
-        left, right = (_parse_conversation(request.query.get(name, ""), name) for name in ("a", "b"))
+        left, right = (parse_conversation(request.query.get(name, ""), name) for name in ("a", "b"))
         return await self._indexed_page(lambda pages: pages.compare(left, right))
 
+    async def _matrix(self, request: web.Request) -> web.StreamResponse:
+        view = MatrixView.from_query(request.query)
+        return await self._page(lambda pages: pages.matrix(view))
+
+    async def _selection(self, request: web.Request) -> web.StreamResponse:
+        selection = Selection.from_query(request.query)
+        return await self._page(lambda pages: pages.selection(selection))
+
+    async def _selection_file(self, request: web.Request) -> web.StreamResponse:
+        """Send the selected conversations as JSON lines, some at a time, so that other pages need not wait."""
+        selection = Selection.from_query(request.query)
+        run, only = (request.query.get(name, "")[:_LONGEST_NAME] for name in ("of", "only"))
+        response = web.StreamResponse(headers={"Content-Type": "application/jsonl"})
+        response.headers["Content-Disposition"] = f'attachment; filename="{download_name(run, _plain_word(only))}"'
+        lines = await self._in_thread(lambda: selection_lines(selection.conversations(self._ready().reader, run, only)))
+        await response.prepare(request)
+        if request.method != "HEAD":
+            while part := await self._in_thread(lambda: b"".join(islice(lines, _LINES_AT_ONCE))):
+                await response.write(part)
+        return response
+
     async def _report(self, request: web.Request) -> web.StreamResponse:
-        problem = await self.answering.report()
-        if problem:
-            raise Refusal(500, "Cannot create the report", problem)
-        response = html_response(await asyncio.to_thread(self.answering.page.read_text, "utf-8"))
         # The report has its own content policy; except for its own script and style, it is stricter than this server's.
-        response.headers["Content-Security-Policy"] = "frame-ancestors 'none'; base-uri 'none'; form-action 'none'"
+        policy = {"Content-Security-Policy": "frame-ancestors 'none'; base-uri 'none'; form-action 'none'"}
+        report = await self.answering.report()
+        if isinstance(report, str) or request.method == "HEAD":
+            response = html_response(report if isinstance(report, str) else "")
+            response.headers.update(policy)
+            return response
+        return await self._report_as_computed(request, report, policy)
+
+    async def _report_as_computed(
+        self, request: web.Request, report: ReportPieces, policy: Mapping[str, str]
+    ) -> web.StreamResponse:
+        """Send the page's frame at once, then each piece; a browser shows them without a script."""
+        frame = await asyncio.to_thread(frame_html, f"Report of {self.root.resolve().name}")
+        response = web.StreamResponse(headers={"Content-Type": "text/html; charset=utf-8", **policy})
+        try:
+            await response.prepare(request)
+            waiting = '<div class="waiting" role="status">\n<p>The report is being computed …</p>\n'
+            await response.write(f"{frame}{waiting}".encode("utf-8", "replace"))
+            async for piece in report.read():
+                async with asyncio.timeout(_PATIENCE_SECONDS):
+                    await response.write(piece)
+            if report.cut:
+                text = "</div><p>The report is incomplete: its computation has ended early; load the page again.</p>"
+                await response.write(text.encode())
+        except (TimeoutError, ConnectionError):
+            if request.transport is not None:
+                request.transport.abort()
         return response
 
     async def _events(self, request: web.Request) -> web.StreamResponse:
         if request.method == "HEAD":
             return web.Response(content_type=EVENT_STREAM)
-        if self.live.readers >= _MOST_READERS:
+        if self.live.readers + self.watched.readers >= _MOST_READERS:
             return web.Response(status=503, text="viva view: too many readers\n")
+        if request.query.get("page") == "run":
+            return await self.watched.serve(request, request.query.get("run", ""), _last_event(request, 0))
         return await self.live.serve(request)
 
     # -- page data ------------------------------------------------------------------------------------------------
@@ -267,39 +393,44 @@ class Viewer:
         return html_response(await self._in_thread(lambda: make(self._ready())))
 
     async def _indexed_page(self, make: Callable[[Pages], str]) -> web.Response:
-        """Render a page; if it is not found at startup, wait for the index to catch up and try again."""
+        return html_response(await self._indexed(make))
+
+    async def _indexed(self, ask: Callable[[Pages], T]) -> T:
+        """Ask the pages; if something is not found at startup, wait for the index to catch up and ask again."""
         try:
-            return await self._page(make)
+            return await self._in_thread(lambda: ask(self._ready()))
         except Refusal:
             if self.indexer.caught_up.is_set():
                 raise
         await asyncio.to_thread(self.indexer.caught_up.wait, _CATCH_UP_SECONDS)
-        return await self._page(make)
+        return await self._in_thread(lambda: ask(self._ready()))
 
     async def _in_thread(self, ask: Callable[[], T]) -> T:
         return await asyncio.get_running_loop().run_in_executor(self._thread, ask)
 
 
-def _parse_conversation(text: str, name: str) -> tuple[str, int]:
-    run, _, number = text.rpartition("/")
-    if not run or not (number.isascii() and number.isdigit() and len(number) < 16):
-        raise ConfigurationError(f"{name}: expected RUN/NUMBER, found '{text[:80]}'")
-    return run, int(number)
+def _plain_word(text: str) -> str:
+    return text if text in ("open", "finished", "failed") else ""
 
 
 _NICE = 5  # niceness: a run on the same machine has a higher priority
 _CATCH_UP_SECONDS = 10.0  # seconds that a link opened at startup waits
 
 
-def serve(root: Path, server: PageServer, *, index: Path | None = None) -> None:
-    """Serve until Ctrl-C or SIGTERM; print the address on stderr."""
+def serve(root: Path, server: PageServer, *, index: Path | None = None, control: bool = False) -> None:
+    """Serve until Ctrl-C or SIGTERM; print the address on stderr, and with `control` the link for steering runs."""
 
     async def main() -> None:
         os.nice(_NICE)
-        site = listening(Viewer(root, server, index=index).application(), server.host, server.port)
-        await serve_until_signal(site, announce)
+        viewer = Viewer(root, server, index=index, control=control)
 
-    def announce(address: str) -> None:
-        print(f"viva view: {address}/  (Ctrl-C to stop)", file=sys.stderr, flush=True)
+        def announce(address: str) -> None:
+            print(f"viva view: {address}/  (Ctrl-C to stop)", file=sys.stderr)
+            if viewer.steering is not None:
+                link = f"{server.public_address(address)}{viewer.steering.path}"
+                print(f"viva view: to steer runs, open {link}", file=sys.stderr)
+            sys.stderr.flush()
+
+        await serve_until_signal(listening(viewer.application(), server.host, server.port), announce)
 
     asyncio.run(main())

@@ -25,6 +25,7 @@ from viva.engine.run_folder import RunFolder
 from viva.engine.runner import Outcome, Slots
 from viva.orchestration.launch import Launch, SharedResources
 from viva.orchestration.prepared_run import PreparedRun
+from viva.orchestration.run_progress import ModelWaits
 
 from ...contract import Prepared
 from ..conversation_files import STATE_PREFIX, WatchedTasks
@@ -125,10 +126,11 @@ class Watcher:
         """
         if on_ready is not None:
             on_ready(self)
-        async with BackendPool(self._clock, lambda event: None) as pool:
+        waits = ModelWaits()
+        async with BackendPool(self._clock, waits.hear) as pool:
             computer = StepExecutor(self._clock)
             slots = Slots(self._prepared.settings.concurrency)
-            shared = SharedResources(pool, slots, LoopYield(), computer)
+            shared = SharedResources(pool, slots, LoopYield(), computer, waits=waits)
             try:
                 if self.count:
                     await self._run(self._prepared, shared, resumed=True)

@@ -206,9 +206,10 @@ class AgainstAccuracy(Section[InterviewMaterial]):
             fit = known_line((correlations.get("lines") or {}).get(name))
             title = f"{short_dataset_name(name)} (n = {count_of(len(group), 'model')})"
             below = fit.line.below if fit else []
+            counts = {row["candidate"]: row["n_observations"] for row in report["pooled"] if row["dataset"] == name}
             label = f"{name}: score against accuracy of {count_of(len(group), 'model')}; below the line: "
             panels.append(
-                (line_plots.regression_plot(title, group, fit, labels), label + (join_names(below) or "none"))
+                (line_plots.regression_plot(title, group, fit, labels, counts), label + (join_names(below) or "none"))
             )
         if not any(len(group) > 1 for group in groups.values()):
             return []

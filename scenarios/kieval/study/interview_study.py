@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, ClassVar
 
 from viva.engine.errors import ConfigurationError, did_you_mean
 from viva.reports.page import Record
 from viva.reports.tables import Row, interval, mean, record_rows
+from viva.scoring.correlation import ModelScores
 
 from ...contract import Findings
 from ...fitness import fitness_warnings
@@ -20,6 +21,7 @@ from .agreement_and_difficulty import AgreementSection, DifficultySection
 from .claims import Claims, Comparisons, findings
 from .correlations import AgainstAccuracy
 from .costs import Costs
+from .exam_verdicts import judge_exams
 from .interview_pools import (
     InterviewColumns,
     InterviewMaterial,
@@ -98,6 +100,9 @@ class InterviewStudy(SystemStudy):
 
     def material(self, readings: list[RunReading], scoring: Scorer, catalogue: ItemCatalogue) -> InterviewMaterial:
         return InterviewMaterial(Material(scoring, readings, catalogue), self.lent)
+
+    def judge_exams(self, figures: Sequence[ModelScores], answered: Mapping[str, int]) -> dict[str, Any]:
+        return judge_exams(figures, answered)
 
     def head(self, scoring: Scorer) -> dict[str, Any]:
         return {"scorer": scoring.describe()}

@@ -46,13 +46,13 @@ def round_plots(report: Record) -> list[Plot]:
 
 def _survival(record: Record) -> line_plots.RoundValue | None:
     rate = record.get("share_held")
-    return None if rate is None else line_plots.RoundValue(record["round"], 100 * rate)
+    return None if rate is None else line_plots.RoundValue(record["round"], 100 * rate, n=record.get("held"))
 
 
 def _round_scores(record: Record) -> line_plots.RoundValue | None:
     if record.get("mean") is None:
         return None
-    return line_plots.RoundValue(record["round"], record["mean"], interval_reach(record))
+    return line_plots.RoundValue(record["round"], record["mean"], interval_reach(record), record.get("n"))
 
 
 def _round_plot(

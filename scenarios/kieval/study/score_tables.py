@@ -196,7 +196,7 @@ def _aspect_plots(report: Record) -> list[Plot]:
 def _plot_point(record: Record | None) -> drawings.AspectMean | None:
     if not record or record.get("mean") is None:
         return None
-    return drawings.AspectMean(record["mean"], interval_reach(record))
+    return drawings.AspectMean(record["mean"], interval_reach(record), record.get("n"))
 
 
 _DETECTOR = "min_k_20"  # k = 20, as Shi et al. 2024 recommend

@@ -185,7 +185,8 @@ def queue(
     rounds: Annotated[bool, typer.Option("--rounds", help="Grade rounds instead of whole conversations.")] = False,
     verdicts: Annotated[bool, typer.Option("--verdicts", help="Grade the judge's verdict on each round.")] = False,
     select: Annotated[
-        Path | None, typer.Option("--select", help="File of answers written by `viva judge certify --select`.")
+        Path | None,
+        typer.Option("--select", help="File of answers by `viva judge certify --select`, or selected in `viva view`."),
     ] = None,
     n: Annotated[
         int | None, typer.Option("-n", min=1, help="Number of answers, drawn at random (default: all).")

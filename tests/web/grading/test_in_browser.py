@@ -10,6 +10,7 @@ from http.server import HTTPServer, SimpleHTTPRequestHandler
 from pathlib import Path
 
 import pytest
+from axe import violations
 from browser import Browser, Page
 from grading_site import GradingSite, Visitor, field, grading_site, make_folder
 from viewed_runs import HOSTILE, LINK, MARKUP
@@ -101,6 +102,11 @@ def test_every_key(browser: Browser, site: GradingSite, folder: Path) -> None:
     assert _given(folder) == [(first, 1, 2, ""), (first, 2, 2, ""), (first, 3, 0, "not 2 of 31u?"), (first, 4, 1, "")]
     assert _text(page, "#finished") == "1"
     assert page.complaints == []
+
+
+def test_pages_of_graders_have_no_violations(browser: Browser, site: GradingSite) -> None:
+    assert violations(browser.open(site.url + site.links["Ada"], 360, dark=True)) == []
+    assert violations(_enter(browser, site)) == []
 
 
 def test_undo_goes_back_to_the_beginning_across_questions_and_loads(

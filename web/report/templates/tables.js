@@ -1,5 +1,6 @@
 "use strict";
-// Make table headings sort by their column, and mark tables that are wider than the page. Tables are complete without it.
+// Make table headings sort by their column, mark tables that are wider than the page, and move among the marks of a
+// plot with the arrow keys. Tables and plots are complete without it.
 for (const table of document.querySelectorAll("table.sortable")) {
   const body = table.tBodies[0];
   if (body.rows.length < 3) continue;
@@ -44,3 +45,44 @@ const tell = () => {
 };
 addEventListener("resize", tell);
 tell();
+for (const chart of document.querySelectorAll("svg")) {
+  const marks = [...chart.querySelectorAll(".mark")];
+  marks.forEach((mark, at) => {
+    // One stop for Tab in each plot. The mark's own note replaces the browser's, which would come on top of it.
+    mark.setAttribute("tabindex", at ? "-1" : "0");
+    mark.setAttribute("aria-label", mark.querySelector("title").textContent);
+    mark.querySelector("title").remove();
+    mark.addEventListener("focus", () => {
+      for (const other of marks) other.setAttribute("tabindex", other === mark ? "0" : "-1");
+    });
+  });
+  chart.addEventListener("keydown", (event) => {
+    const at = marks.indexOf(document.activeElement);
+    const steps = { ArrowRight: 1, ArrowDown: 1, ArrowLeft: -1, ArrowUp: -1 };
+    if (event.key === "Escape") chart.classList.add("quiet");
+    if (at < 0 || !(event.key in steps)) return;
+    event.preventDefault();
+    chart.classList.remove("quiet");
+    marks[(at + steps[event.key] + marks.length) % marks.length].focus();
+  });
+  for (const kind of ["pointerleave", "focusout"]) chart.addEventListener(kind, () => chart.classList.remove("quiet"));
+}
+addEventListener("keydown", (event) => {
+  if (event.key === "Escape") document.querySelector("svg:hover")?.classList.add("quiet");
+});
+for (const text of document.querySelectorAll("#paper pre")) {
+  const button = document.createElement("button");
+  button.type = "button";
+  button.className = "copy";
+  button.textContent = "Copy";
+  button.addEventListener("click", async () => {
+    getSelection().selectAllChildren(text); // where copying is not allowed, the text is at least selected
+    try {
+      await navigator.clipboard.writeText(text.textContent);
+      button.textContent = "Copied";
+    } catch {
+      button.textContent = document.execCommand("copy") ? "Copied" : "Selected: press Ctrl+C";
+    }
+  });
+  text.before(button);
+}

@@ -29,12 +29,14 @@ function figure(one, filter) {
 
 function matching(filter) {
   const words = (filter.get("q") ?? "").toLowerCase().split(/\s+/).filter(Boolean);
+  const [task, matrix] = [filter.get("task"), filter.get("matrix")];
   const low = filter.has("low") ? Number(filter.get("low")) : null;
   const high = filter.has("high") ? Number(filter.get("high")) : null;
   return all.filter((one) => {
     for (const name of ["candidate", "dataset", "run", "end", "error"]) {
       if (filter.has(name) && one[name] !== filter.get(name)) return false;
     }
+    if ((task !== null && one.task !== task) || (matrix !== null && one.matrix !== matrix)) return false;
     if (filter.has("state") && one.state !== STATES[filter.get("state")]) return false;
     const value = figure(one, filter);
     if (filter.has("aspect") && value === null) return false;
@@ -45,14 +47,55 @@ function matching(filter) {
   });
 }
 
-const ORDERS = {
-  low: (value) => (one) => value(one) ?? Infinity,
-  high: (value) => (one) => -(value(one) ?? -Infinity),
-  latest: () => (one) => -one.at,
-  tokens: () => (one) => -one.tokens,
-  slow: () => (one) => -one.seconds,
-  retries: () => (one) => -one.retries,
+// Sort keys as in the viewer; a value of null is unknown, and comes last in both directions.
+const ASPECT = "aspect:";
+const VALUES = {
+  item: (one) => one.item,
+  candidate: (one) => one.candidate,
+  dataset: (one) => one.dataset || null,
+  run: (one) => one.run,
+  score: (one) => one.score,
+  end: (one) => one.end || null,
+  rounds: (one) => one.rounds,
+  tokens: (one) => one.tokens,
+  seconds: (one) => one.seconds,
+  retries: (one) => one.retries,
+  time: (one) => one.at || null,
 };
+const TEXTS = new Set(["item", "candidate", "dataset", "run", "end"]);
+const EARLIER = { low: ["score", "up"], high: ["score", "down"], latest: ["time", "down"], slow: ["seconds", ""] };
+const titles = new Map();
+for (const box of document.querySelectorAll("form.columns [type=checkbox]")) titles.set(box.value, box.parentElement.textContent.trim());
+titles.set("item", "item");
+const keys = [...document.querySelectorAll("th[data-column]")].map((head) => head.dataset.column);
+
+function valueOf(key) {
+  if (key.startsWith(ASPECT)) return (one) => one.aspects[key.slice(ASPECT.length)] ?? null;
+  return VALUES[key];
+}
+
+function sorting(query) {
+  let [sort, order] = [query.get("sort") ?? "", query.get("order") ?? ""];
+  if (Object.hasOwn(EARLIER, sort)) {
+    [sort, order] = EARLIER[sort];
+    if (sort === "score" && query.get("aspect")) sort = ASPECT + query.get("aspect");
+  }
+  if (!valueOf(sort)) return null;
+  return { key: sort, down: order ? order === "down" : !TEXTS.has(sort) };
+}
+
+function sorted(found, by) {
+  if (!by) return found;
+  const value = valueOf(by.key);
+  const sign = by.down ? -1 : 1;
+  const known = found.filter((one) => value(one) !== null);
+  const rest = found.filter((one) => value(one) === null);
+  known.sort((one, other) => {
+    const [a, b] = [value(one), value(other)];
+    return a < b ? -sign : a > b ? sign : 0;
+  });
+  return [...known, ...rest];
+}
 
 function element(tag, name, text) {
   const made = document.createElement(tag);
@@ -61,54 +104,145 @@ function element(tag, name, text) {
   return made;
 }
 
-function row(one, filter) {
-  const made = element("li", `row ${["going-on", "finished", "failed"][one.state]}`);
-  const link = element("a");
-  link.href = one.file;
-  const value = figure(one, filter);
-  const cost = `${one.tokens.toLocaleString("en")} tokens · ${one.seconds.toFixed(1)} s`;
-  link.append(
-    element("span", "figure", value === null ? "–" : value.toFixed(1)),
-    element("span", "name", one.candidate),
-    element("span", "item", one.item),
-    element("span", "end", one.state === 0 ? "in progress" : one.end),
-    element("span", "cost", one.retries ? `${cost} · ${one.retries} retries` : cost),
-  );
-  if (one.reason) link.append(element("span", "reason", one.reason));
+function points(value, high) {
+  return value === null ? "–" : value.toFixed(high !== null && high <= 10 ? 2 : 1);
+}
+
+function cell(one, key) {
+  const made = element(key === "item" ? "th" : "td", TEXTS.has(key) ? "" : "number");
+  made.dataset.column = key;
+  if (key === "item") {
+    made.scope = "row";
+    made.className = "first";
+    const link = element("a", "item", one.item);
+    link.href = one.file;
+    link.title = one.item;
+    const box = element("div");
+    box.append(link);
+    made.append(box);
+  } else if (key === "end") {
+    made.className = "end";
+    made.append(element("span", "", one.state === 0 ? "in progress" : one.end));
+  } else if (key === "tokens") made.textContent = one.tokens.toLocaleString("en");
+  else if (key === "seconds") made.textContent = one.seconds < 0.0995 ? `${(1000 * one.seconds).toFixed(0)} ms` : `${one.seconds.toFixed(1)} s`;
+  else if (key === "time") made.textContent = one.when || "–";
+  else if (TEXTS.has(key)) {
+    made.className = "name";
+    made.append(element("span", "", one[key]));
+  } else if (key === "rounds" || key === "retries") made.textContent = one[key] ?? "–";
+  else {
+    made.classList.add("figure");
+    made.textContent = points(valueOf(key)(one), one.high);
+    if (key === "score" && one.score !== null && one.scale && severalScales) made.append(" ", element("small", "", one.scale));
+  }
+  return made;
+}
+
+const severalScales = new Set(all.map((one) => one.scale)).size > 1;
+
+function rows(one, shown) {
+  const made = element("tr", `row ${["going-on", "finished", "failed"][one.state]}`);
+  made.append(...shown.map((key) => cell(one, key)));
+  if (!one.reason) return [made];
+  made.classList.add("has-more");
+  const more = element("tr", "more failed");
+  const whole = element("td");
+  whole.colSpan = shown.length;
+  const box = element("div");
+  box.append(element("span", "reason", one.reason));
+  whole.append(box);
+  more.append(whole);
+  return [made, more];
+}
+
+function changed(changes) {
+  const next = new URLSearchParams(query);
+  next.delete("page");
+  for (const [name, value] of Object.entries(changes)) {
+    if (value === "") next.delete(name);
+    else next.set(name, value);
+  }
+  return `?${next}`;
+}
+
+function head(key, by) {
+  const made = element("th", [key === "item" ? "first" : "", TEXTS.has(key) ? "" : "number"].join(" ").trim());
+  made.scope = "col";
+  made.dataset.column = key;
+  const link = element("a", "", titles.get(key));
+  const scale = !severalScales && key === "score" ? all[0]?.scale : "";
+  if (scale) link.append(" ", element("small", "", scale));
+  let order = "";
+  if (by?.key === key) {
+    made.setAttribute("aria-sort", by.down ? "descending" : "ascending");
+    const arrow = element("span", "arrow", by.down ? "▼" : "▲");
+    arrow.ariaHidden = "true";
+    link.append(arrow);
+    order = by.down ? "up" : "down";
+    if ((order === "down") === !TEXTS.has(key)) order = "";
+  }
+  link.href = changed({ sort: key, order });
   made.append(link);
   return made;
 }
 
+let query = new URLSearchParams(location.search);
+
 function show() {
   const filter = chosen();
+  for (const name of ["sort", "order", "matrix", "task"]) if (query.has(name)) filter.set(name, query.get(name));
+  for (const name of query.getAll("columns")) filter.append("columns", name);
+  query = filter;
   const found = matching(filter);
-  const order = ORDERS[filter.get("sort")]?.((one) => figure(one, filter));
-  if (order) found.sort((one, other) => order(one) - order(other) || 0);
+  const by = sorting(filter);
   const pages = Math.max(1, Math.ceil(found.length / SIZE));
   page = Math.min(page, pages);
   const count = element("p", "count");
   const number = element("b", "", found.length.toLocaleString("en"));
   number.id = "count";
   count.append(number, ` conversation${found.length === 1 ? "" : "s"}`);
-  const rows = element("ol", "rows");
-  for (const one of found.slice((page - 1) * SIZE, page * SIZE)) rows.append(row(one, filter));
+  if (filter.has("task")) count.append(" · task ", element("b", "", filter.get("task")));
+  let shown = keys;
+  const columns = filter.getAll("columns");
+  if (columns.length) shown = [...titles.keys()].filter((key) => columns.includes(key) || key === by?.key);
+  else if (by && !keys.includes(by.key)) shown = [...keys, by.key];
+  shown = ["item", ...shown.filter((key) => key !== "item" && titles.has(key))];
+  const table = element("table", "list");
+  const top = element("tr");
+  top.append(...shown.map((key) => head(key, by)));
+  table.createTHead().append(top);
+  const body = table.createTBody();
+  for (const one of sorted(found, by).slice((page - 1) * SIZE, page * SIZE)) body.append(...rows(one, shown));
+  const region = element("div", "scroll");
+  region.id = "table";
+  region.role = "region";
+  region.ariaLabel = "Conversations";
+  region.tabIndex = 0;
+  region.append(table);
   const paging = element("nav", "paging");
+  paging.ariaLabel = "Pages";
   for (const [rel, text, to] of [["prev", "← previous", page - 1], ["next", "next →", page + 1]]) {
     if (to < 1 || to > pages) continue;
     const link = element("a", "", text);
-    const query = chosen();
-    query.set("page", to);
     link.rel = rel;
-    link.href = `?${query}`;
+    link.href = changed({ page: to });
     paging.append(link);
   }
-  list.replaceChildren(count, rows, paging);
-  const query = chosen();
-  if (page > 1) query.set("page", page);
-  try { history.replaceState(null, "", `?${query}`); } catch { /* some browsers do not change file addresses */ }
+  list.replaceChildren(count, region, paging);
+  const address = new URLSearchParams(query);
+  if (page > 1) address.set("page", page);
+  try { history.replaceState(null, "", `?${address}`); } catch { /* some browsers do not change file addresses */ }
 }
 
-take(new URLSearchParams(location.search));
+take(query);
+const picker = document.querySelector("form.columns");
+if (query.has("columns")) for (const box of picker.querySelectorAll("[type=checkbox]")) box.checked = query.getAll("columns").includes(box.value);
+picker.addEventListener("submit", (event) => {
+  event.preventDefault();
+  query.delete("columns");
+  for (const value of new FormData(picker).getAll("columns")) query.append("columns", value);
+  show();
+});
 form.addEventListener("submit", (event) => { event.preventDefault(); page = 1; show(); });
 form.addEventListener("input", () => { page = 1; show(); });
 show();

@@ -19,19 +19,39 @@ function fillPrompt(prompt) {
   if (prompt.dataset.filled) return;
   prompt.dataset.filled = "yes";
   const all = document.getElementById(prompt.dataset.of)?.children ?? [];
-  for (const number of prompt.dataset.messages.split(" ")) {
-    const message = all[Number(number)];
-    if (message) prompt.append(message.cloneNode(true));
-  }
+  const known = Number(prompt.dataset.known ?? 0);
+  prompt.dataset.messages.split(" ").forEach((number, at) => {
+    const message = all[Number(number)]?.cloneNode(true);
+    if (!message) return;
+    if (at < known) message.classList.add("known");
+    else if (known) {
+      const word = document.createElement("span");
+      word.className = "fresh";
+      word.textContent = "new";
+      message.querySelector("b")?.after(" ", word);
+    }
+    prompt.append(message);
+  });
 }
 
 document.addEventListener("toggle", (event) => {
   if (event.target.matches?.("details.prompt") && event.target.open) fillPrompt(event.target);
 }, true);
 
+async function copy(button) {
+  const source = document.getElementById(button.dataset.copies);
+  try {
+    await navigator.clipboard.writeText(source.textContent);
+    button.textContent = "Copied";
+  } catch { // the browser forbids it: select the text instead
+    getSelection().selectAllChildren(source);
+    button.textContent = "Selected: copy with Ctrl-C";
+  }
+}
+
 // -- keys ------------------------------------------------------------------------------------------------------------
 
-const STOPS = ".turn, .row > a";
+const STOPS = ".turn, .row .item";
 
 function move(step) {
   const stops = [...document.querySelectorAll(STOPS)];
@@ -77,7 +97,7 @@ const KEYS = {
 
 document.addEventListener("keydown", (event) => {
   if (event.ctrlKey || event.metaKey || event.altKey || document.querySelector("dialog[open]")) return;
-  const typing = event.target.matches?.("input, select, textarea");
+  const typing = event.target.matches?.("input:not([type=checkbox]), select, textarea");
   if (typing && event.key === "Escape") event.target.blur();
   if (typing || !Object.hasOwn(KEYS, event.key)) return;
   event.preventDefault();
@@ -93,8 +113,13 @@ async function refresh(id) {
   const [now, then] = [page.getElementById(id), document.getElementById(id)];
   if (!now || !then) return;
   const open = [...then.querySelectorAll(".turn")].filter((turn) => turn.querySelector("details[open]")).length;
-  if (open || then.contains(document.activeElement)) return; // in use: update later
+  const used = open || then.contains(document.activeElement) || then.querySelector("input[name=pick]:checked");
+  if (used) return; // update later
+  const scroll = then.querySelector(".scroll");
+  const [left, top] = [scroll?.scrollLeft ?? 0, scroll?.scrollTop ?? 0];
   then.replaceChildren(...now.childNodes);
+  then.querySelector(".scroll")?.scrollTo(left, top);
+  document.dispatchEvent(new Event("refreshed"));
 }
 
 function replace(part, html) {
@@ -103,6 +128,11 @@ function replace(part, html) {
   part.innerHTML = html;
   part.querySelectorAll("details").forEach((one, at) => { one.open = open[at] ?? false; });
   if (focused) [...part.querySelectorAll("a")].find((one) => one.getAttribute("href") === focused)?.focus({ preventScroll: true });
+}
+
+function say() { // a live region is read out only if its own text changes
+  const [words, region] = [document.querySelector("[data-say]")?.dataset.say, document.getElementById("said")];
+  if (region && words !== undefined && region.textContent !== words) region.textContent = words;
 }
 
 function listen() {
@@ -120,6 +150,7 @@ function listen() {
     source.onmessage = (event) => {
       const news = JSON.parse(event.data);
       if (news.overview) replace(document.getElementById(part), news.overview);
+      else if (news.part) { replace(document.getElementById(part), news.part); say(); }
       else if (news.reset || part === "list" || news.many || news.changed?.includes(place)) soon();
     };
   };
@@ -134,8 +165,11 @@ function listen() {
 document.addEventListener("DOMContentLoaded", () => {
   document.getElementById("theme")?.addEventListener("click", switchTheme);
   document.getElementById("help")?.addEventListener("click", KEYS["?"]);
+  for (const button of document.querySelectorAll("button.copy")) {
+    button.addEventListener("click", () => copy(button));
+  }
   const filters = document.getElementById("filters");
-  if (filters && !filters.dataset.local) {
+  if (filters && filters.dataset.local === undefined) {
     const send = () => {
       for (const field of filters.elements) field.disabled = field.name !== "" && field.value === "";
       filters.submit();
