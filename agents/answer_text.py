@@ -177,6 +177,7 @@ IS_ANSWER = re.compile(
     rf"|correct\s|right\s)*{ANSWER_NOUN}\b",
     re.IGNORECASE,
 )
+ANSWER_TO_BOX = re.compile(rf"{ANSWER_NOUN}\s?(?:is|:|=)[^A-Za-z\d]*\\boxed", re.IGNORECASE)
 CONCLUDES = re.compile(
     rf"^[\s{BOLD}]*(?:and\s|but\s)?(?:so|therefore|thus|hence|in total|altogether|in all|overall|finally"
     rf"|in conclusion|to conclude|in summary|consequently"
@@ -244,9 +245,43 @@ def unglued(text: str) -> str:
     return _SPLIT_DECIMAL.sub(r"\1.", text)
 
 
+# The last line of an answer that was stopped at the brace of its box, and its number in digits.
+_LAST_BOX = re.compile(r"(?:^|\n)(?P<line>[^\n]{0,120}\\boxed\s?\{\s?(?P<says>[^{}\n]{1,80}))\s*$")
+_BOXED_NUMBER = re.compile(r"\\?\$?(-?\d[\d,]*(?:\.\d+)?)\\?%?")
+_DIGITS = re.compile(r"(?<![\w.])-?\d[\d,]*(?:\.\d+)?(?:k\b)?")
+
+
+def _with_last_box(text: str) -> tuple[str, bool]:
+    r"""Return the text without thoughts, and True if it ends in "\boxed{42", which is closed if 42 was stated before.
+
+    Some programs stop a model at the closing brace, or ask it in the midst of its thoughts for an answer in a box.
+    """
+    readable = readable_text(text)
+    last = _LAST_BOX.search(text[-300:])
+    if last is None:
+        return readable, False
+    if not readable.strip():
+        if ANSWER_TO_BOX.search(last["line"]) is None:
+            return readable, False
+        readable = last["line"]
+    if _is_stated(last["says"], text[: text.rindex("\\boxed")]):
+        return f"{readable.rstrip()}}}", True
+    return readable, False
+
+
+def _is_stated(words: str, text: str) -> bool:
+    """Return True if a text has a number, or words, and not only as the beginning of a longer number or name."""
+    if (number := _BOXED_NUMBER.fullmatch(words.strip())) is None:
+        return re.search(rf"(?<!\w){re.escape(words.strip())}(?!\w|[ -][A-Z\d])", text) is not None
+    digits = number[1].replace(",", "")
+    stated = (each[0].replace(",", "").replace("k", "000") for each in _DIGITS.finditer(text))
+    return next((each for each in reversed(list(stated)) if each.startswith(digits)), None) == digits
+
+
 def own_answer(text: str, *, cut: bool = False) -> tuple[str, bool]:
     """Return the plain text up to the next question that the model poses itself, and if that is cut off."""
-    text = readable_text(text)
+    text, closed = _with_last_box(text)
+    cut = cut and not closed
     if (finished := _agent_answer(text)) is not None:
         return finished, False
     answer = plain_answer(text)

@@ -374,6 +374,8 @@ def _claim(piece: str, task: NumberTask) -> _Claim:
         ):
             rank = _EXPLANATION
         value = _value_of_claim(claimed["rest"], task) if not _QUALITY.match(claimed["rest"]) else None
+        if rank >= _STATEMENT and _FIRST_STEP.match(claimed["rest"]):
+            rank = _PLAINLY  # "Final answer: First, add 3 and 4."
         if value is not None or claimed.re is not _CLAIM:
             return _Claim(rank, value, retracts)
     shortened = _EXPLANATION_CUT.sub("", body)
@@ -431,6 +433,9 @@ def _is_given_only(piece: str, task: NumberTask) -> bool:
     )
 
 
+_FIRST_STEP = re.compile(
+    rf"[\s{BOLD}\"]*(?:first(?:ly)?,|step 1\b|to (?:find|calculate|determine|solve|get)\b)", re.IGNORECASE
+)
 # "A number that, if you square it, the result is …"
 _DEFINES = re.compile(r"\b(?:is|are) (?:an? )?[a-z]+s? (?:that|which|for which),? (?:when|if) you\b", re.IGNORECASE)
 # "The result is negative, so …" says no number.

@@ -43,7 +43,9 @@ UNKNOWN = re.compile(
     r"|no information|provides? no|gives? no|no answer|unanswerable|it is unclear|it's unclear"
     r"|(?:does|do|did)(?: not|n't) (?:mention|specify|say|state|provide|give|tell|contain|include)"
     r"|(?:^|\n)\W*(?:I have )?(?:no idea|not sure|not certain|unknown|unclear|n/a"
-    r"|not (?:mentioned|specified|stated|given|known|available|provided|applicable|found))\W*(?:$|\n)|unknown$)",
+    r"|not (?:mentioned|specified|stated|given|known|available|provided|applicable|found)"
+    r"(?: (?:anywhere )?(?:in|by|from) (?:the|any|these|this)(?: \w+)? (?:passages?|documents?|context|text|sources?"
+    r"|articles?|paragraphs?|information|excerpts?|results?))?)\W*(?:$|\n)|unknown$)",
     re.IGNORECASE,
 )  # fmt: skip
 _LEAD_IN = re.compile(
@@ -140,6 +142,8 @@ def read_words(text: str, question: str = "", *, cut: bool = False) -> str | Non
         hashes = re.match(r"^####\s*(.+)$", plain)
         claimed = last_words_claim(re.sub(r"^[#>\s*-]+", "", plain))
         if boxes:
+            if cut and at == len(pieces) - 1 and BOX_END not in piece[piece.rindex(BOX) :]:
+                boxes.pop()  # its words may be cut off
             claims += ((at, clean_words(box)) for box in boxes)
         elif hashes is not None:
             claims.append((at, clean_words(hashes[1])))
@@ -215,11 +219,20 @@ def _claimed_words(rest: str, question: str, kind: AnswerKind | None) -> str:
         return ""
     if re.match(r"(?:not|either|unknown|none of)\b", words, re.IGNORECASE):
         return ""
+    if kind is not None and kind.kind == "location" and (site := _SITE.search(words)) is not None:
+        return clean_words(site["says"])
     shortened = clean_words(_REST_CUT.sub("", words))
     words = shortened or words
     if _is_sentence(words, question):
         return _from_sentence(words, question, kind) or words
     return "" if _offers_alternatives(words, question) else words
+
+
+# "The hall, where they met, is located in Leeds."
+_SITE = re.compile(
+    r", where [^,]{1,120}, (?:is|was) (?:located|situated|found) (?:(?:in|at|near)\s)?"
+    r"(?P<says>(?:within\s)?[^,;]{2,120})"
+)
 
 
 def _is_sentence(words: str, question: str) -> bool:
@@ -440,6 +453,8 @@ def _from_sentence(sentence: str, question: str, kind: AnswerKind | None) -> str
     several = re.match(r"(?:what|who|which)\b.*?\b(?:are|were)\s", question, re.IGNORECASE) and _LISTED.search(whole)
     if several:
         return clean_words(several["list"])
+    if (names := _names_after_description(whole, question)) is not None:
+        return names
     question_stems = frozenset(stem(token) for token in bare_tokens(question)) - FUNCTION_WORDS
     tokens = whole.split()
     if not _has_verb(whole, question_stems) or len(tokens) <= 2:
@@ -623,6 +638,24 @@ def _defining_predicate(whole: str, question: str, question_stems: Set[str]) -> 
         return None
     new = [word for word in _content_words(match["says"]) if stem(word) not in question_stems]
     return clean_words(match["says"]) if new else None
+
+
+# "The brothers who ruled together were Ann Bell and Tom Bell."
+_DESCRIBED = re.compile(
+    r"[Tt]he (?P<subject>[a-z][^,;:]{2,160}?) (?:is|are|was|were) "
+    r"(?P<names>[A-Z][\w.'-]*(?: (?:(?:of|the|de|von|van|and) )?[A-Z][\w.'-]*){1,9})$"
+)
+
+
+def _names_after_description(whole: str, question: str) -> str | None:
+    """Return the names at the end of a sentence whose beginning describes them in words of the question."""
+    match = _DESCRIBED.match(whole)
+    if match is None:
+        return None
+    stems = content_stems(question)
+    subject, names = content_stems(match["subject"]), content_stems(match["names"])
+    known = len(subject & stems) * 2 >= len(subject)
+    return clean_words(match["names"]) if known and names and not names & stems else None
 
 
 def _content_words(text: str) -> list[str]:
