@@ -118,6 +118,7 @@ class _Claim:
     restates: bool = False  # says a number in the unit asked for, and nothing else
     repeats: bool = False  # its only number is one of the question's
     supposes: bool = False  # says what would be so, without a condition
+    otherwise: bool = False  # "But if …, it would be": says what is not so
     refuses: bool = False  # says that the question cannot be answered
     plans: bool = False  # says which numbers to compute with, and no result
     opens: bool = False  # begins with "Answer:", and more sentences may belong to it
@@ -152,9 +153,26 @@ def read_number(text: str, question: str = "", *, cut: bool = False) -> Number |
         opening = claims[0].value
         if _BARE.fullmatch(pieces[0]) and isinstance(opening, Number) and "=" not in answer:
             return opening if not any(claim.retracts for claim in claims) else None
-    return _decide(claims, cut=cut)
+    return _as_percentage(_decide(claims, cut=cut), answer, question)
 
 
+_AS_PERCENTAGE = re.compile(r"\b(?:as|in) an? percentage\b|\bin percent\b", re.IGNORECASE)
+
+
+def _as_percentage(number: Number | None, answer: str, question: str) -> Number | None:
+    """Return 40 for 0.4 if the question asks for a percentage and the answer says "0.4, which is 40%"."""
+    if number is None or not 0 < number.value < 1 or _AS_PERCENTAGE.search(question) is None:
+        return number
+    for match in _IS_PERCENT.finditer(answer):
+        share, percent = (next(iter(numbers_in(part)), None) for part in (match[1], match[2]))
+        if share and percent and share.number.value == number.value and percent.number.value == 100 * number.value:
+            return percent.number
+    return number
+
+
+_IS_PERCENT = re.compile(
+    r"(?<![\w.])(0?\.\d+),?\s(?:which is|which equals|that is|or|=|is)\s(\d[\d.]*)\s?(?:%|percent)"
+)
 # A number alone, with at most three words of a unit.
 _BARE = re.compile(rf"[\s{BOLD}]*[-$€£]?\s?\d[\d.,/]*%?(?:\s[A-Za-z]+){{0,3}}[\s.!{BOLD}]*")
 _PART = re.compile(
@@ -248,6 +266,7 @@ def _resolve_headings(pieces: Sequence[str], task: NumberTask, *, cut: bool) -> 
         claim.rounds = _ROUNDS.search(piece) is not None
         claim.supposes = _SUPPOSES.match(piece) is not None
         claim.conditional = _CONDITIONAL.search(task.without_conditions(piece)) is not None
+        claim.otherwise = _OTHERWISE.match(piece) is not None
         claim.repeats = not claim.computes and BOLD not in piece and _is_given_only(piece, task)
         claim.restates = (
             claim.rank == _PLAINLY
@@ -331,6 +350,7 @@ _CONDITIONAL = re.compile(
 _SUPPOSES = re.compile(
     r"(?!.*\b(?:if|however|but|unless|otherwise|assuming)\b).*\b(?:would|could|might)\b", re.IGNORECASE
 )
+_OTHERWISE = re.compile(r"\W*(?:but|however),? if\b.*\bwould\b", re.IGNORECASE)
 _DEPENDS = re.compile(r"\bdepend(?:s|ing) on\b", re.IGNORECASE)
 
 
@@ -555,6 +575,12 @@ def _decide(claims: Sequence[_Claim], *, cut: bool) -> Number | None:
         sure = [claim for claim in sure if not claim.repeats]
     if any(claim.relevance >= _IN_UNIT for claim in sure):
         sure = [claim for claim in sure if claim.relevance != _BESIDE]
+    while (
+        len(sure) > 1
+        and sure[-1].otherwise
+        and any(not claim.conditional and claim.relevance >= sure[-1].relevance for claim in sure)
+    ):
+        sure = sure[:-1]
     before = sure[-2].value if len(sure) > 1 else None
     continues = isinstance(before, Number) and before.value in sure[-1].numbers
     if len(sure) > 1 and sure[-1].conditional and not sure[-1].computes and sure[-2].conditional and not continues:

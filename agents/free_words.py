@@ -39,8 +39,10 @@ UNKNOWN = re.compile(
     r"|I'm (?:not sure|not certain|unable|sorry)|(?:is|are|was) (?:not|n't) (?:\w+ )?(?:mentioned|specified"
     r"|stated|provided|given|known|clear|available|possible to)"
     r"|^none of the|has no\b|isn't (?:mentioned|specified|stated|clear)|(?:can(?:not|'t| not)) be (?:determined"
-    r"|answered)|(?:not|no) enough information|insufficient information"
+    r"|answered)|(?:not|no) enough information|insufficient (?:information|evidence|context|data)"
     r"|no information|provides? no|gives? no|no answer|unanswerable|it is unclear|it's unclear"
+    r"|(?:passages?|documents?|context|texts?|articles?|paragraphs?|sources?|results?|information)(?: \w+)?"
+    r" (?:does|do|did)(?: not|n't)\b"
     r"|(?:does|do|did)(?: not|n't) (?:mention|specify|say|state|provide|give|tell|contain|include)"
     r"|(?:^|\n)\W*(?:I have )?(?:no idea|not sure|not certain|unknown|unclear|n/a"
     r"|not (?:mentioned|specified|stated|given|known|available|provided|applicable|found)"
@@ -453,6 +455,8 @@ def _from_sentence(sentence: str, question: str, kind: AnswerKind | None) -> str
     several = re.match(r"(?:what|who|which)\b.*?\b(?:are|were)\s", question, re.IGNORECASE) and _LISTED.search(whole)
     if several:
         return clean_words(several["list"])
+    if (holder := _of_whose(full, question)) is not None:
+        return holder
     if (names := _names_after_description(whole, question)) is not None:
         return names
     question_stems = frozenset(stem(token) for token in bare_tokens(question)) - FUNCTION_WORDS
@@ -638,6 +642,15 @@ def _defining_predicate(whole: str, question: str, question_stems: Set[str]) -> 
         return None
     new = [word for word in _content_words(match["says"]) if stem(word) not in question_stems]
     return clean_words(match["says"]) if new else None
+
+
+def _of_whose(full: str, question: str) -> str | None:
+    """Return X of "…, whose mother was X" to "Who is the mother of …?"."""
+    noun = re.match(r"(?:who|what|which) (?:is|was|are|were) the (?P<noun>[a-z]+) of\b", question, re.IGNORECASE)
+    if noun is None:
+        return None
+    whose = re.search(rf"\bwhose {noun['noun']} (?:is|was|are|were) (?P<says>[^,;]{{2,100}})", full)
+    return clean_words(_REST_CUT.sub("", whose["says"])) if whose is not None else None
 
 
 # "The brothers who ruled together were Ann Bell and Tom Bell."
