@@ -246,7 +246,9 @@ def unglued(text: str) -> str:
 
 
 # The last line of an answer that was stopped at the brace of its box, and its number in digits.
-_LAST_BOX = re.compile(r"(?:^|\n)(?P<line>[^\n]{0,120}\\boxed\s?\{\s?(?P<says>[^{}\n]{1,80}))\s*$")
+_LAST_BOX = re.compile(
+    r"(?:^|\n)(?P<line>[^\n]{0,120}\\boxed\s?\{\s?(?P<says>[^{}\n]{1,80})(?P<end>\}[\s.$)\\*\]]*)?)\s*$"
+)
 _BOXED_NUMBER = re.compile(r"\\?\$?(-?\d[\d,]*(?:\.\d+)?)\\?%?")
 _DIGITS = re.compile(r"(?<![\w.])-?\d[\d,]*(?:\.\d+)?(?:k\b)?")
 
@@ -264,6 +266,8 @@ def _with_last_box(text: str) -> tuple[str, bool]:
         if ANSWER_TO_BOX.search(last["line"]) is None:
             return readable, False
         readable = last["line"]
+    if last["end"]:
+        return readable, True
     if _is_stated(last["says"], text[: text.rindex("\\boxed")]):
         return f"{readable.rstrip()}}}", True
     return readable, False

@@ -40,6 +40,7 @@ UNKNOWN = re.compile(
     r"|stated|provided|given|known|clear|available|possible to)"
     r"|^none of the|has no\b|isn't (?:mentioned|specified|stated|clear)|(?:can(?:not|'t| not)) be (?:determined"
     r"|answered)|(?:not|no) enough information|insufficient (?:information|evidence|context|data)"
+    r"|\bno mention of|\bnot named (?:in|by)\b|^\W*information (?:is )?not (?:available|found|provided|given)"
     r"|no information|provides? no|gives? no|no answer|unanswerable|it is unclear|it's unclear"
     r"|(?:passages?|documents?|context|texts?|articles?|paragraphs?|sources?|results?|information)(?: \w+)?"
     r" (?:does|do|did)(?: not|n't)\b"
@@ -649,14 +650,15 @@ def _of_whose(full: str, question: str) -> str | None:
     noun = re.match(r"(?:who|what|which) (?:is|was|are|were) the (?P<noun>[a-z]+) of\b", question, re.IGNORECASE)
     if noun is None:
         return None
-    whose = re.search(rf"\bwhose {noun['noun']} (?:is|was|are|were) (?P<says>[^,;]{{2,100}})", full)
-    return clean_words(_REST_CUT.sub("", whose["says"])) if whose is not None else None
+    relation = re.search(rf"\bwhose {noun['noun']} (?:is|was|are|were) (?P<says>[^,;]{{2,100}})", full)
+    return clean_words(_REST_CUT.sub("", relation["says"])) if relation is not None else None
 
 
 # "The brothers who ruled together were Ann Bell and Tom Bell."
 _DESCRIBED = re.compile(
     r"[Tt]he (?P<subject>[a-z][^,;:]{2,160}?) (?:is|are|was|were) "
-    r"(?P<names>[A-Z][\w.'-]*(?: (?:(?:of|the|de|von|van|and) )?[A-Z][\w.'-]*){1,9})$"
+    r"(?P<names>[A-Z][\w.'-]*(?: (?:(?:of|the|de|von|van|and) )?[A-Z][\w.'-]*){1,9})"
+    r"(?:, (?:in|on|at|from|during)\b.*)?$"
 )
 
 

@@ -93,6 +93,8 @@ def sentence_value(text: str, task: NumberTask) -> Value:
         return UNCLEAR
     if "\ue004" in text and not numbers_of(text):
         return UNCLEAR
+    if (rest := _AND_THE_REST.search(text)) is not None and task.asks_for(rest["verb"]):
+        return UNCLEAR if rest["verb"] not in rest["other"].split() else sentence_value(rest["other"], task)
     text = _ADDED_TOTAL.sub("", text) if task.asks_each else text
     if not task.compares and (doubted := _DOUBTED.search(text)) is not None and numbers_of(text[: doubted.start()]):
         text = text[: doubted.start()]
@@ -153,6 +155,11 @@ _DOUBTED = re.compile(
     r"|[$€£]?\d[\d.,]*%?(?:\s[a-z]+){0,2}\s(?:more|less|fewer) than\b)"
 )
 _ADDED_TOTAL = re.compile(r"(?<=\d),\s(?:for a (?:grand )?total of|totall?ing|or a total of)\s.*$", re.IGNORECASE)
+# "30 pupils passed and the rest failed": how many failed is not said.
+_AND_THE_REST = re.compile(
+    r"(?P<other>.*\d[^=]*)\band the (?:rest|others|remainder)\s"
+    r"(?P<verb>(?!are\b|were\b|was\b|have\b)[a-z]{4,})\b[^=\d]*$"
+)
 _LAST_COPULA = re.compile(r"(.*?)\s(?:is|are|was|makes)\s([$€£]?-?\d[\d.,/]*%?(?:\s[a-z]+){0,3}\W*)$", re.IGNORECASE)
 _HAS_VERB = re.compile(r"\b(?:gets?|there|is|are|was|were|has|have|had|and (?:she|he|it|they)|=)\b|=")
 
