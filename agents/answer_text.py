@@ -66,7 +66,7 @@ _JSON_ANSWER = re.compile(
 _NEXT_QUESTION = re.compile(
     r"(?<=\S)\s{0,20}\n[#* \t>]{0,9}(?:Question|Q|Problem|Human|User|Instruction|Exercise"
     r"|问题|問題)\s?\d{0,4}\s?(?:[*:：.]|$)"
-    r"|(?<=\S)\s{0,20}\n[#* \t>]{0,9}(?:Example|Exercise|Question|Problem)\s\d{1,4}\s?(?:[*:：.\n]|$)"
+    r"|(?<=\S)\s{0,20}\n[#* \t>]{0,9}(?:Example|Exercise|Question|Problem|Passage)\s\d{1,4}\s?(?:[*:：.\n]|$)"
     r"|(?<=\S)\s{0,20}\n[#* \t>]{0,9}(?:related|similar|other|more|practice) (?:questions|problems|exercises)\b",
     re.IGNORECASE,
 )  # fmt: skip
@@ -282,18 +282,100 @@ def _is_stated(words: str, text: str) -> bool:
     return next((each for each in reversed(list(stated)) if each.startswith(digits)), None) == digits
 
 
-def own_answer(text: str, *, cut: bool = False) -> tuple[str, bool]:
-    """Return the plain text up to the next question that the model poses itself, and if that is cut off."""
+# An instruction that a base model repeats from its prompt.
+_INSTRUCTION = re.compile(
+    r"(?:^|(?<=\n))[#* \t>]{0,9}(?:please |now,? )?answer the (?:following )?questions?\b(?: directly)?"
+    r"(?: (?:based|using|given|with|from|according)\b[^\n]{0,300}|[^\n]{0,200}\bonly give\b[^\n]{0,200})(?:\n|$)",
+    re.IGNORECASE,
+)
+# Questions that a model asks itself, with what it answers: "Q: …", "Question 2: …", "Follow up: …".
+_SELF_ASKED = re.compile(
+    r"(?:^|(?<=\n))[#* \t>]{0,9}(?P<label>Q|(?:sub-?)?question|follow[ -]?up(?: question)?)\s?[\d.]{0,6}[ *]{0,4}:"
+    r"[ \t*]{0,9}(?P<asks>[^\n]{3,600})",
+    re.IGNORECASE,
+)
+_SELF_ANSWERED = re.compile(
+    r"(?:^|(?<=\n))[#* \t>]{0,9}(?:(?:intermediate )?answer|A|ans)\s?[\d.]{0,6}[ *]{0,4}:[ \t*]{0,9}(?P<says>\S.*)$",
+    re.IGNORECASE | re.DOTALL,
+)
+_NUMBERED_ANSWER = re.compile(
+    r"\[ANSWER_?(\d{1,3})\]|^[ \t]{0,9}Search quer(?:y|ies)\s?:", re.IGNORECASE | re.MULTILINE
+)
+
+
+def own_answer(text: str, question: str = "", *, cut: bool = False) -> tuple[str, bool]:
+    """Return the plain text up to the next question that the model poses itself, and if that is cut off.
+
+    Of a text that begins with questions that lead to the one that was put, the answer to the last one is returned.
+    """
     text, closed = _with_last_box(text)
     cut = cut and not closed
     if (finished := _agent_answer(text)) is not None:
         return finished, False
+    text = _without_instruction(text)
+    if (last := _self_asked(text.strip(), question)) is not None:
+        return plain_answer(last), cut
     answer = plain_answer(text)
     following = _NEXT_QUESTION.search(answer)
     following = following or _OBSERVATION.search(answer)
     if following is not None and answer[: following.start()].strip():
         return answer[: following.start()], False
     return answer, cut or (len(answer) > 40 and _UNFINISHED.search(answer[-20:]) is not None)
+
+
+def _without_instruction(text: str) -> str:
+    """Return a text up to the instruction that it repeats, or from there if it begins with it."""
+    echo = _INSTRUCTION.search(text)
+    if echo is None:
+        return text
+    before = text[: echo.start()]
+    return before if before.strip() else text[echo.end() :]
+
+
+def _self_asked(text: str, question: str) -> str | None:
+    """Return the answer to the last question of a text that begins with questions to itself; None for other texts.
+
+    The last question must be of the chain: it is numbered, repeats an earlier answer, or is the question that was put.
+    If it is not, or has no answer, "" is returned. A text that begins with the question that was put is another text.
+    """
+    chain = list(_SELF_ASKED.finditer(text))
+    if not chain or chain[0].start() > 0:
+        return None
+    chain = [each for each in chain if each["label"].lower() == chain[0]["label"].lower()]
+    if len(chain) == 1:
+        return "" if "\n" not in text and text.endswith("?") else None
+    if not _plain_words(question) or _repeats(_plain_words(chain[0]["asks"]), question):
+        return None
+    ends = [*(each.start() for each in chain[1:]), len(text)]
+    blocks = [text[each.end() : end] for each, end in zip(chain, ends, strict=True)]
+    answers = [_SELF_ANSWERED.search(block) for block in blocks]
+    numbers = [_NUMBERED_ANSWER.search(f"{each['asks']}{block}") for each, block in zip(chain, blocks, strict=True)]
+    restart = next((at for at, number in enumerate(numbers) if at and number is not None and number[1] == "1"), None)
+    reached = (at for at, each in enumerate(chain, 1) if _repeats(_plain_words(each["asks"]), question))
+    end = min(restart or len(chain), next(reached, len(chain)))  # what follows is another chain
+    answers, chain, numbers = answers[:end], chain[:end], numbers[:end]
+    if (last := answers[-1]) is None:
+        return ""
+    words = _plain_words(chain[-1]["asks"])
+    earlier = [_plain_words(answer["says"]) for answer in answers[:-1] if answer is not None]
+    shared = words & _plain_words(question) - {"what", "which", "many", "much", "does", "have", "left"}
+    if not any(len(word) > 3 and word.isalpha() for word in shared):
+        earlier = [each for each in earlier if not all(word.isdigit() for word in each)]  # 3 is in many a question
+    if not (all(numbers) or _repeats(words, question) or any(0 < len(each) < 12 and each <= words for each in earlier)):
+        return ""
+    following = _NEXT_QUESTION.search(last["says"])
+    says = last["says"][: following.start() if following is not None else None].strip()
+    return f"Final answer: {says}" if "\n" not in says and len(says) < 200 and ":" not in says else says
+
+
+def _plain_words(text: str) -> set[str]:
+    return {*re.findall(r"\w+", text.casefold())} - {"a", "an", "the", "of", "in", "is", "was", "did", "to"}
+
+
+def _repeats(words: set[str], question: str) -> bool:
+    """Return True if words are most of those of a question, or have all of its last sentence."""
+    put, last = _plain_words(question), _plain_words(re.split(r"[.?!]\s", question.strip())[-1])
+    return len(words & put) * 4 >= max(len(words), len(put)) * 3 or (len(last) > 2 and last <= words)
 
 
 def _agent_answer(text: str) -> str | None:

@@ -136,7 +136,7 @@ def read_number(text: str, question: str = "", *, cut: bool = False) -> Number |
         question: The question. It names the unit of the answer, and its own numbers are seldom the answer.
         cut: The text ended at its token limit.
     """
-    answer, cut = own_answer(text, cut=cut)
+    answer, cut = own_answer(text, question, cut=cut)
     pieces = answer_pieces(answer)
     task = NumberTask.from_question(question)
     claims = _resolve_headings(pieces, task, cut=cut)

@@ -39,8 +39,11 @@ UNKNOWN = re.compile(
     r"|I'm (?:not sure|not certain|unable|sorry)|(?:is|are|was) (?:not|n't) (?:\w+ )?(?:mentioned|specified"
     r"|stated|provided|given|known|clear|available|possible to)"
     r"|^none of the|has no\b|isn't (?:mentioned|specified|stated|clear)|(?:can(?:not|'t| not)) be (?:determined"
-    r"|answered)|(?:not|no) enough information|insufficient (?:information|evidence|context|data)"
+    r"|answered)|answer cannot be (?:given|found)|(?:not|no) enough information"
+    r"|insufficient (?:information|evidence|context|data)"
     r"|\bno mention of|\bnot named (?:in|by)\b|^\W*information (?:is )?not (?:available|found|provided|given)"
+    r"|\b(?:there (?:is|are|was|were)|contains?) no (?:\w+ )?(?:passages?|documents?|articles?|paragraphs?"
+    r"|sources?|mention)\b"
     r"|no information|provides? no|gives? no|no answer|unanswerable|it is unclear|it's unclear"
     r"|(?:passages?|documents?|context|texts?|articles?|paragraphs?|sources?|results?|information)(?: \w+)?"
     r" (?:does|do|did)(?: not|n't)\b"
@@ -125,7 +128,7 @@ def read_words(text: str, question: str = "", *, cut: bool = False) -> str | Non
         question: The question. What a sentence repeats of it is not its answer.
         cut: The text ended at its token limit.
     """
-    answer, cut = own_answer(text, cut=cut)
+    answer, cut = own_answer(text, question, cut=cut)
     answer = _DATE_COMMA.sub(",", _HEDGE.sub("", unglued(answer)))
     pieces = answer_pieces(answer)
     if not pieces:
@@ -224,11 +227,22 @@ def _claimed_words(rest: str, question: str, kind: AnswerKind | None) -> str:
         return ""
     if kind is not None and kind.kind == "location" and (site := _SITE.search(words)) is not None:
         return clean_words(site["says"])
+    if (new := _after_repeated_clause(words, question)) is not None:
+        return new
     shortened = clean_words(_REST_CUT.sub("", words))
     words = shortened or words
     if _is_sentence(words, question):
         return _from_sentence(words, question, kind) or words
     return "" if _offers_alternatives(words, question) else words
+
+
+def _after_repeated_clause(words: str, question: str) -> str | None:
+    """Return X of "Ann Bell worked for X" to a question that has "Ann Bell worked for"."""
+    clause = re.match(r"[A-Z][^,;:]{1,80}? [a-z]+ed (?:for|in|at|by|as|with|to|on) ", words)
+    if clause is None:
+        return None
+    repeated, words_of_question = (" ".join(re.findall(r"\w+", text.lower())) for text in (clause[0], question))
+    return clean_words(words[clause.end() :]) if f" {repeated} " in f" {words_of_question} " else None
 
 
 # "The hall, where they met, is located in Leeds."
@@ -448,6 +462,8 @@ def _from_sentence(sentence: str, question: str, kind: AnswerKind | None) -> str
         return clean_words(entity[1])
     if (number := _counted(whole, question)) is not None:
         return number
+    if _ASKS_ROLE.match(question) and (role := _ROLE.search(clean_words(_REST_CUT.sub("", whole)))) is not None:
+        return role["says"] if "compete" in question else role[0]
     if (value := _stated_value(full, content_stems(question))) is not None:
         return value
     spelled = re.match(r"(?:the\s)?[\w.\"']{2,20}\s(?:stands for|is short for)\s(?P<says>[^.;(]{1,120})", full)
@@ -495,6 +511,11 @@ def _from_sentence(sentence: str, question: str, kind: AnswerKind | None) -> str
     if kind is not None:
         run = kind.without_noun(kind.trimmed(run))
     return clean_words(re.sub(r"^(?:[a-z]+\s)*(?:by|in|from|as|on|at|with)\s(?=[A-Z\d\"])", "", run)) or None
+
+
+# "What did the hero do in the war?", "As what did she compete?": "served as a nurse"
+_ASKS_ROLE = re.compile(r"(?:in|as)?\s?what did [^?]{1,200}\b(?:do|compete|compete (?:in|as))\b[^?]*\?", re.IGNORECASE)
+_ROLE = re.compile(r"\b(?:competed|served|performed|fought|raced)\s(?:as|in|for)\s(?P<says>[^,;]+)$")
 
 
 def _has_verb(sentence: str, question_stems: Set[str]) -> bool:

@@ -26,7 +26,7 @@ from .free_words import (
 
 def read_yes_no(text: str, question: str = "", *, cut: bool = False) -> str | None:
     """Return "yes" or "no" as the text claims; None if it claims neither, or both."""
-    answer, _ = own_answer(text)
+    answer, _ = own_answer(text, question)
     readings: list[tuple[int, str]] = []
     retracted = -1
     heading: re.Match[str] | None = None
