@@ -11,10 +11,8 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from fractions import Fraction
 
-from .answer_text import BOLD, MONTH, plain_answer
-from .written_numbers import Mention, number_words_as_digits, numbers_in
+from .answer_text import MONTH
 
 _FUNCTION_WORD = re.compile(
     r"(?:an?|the|of|in|on|at|by|for|to|from|with|and|or|as|is|are|was|were|be|been|has|have|had|do|does|did|will|would"
@@ -54,7 +52,7 @@ _RELATIONS = [
     "sing sang sung singer record recorded performed",
     "release released came premiered",
     "publish published publisher",
-    "hold held serve served",
+    "hold holds held serve served",
     "invent invented inventor",
     "own owned owns owner",
     "lead led leader",
@@ -64,6 +62,9 @@ _RELATIONS = [
     "name named names",
     "begin began begun started",
     "fight fought serve served",
+    "succeed succeeded successor succeeding",
+    "speak spoken speaks spoke",
+    "belong belonged member",
 ]
 _RELATION_OF = {word: frozenset(words.split()) for words in reversed(_RELATIONS) for word in words.split()}
 _DATE = re.compile(
@@ -73,8 +74,11 @@ _MONTH_YEAR = re.compile(rf"\b{MONTH}\s\d{{4}}\b|\b{MONTH}\s\d{{1,2}}\b|\b\d{{1,
 _YEAR = re.compile(r"\b(?:1\d|20)\d\d\b(?!\s?(?:people|feet|meters|metres|km|miles))")
 _NAME = r"[A-Z\u00c0-\u017f][\w.'&-]*"
 _NAMES = rf"{_NAME}(?:\s(?:(?:of|de|la|le|du|del|der|von|van|upon|on|and|the|am|bin)\s){{0,2}}{_NAME}){{0,5}}"
+# "Italian artist " before a name.
+_NAMED = r"(?=[A-Z\"])"
+_DESCRIPTION = r"(?:(?:[A-Z]\w+\s)?(?!(?:of|de|la|le|du|del|der|von|van|upon|on|and|the|am|bin|in|with)\s)[a-z]{3,}\s)?"
 _LOCATION = re.compile(
-    rf"\b(?:in|at|near|from|outside|to)\s(?:(?:downtown|central|nearby|the\scity\sof|the\stown\sof|the\svillage\sof)\s)?(?P<name>(?:the\s)?{_NAMES}(?:,\s{_NAMES}){{0,3}})"
+    rf"\b(?:in|at|near|from|outside|to)\s(?:(?:downtown|central|nearby|the\s(?:city|town|village|state|county|province)\sof)\s)?(?P<name>(?:the\s)?{_NAMES}(?:,\s{_NAMES}){{0,3}})"
 )
 _SPOT = re.compile(
     r"\b(?P<prep>on|in|at|near|inside|aboard|under|off|behind|above|below)\s"
@@ -101,6 +105,11 @@ def stem(word: str) -> str:
         if len(word) - len(ending) >= 4 and word.endswith(ending):
             return word[: -len(ending)]
     return word
+
+
+def are_related(word: str, other: str) -> bool:
+    """Return True if two words are forms of one word, or say one relation: "wrote" and "author"."""
+    return stem(word) == stem(other) or other.lower() in _RELATION_OF.get(word.lower(), ())
 
 
 def unit_stem(word: str) -> str:
@@ -132,6 +141,7 @@ class AnswerKind:
     preposition: str  # of an interrogative at the end ("named after who?"), or the last word ("named after?")
     is_subject: bool  # the answer is the subject of the relation's verb: "Which river flows through the city?"
     stems: frozenset[str]
+    office: str = ""  # "president" in "Who was the president of …"
     titles: tuple[str, ...] = ()  # words of the answer in quotation marks or italics
 
     @classmethod
@@ -139,6 +149,8 @@ class AnswerKind:
         """Return the kind of answer, or None if the question does not begin or end with an interrogative."""
         question = re.sub(r"[*_\"]", "", " ".join(question[-_MAX_QUESTION:].split()))
         answer = answer[:_MAX_QUESTION]
+        stems = frozenset(content_stems(question))
+        question = _OPENING.sub("", question)
         match = _STARTS.match(question)
         ends = None
         if match is None:
@@ -165,7 +177,8 @@ class AnswerKind:
             ends is None and word in ("what", "which") and _ASKS_OBJECT.match(clause) is not None,
             preposition,
             _is_subject(word, clause) and not preposition and not match["prep"],
-            frozenset(content_stems(question)),
+            stems,
+            office[1].lower() if word == "who" and (office := _OFFICE.match(clause)) is not None else "",
             tuple(quoted or slanted for quoted, slanted in _TITLE.findall(answer)),
         )
 
@@ -194,9 +207,13 @@ class AnswerKind:
                     for title in self.titles
                     if title.strip(" .,") in sentence and self._is_new(title)
                 ]
+                if self.preposition and after >= 0:  # "based on what play?"
+                    named = [title for title in named if sentence.rfind(title) >= after] or named
                 return named[0] if len(set(named)) == 1 else None
         return (
-            self._of_subject(sentence)
+            self._holder(sentence)
+            or self._of_subject(sentence)
+            or self._agent(sentence)
             or self._object(sentence, after)
             or self._as_subject(sentence, after)
             or (self._with_noun(sentence) if self.kind == "thing" and after >= 0 else None)
@@ -204,17 +221,92 @@ class AnswerKind:
 
     def _of_subject(self, sentence: str) -> str | None:
         """Return X in "his middle name is X" if the question asks for a middle name, or in "the band is X"."""
-        for subject, start in ((self.subject, ""), (self.noun, r"(?=[A-Z\"])")):
+        agents = "|".join(map(re.escape, sorted(self.relation - _RELATION_OF["name"]))) if self.kind == "person" else ""
+        clause = re.search(
+            r"\b[Tt]he\s(?:[a-z]+\s){1,3}who\s[^,.;]{1,80}?\s(?:is|was|are|were)\s"
+            rf"(?P<names>{_NAMES}(?:,? (?:and )?{_NAMES})*)",
+            sentence,
+        )
+        if self.kind == "person" and clause is not None and self.relates(clause[0]) >= 0:
+            return clause["names"]
+        subjects = [
+            (re.escape(self.subject), ""),
+            (re.escape(self.noun), _NAMED),
+            (self.office, _NAMED),
+            (agents, _NAMED),
+        ]
+        for subject, start in subjects:
             if not subject:
                 continue
             named = (
-                rf"\b(?:the|his|her|its|their|'s|whose)\s(?:\w+\s){{0,3}}?{re.escape(subject)}s?"
-                rf"(?:\sthere|\s(?:of|in|for|at)\s[^,.;]{{1,60}}?)?\s(?:is|was|are|were)\s(?:the\s|called\s)?{start}"
+                rf"\b(?:the|his|her|its|their|'s|whose)\s(?:\w+\s){{0,3}}?(?:{subject})s?"
+                rf"(?:\sthere|\s(?:of|in|for|at)\s[^,.;]{{1,60}}?|\s(?:used|spoken|that|which)\s[^.;]{{1,80}}?,?)?\s(?:is|was|are|were)\s(?:the\s|called\s)?{start}"
             )
             match = next(iter(reversed(list(re.finditer(named, sentence, re.IGNORECASE if not start else 0)))), None)
             if match is not None and (words := self._until_clause_ends(sentence[match.end() :])) is not None:
                 return words
+        noun = re.escape(self.noun)
+        entitled = rf"\b(?:\w*{noun},|{noun}\s(?:called|named))\s(?P<name>(?:the\s)?{_NAMES})(?=[,.]|$)"
+        if self.noun and (match := re.search(entitled, sentence)) is not None and self._is_new(match["name"]):
+            return match["name"]
+        if self.noun and (match := re.search(rf"\bthe\s{noun}\s(?P<name>[\w'-]+)(?=\s(?:is|was)\s\w+ed\b)", sentence)):
+            return match["name"]
+        if self.noun == "name" and (born := re.search(rf"\bborn\s(?P<name>{_NAMES})", sentence)) is not None:
+            return born["name"]
+        for pattern in (
+            rf"\b(?:has|had|with)\s(?:an?|the)\s{noun}\sof\s(?P<name>[^;]{{1,60}})",
+            rf"\b(?:uses?|used|has|had)\s(?P<name>[^,;]{{1,60}}?)(?:,[^,;]{{1,60}},)?\sas\s(?:its|their|the)\s(?:\w+\s)?{noun}\b",
+        ):
+            if self.noun and (match := re.search(pattern, sentence)) is not None:
+                return self._until_clause_ends(match["name"])
         return None
+
+    def _holder(self, sentence: str) -> str | None:
+        """Return X in "X was the president of …" to "Who was the president of …?"."""
+        if self.office:
+            holder = re.search(
+                rf"(?P<name>{_NAMES})\s(?:is|was|became|served as)\s(?:the\s)?(?:[\w-]+\s){{0,2}}"
+                rf"(?i:{re.escape(self.office)})\b",
+                sentence,
+            )
+            if holder is not None and self._is_new(holder["name"]):
+                return holder["name"]
+            verbs = "|".join(word for word in _RELATION_OF.get(self.office, ()) if not word.endswith(("or", "er")))
+            maker = (
+                re.match(rf"(?P<name>{_NAMES})\s(?:[a-z]+ly\s)?(?:{verbs})\s(?:the\s)?[A-Z\"]", sentence)
+                if verbs
+                else None
+            )
+            if maker is not None and self._is_new(maker["name"]):
+                return maker["name"]
+        return None
+
+    def _agent(self, sentence: str) -> str | None:
+        """Return X in "the novel by X" if the question asks for a person."""
+        if self.kind != "person" and not _AGENT_NOUN.search(self.noun):
+            return None
+        named = {
+            match["name"]
+            for match in re.finditer(
+                rf"\bby\s(?:[Tt]he\s)?{_DESCRIPTION}(?P<name>(?:(?<=the\s)[a-z]+\sof\s)?{_NAMES})", sentence
+            )
+            if self._is_new(match["name"])
+        }
+        return named.pop() if len(named) == 1 else None
+
+    def without_description(self, words: str) -> str:
+        """Return a name without what describes it: "an alligator named Albert", "the Italian artist X"."""
+        if self.kind == "thing":
+            return re.sub(r"^playing (?:the )?", "", words)
+        return re.sub(rf"^{_DESCRIPTION}(?=[A-Z])", "", words) if self.kind == "person" else words
+
+    def without_noun(self, words: str) -> str:
+        """Return a name without the noun that the question asks for: "the genus Strix"."""
+        return re.sub(rf"^(?:the\s)?{re.escape(self.noun)}\s(?=[A-Z\"])", "", words) if self.noun else words
+
+    def says_noun(self, sentence: str) -> bool:
+        """Return True if the sentence says what the thing is that the question asks for: "the capital of X is …"."""
+        return self.kind not in ("date", "year", "nationality") and self._of_subject(sentence) is not None
 
     def _as_subject(self, sentence: str, after: int) -> str | None:
         """Return the name before the verb of the relation: "The Danube flows through …"."""
@@ -227,8 +319,12 @@ class AnswerKind:
             named = re.search(
                 rf"(?P<name>(?:\bThe\s)?{_NAMES})\s(?:(?:is|are|was|were|also|the|an?|[a-z]+ly)\s){{0,3}}$", before
             )
+        if named is None and self.kind == "thing":
+            named = re.search(r"(?:^|,\s)[Tt]he\s(?P<name>[a-z]{3,30})\s(?:is|are|was|were)\s$", before)
         if named is not None and self._is_new(named["name"]):
             return named["name"]
+        if (spoken := re.search(rf"\b{_SPEAKS}\s(?P<name>[A-Z][a-z]+)\b", sentence)) and self.noun == "language":
+            return spoken["name"]
         following = re.match(rf"\s(?P<name>{_NAMES})", sentence[after:])
         named_before = " ".join(re.findall(r"\b[A-Z][\w'-]*", before))
         if following is not None and not self._is_new(named_before) and self._is_new(following["name"]):
@@ -264,7 +360,8 @@ class AnswerKind:
             if following:
                 return following[0]
             return dates[0][0] if len({match[0] for match in dates}) == 1 else None
-        return None
+        era = _ERA.search(sentence, max(after, 0)) if self.kind == "date" else None
+        return era["name"] if era is not None and self._is_new(era["name"]) else None
 
     def _location(self, sentence: str, after: int) -> str | None:
         if after >= 0 and self.is_subject and (named := self._as_subject(sentence, after)) is not None:
@@ -276,11 +373,11 @@ class AnswerKind:
         if self.noun in _SETTLEMENTS:
             names = [match for match in names if match[0].startswith(("in ", "near "))] or names
             names = [match for match in names if _BEYOND.search(sentence[: match.start()][-40:])] or names
-        if after < 0:
+        if after < 0 and names:
             return self._narrowed(names[0]["name"]) if len(names) == 1 and names[0][0].startswith("in ") else None
         if names:
             return self._narrowed(names[0]["name"])
-        spots = [match["name"] for match in _SPOT.finditer(sentence, after) if self._is_new(match["name"])]
+        spots = [match["name"] for match in _SPOT.finditer(sentence, max(after, 0)) if self._is_new(match["name"])]
         return spots[0] if spots and self.noun == "" else None
 
     def _narrowed(self, name: str) -> str:
@@ -302,6 +399,8 @@ class AnswerKind:
         if after < 0:
             return None
         rest = sentence[after:]
+        if self.kind == "person" and (rivals := _RIVALS.search(rest)) is not None:
+            return rivals["names"]
         if self.kind == "person" and not self.preposition:
             agent = re.match(r"\s(?:\w+\s){0,2}?by\s(?:the\s)?(?=[A-Z])", rest)
             return self._until_clause_ends(rest[agent.end() :]) if agent is not None else None
@@ -334,10 +433,14 @@ class AnswerKind:
         end = next((match for match in _CLAUSE_END.finditer(text) if match.start() > 0), None)
         words = text[: end.start()] if end is not None else text
         words = re.sub(r"\s[a-z]+ly$", "", _LEADS.sub("", words))
-        words = re.sub(rf"^(?:the\s)?(?:{re.escape(self.noun)}|position|role|title)\sof\s", "", words)
+        words = re.sub(rf"^(?:the\s)?(?:{re.escape(self.noun)}|member|position|role|title)\sof\s", "", words)
         return words if words and len(words.split()) <= 8 and self._is_new(words) else None
 
 
+_RIVALS = re.compile(rf"\bbetween\s(?P<names>(?:the\s)?{_NAMES}\sand\s(?:the\s)?{_NAMES})")
+_ERA = re.compile(
+    rf"\b(?:in|during)\s(?P<name>the\s(?:{_NAMES}|(?:early\s|mid-?\s?|late\s)?(?:\d{{1,2}}th|[a-z]+th)\scentury))"
+)
 _LEADS = re.compile(r"^(?:(?:is|was|are|were|called|named|titled|known as)\s(?:the\s)?)+")
 _MAX_QUESTION = 2_000
 _MAX_NAME = 120
@@ -345,7 +448,12 @@ _PREPOSITION = r"\s(?:in|on|at|for|from|by|with|to|as)\s"
 _LAST_PHRASE = re.compile(rf"{_PREPOSITION}((?:(?!{_PREPOSITION}).)+)$")
 _DATED = re.compile(
     rf",?\s(?:in|on|since|around|from|between)\s(?:{MONTH}\s)?(?:\d{{1,2}},?\s)?(?:{MONTH}\s)?(?:1\d|20)\d\d\b"
-    r"[^A-Za-z]*$"
+    r"(?:\s?(?:-|to|and|until)\s?(?:1\d|20)\d\d)?[^A-Za-z]*$"
+)
+# "In baseball, where do the Orioles come from?"
+_OPENING = re.compile(
+    r"^(?:in|on|at|during|of|according to)\s[^,?]{1,80},\s(?=(?:in\s|on\s|at\s|by\s)?(?:what|which|who|where|when)\b)",
+    re.IGNORECASE,
 )
 _STARTS = re.compile(
     r"^(?:(?P<prep>in|on|at|for|by|of|from|to|with|during|after|under)\s)?(?P<word>what|which|who|whom|where|when)\b(?:'s)?",
@@ -359,6 +467,12 @@ _ENDS = re.compile(
 _AUXILIARY = re.compile(r"(?:is|are|was|were|did|does|do|has|have|had|will|would|can|could)\b", re.IGNORECASE)
 
 
+_SPEAKS = r"(?:speaks?|spoke|speaking)"
+_AGENT_NOUN = re.compile(
+    r"^(?:author|writer|director|novelist|poet|artist|painter|composer|singer|musician|scientist|physicist"
+    r"|architect|inventor|producer|playwright|philosopher|actor|actress|band|person|designer|photographer|chemist|rapper)$"
+)
+_OFFICE = re.compile(r"(?:is|was)\sthe\s(?:[a-z]+\s){0,2}?([A-Za-z]+)(?=\s(?:of|in|at|when|during|for)\b)")
 _STRANDED = re.compile(
     r"\b(?P<verb>[a-z]{3,20})\s(?P<prep>to|with|by|for|after|in|at|on|as|of|from)"
     r"(?:\s(?:in \d{4}|(?:before|after|when|during|for|while)\b[^?]{1,80}))?$"
@@ -384,6 +498,8 @@ def _noun_and_clause(word: str, rest: str) -> tuple[str, str, str]:
         len(words),
     )
     nouns = [each.lower().strip(",") for each in words[:end]]
+    if nouns[:1] and nouns[0] in ("type", "kind", "sort") and nouns[1:2] == ["of"]:
+        nouns = nouns[2:]
     ends = next((at for at, each in enumerate(nouns) if at and each in _PREPOSITIONS), len(nouns))
     nouns = nouns[:ends]
     return nouns[-1] if nouns else "", "", " ".join(words[end:])
@@ -464,88 +580,3 @@ def _kind(word: str, noun: str, question: str) -> str:
     if noun in _WORKS:
         return "work"
     return "person" if word in ("who", "whom") else "thing"
-
-
-@dataclass(frozen=True, slots=True)
-class NumberTask:
-    """Numbers that a question gives, and stems of the units that it asks for ("how many children", "in dollars")."""
-
-    givens: frozenset[Fraction] = frozenset()
-    units: frozenset[str] = frozenset()
-    last_words: frozenset[str] = frozenset()  # stems of the words of its last sentence
-    predicate: frozenset[str] = frozenset()  # the very last of them, and words for the same
-    subjects: frozenset[str] = frozenset()  # names in the last sentence
-
-    @classmethod
-    def from_question(cls, question: str) -> NumberTask:
-        """Return the numbers and the unit of the question; of a long one, its end counts."""
-        plain = plain_answer(question[-_MAX_QUESTION:])
-        units: set[str] = set()
-        for match in _UNIT_ASKED.finditer(plain):
-            words = [word.lower() for word in re.findall(r"[A-Za-z]+", _AFTER_UNIT.split(match[1], maxsplit=1)[0])]
-            units |= {unit_stem(word) for word in words if word not in _NO_UNIT}
-        if _MONEY_ASKED.search(plain):
-            units |= {"dollar", "euro"}
-        if re.search(r"\bpercent", plain[-160:], re.IGNORECASE):
-            units.add("percent")
-        last = re.split(r"[.!]\s", plain.strip())[-1]
-        words = re.findall(r"[A-Za-z]{3,}", last)
-        predicate = {unit_stem(word.lower()) for word in words[-1:]} - units - _NO_PREDICATE
-        predicate |= _REMAINS if _REMAINS & set(words) else set()
-        return cls(
-            frozenset(each.number.value for each in numbers_in(number_words_as_digits(plain))),
-            frozenset(units),
-            frozenset(unit_stem(word.lower()) for word in words),
-            frozenset(predicate),
-            frozenset(word for word in words[1:] if word[0].isupper()),
-        )
-
-    def names_predicate(self, clause: str) -> bool:
-        return any(unit_stem(word.lower()) in self.predicate for word in re.findall(r"[A-Za-z]{3,}", clause))
-
-    def names_subject(self, clause: str) -> bool:
-        return any(word in self.subjects for word in re.findall(r"[A-Za-z]{3,}", clause))
-
-    def asks_for(self, label: str) -> bool:
-        """Return True if the last sentence of the question has all words of the label of a number."""
-        words = [unit_stem(word) for word in re.findall(r"[a-z]{3,}", label.lower())]
-        return bool(words) and self.last_words.issuperset(words)
-
-    def names_unit(self, text: str, each: Mention) -> bool:
-        """Return True if the number has a unit that the question asks for: "$4", "4 dollars", "3 young children"."""
-        written = text[each.start : each.end]
-        units = {"dollar", "euro"} if re.search("[$€£¥]", written) else set[str]()
-        units |= {"percent"} if re.search("%|per ?cent", written) else set()
-        after = re.match(rf"[{BOLD}\s-]{{0,3}}((?:[A-Za-z'-]{{1,25}}\s){{0,2}}[A-Za-z'-]{{1,25}})", text[each.end :])
-        for word in re.findall(r"[A-Za-z]+", after[1]) if after is not None else ():
-            if word.lower() in _ENDS_UNIT:
-                break
-            units.add(unit_stem(word.lower()))
-        return bool(units & self.units)
-
-    def is_given(self, each: Mention) -> bool:
-        return each.number.value in self.givens
-
-
-_REMAINS = frozenset(["left", "remain", "remaining"])
-_NO_PREDICATE = frozenset(["total", "altogether", "all", "together", "now", "dollar", "cent", "hour", "day", "week"])
-_UNIT_ASKED = re.compile(r"\b(?:how many|number of)\s((?:[\w'-]{1,25}\s?){1,5})", re.IGNORECASE)
-_AFTER_UNIT = re.compile(
-    r"\b(?:do|does|did|is|are|was|were|will|would|can|could|must|should|has|have|had|in|of|on|at|for|per|from|to|that"
-    r"|it|he|she|they|there|remain\w*|left|before|after|each|the|a|an|his|her|and)\b",
-    re.IGNORECASE,
-)
-_NO_UNIT = frozenset(
-    ["more", "total", "full", "whole", "fewer", "less", "additional", "extra", "other", "different", "new", "times"]
-)
-_ENDS_UNIT = frozenset(
-    [
-        *["and", "or", "but", "in", "on", "at", "for", "to", "of", "from", "is", "are", "was", "were", "per", "with"],
-        *["by", "after", "before", "than", "that", "which", "while", "if", "plus"],
-    ]
-)
-_MONEY_ASKED = re.compile(
-    r"\bhow much (?:money|profit|change|did|does|do|will|would|is|more|was|should|must|can)\b"
-    r"|\b(?:in|many) (?:dollars|euros)\b|\b(?:price|cost|revenue|profit)\b[^.?]{0,40}\?",
-    re.IGNORECASE,
-)

@@ -96,9 +96,15 @@ _WHOLE_AND_PART = re.compile(
 )
 
 
+_BELOW_ZERO = re.compile(
+    r"\b([\w.-]+(?:\s?°\s?[CF]?| degrees?(?: Celsius| Fahrenheit)?)?) below (?:zero|freezing)\b", re.IGNORECASE
+)
+
+
 def number_words_as_digits(text: str) -> str:
     """Return the text with numbers in words as digits, each after a mark."""
     text = re.sub(r"\b(?:negative|minus) (?=[\d$a-z])", "-", text, flags=re.IGNORECASE)
+    text = _BELOW_ZERO.sub(r"-\1", text)
     text = _WHOLE_AND_PART.sub(_digits_of_mixed, text)
     text = re.sub(r"\ba dozen\b", f"{WORD_MARK}12", text, flags=re.IGNORECASE)
     text = re.sub(r"(?<=\d) and (?:a|one)[ -]half\b", " 1/2", text, flags=re.IGNORECASE)

@@ -11,7 +11,8 @@ from typing import Any
 
 from viva.agents.choices import read_choice
 from viva.agents.free_numbers import read_number
-from viva.agents.free_words import read_words, read_yes_no
+from viva.agents.free_words import read_words
+from viva.agents.free_yes_no import read_yes_no
 from viva.agents.prompts import PromptPack
 from viva.agents.written_numbers import final_reference, reference_number
 from viva.data.items import Item, choice_letter

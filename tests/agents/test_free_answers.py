@@ -13,7 +13,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from viva.agents.free_numbers import read_number
-from viva.agents.free_words import read_words, read_yes_no
+from viva.agents.free_words import read_words
+from viva.agents.free_yes_no import read_yes_no
 from viva.agents.written_numbers import Number, final_reference, reference_number
 from viva.data.items import FREE_ANSWER, Item
 from viva.scenarios.choice_questions import grade_free_answer
@@ -146,6 +147,39 @@ def test_an_answer_is_read_as_one_to_its_question(question: str, reference: str,
 def test_two_numbers_in_the_unit_of_the_question_are_unclear() -> None:
     assert read_number("She has 40 eggs and needs 50 eggs.", "How many eggs are there?") is None
     assert read_number("If you walk, you get 24 eggs. If you hurry, you get 25 eggs.", "How many eggs?") is None
+
+
+@settings(max_examples=200, deadline=None)
+@given(
+    st.integers(1, 30),
+    st.integers(1, 59),
+    st.booleans(),
+    st.sampled_from(["{}, or {}.", "{} ({}).", "It takes {}, i.e. {}."]),
+)
+def test_one_quantity_in_two_units_is_read_in_the_unit_asked_for(
+    hours: int, minutes: int, first: bool, form: str
+) -> None:
+    units = (f"{60 * hours + minutes} minutes", f"{hours} hours and {minutes} minutes")
+    reading = read_number(form.format(*units if first else reversed(units)), "How many minutes does it take?")
+    assert reading is not None
+    assert reading.value == 60 * hours + minutes
+
+
+BESIDE = [
+    ("How much money does Ann have left?", "Money left: $39\nTotal spent: $61", "39"),
+    ("Bo has 5 hats. How many hats does Ann have?", "Ann has 48 hats and Bo has 16.", "48"),
+    ("How many vans are needed?", "You need 9 vans: 8 vans hold 96 people, leaving 4 people behind.", "9"),
+    ("How much does she save each month?", "She saves $965 each month. Over a year that is $11,580.", "965"),
+    ("How many eggs are left?", "I cannot determine how many are left of the 12 eggs.", None),
+]
+
+
+@case_table("question, answer, number", BESIDE)
+def test_a_number_beside_what_the_question_asks_is_not_the_answer(
+    question: str, answer: str, number: str | None
+) -> None:
+    reading = read_number(answer, question)
+    assert (None if reading is None else str(reading)) == number
 
 
 REFERENCES = [

@@ -17,7 +17,8 @@ from hypothesis import strategies as st
 from viva.agents.choices import read_choice
 from viva.agents.forms import MAX_READ_CHARS
 from viva.agents.free_numbers import read_number
-from viva.agents.free_words import read_words, read_yes_no
+from viva.agents.free_words import read_words
+from viva.agents.free_yes_no import read_yes_no
 from viva.agents.judge import parse_ruling
 from viva.engine.backends.llama.tool_calls import HERMES, CallReader
 from viva.engine.detectors import DETECTORS
