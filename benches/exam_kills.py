@@ -44,7 +44,7 @@ _LATEST = 0.02  # seconds between the row that a kill waits for and the kill
 
 @dataclass
 class Killed:
-    """How the kills of a run went: their number, those before a process had recorded anything, and the last output."""
+    """Kills of a run: their number, those before a process had recorded anything, and the last output."""
 
     kills: int = 0
     at_start: int = 0

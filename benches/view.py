@@ -253,7 +253,7 @@ def simulated(folder: Path, conversations: int, name: str) -> tuple[float, float
 
 
 def readers_cost(folder: Path, conversations: int, times: int) -> dict[str, float]:
-    """What readers of the overview, and of the run's own page, cost a run, in per cent of its wall and CPU seconds.
+    """Cost of readers of the overview, and of the run's own page, in per cent of a run's wall and CPU seconds.
 
     Runs alone and runs that are read take turns, and the fastest of each count: what else this machine does only adds.
     The viewer looks for new runs every five seconds, so a run's own page is read for part of the run.

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import itertools
 import json
 import random
 import shutil
@@ -17,6 +16,7 @@ import orjson
 import pytest
 from case_tables import case_table
 from exam_banks import make_bank, write
+from launched import go
 from viva_process import completed, ended, killed, recorded_rows, started
 
 import viva
@@ -26,7 +26,6 @@ from viva.engine.clock import RealClock
 from viva.engine.computation import StepExecutor
 from viva.engine.errors import ConfigurationError, Rejected, VivaError
 from viva.engine.event_loop import LoopYield
-from viva.engine.events import CallFinished, Event
 from viva.engine.journal import Journal
 from viva.engine.journal_reader import History
 from viva.engine.run_folder import RunFolder
@@ -54,21 +53,6 @@ def settings(bank: tuple[Path, Path], **more: Any) -> ProbeSettings:
     source, file = bank
     values = {"candidate": MODELS, "dataset": str(source), "method": ["generate"], "shots": 0, "adaptive": str(file)}
     return ProbeSettings.model_validate(values | {"until": "half_width=8"} | more)
-
-
-def go(launch: Launch, halt_after: int | None = None) -> str:
-    """Run to the end, or until so many calls were answered; how the run ended."""
-    calls = itertools.count(1)
-
-    def halt(event: Event) -> None:
-        if isinstance(event, CallFinished) and next(calls) == halt_after and launch.runner is not None:
-            launch.runner.halt()
-
-    launch.events.listen(halt)
-    outcome = RealClock().run(launch.run)
-    if outcome.error is not None:
-        raise outcome.error
-    return outcome.how
 
 
 def exam(out: Path, bank: tuple[Path, Path], halt_after: int | None = None, **more: Any) -> Launch:

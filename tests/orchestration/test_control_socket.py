@@ -7,14 +7,14 @@ import logging
 import os
 import socket
 import threading
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 from case_tables import case_table
 from command import viva as viva_here
+from fake_socket import fake_socket
 
 import viva
 from viva.engine.errors import ConfigurationError
@@ -29,29 +29,6 @@ NO_RUN = "its answer is not that of a run"
 
 def _answer(**changes: Any) -> bytes:
     return json.dumps({"message": "hi", "status": STATUS | changes}).encode() + b"\n"
-
-
-@contextmanager
-def _server(path: Path, serve: Callable[[socket.socket], None]) -> Iterator[None]:
-    """Something that listens where a run would, and serves one client."""
-    listener = socket.socket(socket.AF_UNIX)
-    listener.bind(str(path))
-    listener.listen()
-
-    def accept() -> None:
-        with suppress(OSError):  # the client has left, or none has come
-            connection, _ = listener.accept()
-            with connection:
-                serve(connection)
-
-    thread = threading.Thread(target=accept)
-    thread.start()
-    try:
-        yield
-    finally:
-        listener.shutdown(socket.SHUT_RDWR)
-        listener.close()
-        thread.join()
 
 
 @case_table(
@@ -84,7 +61,7 @@ def test_an_answer_that_is_not_that_of_a_run_is_refused_in_words(tmp_path: Path,
         connection.recv(1 << 16)
         connection.sendall(answer)
 
-    with _server(tmp_path / SOCKET, serve), pytest.raises(ConfigurationError) as error:
+    with fake_socket(tmp_path / SOCKET, serve), pytest.raises(ConfigurationError) as error:
         ask(tmp_path, ControlRequest())
     assert words in str(error.value)
 
@@ -100,7 +77,7 @@ def test_an_answer_cannot_write_to_the_terminal(tmp_path: Path) -> None:
         connection.sendall(answers.pop())
 
     for _ in range(2):
-        with _server(tmp_path / SOCKET, serve):
+        with fake_socket(tmp_path / SOCKET, serve):
             done = viva_here("control", tmp_path)
         printed = done.stdout + done.stderr
         assert "title" in printed
@@ -120,7 +97,7 @@ def test_a_client_waits_for_an_answer_for_a_bounded_time(
         while not over.wait(0.001):
             connection.sendall(drip)
 
-    with _server(tmp_path / SOCKET, serve):
+    with fake_socket(tmp_path / SOCKET, serve):
         with pytest.raises(ConfigurationError, match=r"no answer within 0\.05 s, so it is unknown if"):
             ask(tmp_path, ControlRequest())
         over.set()
@@ -131,7 +108,7 @@ def test_neither_a_link_nor_another_users_socket_is_asked(tmp_path: Path, monkey
     own, other = tmp_path / "own", tmp_path / "other"
     for folder in (own, other):
         folder.mkdir()
-    with _server(other / SOCKET, lambda connection: asked.append(connection.recv(1 << 16))):
+    with fake_socket(other / SOCKET, lambda connection: asked.append(connection.recv(1 << 16))):
         (own / SOCKET).symlink_to(other / SOCKET)
         with pytest.raises(ConfigurationError, match="this run is not going on"):
             ask(own, ControlRequest(do="stop"))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import random
 from pathlib import Path
 from typing import Any
@@ -10,18 +9,17 @@ from typing import Any
 import command
 import orjson
 import pytest
+from launched import go
 from probing import make_items
 from viva_process import completed, ended, killed, started
 
 import viva
 from viva.data.bank_file import read_bank_file
-from viva.engine.clock import RealClock
 from viva.engine.errors import ConfigurationError, Rejected
-from viva.engine.events import CallFinished, Event
 from viva.engine.journal_reader import History
 from viva.engine.run_folder import RunFolder
 from viva.orchestration.completeness import missing_conversations, recorded_report
-from viva.orchestration.launch import Launch, new_run, resumed_run
+from viva.orchestration.launch import new_run, resumed_run
 from viva.orchestration.prepared_run import PreparedRun
 from viva.orchestration.run_forecast import RunForecast
 from viva.scenarios.probes.probe import ProbeSettings
@@ -39,21 +37,6 @@ def source(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def settings(source: Path, **more: Any) -> ProbeSettings:
     values = {"candidate": MODELS, "dataset": str(source), "method": ["generate"], "shots": 0}
     return ProbeSettings.model_validate(values | {"adaptive": "learn", "n": 22} | more)
-
-
-def go(launch: Launch, halt_after: int | None = None) -> str:
-    """Run to the end, or until so many calls were answered; how the run ended."""
-    calls = itertools.count(1)
-
-    def halt(event: Event) -> None:
-        if isinstance(event, CallFinished) and next(calls) == halt_after and launch.runner is not None:
-            launch.runner.halt()
-
-    launch.events.listen(halt)
-    outcome = RealClock().run(launch.run)
-    if outcome.error is not None:
-        raise outcome.error
-    return outcome.how
 
 
 def exam(out: Path, source: Path, **more: Any) -> Path:

@@ -11,7 +11,6 @@ import socket
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from subprocess import Popen
@@ -21,6 +20,7 @@ from urllib.parse import urlencode, urlsplit
 import pytest
 from browser import Browser
 from case_tables import case_table
+from fake_socket import fake_socket
 from viewed_runs import gated_run, steering_viewer
 
 from viva.engine.errors import ConfigurationError
@@ -194,31 +194,6 @@ def test_a_run_is_steered_and_watched_in_a_browser(browser: Browser, steered: St
 # -- hostile folders -------------------------------------------------------------------------------------------------
 
 
-@contextmanager
-def _socket(folder: Path, serve: Callable[[socket.socket], None]) -> Iterator[None]:
-    """Something that listens where a run would, and serves its clients one after the other."""
-    folder.mkdir()
-    listener = socket.socket(socket.AF_UNIX)
-    listener.bind(str(folder / SOCKET))
-    listener.listen()
-
-    def accept() -> None:
-        with suppress(OSError):
-            while True:
-                connection, _ = listener.accept()
-                with connection, suppress(OSError):
-                    serve(connection)
-
-    thread = threading.Thread(target=accept)
-    thread.start()
-    try:
-        yield
-    finally:
-        listener.shutdown(socket.SHUT_RDWR)
-        listener.close()
-        thread.join()
-
-
 def _says(answer: Any) -> Callable[[socket.socket], None]:
     line = answer if isinstance(answer, bytes) else json.dumps({"message": "hi", "status": STATUS | answer}).encode()
 
@@ -255,7 +230,8 @@ def test_an_answer_is_checked_before_it_is_shown(tmp_path: Path, answer: Any, wo
         finally:
             asker.close()
 
-    with _socket(tmp_path / "run", _says(answer)):
+    (tmp_path / "run").mkdir()
+    with fake_socket(tmp_path / "run" / SOCKET, _says(answer)):
         said = asyncio.run(look())
     assert words in said.problem
     assert (said.status is None) == bool(words)
@@ -278,7 +254,8 @@ def test_a_run_is_asked_once_a_second_whoever_looks(tmp_path: Path, monkeypatch:
         finally:
             asker.close()
 
-    with _socket(tmp_path / "run", serve):
+    (tmp_path / "run").mkdir()
+    with fake_socket(tmp_path / "run" / SOCKET, serve):
         answers = asyncio.run(look())
     assert all(answer.status is not None for answer in answers)
     assert len(requests) == 1
@@ -296,7 +273,8 @@ def test_a_socket_that_says_nothing_delays_nobody(tmp_path: Path, monkeypatch: p
         finally:
             asker.close()
 
-    with _socket(tmp_path / "run", lambda connection: over.wait() and None):
+    (tmp_path / "run").mkdir()
+    with fake_socket(tmp_path / "run" / SOCKET, lambda connection: over.wait() and None):
         said = asyncio.run(look())
         over.set()
     assert said.status is None
@@ -316,7 +294,8 @@ def test_no_socket_of_another_user_gets_a_request(tmp_path: Path, monkeypatch: p
         finally:
             asker.close()
 
-    with _socket(tmp_path / "run", lambda connection: requests.append(connection.recv(1 << 16))):
+    (tmp_path / "run").mkdir()
+    with fake_socket(tmp_path / "run" / SOCKET, lambda connection: requests.append(connection.recv(1 << 16))):
         monkeypatch.setattr(os, "getuid", lambda: user + 1)
         asyncio.run(send())
     assert requests == []
