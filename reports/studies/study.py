@@ -399,7 +399,7 @@ class Study:
         cache: ReportCache | None = None,
         on_run: Callable[[int, int], None] | None = None,
     ) -> None:
-        self._folders = folders
+        self._folders, self._scorer = folders, scorer
         cells = find_cells(folders)
         # Means over chosen items compare no models: exams have estimates instead.
         self._cells = [cell for cell in cells if not cell.is_adaptive]
@@ -465,7 +465,13 @@ class Study:
     @property
     def command(self) -> str:
         """The command that prints this study's tables again."""
-        return f"viva report {shlex.join(map(str, self._folders))} --latex"
+        scorer = [] if self._scorer is None else ["--scorer", self._scorer]
+        return f"viva report {shlex.join([*map(str, self._folders), *scorer])} --latex"
+
+    @property
+    def cells(self) -> list[StudyCell]:
+        """The cells of the report, those of adaptive exams last."""
+        return [*self._cells, *self._exams]
 
     def _scorings(self, scorer: str | None) -> dict[str, Any]:
         """Return the scoring of each system.
