@@ -224,7 +224,7 @@ def _answer_table(report: Mapping[str, Any], references: _References) -> tuple[T
     if finding is None or not finding.standings:
         return None, {}
     evidence = Evidence(scenario=finding.scenario, dataset=finding.about)
-    shown = finding.standings[:_MAX_ANSWERS]
+    standings = finding.standings[:_MAX_ANSWERS]
     rows = [
         [
             references.name(entry.candidate, evidence),
@@ -233,11 +233,12 @@ def _answer_table(report: Mapping[str, Any], references: _References) -> tuple[T
             f"{entry.n:,}" if entry.n else DASH,
             *([entry.verdict.replace("_", " ") or DASH] if any(other.verdict for other in finding.standings) else []),
         ]
-        for entry in shown
+        for entry in standings
     ]
     more = len(finding.standings) - len(rows)
-    title = finding.measure + (f"; {more} more in the tables below" if more > 0 else "")
-    met = {entry.verdict for entry in shown}
+    title = finding.measure + (", with 95% intervals" if any(entry.low is not None for entry in standings) else "")
+    title += f"; {more} more in the tables below" if more > 0 else ""
+    met = {entry.verdict for entry in standings}
     terms = {name.replace("_", " "): text for name, text in finding.terms.items() if name in met}
     return (title, ["candidate", "score", "95%", "n", *(["verdict"] if len(rows[0]) > 4 else [])], rows), terms
 
