@@ -50,8 +50,8 @@ _MAX_ERRORS = 60  # rows of a paper's table of standard errors
 def dedupe_facts(page: Page) -> None:
     """Avoid repetition on a page.
 
-    The origin that all sections and plots share moves to `page.origin` and is removed from titles; values that are the
-    same in all rows of a table move from columns to its title.
+    The origin that all sections and plots share moves to `page.origin` and is removed from titles, one that only the
+    plots share to their section; values that are the same in all rows of a table move from columns to its title.
     """
     plots = [*page.plots, *([page.decisive] if page.decisive else [])]
     origins = {*(plot.origin for plot in plots), *(section.origin for section in page.sections)} - {""}
@@ -61,6 +61,11 @@ def dedupe_facts(page: Page) -> None:
             section.origin = ""
         page.plots = [replace(plot, origin="") for plot in page.plots]
         page.decisive = page.decisive and replace(page.decisive, origin="")
+    origin = page.plots[0].origin if page.plots else ""
+    if len(page.plots) > 1 and all(plot.origin == origin for plot in page.plots):
+        page.plots = [replace(plot, origin="") for plot in page.plots]
+        for section in page.sections:
+            section.origin = origin if section.plots else section.origin
     parts = page.origin.split(" · ") if page.origin else []
     for section in page.sections:
         section.tables = [_drop_constant_columns(_strip_title_parts(table, parts)) for table in section.tables]
@@ -337,7 +342,8 @@ def _heading(report: Mapping[str, Any]) -> str:
     cells = [*report["cells"], *report.get("adaptive", ())]
     kinds = [get_scenario(name) for name in distinct_values(cells, "scenario")]
     ran = [scenario.plural.capitalize() or scenario.name for scenario in kinds]
-    title = " and ".join([*ran[:1], *(name.lower() for name in ran[1:])]) or "A study"
+    names = [*ran[:1], *(name.lower() for name in ran[1:])]
+    title = " and ".join(part for part in (join_names(names[:-1]), *names[-1:]) if part) or "A study"
     numbers = [(len(distinct_values(cells, name)), name) for name in ("candidate", "dataset")]
     candidates, datasets = (f"{number:,} {name}" + "s" * (number != 1) for number, name in numbers)
     return f"{title}: {candidates} on {datasets}"

@@ -173,7 +173,7 @@ TERMS = {
     "no_sign": f"no test found any, and at least one would find strong contamination with a power of {POWER:.0%}. This "
     "is no proof that there is none.",
     "too_few": "no test found any, but none has enough data to find even strong contamination. Nothing is known.",
-    "not_tested": "the runs allow no test.",
+    "not_tested": "no test for contamination was possible.",
 }
 
 DETECTOR = "min_k_20"  # k = 20, as Shi et al. 2024 recommend
