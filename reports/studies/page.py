@@ -31,6 +31,7 @@ from ..tables import DASH, Table, is_numeric_column, number
 from .study import (
     PAGE_ORDER,
     RECORD_ORDER,
+    ExamSection,
     SystemGroup,
     common_sections,
     sections_in_order,
@@ -260,6 +261,7 @@ def _result_tables(report: Mapping[str, Any], groups: Sequence[SystemGroup]) -> 
         for table in section.tables(systems.part_of(report))
         if table[2]
     ]
+    tables += [table for table in ExamSection().tables(report) if table[2]]
     if any("SE" in header for _, header, _ in tables):
         return tables
     rows = [

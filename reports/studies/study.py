@@ -440,10 +440,14 @@ class Study:
         """Return the tables of what the figures rest on: runs with versions and digests, and models by role."""
         runs: dict[str, list[str]] = {}
         models: dict[tuple[str, ...], None] = {}
-        for cell in self._cells:
+        seconds: dict[str, str] = {}
+        for cell in self.cells:
             manifest = cell.manifest
             if not manifest:
                 continue
+            second = manifest.get("against")
+            if isinstance(second, Mapping):
+                seconds[cell.folder] = f"{second.get('name')} {second.get('digest')}"
             versions, dataset = manifest.get("versions") or {}, manifest.get("dataset") or {}
             pack = manifest.get("pack") or {}
             runs[cell.folder] = [
@@ -457,6 +461,9 @@ class Study:
                 for label, name in named:
                     models[role, str(label or DASH), str(name), str(manifest.get("files", {}).get(name) or DASH)] = None
         headers = ["run", "scenario", "dataset", "digest", "items", "seed", "prompts", "viva", "Python"]
+        if seconds:
+            headers.append("second set")
+            runs = {folder: [*row, seconds.get(folder, DASH)] for folder, row in runs.items()}
         return [
             (f"Runs; report of viva {installed_versions()['viva']}: {self.command}", headers, list(runs.values())),
             ("Models", ["role", "label", "model", "file digest"], [list(row) for row in models]),
