@@ -110,8 +110,9 @@ def test_damaged_starts_are_met_once(tmp_path: Path) -> None:
     with closing(sqlite3.connect(journal)) as connection:
         connection.execute("update started set key = 'other' where number in (1, 4, 5)")
         connection.commit()
-    with closing(JournalTail(journal)) as tail, pytest.warns(JournalNotice, match="damaged"):
-        place, started, _, _ = _looks(tail, (-1, 0), 2)
+    with closing(JournalTail(journal)) as tail:
+        with pytest.warns(JournalNotice, match="damaged"):
+            place, started, _, _ = _looks(tail, (-1, 0), 2)
         again = tail.read_additions(*place, (), 2, {*started})
     assert started == [0, 2, 3, 6, 7, 8]
     assert (again.started, again.more) == ([], False)
