@@ -28,7 +28,7 @@ from viva.scenarios.registry import scenario_from_file
 from .completeness import planned_in_total
 from .launch import recorded_settings, refuse_imported
 from .manifest import code_file
-from .python_api import Run, naming_parameters, run_blocking
+from .python_api import Run, run_blocking
 from .transcripts import Transcripts, repeat_of
 
 _MOST_NAMED = 5  # damaged records in a sentence
@@ -140,7 +140,6 @@ class Verification:
         }
 
 
-@naming_parameters()
 def verify(
     run: str | Path | Run, *, pack: str | Path | None = None, scenario: str | Path | None = None
 ) -> Verification:
