@@ -58,15 +58,14 @@ from .transcripts import Transcript, Transcripts
 Model: TypeAlias = "str | Backend"
 Models: TypeAlias = Mapping[str, "Model | Sequence[Model]"]
 _TASKS_FILE = "tasks.jsonl"
-# A command in backticks, or an option of the command line, with a value that follows it.
-_OPTION = re.compile(r"`[^`]*`|--(?P<no>no-)?(?P<name>[a-z][a-z-]*)(?P<value> (?=[A-Z]{2}|[^\s:]+:))?")
+_OPTION = re.compile(r"`[^`]*`|--(?P<no>no-)?(?P<name>[a-z][a-z-]*)")  # whole commands, in backticks, stay as they are
 _OTHER_PARAMETERS = ("out", "judge", "retry_failed", "python_tools", "scenario", "pack")
 _RENAMED = {"wait_for_endpoint": "patience"}
 
 
 @contextmanager
 def naming_parameters() -> Iterator[None]:
-    """Make errors name parameters of this API (`out=…`) instead of options of the command line (`--out`)."""
+    """Make errors name this API's parameters (`retry_failed`), not options of the command line (`--retry-failed`)."""
     try:
         yield
     except VivaError as error:
@@ -80,7 +79,7 @@ def _with_parameters(text: str, settings: type[RunSettings]) -> str:
         name = _RENAMED.get(name, name)
         if name not in settings.model_fields and name not in _OTHER_PARAMETERS:
             return match[0]
-        return f"{name}=False" if match["no"] else f"{name}=" if match["value"] else f"{name}=…"
+        return f"`{name}=False`" if match["no"] else f"`{name}`"
 
     return _OPTION.sub(parameter, text)
 

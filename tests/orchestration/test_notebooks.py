@@ -192,7 +192,7 @@ def test_tables_without_rows_are_left_out_and_the_list_shows_itself(tmp_path: Pa
     "make, words",
     [
         (lambda folder: viva.load(folder / "none"), "none: not a run folder"),
-        (lambda folder: lesson_run(folder), "choose another folder with out=…"),
+        (lambda folder: lesson_run(folder), "choose another folder with `out`"),
         (
             lambda folder: viva.run_sync(
                 "probe", models={"candidate": "simulated:a"}, dataset=str(folder / "no.jsonl")
@@ -203,7 +203,7 @@ def test_tables_without_rows_are_left_out_and_the_list_shows_itself(tmp_path: Pa
             lambda folder: viva.run_sync(
                 "probe", models={"candidate": "simulated:a"}, dataset="x", against_method=["text"], method=["text"]
             ),
-            "add against=…",
+            "add `against`",
         ),
     ],
 )
