@@ -55,8 +55,8 @@ def mean_findings(group: RunGroup, means: Sequence[MeanScore]) -> dict[str, Any]
     """Return the mean scores of a group of runs in the form of findings, the highest first.
 
     There is no test, so no sentence compares the candidates. Further keys: `tested` is False, `set` is as in a filter,
-    `matrix` names the group, `digits` and `scale` are those of the scores (None if unknown). The number of `clusters`
-    is that of all candidates or of each entry of the standings, None if conversations are independent.
+    `matrix` names the group, `digits` and `scale` are those of the scores (None if unknown), `clusters` is the number of
+    clusters, "" if each conversation is one.
     """
     first = group.runs[0]
     of_set = "second" if group.second else "benchmark" if any(run.has_second for run in group.runs) else ""
@@ -70,7 +70,7 @@ def mean_findings(group: RunGroup, means: Sequence[MeanScore]) -> dict[str, Any]
         interval = f"95% interval {ends[0]} to {ends[1]}, " if only.has_interval else ""
         sentence = f"{only.candidate}: mean score{items}{so_far} {value} ({interval}n = {only.n:,})."
     else:
-        sentence = f"Mean scores{items}{so_far} only: no test compares the candidates."
+        sentence = f"Mean scores only{',' * bool(so_far)}{so_far}: no test compares the candidates{items}."
     scale = scale_text(first.low, first.high, first.unit)
     standings = []
     for mean in ranked:
@@ -79,14 +79,13 @@ def mean_findings(group: RunGroup, means: Sequence[MeanScore]) -> dict[str, Any]
     about = f"{first.dataset} ({', '.join(group.apart)})" if group.apart else first.dataset
     measure = f"mean score{so_far}" + (f", {scale}" if scale else "")
     part = asdict(Findings([sentence], measure, standings, about, first.scenario))
-    clusters = {mean.clusters for mean in ranked}
-    for entry, mean in zip(part["standings"], ranked, strict=True):
-        entry["clusters"] = mean.clusters if len(clusters) > 1 and mean.clusters != mean.n else None
+    counts = sorted({mean.clusters for mean in ranked})
+    clusters = "–".join(f"{count:,}" for count in dict.fromkeys((counts[0], counts[-1])))
     return part | {
         "tested": False,
         "set": of_set,
         "matrix": group.id,
-        "clusters": clusters.pop() if len(clusters) == 1 and any(mean.clusters != mean.n for mean in ranked) else None,
+        "clusters": clusters if any(mean.clusters != mean.n for mean in ranked) else "",
         "digits": digits,
         "scale": first.range if all(map(math.isfinite, first.range)) else None,
     }
@@ -98,14 +97,15 @@ def _ends(mean: MeanScore) -> tuple[float, float]:
 
 @dataclass(slots=True)
 class IndexFigures:
-    """Mean scores as findings (`mean_findings`), and the histories of each scenario and dataset with some.
+    """Mean scores as findings (`mean_findings`), histories by scenario and dataset, ends as (run, end, count).
 
     `ended` counts the conversations that had ended when they were computed.
     """
 
     means: list[dict[str, Any]]
     histories: dict[tuple[str, str], list[CandidateHistory]]
-    ended: int = 0
+    ends: list[tuple[str, str, int]]
+    ended: int
 
 
 class IndexAnalysis:
@@ -129,7 +129,7 @@ class IndexAnalysis:
             histories = {key: self._histories.histories(members, paths) for key, members in blocks.items()}
         finally:
             self._scores.clear()
-        return IndexFigures(means, histories, sum(run.ended for run in runs))
+        return IndexFigures(means, histories, self._reader.ends(), sum(run.ended for run in runs))
 
     def _means_of(self, group: RunGroup) -> list[MeanScore]:
         counts = [

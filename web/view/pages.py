@@ -405,14 +405,13 @@ class Pages:
             else:
                 owner.parts.append(part)
         _add_matrices(list(blocks.values()), self.reader.groups())
-        failures, ends = self.reader.failures(), self.reader.ends()
+        failures, figures = self.reader.failures(), context.figures or IndexFigures([], {}, [], 0)
         costs = {} if context.answer is None else context.answer.costs
-        histories = {} if context.figures is None else context.figures.histories
         for key, block in blocks.items():
             block.totals = _totals(block.runs)
-            block.histories = histories.get(key, [])
+            block.histories = figures.histories.get(key, [])
             block.failures = block_failures(failures, block.runs)
-            block.ends = block_ends(ends, block.runs)
+            block.ends = block_ends(figures.ends, block.runs)
             block.commands = [command for run in block.runs if (command := self._resume_command(run))]
             block.cost = costs.get(f"{block.scenario}\n{block.dataset}")
             block.hidden = max(0, len(block.runs) - _RUNS_SHOWN)
@@ -526,8 +525,8 @@ class OverviewBlock:
         ]
         untested = list(dict.fromkeys(part["sentences"][0] for part in self.parts if not part["tested"]))
         if len(untested) > 1:
-            so_far = "" if all(run.is_complete for run in self.runs) else " so far"
-            untested = [f"Mean scores{so_far} only: no test compares the candidates."]
+            so_far = "" if all(run.is_complete for run in self.runs) else ", so far"
+            untested = [f"Mean scores only{so_far}: no test compares the candidates."]
         return [*tested, *((self.dataset, sentence, False) for sentence in untested)]
 
     @property
@@ -571,7 +570,7 @@ def _add_matrices(blocks: list[OverviewBlock], groups: list[RunGroup]) -> None:
 
 def _with_defaults(finding: dict[str, Any]) -> dict[str, Any]:
     """Return a part with the keys that only mean scores have, and its axis."""
-    part: dict[str, Any] = {"tested": True, "set": "", "matrix": "", "scale": None, "clusters": None, **finding}
+    part: dict[str, Any] = {"tested": True, "set": "", "matrix": "", "scale": None, "clusters": "", **finding}
     low, high = part["scale"] = part["scale"] or _scale(part["standings"])
     return {"digits": 1 if high - low > 10 else 2, **part}
 

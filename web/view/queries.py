@@ -555,15 +555,11 @@ class IndexReader:
         return scores
 
     def ends(self) -> list[tuple[str, str, int]]:
-        """Return how often conversations have ended in which way, by run: (run, end, count)."""
-
-        def ask() -> list[tuple[str, str, int]]:
-            return self._connection.execute(
-                "select r.name, ends.end, ends.count from (select run, end, count(*) as count from conversations"
-                f" where state = {FINISHED} and end != '' group by run, end) ends join runs r on r.id = ends.run"
-            ).fetchall()
-
-        return list(self._keep("ends", ask))
+        """Return how many conversations have ended in each way, by run: (run, end, count)."""
+        return self._connection.execute(
+            "select r.name, ends.end, ends.count from (select run, end, count(*) as count from conversations"
+            f" where state = {FINISHED} and end != '' group by run, end) ends join runs r on r.id = ends.run"
+        ).fetchall()
 
     def failures(self) -> list[tuple[str, str, str, int]]:
         """Return the failures by run and type: (run, type of the error, a reason, count)."""

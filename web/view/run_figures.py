@@ -153,9 +153,8 @@ def mean_score(candidate: str, scores: Sequence[ItemScores], run: RunFigures) ->
 def decimals(values: Iterable[float], run: RunFigures) -> int:
     """Return the decimals of scores like `run`'s; `values` are those to be shown, for a scale without known ends."""
     low, high = run.range
-    if not math.isfinite(high - low):
-        low, high = min(values, default=0.0), max(values, default=0.0)
-    return 1 if high - low > 10 else 2
+    size = high - low if math.isfinite(high - low) else max(map(abs, values), default=0.0)
+    return 1 if size > 10 else 2
 
 
 @dataclass(slots=True)

@@ -203,7 +203,7 @@ class RunHistories:
             return f"lower ({interval})", True
         if estimate.low == estimate.high == 0:
             return f"the same scores ({count})", False
-        return f"too few to tell ({interval})", False
+        return f"no significant change ({interval})", False
 
     def _facts_of(self, path: Path) -> _RunFacts | None:
         try:

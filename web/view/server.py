@@ -424,6 +424,7 @@ def _plain_word(text: str) -> str:
 
 
 _FIGURES_SECONDS = 0.05  # seconds that the overview waits for figures of the index; later ones reach it as an event
+_SWITCH_SECONDS = 0.001  # a page waits so long, once for each row of a query, for a thread that computes or indexes
 _NICE = 5  # niceness: a run on the same machine has a higher priority
 _CATCH_UP_SECONDS = 10.0  # seconds that a link opened at startup waits
 
@@ -433,6 +434,7 @@ def serve(root: Path, server: PageServer, *, index: Path | None = None, control:
 
     async def main() -> None:
         os.nice(_NICE)
+        sys.setswitchinterval(_SWITCH_SECONDS)
         viewer = Viewer(root, server, index=index, control=control)
 
         def announce(address: str) -> None:
