@@ -150,7 +150,10 @@ class Updater:
     """Computes something again when asked to, after a pause that is many times as long as the last computation.
 
     A request during the computation or the pause is remembered. `on_change` is called when there is something new.
+    `cpu_seconds` is what the last computation took if it is known; otherwise its duration counts.
     """
+
+    cpu_seconds: float | None = None
 
     def __init__(self, on_change: Callable[[], None], least_pause: float = _LEAST_PAUSE) -> None:
         self._on_change, self._least_pause = on_change, least_pause
@@ -190,7 +193,8 @@ class Updater:
                 self._on_change()
         except Exception:
             _log.warning("viva view: figures of the overview cannot be computed", exc_info=True)
-        self._next = time.monotonic() + max(self._least_pause, _PAUSE_FACTOR * (time.monotonic() - began))
+        seconds = time.monotonic() - began if self.cpu_seconds is None else self.cpu_seconds
+        self._next = time.monotonic() + max(self._least_pause, _PAUSE_FACTOR * seconds)
         if self._is_wanted:
             self._timer = asyncio.get_running_loop().call_later(self._next - time.monotonic(), self._begin)
 

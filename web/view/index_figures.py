@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import math
+import time
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -55,8 +56,8 @@ def mean_findings(group: RunGroup, means: Sequence[MeanScore]) -> dict[str, Any]
     """Return the mean scores of a group of runs in the form of findings, the highest first.
 
     There is no test, so no sentence compares the candidates. Further keys: `tested` is False, `set` is as in a filter,
-    `matrix` names the group, `digits` and `scale` are those of the scores (None if unknown), `clusters` is the number of
-    clusters, "" if each conversation is one.
+    `matrix` names the group, `digits` and `scale` are those of the scores (None if unknown), `clusters` is the number
+    of clusters, "" if each conversation is one.
     """
     first = group.runs[0]
     of_set = "second" if group.second else "benchmark" if any(run.has_second for run in group.runs) else ""
@@ -167,9 +168,13 @@ class FiguresUpdater(Updater):
         self.figures: IndexFigures | None = None
 
     async def compute(self) -> bool:
-        figures = await asyncio.get_running_loop().run_in_executor(self._thread, self._new_figures)
+        figures, self.cpu_seconds = await asyncio.get_running_loop().run_in_executor(self._thread, self._timed)
         self.figures = figures or self.figures
         return figures is not None
+
+    def _timed(self) -> tuple[IndexFigures | None, float]:
+        began = time.thread_time()
+        return self._new_figures(), time.thread_time() - began
 
     def _new_figures(self) -> IndexFigures | None:
         """Return the figures if the index has changed."""
