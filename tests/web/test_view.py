@@ -362,6 +362,7 @@ def test_marks_of_runs_over_time_are_read_with_arrow_keys(browser: Browser, tmp_
         weighed_run(tmp_path / "runs" / f"run-{seed}", {f"t{at}": [0.25 * seed, 0.5] for at in range(5)}, seed)
     export_pages(tmp_path / "runs", tmp_path / "pages", index=tmp_path / "index")
     page = browser.open(tmp_path / "pages" / "index.html", 800)
+    assert _texts(page, ".standings .note") == ["0.28 to 0.72, n = 15"] * 2, "the export has intervals, too"
     assert _texts(page, ".histories .name") == ["m00", "m01"]
     stops = page.evaluate("[...document.querySelectorAll('.history .mark')].map((one) => one.tabIndex)")
     assert stops == [-1, -1, 0, -1, -1, 0], "one stop of Tab for each candidate, at its latest run"

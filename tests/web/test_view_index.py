@@ -131,6 +131,24 @@ def test_a_change_between_runs_is_claimed_only_if_its_interval_excludes_0(
     assert all(low <= end <= high for point in history.points for end in (point.low, point.value, point.high) if end)
 
 
+def test_a_change_is_tested_by_cluster_if_items_are_repeated(tmp_path: Path) -> None:
+    """Four tasks, each 20 times: that 80 differences of 4 tasks have one sign tells little."""
+    for name, shift in (("first", 0), ("second", 9)):
+        grades = [40 + shift * (at % 4 < 3) for at in range(80)]
+        viva.run_sync(
+            graded,
+            models={"pupil": [Grades(grades)]},
+            tasks=[f"task {at}" for at in range(4)],
+            repeats=20,
+            out=tmp_path / "runs" / name,
+            concurrency=1,
+        )
+    [history] = _histories(tmp_path / "runs", tmp_path / "index")
+    assert "n = 80 common conversations in 4 clusters" in history.sentence
+    assert not history.changed
+    assert history.sentence.startswith("since first: no significant change (+6.8, ")
+
+
 def test_runs_on_other_scales_have_no_common_history(tmp_path: Path) -> None:
     tasks = ["a", "b"]
     viva.run_sync(graded, models={"pupil": [Grades([1, 2])]}, tasks=tasks, out=tmp_path / "runs" / "first")
@@ -250,6 +268,9 @@ def test_without_a_test_no_sentence_compares(two_sets: tuple[Path, IndexReader])
     assert answer.count("Mean scores only: no test compares the candidates.") == 1
     assert "Best" not in page
     assert "higher" not in answer
+    broken = Pages(root, reader).overview(PageContext(StudyAnswer(problem="no item"), figures=figures))
+    assert "Verdicts cannot be computed, as the notes say" in broken
+    assert "no test compares" not in broken
     pending = Pages(root, reader).overview(PageContext(None, True, figures))
     assert "no test compares" not in pending, "as long as the tests are being computed"
     assert "Verdicts are being computed" in pending

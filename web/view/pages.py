@@ -119,6 +119,7 @@ _EXCERPT = 90  # characters of an excerpt on each side of a match
 _RUNS_SHOWN = 400
 _MODELS_SHOWN = 60
 _PENDING = "Verdicts are being computed; these are mean scores."
+_NO_VERDICTS = "Verdicts cannot be computed, as the notes say; these are mean scores."
 _STATE_WORDS = {0: "going on", 1: "finished", 2: "failed"}
 
 
@@ -372,7 +373,10 @@ class Pages:
         scenarios = {part["scenario"] for part in findings}
         figures = context.figures
         means = [] if figures is None else [part for part in figures.means if part["scenario"] not in scenarios]
-        if context.busy and context.answer is None:
+        answer = context.answer
+        if answer is not None and answer.problem and not findings:
+            means = [part | {"sentences": [_NO_VERDICTS]} for part in means]
+        elif answer is None and context.busy:
             means = [part | {"sentences": [_PENDING]} for part in means]
         parts = [_with_defaults(part) for part in (*findings, *means)]
         return {

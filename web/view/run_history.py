@@ -192,7 +192,10 @@ class RunHistories:
             mean = clustered_mean(differences, [clusters[item] for item, _ in shared])
             enough = mean is not None and mean.clusters >= MIN_CLUSTERS and bool(mean.se)
             estimate = mean.interval(level) if mean is not None and enough else None
+        number = len({clusters[item] for item, _ in shared})
         count = f"n = {len(shared):,} common item{'s' * (len(shared) != 1)}"
+        if number < len(shared):
+            count = f"n = {len(shared):,} common conversations in {number:,} cluster{'s' * (number != 1)}"
         if estimate is None:
             return f"too few to tell ({count})", False
         value, low, high = (f"{end:+.{digits}f}" for end in (estimate.value, estimate.low, estimate.high))
