@@ -278,6 +278,24 @@ def test_without_a_test_no_sentence_compares(two_sets: tuple[Path, IndexReader])
     assert nothing.count("Mean scores are being computed.") == 4, "a line at the top and one in each block"
 
 
+def test_a_dataset_without_findings_keeps_its_means_beside_one_with_findings(tmp_path: Path) -> None:
+    for name, seed in (("first", 1), ("second", 2)):
+        items = make_items(tmp_path / f"{name}.jsonl", 6, seed=seed)
+        viva.run_sync("probe", models={"candidate": ["simulated:a?knowledge=0.5"]}, dataset=str(items), shots=0,
+                      out=tmp_path / "runs" / name)  # fmt: skip
+    file = index_file(tmp_path / "runs", tmp_path / "index")
+    Indexer(tmp_path / "runs", file).catch_up()
+    reader = IndexReader(file)
+    finding = Findings(["The first is found."], "score", [RankedCandidate("a", 50.0, n=6)], "first", "probe")
+    context = PageContext(StudyAnswer([asdict(finding)]), figures=IndexAnalysis(tmp_path / "runs", reader).figures())
+    page = Pages(tmp_path / "runs", reader).overview(context)
+    reader.close()
+    lines = re.findall(r'<a href="#block-\w+">([^<]+)</a> <span[^>]*>([^<]+)<', page)
+    assert lines[0] == ("probe · first", "The first is found.")
+    assert [subject for subject, _ in lines] == ["probe · first", "probe · second"]
+    assert lines[1][1].startswith("a: mean score ")
+
+
 def test_ways_to_end_are_those_of_a_block_and_lead_to_its_conversations(two_sets: tuple[Path, IndexReader]) -> None:
     root, reader = two_sets
     page = Pages(root, reader).overview(PageContext(figures=IndexAnalysis(root, reader).figures()))

@@ -370,22 +370,21 @@ class Pages:
         runs = self.reader.runs()
         findings = context.answer.findings if context.answer is not None else []
         self._paths = self._paths if all(run.name in self._paths for run in runs) else dict(find_runs(self._root))
-        scenarios = {part["scenario"] for part in findings}
-        figures = context.figures
-        means = [] if figures is None else [part for part in figures.means if part["scenario"] not in scenarios]
-        answer = context.answer
+        answer, figures = context.answer, context.figures
+        means = [] if figures is None else figures.means
         if answer is not None and answer.problem and not findings:
             means = [part | {"sentences": [_NO_VERDICTS]} for part in means]
         elif answer is None and context.busy:
             means = [part | {"sentences": [_PENDING]} for part in means]
         parts = [_with_defaults(part) for part in (*findings, *means)]
+        blocks = self._blocks(runs, parts, context)
         return {
-            "answer": context.answer,
+            "answer": answer,
             "busy": context.busy,
-            "blocks": self._blocks(runs, parts, context),
+            "blocks": blocks,
             "rules": list(dict.fromkeys(part["rule"] for part in parts if part["rule"])),
             "figures": figures,
-            "means": means,
+            "has_means": any(not part["tested"] for block in blocks for part in block.parts),
             "running": [run for run in runs if run.running],
             "ended": sum(run.ended for run in runs),
             "planned": sum(run.planned or run.total.total for run in runs),
@@ -406,7 +405,7 @@ class Pages:
                 joint.append(block := OverviewBlock(part["scenario"], part["about"], parts=[part]))
                 if len(scenarios) > 1 and block.scenario in scenarios:
                     block.chosen = {"scenario": block.scenario}
-            else:
+            elif part["tested"] or not any(other["tested"] for other in owner.parts):
                 owner.parts.append(part)
         _add_matrices(list(blocks.values()), self.reader.groups())
         failures, figures = self.reader.failures(), context.figures or IndexFigures([], {}, [], 0)

@@ -111,6 +111,7 @@ function moveMark(event) {
   return true;
 }
 
+document.addEventListener("refreshed", tabOnce);
 for (const [kind, shown] of [["focusin", true], ["focusout", false]]) {
   document.addEventListener(kind, (event) => {
     const mark = event.target.closest?.("svg.history .mark");
