@@ -35,7 +35,6 @@ from viva.web.view.pages import PageContext, Pages
 from viva.web.view.queries import Filter, IndexReader, ListedConversation
 from viva.web.view.run_figures import MeanScore, run_groups
 from viva.web.view.run_history import CandidateHistory, RunHistories
-from viva.web.view.runs import find_runs
 from viva.web.view.server import LiveUpdates
 
 
@@ -101,7 +100,7 @@ def _histories(root: Path, index: Path) -> list[CandidateHistory]:
     Indexer(root, file).catch_up()
     reader = IndexReader(file)
     try:
-        return RunHistories(reader).histories(reader.runs(), dict(find_runs(root)))
+        return RunHistories(reader).histories(reader.runs())
     finally:
         reader.close()
 
@@ -186,7 +185,7 @@ def _rights(run: Path, candidate: str, second: bool) -> list[float]:
 
 def test_the_benchmark_and_a_second_set_have_means_of_their_own(two_sets: tuple[Path, IndexReader]) -> None:
     root, reader = two_sets
-    means = IndexAnalysis(root, reader).figures().means
+    means = IndexAnalysis(reader).figures().means
     parts = {part["set"]: part for part in means if part["scenario"] == "probe"}
     assert parts["benchmark"]["about"] == "items"
     assert parts["second"]["about"] == "items (second set others)"
@@ -199,9 +198,7 @@ def test_the_benchmark_and_a_second_set_have_means_of_their_own(two_sets: tuple[
             ]
             assert standing["n"] == len(rights) == 2 * size
             assert standing["value"] == pytest.approx(sum(rights) / len(rights))
-    histories = RunHistories(reader).histories(
-        [run for run in reader.runs() if run.scenario == "probe"], dict(find_runs(root))
-    )
+    histories = RunHistories(reader).histories([run for run in reader.runs() if run.scenario == "probe"])
     assert {history.candidate for history in histories} == {"clean", "cheat"}
     for history in histories:
         assert [point.n for point in history.points] == [12, 12]
@@ -215,8 +212,8 @@ def test_the_benchmark_and_a_second_set_have_means_of_their_own(two_sets: tuple[
 
 
 def test_a_mean_on_the_overview_is_the_matrix_s_to_the_last_bit(two_sets: tuple[Path, IndexReader]) -> None:
-    root, reader = two_sets
-    parts = {part["matrix"]: part for part in IndexAnalysis(root, reader).figures().means}
+    reader = two_sets[1]
+    parts = {part["matrix"]: part for part in IndexAnalysis(reader).figures().means}
     groups = reader.groups()
     assert {*parts} == {group.id for group in groups}
     for group in groups:
@@ -251,7 +248,7 @@ def test_means_are_so_far_only_until_all_has_ended(two_sets: tuple[Path, IndexRe
 
 def test_without_a_test_no_sentence_compares(two_sets: tuple[Path, IndexReader]) -> None:
     root, reader = two_sets
-    figures = IndexAnalysis(root, reader).figures()
+    figures = IndexAnalysis(reader).figures()
     for part in figures.means:
         [sentence] = part["sentences"]
         names = [name for name in ("clean", "cheat") if name in sentence]
@@ -287,7 +284,7 @@ def test_a_dataset_without_findings_keeps_its_means_beside_one_with_findings(tmp
     Indexer(tmp_path / "runs", file).catch_up()
     reader = IndexReader(file)
     finding = Findings(["The first is found."], "score", [RankedCandidate("a", 50.0, n=6)], "first", "probe")
-    context = PageContext(StudyAnswer([asdict(finding)]), figures=IndexAnalysis(tmp_path / "runs", reader).figures())
+    context = PageContext(StudyAnswer([asdict(finding)]), figures=IndexAnalysis(reader).figures())
     page = Pages(tmp_path / "runs", reader).overview(context)
     reader.close()
     lines = re.findall(r'<a href="#block-\w+">([^<]+)</a> <span[^>]*>([^<]+)<', page)
@@ -298,7 +295,7 @@ def test_a_dataset_without_findings_keeps_its_means_beside_one_with_findings(tmp
 
 def test_ways_to_end_are_those_of_a_block_and_lead_to_its_conversations(two_sets: tuple[Path, IndexReader]) -> None:
     root, reader = two_sets
-    page = Pages(root, reader).overview(PageContext(figures=IndexAnalysis(root, reader).figures()))
+    page = Pages(root, reader).overview(PageContext(figures=IndexAnalysis(reader).figures()))
     ends: dict[str, set[str]] = {}
     for block in page.split('<section class="block"')[1:]:
         scenario = re.findall(r'class="about">(\w+) ·', block)[0]
@@ -333,7 +330,7 @@ def test_a_block_leads_to_its_own_conversations(two_sets: tuple[Path, IndexReade
     pages = Pages(root, reader)
     finding = Findings([], "KIEval score", [RankedCandidate("clean", 50.0, n=3)], "items", "kieval")
     answer = StudyAnswer([asdict(finding)]) if tested else None
-    context = PageContext(answer, figures=IndexAnalysis(root, reader).figures())
+    context = PageContext(answer, figures=IndexAnalysis(reader).figures())
     blocks = pages.overview_part(context).split('<section class="block"')[1:]
     seen = set()
     for block in blocks:

@@ -61,7 +61,7 @@ def _write(pages: Pages, reader: IndexReader, root: Path, out: Path) -> int:
     answer = study_answer(study_folders(root), out / "report.html")
     if answer.problem:
         _write_file(out / "report.html", pages.problem("Cannot create the report", answer.problem))
-    _write_file(out / "index.html", pages.overview(PageContext(answer, figures=IndexAnalysis(root, reader).figures())))
+    _write_file(out / "index.html", pages.overview(PageContext(answer, figures=IndexAnalysis(reader).figures())))
     _write_file(out / "conversations.html", pages.conversations(Filter()))
     _write_file(out / "compare.html", pages.comparing())
     groups = reader.groups()

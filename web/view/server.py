@@ -194,7 +194,7 @@ class Viewer:
         self._pages: Pages | None = None
         self.indexer = Indexer(root, self.file, self.live.changed)
         self.answering = AnswerUpdater(root, self.file.with_suffix(".report.html"), self.live.notify_changed)
-        self.figures = FiguresUpdater(root, self.file, self.live.notify_changed)
+        self.figures = FiguresUpdater(self.file, self.live.notify_changed)
 
     def application(self) -> web.Application:
         """Make the application; the threads and the updates start and end with it."""
