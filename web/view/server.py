@@ -16,7 +16,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import aclosing
 from itertools import islice
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 from urllib.parse import quote
 
 from aiohttp import web
@@ -84,8 +84,12 @@ class LiveUpdates(Broadcast):
 
     def changed(self, version: int, conversations: list[tuple[str, int]]) -> None:
         """Record a change; may be called from any thread."""
+        self.call(self._note, version, conversations)
+
+    def call(self, function: Callable[..., object], *arguments: Any) -> None:
+        """Call a function in the event loop; may be called from any thread."""
         if self._loop is not None and not self._loop.is_closed():
-            self._loop.call_soon_threadsafe(self._note, version, conversations)
+            self._loop.call_soon_threadsafe(function, *arguments)
 
     def notify_changed(self) -> None:
         """Send the overview again, because findings are new while the index is not. Call it in the event loop."""
@@ -192,7 +196,8 @@ class Viewer:
         # A single thread uses the index and the journals: queries are short, and this needs the least memory.
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="viva-view-pages")
         self._pages: Pages | None = None
-        self.indexer = Indexer(root, self.file, self.live.changed)
+        self._is_prepared = False
+        self.indexer = Indexer(root, self.file, self._changed)
         self.answering = AnswerUpdater(root, self.file.with_suffix(".report.html"), self.live.notify_changed)
         self.figures = FiguresUpdater(self.file, self.live.notify_changed)
 
@@ -390,6 +395,14 @@ class Viewer:
     def _want(self) -> None:
         self.answering.want()
         self.figures.want()
+
+    def _changed(self, version: int, conversations: list[tuple[str, int]]) -> None:
+        """Pass on a change of the index. When it is complete, prepare the overview before somebody asks for it."""
+        self.live.changed(version, conversations)
+        if self.indexer.caught_up.is_set() and not self._is_prepared:
+            self._is_prepared = True
+            self.live.call(self._want)
+            self._thread.submit(lambda: self._ready().overview_part(self._page_context()))
 
     def _page_context(self) -> PageContext:
         busy = self.answering.busy or not self.indexer.caught_up.is_set()
