@@ -356,11 +356,17 @@ def test_every_wait_is_a_sentence_with_its_time() -> None:
 
 def test_an_ended_run_says_if_it_is_done() -> None:
     load = RunLoad(finished=38, failed=2, latest=1.0)
-    assert _view(load, running=False).state == "Done: all conversations have ended."
+    assert _view(load, running=False).state == "Done: all 40 conversations have ended, 2 of them failed."
+    assert _view(load, running=False).continuing == ("repeats the failed ones", "viva resume run --retry-failed")
     assert _view(load, running=False).counts == "40 of 40 conversations have ended, 2 of them failed"
     part = RunLoad(finished=3, open_calls=[1], latest=1.0)
     assert "may run elsewhere" in _view(part, running=False).state
     assert _view(part, running=False).counts == "3 of 40 conversations have ended; 1 had begun"
+    assert _view(part, running=False).continuing == ("continues it", "viva resume run")
+    assert _view(part).continuing is None
+    unknown = _view(part, planned=None, running=False)
+    unknown.now += 100
+    assert unknown.state.endswith("how many conversations it was to have is not known here.")
 
 
 def test_a_form_is_read_as_the_commands_words() -> None:

@@ -52,6 +52,27 @@ class CandidateFigures:
 
 
 @dataclass(slots=True)
+class CallUsage:
+    """Usage of calls of one role. `first` is when the first one began, `last` when the last one ended, if known."""
+
+    calls: int = 0
+    prompt_tokens: int = 0
+    completion_tokens: int = 0
+    cached_tokens: int = 0
+    first: float | None = None
+    last: float | None = None
+
+    def add(self, more: CallUsage) -> None:
+        """Add the usage of further calls."""
+        self.calls += more.calls
+        self.prompt_tokens += more.prompt_tokens
+        self.completion_tokens += more.completion_tokens
+        self.cached_tokens += more.cached_tokens
+        self.first = min((at for at in (self.first, more.first) if at is not None), default=None)
+        self.last = max((at for at in (self.last, more.last) if at is not None), default=None)
+
+
+@dataclass(slots=True)
 class RunFigures:
     """A run and counts of its conversations. `planned` is None if unknown; `digest` is its dataset's.
 
