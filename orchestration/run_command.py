@@ -161,9 +161,10 @@ def _remarks(scenario: AnyScenario, values: Mapping[str, Any], manifest: Mapping
                 yield f"{setting}: {_one_line(model)} is an object of a Python program: name a model in its place"
     granted = manifest.get(SEAL)
     code = granted.get("code") if isinstance(granted, Mapping) else None
-    if isinstance(code, list) and code:
-        names = ", ".join(map(_one_line, code[:_MOST_NAMED]))
-        yield f"Python code that it was permitted to run: {names}; permit what files name with {PYTHON_TOOLS_OPTION}"
+    others = [name for name in code if name != str(code_file(manifest))] if isinstance(code, list) else []
+    if others:
+        names = ", ".join(map(_one_line, others[:_MOST_NAMED]))
+        yield f"it was permitted to run Python code ({names}): if its files name it, add {PYTHON_TOOLS_OPTION} NAME"
     if isinstance(shard := manifest.get("shard"), Mapping):
         number, total = (_one_line(shard.get(name)) for name in ("index", "of"))
         yield f"this run is shard {number} of {total}; the command runs the conversations of all shards"

@@ -176,7 +176,11 @@ def test_a_shell_reads_the_words_that_were_quoted() -> None:
         ({"shard": {"index": 2, "of": 8, "attempt": "x"}}, {}, "this run is shard 2 of 8"),
         ({"shard": [1]}, {}, ""),
         ({"added": [{"n": 3, "tasks": 3}]}, {}, "conversations were added while it ran"),
-        ({"granted": {"code": ["tools"], "seal": ""}}, {}, "permitted to run: tools; permit what files name with --py"),
+        (
+            {"granted": {"code": ["tools"], "seal": ""}},
+            {},
+            "permitted to run Python code (tools): if its files name it, add --py",
+        ),
         ({"granted": "yes"}, {}, ""),
         ({}, {"candidate": ["object:mine"]}, "candidate: object:mine is an object of a Python program"),
         ({}, {"max_cost": 2.5}, ""),

@@ -20,7 +20,7 @@ import tempfile
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import astuple, dataclass, field
 from pathlib import Path
@@ -42,7 +42,7 @@ from viva.scenarios.run_settings import repeats_of
 from viva.scoring.aggregates import failure_reason
 
 from .run_figures import CallUsage
-from .run_record import manifest_part, name_of
+from .run_record import json_text, likeness_of, manifest_part, name_of
 from .runs import find_runs
 
 LONGEST_TEXT = 200_000  # maximum searchable characters of one text
@@ -410,41 +410,11 @@ def _plain(text: str) -> str:
 
 def run_identity(manifest: dict[str, Any], journal: Path) -> str:
     """Return a key that distinguishes a run from a later one in the same folder."""
-    digest = hashlib.blake2b(orjson.dumps(manifest, default=str), digest_size=12).hexdigest()
+    digest = hashlib.blake2b(json_text(manifest).encode(), digest_size=12).hexdigest()
     try:
         return f"{digest}/{os.stat(journal).st_ino}"
     except OSError:
         return digest
-
-
-# Settings that change which items are run, when, or by whom they are started, but no conversation about an item.
-_OF_RUNS_ALONE = {
-    *("seed", "concurrency", "max_tokens_total", "max_calls", "max_cost", "max_seconds", "patience", "durability"),
-    *(
-        "n",
-        "ids",
-        "in_order",
-        "shuffled",
-        "skip_bad_items",
-        "qualify",
-        "repeats",
-        "strict",
-        "wave",
-        "until",
-        "adaptive",
-    ),
-}
-
-
-def _likeness(manifest: dict[str, Any], settings: dict[str, Any], skipped: Collection[str]) -> dict[str, Any]:
-    """Return what two runs must have in common for their scores to be compared item by item.
-
-    `skipped` are the settings that name the compared models and the data; the data's digest stands for its name.
-    """
-    common = {name: value for name, value in settings.items() if name not in _OF_RUNS_ALONE and name not in skipped}
-    models, pack = manifest_part(manifest, "models"), manifest_part(manifest, "pack")
-    common |= {role: model for role, model in models.items() if isinstance(model, str) and role not in skipped}
-    return common | ({"pack": f"{pack.get('name')} {pack.get('digest')}"} if pack else {})
 
 
 def _cluster_and_set(run: _FollowedRun, result: Any) -> tuple[str, bool]:
@@ -579,7 +549,11 @@ class Indexer:
             writer.forget(writer.names()[name])
         for path in new:
             position, name = paths[path]
-            followed = self._taken_up(writer, path, name, position)
+            try:
+                followed = self._taken_up(writer, path, name, position)
+            except Exception as error:  # one damaged folder must not hide other runs
+                self._say(f"{path}: {type(error).__name__}: {error}")
+                continue
             if followed is not None:
                 self._followed[path] = followed
         self._report_changes(writer.commit(texts=bool(unknown)), [])
@@ -604,7 +578,7 @@ class Indexer:
             (list(model) for model in manifest_part(manifest, "models").values() if isinstance(model, dict)), []
         )
         summary, planned, scenario, repeats = None, None, None, 1
-        facts |= {"likeness": orjson.dumps(_likeness(manifest, manifest.get("settings") or {}, ())).decode()}
+        facts |= {"likeness": json_text(likeness_of(manifest, manifest_part(manifest, "settings"), ()))}
         facts |= {"adaptive": int(manifest.get("bank") is not None)}
         try:
             scenario, settings = recorded_settings(folder)
@@ -612,7 +586,7 @@ class Indexer:
             summary, planned = scenario.summary_of(settings), planned_in_total(folder)
             repeats = repeats_of(settings)
             compared = [role.name for role in scenario.roles_of(settings) if role.many]
-            likeness = _likeness(manifest, settings.model_dump(mode="json"), {*compared, scenario.data})
+            likeness = likeness_of(manifest, settings.model_dump(mode="json"), {*compared, scenario.data})
             facts["likeness"] = orjson.dumps(likeness).decode()
             facts["models"] = orjson.dumps({name: manifest["models"].get(name) for name in compared}).decode()
             ranges = scenario.ranges if scenario.rate else score_ranges(scenario, settings)
@@ -715,7 +689,7 @@ class Indexer:
         calls: dict[int, CallTotals] = {}
         by_slot: Counter[int] = Counter()
         for call in added.calls:
-            by_slot[pace_slot(call.call.at)] += 1
+            by_slot[slot := pace_slot(call.call.at)] += 1
             c, so_far = call.call.completion, calls.setdefault(call.number, CallTotals())
             so_far.count += 1
             so_far.prompt_tokens += c.prompt_tokens
@@ -724,10 +698,11 @@ class Indexer:
             so_far.retries += max(0, c.attempts - 1)
             so_far.at = max(so_far.at, call.call.at)
             so_far.texts.append(c.text + "".join(f" {tool.name} {tool.arguments}" for tool in c.calls or ()))
-            at = call.call.at if pace_slot(call.call.at) else None
-            used = CallUsage(1, c.prompt_tokens, c.completion_tokens, c.cached_tokens,
-                             None if at is None else at - c.latency, at)  # fmt: skip
-            so_far.roles.setdefault(call.call.role, CallUsage()).add(used)
+            if (used := so_far.roles.get(call.call.role)) is None:
+                used = so_far.roles[call.call.role] = CallUsage()
+            used.count(c.prompt_tokens, c.completion_tokens, c.cached_tokens)
+            if slot:
+                used.span(call.call.at - c.latency, call.call.at)
         usage: dict[tuple[str, str], CallUsage] = {}
         for number, together in calls.items():
             candidate = writer.called(run.row, number, together)

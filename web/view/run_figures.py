@@ -62,14 +62,25 @@ class CallUsage:
     first: float | None = None
     last: float | None = None
 
+    def count(self, prompt_tokens: int, completion_tokens: int, cached_tokens: int, calls: int = 1) -> None:
+        """Count calls with these tokens."""
+        self.calls += calls
+        self.prompt_tokens += prompt_tokens
+        self.completion_tokens += completion_tokens
+        self.cached_tokens += cached_tokens
+
+    def span(self, first: float, last: float) -> None:
+        """Extend the time from the first call to the last."""
+        if self.first is None or first < self.first:
+            self.first = first
+        if self.last is None or last > self.last:
+            self.last = last
+
     def add(self, more: CallUsage) -> None:
         """Add the usage of further calls."""
-        self.calls += more.calls
-        self.prompt_tokens += more.prompt_tokens
-        self.completion_tokens += more.completion_tokens
-        self.cached_tokens += more.cached_tokens
-        self.first = min((at for at in (self.first, more.first) if at is not None), default=None)
-        self.last = max((at for at in (self.last, more.last) if at is not None), default=None)
+        self.count(more.prompt_tokens, more.completion_tokens, more.cached_tokens, more.calls)
+        if more.first is not None and more.last is not None:
+            self.span(more.first, more.last)
 
 
 @dataclass(slots=True)

@@ -5,10 +5,12 @@ A manifest may be anybody's: large, deeply nested, of wrong types. What cannot b
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
+
+import orjson
 
 from viva.engine.run_folder import RunFolder
 from viva.orchestration.launch import recorded_settings
@@ -42,6 +44,44 @@ def manifest_part(manifest: Mapping[str, Any], name: str) -> dict[str, Any]:
 def name_of(value: Any) -> str:
     """Return a name in a manifest, "" if it is no text."""
     return value[:_LONGEST_NAME] if isinstance(value, str) else ""
+
+
+def json_text(value: Any) -> str:
+    """Return a part of a manifest as JSON; one that is nested too deeply to be written is as good as none."""
+    try:
+        return orjson.dumps(value, default=str).decode()
+    except TypeError:
+        return "{}"
+
+
+# Settings that change which items are run, when, or by whom they are started, but no conversation about an item.
+_OF_RUNS_ALONE = {
+    *("seed", "concurrency", "max_tokens_total", "max_calls", "max_cost", "max_seconds", "patience", "durability"),
+    *(
+        "n",
+        "ids",
+        "in_order",
+        "shuffled",
+        "skip_bad_items",
+        "qualify",
+        "repeats",
+        "strict",
+        "wave",
+        "until",
+        "adaptive",
+    ),
+}
+
+
+def likeness_of(manifest: dict[str, Any], settings: dict[str, Any], skipped: Collection[str]) -> dict[str, Any]:
+    """Return what two runs must have in common for their scores to be compared item by item.
+
+    `skipped` are the settings that name the compared models and the data; the data's digest stands for its name.
+    """
+    common = {name: value for name, value in settings.items() if name not in _OF_RUNS_ALONE and name not in skipped}
+    models, pack = manifest_part(manifest, "models"), manifest_part(manifest, "pack")
+    common |= {role: model for role, model in models.items() if isinstance(model, str) and role not in skipped}
+    return common | ({"pack": f"{pack.get('name')} {pack.get('digest')}"} if pack else {})
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,8 +217,9 @@ def _facts(manifest: Mapping[str, Any], scenario: AnyScenario | None) -> Iterato
     yield "Shard", f"{value_text(shard.get('index'))} of {value_text(shard.get('of'))}" if shard else ""
     tier = name_of(manifest.get("tier"))
     reasons = manifest.get("not_identical")
-    why = "; ".join(clip_text(reason, 120) for reason in reasons[:_MOST_PARTS]) if isinstance(reasons, list) else ""
-    yield "Reproducibility", TIER_NAMES.get(tier, clip_text(tier)) + (f" (not identical: {why})" if why else "")
+    yield "Reproducibility", TIER_NAMES.get(tier, clip_text(tier))
+    why = [clip_text(reason) for reason in reasons[:_MOST_PARTS]] if isinstance(reasons, list) else []
+    yield "Not identical", "; ".join(why)
     versions = manifest_part(manifest, "versions")
     yield (
         "Versions",

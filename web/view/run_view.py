@@ -61,8 +61,6 @@ class RunLoad:
     failed: int = 0
     open_calls: list[int] = field(default_factory=list)
     lengths: dict[int, int] = field(default_factory=dict)
-    calls: int = 0
-    tokens: int = 0
     retries: int = 0
     latest: float = 0.0
     failures: list[tuple[str, str, int]] = field(default_factory=list)
@@ -87,19 +85,17 @@ def read_load(reader: IndexReader, run: str, now: float) -> RunLoad:
 def _read_totals(reader: IndexReader, run: str) -> RunLoad:
     load = RunLoad()
     rows = reader.rows(
-        "select state, calls, count(*), total(calls), total(prompt_tokens + completion_tokens), total(retries),"
-        " max(at) from conversations where run = (select id from runs where name = ?) group by state, calls",
+        "select state, calls, count(*), total(retries), max(at) from conversations"
+        " where run = (select id from runs where name = ?) group by state, calls",
         run,
     )
-    for state, length, count, calls, tokens, retries, latest in rows:
+    for state, length, count, retries, latest in rows:
         if state == OPEN:
             load.open_calls += [length] * count
         else:
             load.finished += count * (state == FINISHED)
             load.failed += count * (state != FINISHED)
             load.lengths[length] = load.lengths.get(length, 0) + count
-        load.calls += int(calls)
-        load.tokens += int(tokens)
         load.retries += int(retries)
         load.latest = max(load.latest, latest)
     load.failures = reader.rows(
@@ -157,6 +153,8 @@ class RunResults:
     """Scores and usage of a run. `cost` is the sum of the known ones, None if there are none; `times` is a sentence."""
 
     tables: list[ScoreTable] = field(default_factory=list)
+    calls: int = 0
+    tokens: int = 0
     usage: list[UsageLine] = field(default_factory=list)
     hidden_usage: int = 0
     cost: float | None = None
@@ -184,6 +182,7 @@ def read_results(reader: IndexReader, run: str, record: RunRecord) -> RunResults
     total = CallUsage()
     for used in usage.values():
         total.add(used)
+    results.calls, results.tokens = total.calls, total.prompt_tokens + total.completion_tokens
     results.times = _times_sentence(reader, run, total)
     return results
 
@@ -370,7 +369,8 @@ class RunView:
             return "Too early to tell its pace."
         calls, ended = (sum(slot[at] for slot in self.load.pace) / self.minutes for at in (0, 1))
         span = duration_text(60 * self.minutes)
-        return f"In the last {span}: {_rate(ended)} conversations and {_rate(calls)} calls a minute."
+        of_conversations = f"{_rate(ended)} conversations" if ended else "no conversation"
+        return f"In the last {span}: {of_conversations} and {_rate(calls)} calls a minute."
 
     @property
     def remaining(self) -> str:
@@ -439,8 +439,12 @@ class RunView:
 
     def _waits(self, wait: RoleWait) -> Iterator[str]:
         several = len(wait.models) > 1
-        if wait.in_flight:
-            yield f"{wait.in_flight:,} {'waiting for a person' if wait.person else 'in flight'}"
+        in_flight = wait.in_flight or 0
+        by_person = min(in_flight, in_flight if wait.person_calls is None else wait.person_calls) if wait.person else 0
+        if by_person:
+            yield f"{by_person:,} waiting for a person"
+        if in_flight > by_person:
+            yield f"{in_flight - by_person:,} in flight"
         if wait.queued:
             yield f"{wait.queued:,} queued at a limit"
         if wait.paused:
