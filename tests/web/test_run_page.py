@@ -41,13 +41,13 @@ class Says(viva.Backend):
 
 
 @viva.scenario(compare="pupil", judge="examiner", score=(0, 10))
-async def quiz(conversation: viva.Conversation, task: str) -> float:
+async def quiz(conversation: viva.Conversation, task: str) -> float | None:
     """Asks one question, and has the answer judged."""
     view = viva.View()
     view.append("user", task)
     said = await conversation.generate("pupil", view, viva.Sampling())
     await conversation.generate("examiner", view, viva.Sampling())
-    return float(len(said.text) + len(task) % 3)
+    return None if task.endswith("x" * 8) else float(len(said.text) + len(task) % 3)
 
 
 @pytest.fixture(scope="module")
@@ -106,6 +106,7 @@ def test_a_run_that_has_ended_says_its_answer_first(root: Path, tmp_path: Path) 
         assert float(means[0][0]) < float(means[1][0])
         assert text.index("long ") < text.index("short "), "the highest mean is first"
         assert "conversations?run=quiz&amp;candidate=long&amp;state=failed" in html
+        assert "n = 8 1 finished without a score" in text
         # 18 judged answers less a failed one, at 2 and 10 for a million tokens.
         assert "34 calls 37,400 tokens cost 0.10" in text
         assert "examiner judge 17 calls · 17,000 → 1,700 tokens · cost 0.051" in text

@@ -116,7 +116,7 @@ class ScoreLine:
     high: float | None
     n: int
     failed: int = 0
-    unscored: int = 0
+    scoreless: int = 0
     suspected: bool = False
 
 
@@ -190,19 +190,19 @@ def read_results(reader: IndexReader, run: str, record: RunRecord) -> RunResults
 def _score_table(reader: IndexReader, group: RunGroup, run: str) -> ScoreTable:
     matrix = read_matrix(reader, group, run)
     figures = next((own.candidates for own in reader.runs() if own.name == run), {})
-    empty = CandidateFigures("")
-    lines = [
-        ScoreLine(own.name, own.mean, own.low, own.high, own.n, *(
-            (0, 0) if group.second else (figures.get(own.name, empty).failed, figures.get(own.name, empty).unscored)))
-        for own in matrix.candidates
-    ]  # fmt: skip
+    lines = []
+    for own in matrix.candidates:
+        counts = CandidateFigures("") if group.second else figures.get(own.name, CandidateFigures(""))
+        scoreless = max(0, counts.finished - counts.second - counts.scored)
+        lines.append(ScoreLine(own.name, own.mean, own.low, own.high, own.n, counts.failed, scoreless))
     lines.sort(key=lambda line: math.inf if line.value is None else -line.value)
     values = [end for line in lines for end in (line.value, line.low, line.high) if end is not None]
     ends = min([matrix.low, *values]), max([matrix.high, *values])
     title = "Candidates, second set" if group.second else "Candidates"
-    names = ("", "second") if group.second else ("", "benchmark" if figures and group.runs[0].has_second else "")
+    two_sets = any(own.second for own in figures.values())
+    set_name = "second" if group.second else "benchmark" if two_sets else ""
     return ScoreTable(
-        title, names[1], MatrixView(matrix=group.id, run=run).query(), matrix.scale, ends, matrix.digits,
+        title, set_name, MatrixView(matrix=group.id, run=run).query(), matrix.scale, ends, matrix.digits,
         lines[:_MOST_CANDIDATES], max(0, len(lines) - _MOST_CANDIDATES), any(own.adaptive for own in group.runs),
     )  # fmt: skip
 
