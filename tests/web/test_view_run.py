@@ -188,6 +188,10 @@ def test_a_run_is_steered_and_watched_in_a_browser(browser: Browser, steered: St
     page.until("document.querySelector('#live .lead').textContent.startsWith('Paused: no call begins')")
     page.leave("document.querySelector('[name=do][value=resume]').form.requestSubmit()")
     page.until("document.querySelector('#live .lead').textContent === 'In progress.'")
+    moving = "document.getAnimations().length"
+    assert page.evaluate(moving) == 1
+    browser.ask("Emulation.setEmulatedMedia", features=[{"name": "prefers-reduced-motion", "value": "reduce"}])
+    page.until(f"{moving} === 0")
     assert page.complaints == []
 
 
