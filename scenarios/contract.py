@@ -529,6 +529,10 @@ class Scenario(ABC, Generic[S, T]):
         """Return a function from a recorded result to its summary line. Default: its score alone."""
         return summary_function(self.score_of(settings))
 
+    def score_rule(self, settings: S) -> str:
+        """Return in a sentence how a conversation's score comes about, for readers of its page. Default: nothing."""
+        return ""
+
 
 @runtime_checkable
 class SupportsForecast(Protocol):
