@@ -35,8 +35,7 @@ if TYPE_CHECKING:
 
 CHARACTERS_PER_TOKEN = 4
 SCORE = "score"
-# The smallest and the largest value of each measure; infinite if there is no limit.
-Ranges: TypeAlias = Mapping[str, tuple[float, float]]
+Ranges: TypeAlias = Mapping[str, tuple[float, float]]  # by measure: its smallest and largest value; may be infinite
 
 
 @dataclass(slots=True)

@@ -160,18 +160,18 @@ class Differences:
 
 def differences(pairs: Sequence[TurnPair]) -> Differences:
     """Return in what two conversations differ, by round."""
-    found = Differences()
+    result = Differences()
     rounds: tuple[set[int], set[int]] = set(), set()
     for number, pair in enumerate(pairs, 1):
         for side, turn in zip(rounds, (pair.left, pair.right), strict=True):
             if turn is not None and turn.rendered.round is not None:
                 side.add(turn.rendered.round)
         if differing := pair.differing:
-            _of_round(found.marks, pair.round, number).marks += _in_order(pair, differing)
+            _of_round(result.marks, pair.round, number).marks += _in_order(pair, differing)
         if pair.left is not None and pair.right is not None and not pair.same:
-            _of_round(found.texts, pair.round, number)
-    found.lone = sorted(rounds[0] - rounds[1]), sorted(rounds[1] - rounds[0])
-    return found
+            _of_round(result.texts, pair.round, number)
+    result.lone = sorted(rounds[0] - rounds[1]), sorted(rounds[1] - rounds[0])
+    return result
 
 
 def _of_round(differing: list[Difference], round_: int | None, number: int) -> Difference:

@@ -1,4 +1,4 @@
-"""What the conversations of a list say together: means with intervals, and one candidate against the others.
+"""Answers of a list of conversations before its rows: means with intervals, and one candidate against the others.
 
 Means are those of the matrix (`matrix.py`), so only conversations whose scores belong into one matrix have any. A
 candidate is compared with the mean of the others item by item, because items differ in difficulty.
@@ -83,7 +83,7 @@ class ListKind:
 
 @dataclass(slots=True)
 class ListAnswer:
-    """What a list says. `kinds` are those of its conversations; with several there is nothing more.
+    """The answer of a list. `kinds` are those of its conversations; with several there is nothing more.
 
     `outcomes` says by what came out the conversations are chosen, "" if they are not. `mean` is their mean, None
     without one. `candidates` are in the order of their means, lowest first. With one candidate, `score` compares it
@@ -114,8 +114,8 @@ class ListAnswer:
 
 def read_answer(reader: IndexReader, chosen: Filter) -> ListAnswer:
     """Return what the conversations of a list say; while the index changes, it may be some seconds old."""
-    shown = ("candidate", "run", "scenario", "dataset", "set", "matrix", "task", *_OUTCOMES)
-    key = ("answer", *(getattr(chosen, name) for name in shown))
+    fields = ("candidate", "run", "scenario", "dataset", "set", "matrix", "task", *_OUTCOMES)
+    key = ("answer", *(getattr(chosen, name) for name in fields))
     return reader.keep_for_a_while(key, lambda: _answer(reader, chosen))
 
 
@@ -131,7 +131,8 @@ def _answer(reader: IndexReader, chosen: Filter) -> ListAnswer:
     if chosen.task:
         _add_item(answer, matrix, chosen)
         return answer
-    answer.candidates = sorted((own for own in matrix.candidates if own.mean is not None), key=lambda own: own.mean)
+    known = (own for own in matrix.candidates if own.mean is not None)
+    answer.candidates = sorted(known, key=lambda own: own.mean or 0.0)
     answer.mean = matrix.overall
     column = next((at for at, own in enumerate(matrix.candidates) if own.name == chosen.candidate), None)
     if chosen.candidate:
@@ -213,11 +214,11 @@ def _read_aspects(reader: IndexReader, matrix: Matrix, run: str) -> Mapping[str,
         ids = own.ids[order]
         sample = ids[:: max(1, ids.size // _SAMPLE)][:_SAMPLE].tolist()
         marks = ",".join(map(str, sample)) or "0"
-        found = reader.rows(f"select distinct name from aspects where conversation in ({marks}) order by name")
-        if len(found) > _MOST_ASPECTS:
+        names = reader.rows(f"select distinct name from aspects where conversation in ({marks}) order by name")
+        if len(names) > _MOST_ASPECTS:
             return {}
         means = {}
-        for (name,) in found:
+        for (name,) in names:
             rows = reader.rows(
                 "select conversation, value from aspects where name = ? and conversation between ? and ?",
                 *(name, int(ids[0]), int(ids[-1])),

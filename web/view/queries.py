@@ -16,7 +16,7 @@ from multidict import MultiMapping
 
 from viva.engine.errors import ConfigurationError
 
-from .index import FAILED, FINISHED, OPEN, conversations_with_texts, fts_query
+from .index import FINISHED, OPEN, conversations_with_texts, fts_query
 from .run_figures import SECOND_SET, CandidateFigures, RunFigures, RunGroup, run_groups
 
 T = TypeVar("T")
@@ -300,7 +300,7 @@ _COLUMNS = (
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """What conversations must share to be sorted by their scores together; `second`: on an item of a second set."""
+    """The facts that conversations share if their scores can be sorted together; `second`: items of a second set."""
 
     scenario: str
     dataset: str
@@ -680,27 +680,23 @@ class IndexReader:
         names = [] if filter.sort == "score" else [filter.sort[len(ASPECT) :]]
         id_, value, known = ("conversation", "value", "aspects where name = ?") if names else (
             "id", "score", "conversations where score is not null")  # fmt: skip
-
-        def number(condition: str, *values: str) -> int:
-            sql = f"select count(*) from {condition}"
-            return int(self._keep(sql + "".join(values), lambda: self._connection.execute(sql, values).fetchone()[0]))
-
-        count = number(known, *names)
+        sql = f"select count(*) from {known}"
+        count = int(self._keep((sql, *names), lambda: self._connection.execute(sql, names).fetchone()[0]))
         ids = []
         if offset < count:
             order = f"{value}{' desc' if filter.is_down else ''}, {id_}"
-            sql = f"select {id_} from {known} order by {order} limit ? offset ?"
-            ids = [row[0] for row in self._connection.execute(sql, (*names, limit, offset))]
+            rows = self._connection.execute(
+                f"select {id_} from {known} order by {order} limit ? offset ?", (*names, limit, offset)
+            )
+            ids = [id for (id,) in rows]  # noqa: A001
         if 0 <= limit == len(ids):
             return ids
-        unknown, values = f"run in (select id from runs) and state in ({OPEN}, {FAILED})", list[Any]()
-        finished = number(f"conversations where run in (select id from runs) and state = {FINISHED}")
-        if count != finished:  # otherwise those without a value have not finished, and are found by their state
-            unknown = "score is null" if not names else f"id not in (select {id_} from {known})"
-            values = names
-        rest = (limit - len(ids) if limit >= 0 else -1, max(0, offset - count))
-        sql = f"select id from conversations where {unknown} order by run, number limit ? offset ?"
-        return ids + [row[0] for row in self._connection.execute(sql, (*values, *rest))]
+        unknown = f"id not in (select {id_} from {known})" if names else "score is null"
+        rows = self._connection.execute(
+            f"select id from conversations where {unknown} order by run, number limit ? offset ?",
+            (*names, limit - len(ids) if limit >= 0 else -1, max(0, offset - count)),
+        )
+        return ids + [id for (id,) in rows]  # noqa: A001
 
     def _by_ids(self, ids: Sequence[int]) -> list[ListedConversation]:
         """Return conversations with their aspects, in the order of their ids here."""
