@@ -315,7 +315,7 @@ def test_marks_that_only_one_has_differ_and_so_do_rounds() -> None:
     first = _talk(("a", {"logic": "4", "B": "right"}), ("b", {"logic": "4"}), ("c", {"logic": "1"}))
     second = _talk(("a", {"logic": "4", "C": "wrong"}), ("b!", {"logic": "4"}))
     found = differences(pair_turns(first, second))
-    assert [(own.round, own.marks, own.anchor) for own in found.marks] == [(1, ["B", "C"], "t2")]
+    assert [(own.round, own.marks, own.anchor) for own in found.marks] == [(1, ["B right", "C wrong"], "t2")]
     assert [own.round for own in found.texts] == [2]
     assert found.lone == ([3], [])
     assert differences(pair_turns(first, first)).marks == []

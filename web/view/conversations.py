@@ -10,7 +10,7 @@ import asyncio
 import math
 import os
 import re
-from collections import OrderedDict
+from collections import Counter, OrderedDict
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 from difflib import SequenceMatcher
@@ -32,6 +32,7 @@ from viva.scoring.aggregates import failure_reason
 from .calls import Timeline, models_of, timeline
 
 _OPEN_RUNS = 16
+_SHORT = 20  # characters of a mark's value in a sentence
 LONG_TEXT = 6_000  # maximum characters of a text that are shown at first
 
 
@@ -141,11 +142,12 @@ class TurnPair:
 class Difference:
     """Turns of one round, None outside rounds, that differ: the names of their marks that do, in order.
 
-    `anchor` is that of the first such pair.
+    `anchor` is that of the first such pair, and `speaker` its speaker. Marks that only one has come with their values.
     """
 
     round: int | None
     anchor: str
+    speaker: str
     marks: list[str] = field(default_factory=list)
 
 
@@ -167,23 +169,27 @@ def differences(pairs: Sequence[TurnPair]) -> Differences:
             if turn is not None and turn.rendered.round is not None:
                 side.add(turn.rendered.round)
         if differing := pair.differing:
-            _of_round(result.marks, pair.round, number).marks += _in_order(pair, differing)
+            _of_round(result.marks, pair, number).marks += _in_order(pair, differing)
         if pair.left is not None and pair.right is not None and not pair.same:
-            _of_round(result.texts, pair.round, number)
+            _of_round(result.texts, pair, number)
     result.lone = sorted(rounds[0] - rounds[1]), sorted(rounds[1] - rounds[0])
     return result
 
 
-def _of_round(differing: list[Difference], round_: int | None, number: int) -> Difference:
-    """Return the last difference if it is in this round, else a new one."""
-    if not differing or differing[-1].round != round_:
-        differing.append(Difference(round_, f"t{number}"))
+def _of_round(differing: list[Difference], pair: TurnPair, number: int) -> Difference:
+    """Return the last difference if it is in the pair's round, else a new one."""
+    if not differing or differing[-1].round != pair.round:
+        turn = pair.left or pair.right
+        differing.append(Difference(pair.round, f"t{number}", "" if turn is None else turn.rendered.speaker))
     return differing[-1]
 
 
 def _in_order(pair: TurnPair, names: Collection[str]) -> list[str]:
-    turns = (turn for turn in (pair.left, pair.right) if turn is not None)
-    return list(dict.fromkeys(mark.name for turn in turns for mark in turn.rendered.marks if mark.name in names))
+    marks = [mark for turn in (pair.left, pair.right) if turn is not None for mark in turn.rendered.marks]
+    counts = Counter(mark.name for mark in marks)
+    texts = [mark.name if counts[mark.name] > 1 else f"{mark.name} {mark.value[:_SHORT]}".rstrip() for mark in marks
+             if mark.name in names]  # fmt: skip
+    return list(dict.fromkeys(texts))
 
 
 _WORDS = re.compile(r"\s*\S+|\s+")
