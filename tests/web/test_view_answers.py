@@ -266,6 +266,8 @@ def test_a_matrix_is_computed_again_only_after_20_times_its_duration(
     assert read_matrix(reader, group) is first
     page = Pages(tmp_path / "runs", reader).matrix(MatrixView())
     assert "New results are coming in: means, spreads and marks are 32.0 s old" in page
+    words = _words(Pages(tmp_path / "runs", reader).conversations(Filter(candidate="m00")))
+    assert "New results are coming in: these means are 32.0 s old" in words
     now[0] += 11
     assert read_matrix(reader, group) is not first
     assert "New results" not in Pages(tmp_path / "runs", reader).matrix(MatrixView())

@@ -88,7 +88,7 @@ class ListAnswer:
     `outcomes` says by what came out the conversations are chosen, "" if they are not. `mean` is their mean, None
     without one. `candidates` are in the order of their means, lowest first. With one candidate, `score` compares it
     with `others` candidates, and so does each of `aspects`: lowest first if they are `alike`, i.e. on the score's
-    scale. `behind` is the number of items on which the others did better. `version` is that of the index.
+    scale. `behind` is the number of items on which the others did better.
     """
 
     kinds: list[ListKind]
@@ -101,7 +101,6 @@ class ListAnswer:
     aspects: list[Comparison] = field(default_factory=list)
     alike: bool = True
     behind: int = 0
-    version: int = 0
 
     @property
     def is_adaptive(self) -> bool:
@@ -114,16 +113,8 @@ class ListAnswer:
 
 def read_answer(reader: IndexReader, chosen: Filter) -> ListAnswer:
     """Return what the conversations of a list say; while the index changes, it may be some seconds old."""
-    fields = ("candidate", "run", "scenario", "dataset", "set", "matrix", "task", *_OUTCOMES)
-    key = ("answer", *(getattr(chosen, name) for name in fields))
-    return reader.keep_for_a_while(key, lambda: _answer(reader, chosen))
-
-
-def _answer(reader: IndexReader, chosen: Filter) -> ListAnswer:
-    version = reader.version
     names = [name for name in _OUTCOMES if getattr(chosen, name) not in ("", None)]
     answer = ListAnswer(_kinds(reader, chosen), " and ".join(dict.fromkeys(_OUTCOMES[name] for name in names)))
-    answer.version = version
     if len(answer.kinds) != 1 or answer.outcomes or answer.is_adaptive:
         return answer
     group = answer.kinds[0].group
@@ -142,13 +133,13 @@ def _answer(reader: IndexReader, chosen: Filter) -> ListAnswer:
         clusters = _clusters_of_rows(matrix)
         answer.score = _compare("", matrix.means, column, clusters, _LEVEL)
         answer.behind = len(matrix.behind(chosen.candidate))
-        _add_aspects(answer, _read_aspects(reader, matrix, chosen.run), column, clusters)
+        _add_aspects(answer, _read_aspects(reader, matrix), column, clusters)
     return answer
 
 
 def _kinds(reader: IndexReader, chosen: Filter) -> list[ListKind]:
     kinds = []
-    for group in reader.groups():
+    for group in reader.keep_for_a_while("groups of lists", reader.groups):
         if (chosen.matrix and group.id != chosen.matrix) or not chosen.set_is(group.second):
             continue
         count = sum(
@@ -204,34 +195,29 @@ def _compare(name: str, means: Floats, column: int, clusters: Codes, level: floa
     return made
 
 
-def _read_aspects(reader: IndexReader, matrix: Matrix, run: str) -> Mapping[str, Floats]:
-    """Return the mean of each aspect by item and candidate; nothing if there are too many aspects."""
-    group = matrix.group
-
-    def ask() -> dict[str, Floats]:
-        own = matrix.conversations
-        order = np.argsort(own.ids)
-        ids = own.ids[order]
-        sample = ids[:: max(1, ids.size // _SAMPLE)][:_SAMPLE].tolist()
-        marks = ",".join(map(str, sample)) or "0"
-        names = reader.rows(f"select distinct name from aspects where conversation in ({marks}) order by name")
-        if len(names) > _MOST_ASPECTS:
-            return {}
-        means = {}
-        for (name,) in names:
-            rows = reader.rows(
-                "select conversation, value from aspects where name = ? and conversation between ? and ?",
-                *(name, int(ids[0]), int(ids[-1])),
-            )
-            table = np.array(rows, np.float64).reshape(-1, 2)
-            positions = np.minimum(np.searchsorted(ids, table[:, 0]), ids.size - 1)
-            is_own = ids[positions] == table[:, 0]
-            values = np.full(ids.size, math.nan)
-            values[order[positions[is_own]]] = table[is_own, 1]
-            means[name] = own.means(values, len(matrix.items), len(matrix.candidates))
-        return means
-
-    return reader.keep_for_a_while(("aspects", group.id, tuple(group.names), run), ask)
+def _read_aspects(reader: IndexReader, matrix: Matrix) -> dict[str, Floats]:
+    """Return the mean of each aspect by item and candidate, which the matrix keeps; nothing if there are too many."""
+    if matrix.aspects is not None:
+        return matrix.aspects
+    matrix.aspects = {}
+    own = matrix.conversations
+    order = np.argsort(own.ids)
+    ids = own.ids[order]
+    sample = ids[:: max(1, ids.size // _SAMPLE)][:_SAMPLE].tolist()
+    marks = ",".join(map(str, sample))
+    names = reader.rows(f"select distinct name from aspects where conversation in ({marks}) order by name")
+    for (name,) in names if len(names) <= _MOST_ASPECTS else []:
+        rows = reader.rows(
+            "select conversation, value from aspects where name = ? and conversation between ? and ?",
+            *(name, int(ids[0]), int(ids[-1])),
+        )
+        table = np.array(rows, np.float64).reshape(-1, 2)
+        positions = np.minimum(np.searchsorted(ids, table[:, 0]), ids.size - 1)
+        is_own = ids[positions] == table[:, 0]
+        values = np.full(ids.size, math.nan)
+        values[order[positions[is_own]]] = table[is_own, 1]
+        matrix.aspects[name] = own.means(values, len(matrix.items), len(matrix.candidates))
+    return matrix.aspects
 
 
 def _add_aspects(answer: ListAnswer, means: Mapping[str, Floats], column: int, clusters: Codes) -> None:

@@ -176,8 +176,9 @@ class Matrix:
     """A whole matrix without its cells. `low` and `high` are the ends of the colours.
 
     `overall` is the mean over all candidates. `counts` has the number of items by mark, for marks that any item could
-    have; None if too few models tell. `means` has the mean by item and candidate. `version` is that of the index from
-    which the matrix was made, and `at` the time of that in seconds of the monotonic clock.
+    have; None if too few models tell. `means` has the mean by item and candidate, and so has each of `aspects`, None
+    until they are read (`list_answer.py`). `version` is that of the index from which the matrix was made, and `at` the
+    time of that in seconds of the monotonic clock.
     """
 
     group: RunGroup
@@ -192,6 +193,7 @@ class Matrix:
     means: Floats = field(repr=False)
     version: int
     at: float
+    aspects: dict[str, Floats] | None = None
     notes: list[str] = field(default_factory=list)
     orders: dict[str, list[int]] = field(default_factory=dict)
     counts: dict[str, int | None] = field(default_factory=dict)

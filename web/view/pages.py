@@ -32,7 +32,7 @@ from .findings import StudyAnswer, mean_scores_so_far
 from .index import excerpt_pattern
 from .list_answer import read_answer
 from .live import LiveAnswer, part_number
-from .matrix import ACROSS, MARKS, ROWS, MatrixCell, MatrixView, chosen_group, read_cells, read_matrix
+from .matrix import ACROSS, MARKS, ROWS, Matrix, MatrixCell, MatrixView, chosen_group, read_cells, read_matrix
 from .queries import PAGE_SIZE, Filter, IndexReader, ListedConversation, column_of
 from .run_figures import RunFigures
 from .run_history import BlockFailure, CandidateHistory, RunHistories, block_failures
@@ -157,6 +157,7 @@ class Pages:
         """Render one page of the list of conversations; `busy`: the index is still being built."""
         latest = self._latest()
         count, listed = self.reader.count(filter), self.reader.listed(filter)
+        answer = None if busy or not self._served else read_answer(self.reader, filter)
         pattern = excerpt_pattern(filter.q)
         if pattern is not None:
             for conversation in listed:
@@ -165,7 +166,8 @@ class Pages:
             "conversations.html",
             0,
             latest=latest,
-            answer=None if busy or not self._served else read_answer(self.reader, filter),
+            answer=answer,
+            age=self._age(answer.matrix) if answer is not None and answer.matrix is not None else None,
             group=next((group for group in self.reader.groups() if group.id == filter.matrix), None)
             if filter.matrix
             else None,
@@ -228,8 +230,12 @@ class Pages:
             cells=cells,
             pages=max(1, -(-total // ROWS)),
             widths=max(1, -(-len(matrix.candidates) // ACROSS)),
-            age=time.monotonic() - matrix.at if matrix.version != self.reader.version else None,
+            age=self._age(matrix),
         )
+
+    def _age(self, matrix: Matrix) -> float | None:
+        """Return how old a matrix is in seconds; None if it is that of the current index."""
+        return None if matrix.version == self.reader.version else time.monotonic() - matrix.at
 
     def selection(self, selection: Selection) -> str:
         """Render the commands for selected conversations."""
