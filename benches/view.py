@@ -40,6 +40,7 @@ from viva.scenarios.kieval.kieval_settings import KievalSettings
 READERS = 500
 REACH: table.Reach = {
     "slowest_page_ms_100k": ("<=", 300),
+    "slowest_first_page_ms_100k": ("<=", 3_000),
     "viewer_peak_mb_100k": ("<=", 300),
     "readers_cost_percent": ("<=", 10),
     "readers_cpu_cost_percent": ("<=", 10),
@@ -49,6 +50,7 @@ REACH: table.Reach = {
 _WORDS = [hashlib.md5(str(number).encode(), usedforsecurity=False).hexdigest()[:7] for number in range(5_000)]
 _ASPECTS = ("accuracy", "logic", "relevance", "coherence", "conciseness")
 _BATCH = 2_000
+_BUSY = re.compile("· (verdicts and intervals are being computed|updating)")  # of the overview
 
 
 def sentence(draw: random.Random, count: int) -> str:
@@ -141,7 +143,10 @@ def first_bytes(address: str) -> float:
 
 
 def pages(run: Path, index: Path, conversations: int) -> tuple[dict[str, tuple[float, float]], dict[str, float]]:
-    """First and later milliseconds of each page, and other figures."""
+    """First and later milliseconds of each page, and other figures.
+
+    The report opens with its frame, timed among the other figures; its first milliseconds here are of the whole page.
+    """
     began = time.perf_counter()
     with viewer(run, index) as (site, pid):
         while f"{conversations:,}</b>" not in fetched(f"{site}/conversations")[1]:
@@ -151,7 +156,8 @@ def pages(run: Path, index: Path, conversations: int) -> tuple[dict[str, tuple[f
             time.sleep(0.2)
         took = time.perf_counter() - began
         note(f"indexed in {took:.0f} s")
-        while "reading" in fetched(f"{site}/")[1]:
+        # Calls are read after the ends, then verdicts are computed; a page is timed when both have been done.
+        while "still reading" in fetched(f"{site}/conversations")[1] or _BUSY.search(fetched(f"{site}/")[1]):
             time.sleep(0.5)
         requests = {
             "overview": "/",
@@ -173,7 +179,10 @@ def pages(run: Path, index: Path, conversations: int) -> tuple[dict[str, tuple[f
             "a word of every text": "/conversations?q=because",
             "a word of few texts": f"/conversations?q={_WORDS[17]}&candidate=candidate-2",
             "a conversation": "/c/run/4321",
+            "a call": "/call/run/4321/1",
             "two side by side": "/compare?a=run/4320&b=run/4321",
+            "a run": "/run/run",
+            "matrix of a run": "/matrix?run=run",
             "report": "/report",
         }
         measured = {}
@@ -311,6 +320,9 @@ def main() -> None:
     count = "100k" if conversations == 100_000 else f"{conversations // 1000}k"
     figures = {
         f"slowest_page_ms_{count}": max(later for _, later in measured.values()),
+        f"slowest_first_page_ms_{count}": max(
+            page_figures["report_frame_ms"] if name == "report" else first for name, (first, _) in measured.items()
+        ),
         f"viewer_peak_mb_{count}": page_figures.pop("viewer_peak_mb"),
         **page_figures,
         **cost,

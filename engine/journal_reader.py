@@ -598,28 +598,49 @@ class JournalTail(History):
         JournalError: As for `History`.
     """
 
+    def __init__(self, path: Path) -> None:
+        super().__init__(path)
+        self._unreadable: set[int] = set()  # conversations whose damaged starts `read_additions` has met
+
     @property
     def sound(self) -> bool:
         """Always True: each row is verified by its checksum."""
         return True
 
-    def read_additions(self, last_number: int, last_row: int, unended: Collection[int], limit: int) -> JournalAdditions:
+    def read_additions(
+        self,
+        last_number: int,
+        last_row: int,
+        unended: Collection[int],
+        limit: int,
+        known: Collection[int] | None = None,
+    ) -> JournalAdditions:
         """Return at most `limit` new conversations, at most `limit` new calls, and ends.
 
-        New conversations are those after `last_number`, new calls those after `last_row`. The ends belong to these
-        conversations, to the conversations of these calls, and to the `unended` ones.
+        New conversations are those after `last_number`, new calls those after `last_row`. Conversations that were added
+        to a run in progress begin before some of lower numbers: if some up to `last_number` are unknown, `known` has
+        the others, and those that have begun since are new, too. No call is returned before its conversation. The ends
+        belong to these conversations, to the conversations of these calls, and to the `unended` ones.
         """
         additions = JournalAdditions(last_number=last_number, last_row=last_row)
         started = f"{_SELECT_STARTED} order by number limit ?".format(self._sum, "number > ?")
         calls = f"{_SELECT_CALLS} limit ?".format(self._sum, "rowid > ?")
         with self._read_transaction():
-            starts = self._connection.execute(started, (last_number, limit)).fetchall()
-            for row in starts:
-                additions.last_number = row[0]
+            late = self._late_numbers(last_number, known)
+            starts = list(self._read_started(late[:limit]))
+            rest = self._connection.execute(started, (last_number, limit - len(starts))).fetchall()
+            for row in [*starts, *rest]:
+                additions.last_number = max(additions.last_number, row[0])
                 if (start := self._read_start(*row)) is not None:
                     additions.started.append((row[0], *start))
+                else:
+                    self._unreadable.add(row[0])
+            is_full = len(starts) + len(rest) == limit
+            unread = {*late[limit:]}
             answers = self._connection.execute(calls, (last_row, limit)).fetchall()
             for row in answers:
+                if row[0] in unread or (is_full and row[0] > additions.last_number):
+                    break
                 additions.last_row = row[-1]
                 if (call := self._read_call(row, "a call")) is not None:
                     additions.calls.append(AddedCall(row[0], row[-1], call))
@@ -629,9 +650,24 @@ class JournalTail(History):
                 | set(unended)
             )
             additions.ended = list(self._read_ends(sorted(numbers)))
-            additions.more = limit in (len(starts), len(answers))
+            additions.more = is_full or len(answers) == limit
         self._warn_about_damage()
         return additions
+
+    def _late_numbers(self, last_number: int, known: Collection[int] | None) -> list[int]:
+        """Return the numbers up to `last_number` of conversations that have begun and are not known."""
+        if known is None:
+            return []
+        numbers = self._connection.execute(
+            "select number from started where number <= ? order by number", (last_number,)
+        )
+        return [number for (number,) in numbers if number not in known and number not in self._unreadable]
+
+    def _read_started(self, numbers: list[int]) -> Iterator[tuple[Any, ...]]:
+        for at in range(0, len(numbers), _CHUNK_ROWS):
+            chunk = numbers[at : at + _CHUNK_ROWS]
+            query = _SELECT_STARTED.format(self._sum, f"number in ({','.join('?' * len(chunk))})")
+            yield from self._connection.execute(query, chunk).fetchall()
 
     def end_of(self, number: int) -> AddedEnd | None:
         """Return how one conversation ended; None if it has not, or if the record is damaged."""

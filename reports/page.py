@@ -15,6 +15,33 @@ TIER_NAMES = {"A": "reproducible report", "B": "replay", "C": "reproducible tran
 
 
 @dataclass(slots=True, frozen=True)
+class Evidence:
+    """The conversations behind a name or a count, as the fields that select them; an empty field selects all.
+
+    `dataset` is named as in the report. `cell` names a cell, and `key` one of its conversations.
+    """
+
+    candidate: str = ""
+    scenario: str = ""
+    dataset: str = ""
+    item: str = ""
+    state: str = ""
+    cell: str = ""
+    key: str = ""
+
+
+class Reference(str):
+    """Text with its evidence. A page that stands beside the conversations links the text to them."""
+
+    evidence: Evidence
+
+    def __new__(cls, text: str, evidence: Evidence) -> Reference:
+        reference = super().__new__(cls, text)
+        reference.evidence = evidence
+        return reference
+
+
+@dataclass(slots=True, frozen=True)
 class Plot:
     """Plot of one kind.
 
@@ -59,8 +86,10 @@ class Page:
     `verdict`: findings in sentences, the most decisive first. `decisive` is the plot that shows these findings; `plots`
     does not contain it. `about`: the items that the verdict is about, if there are several sets of items. `further` has
     the other sets, each with its own verdict. `origin` applies to all sections and plots without their own. `warnings`
-    come before everything else. `answer` is the short table that stands beside the verdict. `appendix` has the tables
-    for a paper.
+    come before everything else. `answer` is the short table that stands beside the verdict, and `terms` explains words
+    in it. `appendix` has the tables for a paper.
+
+    Texts of tables and facts, and the names of a candidate's transcripts, may be a `Reference`.
     """
 
     heading: str
@@ -78,6 +107,7 @@ class Page:
     further: list[tuple[str, list[str]]] = field(default_factory=list)
     warnings: list[str] = field(default_factory=list)
     answer: Table | None = None
+    terms: dict[str, str] = field(default_factory=dict)
     appendix: list[Table] = field(default_factory=list)
 
 

@@ -172,11 +172,17 @@ _LATEX = {
     "×": r"$\times$",
     "–": "--",
     "−": "$-$",
+    "≤": r"$\leq$",
+    "≥": r"$\geq$",
     "Δ": r"$\Delta$",
     "α": r"$\alpha$",
+    "θ": r"$\theta$",
     "κ": r"$\kappa$",
+    "λ": r"$\lambda$",
     "ρ": r"$\rho$",
+    "σ": r"$\sigma$",
     "τ": r"$\tau$",
+    "φ": r"$\phi$",
     "∞": r"$\infty$",
 }
 _LATEX_SPECIAL = re.compile("|".join([*map(re.escape, _LATEX), "-(?=-)"]))
@@ -190,7 +196,7 @@ def to_latex(tables: Iterable[Table]) -> str:
 
     `\textquotedbl` needs the T1 encoding (`\usepackage[T1]{fontenc}`, or XeLaTeX or LuaLaTeX).
     """
-    parts = ["% \\usepackage{booktabs}\n% \\usepackage[T1]{fontenc}\n"]
+    parts = ["% \\usepackage{booktabs}\n% \\usepackage[T1]{fontenc}\n% names in other scripts: XeLaTeX or LuaLaTeX\n"]
     for title, header, rows in tables:
         columns = "".join("r" if right else "l" for right in _numeric_columns(header, rows))
         lines = [r"\begin{table}", r"\centering", rf"\caption{{{latex_text(title)}}}"]

@@ -247,7 +247,7 @@ class Findings:
 
     `about` names the items (one dataset or several). Figures of different items or scales are separate findings, so
     that no chart or ranking mixes them. `scenario` names the scenario. `rule` states in a sentence what a claim
-    requires.
+    requires. `terms` has the meaning of each verdict that the ranking may have.
     """
 
     sentences: list[str]
@@ -256,6 +256,7 @@ class Findings:
     about: str = ""
     scenario: str = ""
     rule: str = ""
+    terms: dict[str, str] = field(default_factory=dict)
 
 
 S = TypeVar("S", bound=RunSettings)

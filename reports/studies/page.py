@@ -15,10 +15,12 @@ from viva.scenarios.registry import get_scenario
 from viva.scenarios.study_sections import Section, Subject
 
 from ..page import (
+    Evidence,
     Page,
     PageSection,
     Plot,
     Record,
+    Reference,
     describe_seeds,
     describe_tiers,
     distinct_values,
@@ -29,6 +31,7 @@ from ..tables import DASH, Table, is_numeric_column, number
 from .study import (
     PAGE_ORDER,
     RECORD_ORDER,
+    ExamSection,
     SystemGroup,
     common_sections,
     sections_in_order,
@@ -48,8 +51,8 @@ _MAX_ERRORS = 60  # rows of a paper's table of standard errors
 def dedupe_facts(page: Page) -> None:
     """Avoid repetition on a page.
 
-    The origin that all sections and plots share moves to `page.origin` and is removed from titles; values that are the
-    same in all rows of a table move from columns to its title.
+    The origin that all sections and plots share moves to `page.origin` and is removed from titles, one that only the
+    plots share to their section; values that are the same in all rows of a table move from columns to its title.
     """
     plots = [*page.plots, *([page.decisive] if page.decisive else [])]
     origins = {*(plot.origin for plot in plots), *(section.origin for section in page.sections)} - {""}
@@ -59,6 +62,11 @@ def dedupe_facts(page: Page) -> None:
             section.origin = ""
         page.plots = [replace(plot, origin="") for plot in page.plots]
         page.decisive = page.decisive and replace(page.decisive, origin="")
+    origin = page.plots[0].origin if page.plots else ""
+    if len(page.plots) > 1 and all(plot.origin == origin for plot in page.plots):
+        page.plots = [replace(plot, origin="") for plot in page.plots]
+        for section in page.sections:
+            section.origin = origin if section.plots else section.origin
     parts = page.origin.split(" · ") if page.origin else []
     for section in page.sections:
         section.tables = [_drop_constant_columns(_strip_title_parts(table, parts)) for table in section.tables]
@@ -118,13 +126,14 @@ def study_page(report: Mapping[str, Any], provenance: Sequence[Table] = (), *, p
         figures = _section_plots(report, system_groups) if plots else []
     except ConfigurationError as error:
         missing = str(error)
-    transcripts = _transcripts(report)
+    transcripts, references = _transcripts(report), _References(report)
     plot_section = PageSection("plots", "Plots", plots=True)
-    sections = _page_sections(report, system_groups)
+    sections = _page_sections(report, system_groups, references)
     if figures or missing:
         position = sum(subject in (Subject.RESULTS, Subject.CONTAMINATION) for subject, _ in sections)
         sections.insert(position, (Subject.CONTAMINATION, plot_section))
     groups = study_sentences(report)
+    answer, terms = _answer_table(report, references)
     about, verdict = groups[0] if groups else ("", [])
     if verdict and not about and len(distinct_values(report["cells"], "dataset")) > 1:
         about = next((finding.about for finding in study_findings(report) if finding.sentences), "")
@@ -148,35 +157,99 @@ def study_page(report: Mapping[str, Any], provenance: Sequence[Table] = (), *, p
         about=about,
         further=groups[1:],
         warnings=list(report.get("warnings") or ()),
-        answer=_answer_table(report),
+        answer=answer,
+        terms=terms,
         appendix=[*_result_tables(report, system_groups), *provenance] if provenance else [],
     )
     if verdict and figures:  # the most informative plot comes first
         page.decisive = next((plot for plot in figures if plot.is_drawn), figures[0])
         page.plots = [plot for plot in figures if plot is not page.decisive]
+        page.plots.sort(key=lambda plot: not plot.is_drawn)  # a sentence in between would leave a gap
         page.sections = [section for section in page.sections if page.plots or not section.plots]
     dedupe_facts(page)
     return page
 
 
-def _answer_table(report: Mapping[str, Any]) -> Table | None:
-    """Return the first ranking of the findings, as a table that fits beside the verdict; None without a ranking."""
+class _References:
+    """Makes the names of candidates and items in tables, and counts of failures, references to conversations."""
+
+    def __init__(self, report: Mapping[str, Any]) -> None:
+        records = [*report["cells"], *report.get("adaptive", ())]
+        self._candidates = {(record["scenario"], record["candidate"]) for record in records}
+        self._candidates |= {("", name) for _, name in self._candidates}
+        datasets = distinct_values(records, "dataset")
+        self._dataset = datasets[0] if len(datasets) == 1 else ""
+        self._cells = {record["name"] for record in records}
+
+    def name(self, text: str, evidence: Evidence) -> str:
+        """Return the name of a candidate as a reference; unchanged if it is none."""
+        known = (evidence.scenario, text) in self._candidates
+        return Reference(text, replace(evidence, candidate=text)) if known else text
+
+    def table(self, table: Table, scenario: str, cells: Sequence[str] = (), *, items: bool = False) -> Table:
+        """Return a table with references.
+
+        Args:
+            table: The table.
+            scenario: The scenario of rows that name none; empty if the table is about several.
+            cells: The cell of each row, if rows are cells.
+            items: The column `item` has names of items.
+        """
+        title, header, rows = table
+        linked = []
+        for at, row in enumerate(rows):
+            fields = dict(zip(header, row, strict=True))
+            dataset = fields.get("dataset", self._dataset)
+            evidence = Evidence("", fields.get("scenario", scenario), "" if dataset in ("all", DASH) else dataset)
+            candidate, run = fields.get("candidate", ""), fields.get("run", "")
+            names = [cells[at]] if cells else [f"{run}#{candidate}", run]
+            evidence = replace(evidence, cell=next((name for name in names if name in self._cells), ""))
+            owner = self.name(candidate, evidence)
+            linked.append([self._cell(*cell, evidence, owner, items) for cell in zip(header, row, strict=True)])
+        return title, header, linked
+
+    def _cell(self, column: str, text: str, evidence: Evidence, owner: str, items: bool) -> str:
+        if column in _CANDIDATE_COLUMNS:
+            return self.name(text, evidence)
+        if column == "item" and items:
+            return Reference(text, replace(evidence, item=text))
+        if column == "failed" and isinstance(owner, Reference) and text not in ("0", DASH):
+            return Reference(text, replace(owner.evidence, state="failed"))
+        return text
+
+
+_CANDIDATE_COLUMNS = ("candidate", "first", "second")
+
+
+def _answer_table(report: Mapping[str, Any], references: _References) -> tuple[Table | None, dict[str, str]]:
+    """Return the first ranking of the findings as a table that fits beside the verdict, and what its verdicts mean.
+
+    The table is None if there is no ranking.
+    """
     finding = next((finding for finding in study_findings(report) if finding.sentences), None)
     if finding is None or not finding.standings:
-        return None
+        return None, {}
+    evidence = Evidence(scenario=finding.scenario, dataset=finding.about)
+    standings = finding.standings[:_MAX_ANSWERS]
     rows = [
         [
-            entry.candidate,
+            references.name(entry.candidate, evidence),
             number(entry.value),
             DASH if entry.low is None or entry.high is None else f"{entry.low:.0f} to {entry.high:.0f}",
             f"{entry.n:,}" if entry.n else DASH,
             *([entry.verdict.replace("_", " ") or DASH] if any(other.verdict for other in finding.standings) else []),
         ]
-        for entry in finding.standings[:_MAX_ANSWERS]
+        for entry in standings
     ]
     more = len(finding.standings) - len(rows)
-    title = finding.measure + (f"; {more} more in the tables below" if more > 0 else "")
-    return title, ["candidate", "score", "95%", "n", *(["verdict"] if len(rows[0]) > 4 else [])], rows
+    title = finding.measure + (", with 95% intervals" if any(entry.low is not None for entry in standings) else "")
+    title += f"; {more} more in the tables below" if more > 0 else ""
+    met = {entry.verdict for entry in standings}
+    terms = {name.replace("_", " "): text for name, text in finding.terms.items() if name in met}
+    return (title, ["candidate", "score", "95%", "n", *(["verdict"] if len(rows[0]) > 4 else [])], rows), terms
+
+
+_PAPER_SUBJECTS = (Subject.RESULTS, Subject.CONTAMINATION, Subject.FURTHER)
 
 
 def _result_tables(report: Mapping[str, Any], groups: Sequence[SystemGroup]) -> list[Table]:
@@ -184,10 +257,11 @@ def _result_tables(report: Mapping[str, Any], groups: Sequence[SystemGroup]) -> 
     tables = [
         _as_texts(table)
         for systems, section in sections_of(groups)
-        if section.subject is Subject.RESULTS
+        if section.subject in _PAPER_SUBJECTS
         for table in section.tables(systems.part_of(report))
         if table[2]
     ]
+    tables += [table for table in ExamSection().tables(report) if table[2]]
     if any("SE" in header for _, header, _ in tables):
         return tables
     rows = [
@@ -209,24 +283,34 @@ def _result_tables(report: Mapping[str, Any], groups: Sequence[SystemGroup]) -> 
     return [*tables, ("Means with standard errors", header, rows[:_MAX_ERRORS])] if rows else tables
 
 
-def _page_sections(report: Mapping[str, Any], groups: Sequence[SystemGroup]) -> list[tuple[Subject, PageSection]]:
+def _page_sections(
+    report: Mapping[str, Any], groups: Sequence[SystemGroup], references: _References
+) -> list[tuple[Subject, PageSection]]:
     """Return all sections in order, including empty ones."""
     readers = {name: study for group in groups for name, study in group.readers.items()}
-    sections = [
-        (section.subject, (section.subject, _page_section(section, systems.part_of(report), systems.study.origin)))
-        for systems, section in sections_of(groups)
-    ]
+    entries: list[tuple[Section[Any], Record, Any, str]] = []
+    for systems, section in sections_of(groups):
+        is_joint = len(systems.readers) > 1 and section.subject in _JOINT_SUBJECTS
+        scenario = "" if is_joint else systems.study.scenario.name
+        entries.append((section, systems.part_of(report), systems.study.origin, scenario))
     origin = groups[0].study.origin if len(groups) == 1 else _origin
-    sections += [
-        (section.subject, (section.subject, _page_section(section, report, origin)))
-        for section in common_sections(readers)
-    ]
+    entries += [(section, report, origin, "") for section in common_sections(readers)]
+    sections = [(entry[0].subject, (entry[0].subject, _page_section(*entry, references))) for entry in entries]
     return sort_by_subject(RECORD_ORDER, sections)
 
 
-def _page_section(section: Section[Any], report: Record, origin: Any) -> PageSection:
-    tables = [_as_texts(table) for table in section.tables(report) if table[2]]
-    cells = section.subject is Subject.CELLS
+# Tables about the runs of all scenarios that one study combines.
+_JOINT_SUBJECTS = (Subject.CONTAMINATION, Subject.CORRELATIONS, Subject.FURTHER)
+
+
+def _page_section(
+    section: Section[Any], report: Record, origin: Any, scenario: str, references: _References
+) -> PageSection:
+    cells, items = section.subject is Subject.CELLS, section.subject is Subject.ITEMS
+    names = [cell["name"] for cell in report["cells"]] if cells else []
+    tables = [
+        references.table(_as_texts(table), scenario, names, items=items) for table in section.tables(report) if table[2]
+    ]
     return PageSection(
         section.anchor, section.heading, tables, "" if cells or not tables else origin(report), transcripts=cells
     )
@@ -260,7 +344,8 @@ def _heading(report: Mapping[str, Any]) -> str:
     cells = [*report["cells"], *report.get("adaptive", ())]
     kinds = [get_scenario(name) for name in distinct_values(cells, "scenario")]
     ran = [scenario.plural.capitalize() or scenario.name for scenario in kinds]
-    title = " and ".join([*ran[:1], *(name.lower() for name in ran[1:])]) or "A study"
+    names = [*ran[:1], *(name.lower() for name in ran[1:])]
+    title = " and ".join(part for part in (join_names(names[:-1]), *names[-1:]) if part) or "A study"
     numbers = [(len(distinct_values(cells, name)), name) for name in ("candidate", "dataset")]
     candidates, datasets = (f"{number:,} {name}" + "s" * (number != 1) for number, name in numbers)
     return f"{title}: {candidates} on {datasets}"
@@ -279,7 +364,7 @@ def _facts(report: Mapping[str, Any], groups: Sequence[SystemGroup]) -> list[tup
         "Reproducibility": describe_tiers(cells) if distinct_values(cells, "tier") else "",
         "Prompt pack": list_names(sorted({_pack(cell.get("pack")) for cell in cells} - {""})),
         "Cells": _run_states(cells) if cells else "",
-        "Failed": f"{failed:,}" if cells else "",
+        "Failed": Reference(f"{failed:,}", Evidence(state="failed")) if failed else "0" if cells else "",
     }
     for systems in groups:
         facts = systems.study.page_facts(facts, systems.part_of(report))
@@ -306,11 +391,15 @@ def _transcripts(report: Mapping[str, Any]) -> dict[str, list[tuple[str, list[tu
         keys = list(record.get("examples") or ())
         labels = _EXAMPLES.get(len(keys), tuple(str(number) for number in range(1, len(keys) + 1)))
         folder = shlex.quote(str(record.get("folder", "")))
-        commands = [f"viva show {folder} --conversation {shlex.quote(key)}" for key in keys]
-        if keys:
-            transcripts.setdefault(cell["candidate"], []).append(
-                (cell["name"], list(zip(labels, commands, strict=True)))
+        examples: list[tuple[str, str]] = [
+            (
+                Reference(label, Evidence(cell=cell["name"], key=key)),
+                f"viva show {folder} --conversation {shlex.quote(key)}",
             )
+            for label, key in zip(labels, keys, strict=True)
+        ]
+        if keys:
+            transcripts.setdefault(cell["candidate"], []).append((cell["name"], examples))
     return transcripts
 
 

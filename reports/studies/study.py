@@ -399,7 +399,7 @@ class Study:
         cache: ReportCache | None = None,
         on_run: Callable[[int, int], None] | None = None,
     ) -> None:
-        self._folders = folders
+        self._folders, self._scorer = folders, scorer
         cells = find_cells(folders)
         # Means over chosen items compare no models: exams have estimates instead.
         self._cells = [cell for cell in cells if not cell.is_adaptive]
@@ -440,10 +440,14 @@ class Study:
         """Return the tables of what the figures rest on: runs with versions and digests, and models by role."""
         runs: dict[str, list[str]] = {}
         models: dict[tuple[str, ...], None] = {}
-        for cell in self._cells:
+        seconds: dict[str, str] = {}
+        for cell in self.cells:
             manifest = cell.manifest
             if not manifest:
                 continue
+            second = manifest.get("against")
+            if isinstance(second, Mapping):
+                seconds[cell.folder] = f"{second.get('name')} {second.get('digest')}"
             versions, dataset = manifest.get("versions") or {}, manifest.get("dataset") or {}
             pack = manifest.get("pack") or {}
             runs[cell.folder] = [
@@ -457,6 +461,9 @@ class Study:
                 for label, name in named:
                     models[role, str(label or DASH), str(name), str(manifest.get("files", {}).get(name) or DASH)] = None
         headers = ["run", "scenario", "dataset", "digest", "items", "seed", "prompts", "viva", "Python"]
+        if seconds:
+            headers.append("second set")
+            runs = {folder: [*row, seconds.get(folder, DASH)] for folder, row in runs.items()}
         return [
             (f"Runs; report of viva {installed_versions()['viva']}: {self.command}", headers, list(runs.values())),
             ("Models", ["role", "label", "model", "file digest"], [list(row) for row in models]),
@@ -465,7 +472,13 @@ class Study:
     @property
     def command(self) -> str:
         """The command that prints this study's tables again."""
-        return f"viva report {shlex.join(map(str, self._folders))} --latex"
+        scorer = [] if self._scorer is None else ["--scorer", self._scorer]
+        return f"viva report {shlex.join([*map(str, self._folders), *scorer])} --latex"
+
+    @property
+    def cells(self) -> list[StudyCell]:
+        """The cells of the report, those of adaptive exams last."""
+        return [*self._cells, *self._exams]
 
     def _scorings(self, scorer: str | None) -> dict[str, Any]:
         """Return the scoring of each system.

@@ -128,6 +128,32 @@ def test_latex_tables_are_whole(study: Study) -> None:
     assert r"weak\_one" in text
 
 
+@pytest.mark.parametrize(
+    ("text", "latex"),
+    [
+        ("gpt_4-mini", r"gpt\_4-mini"),
+        ("top 5%", r"top 5\%"),
+        ("Q&A", r"Q\&A"),
+        ("set #1", r"set \#1"),
+        ("$HOME/~user", r"\$HOME/\textasciitilde{}user"),
+        ("x^2 {a}", r"x\textasciicircum{}2 \{a\}"),
+        (r"C:\runs", r"C:\textbackslash{}runs"),
+        ("viva report a --latex", "viva report a -{}-latex"),
+        ('"a" < b | c', r"\textquotedbl{}a\textquotedbl{} \textless{} b \textbar{} c"),
+        ("p ≤ 0.05, κ ± 1", r"p $\leq$ 0.05, $\kappa$ $\pm$ 1"),
+        ("two\nlines", "two lines"),
+        ("Größe é", "Größe é"),
+    ],
+)
+def test_names_are_escaped_for_latex(text: str, latex: str) -> None:
+    assert latex_text(text) == latex
+
+
+def test_the_command_of_a_report_names_its_scorer(study: Study) -> None:
+    assert study.command.endswith("probe --latex")
+    assert Study([study.cells[0].run.path], "linear").command.endswith("run-1 --scorer linear --latex")
+
+
 @relaxed
 @given(st.text())
 def test_latex_text_has_no_character_that_means_something(text: str) -> None:

@@ -17,9 +17,11 @@ import pytest
 from browser import Browser
 
 from viva.engine.errors import ConfigurationError
+from viva.reports.page import Evidence
 from viva.reports.plot_style import COLOURS
+from viva.reports.studies.page import study_page
 from viva.reports.studies.study import study_tables
-from viva.web.report.html_page import write_html
+from viva.web.report.html_page import Site, page_html, write_html
 
 HEADINGS = ["Results", "Contamination", "Plots", "Comparisons", "Agreement", "Difficulty of items", "Correlations"]
 HEADINGS += ["Scorer variants", "Early stops", "Failures", "Tokens and cost", "Verdicts", "Cells and transcripts"]
@@ -158,6 +160,75 @@ def test_the_outline_is_in_order_and_all_is_labelled(report: Path) -> None:
     assert anchors <= {f"#{one}" for one in ids}
     styles = "".join(told.get("style") or "" for _, told in outline.tags)
     assert "#" not in re.sub(r"url\(#[^)]*\)", "", styles)  # colours of drawings are those of the theme
+
+
+def test_a_page_by_itself_has_no_bar_and_leads_nowhere(report: Path) -> None:
+    text = report.read_text("utf-8")
+    assert "<nav class=" not in text
+    assert set(re.findall('href="(.)', text)) == {"#", "d"}, "sections, and the icon's data"
+    assert text.count("'sha256-") == 1
+
+
+def test_names_lead_to_conversations_if_the_page_has_a_site(make_study: Make) -> None:
+    study = make_study(["student", NASTY], ["science"], [7])
+    study["cells"][0]["result"]["failed"] = 3
+    met: list[Evidence] = []
+
+    def address(evidence: Evidence) -> str:
+        met.append(evidence)
+        return f"/list?{evidence.candidate}{evidence.key}&{evidence.state}" if evidence.candidate != "student" else ""
+
+    site = Site("<b>runs</b>", [("Overview", "/"), ("Report", "/report?a&b")], address)
+    text = page_html(study_page(study, plots=False), site)
+    bar = text[text.index('<nav class="site"') : text.index("</nav>")]
+    assert '<a href="/report?a&amp;b" aria-current="page">Report</a>' in bar
+    assert "&lt;b&gt;runs&lt;/b&gt;" in bar
+    shown = "&lt;script&gt;alert(&#39;1&#39;)&lt;/script&gt;"
+    assert f'<a href="/list?{shown}&amp;">{shown}</a>' in text
+    assert '<th scope="row">student</th>' in text, "without an address there is no link"
+    assert text.count("<script") == 2  # its own
+    science = {"scenario": "kieval", "dataset": "science"}
+    cell = study["cells"][0]
+    assert Evidence(NASTY, **science) in met
+    assert Evidence("student", **science, cell=cell["name"], state="failed") in met
+    assert Evidence(state="failed") in met
+    assert Evidence(cell=cell["name"], key=cell["transcripts"]["examples"][0]) in met
+
+
+def test_verdicts_in_the_first_table_are_explained_below_it(make_study: Make) -> None:
+    study = make_study(["one", "two"], ["science"], [7])
+    standings = [{"candidate": name, "mean": 50.0, "low": 40.0, "high": 60.0, "n": 60} for name in ("one", "two")]
+    study["verdicts"]["leads"] = [
+        {"datasets": ["science"], "standings": standings, "verdict": "not_comparable", "n": 0}
+    ]
+    text = page_html(study_page(study, plots=False))
+    answer = text[text.index('<div class="result">') : text.index("</dl>")]
+    assert re.findall('<td title="([^"]+)">(.*?)</td>', answer) == [
+        (text, term) for term, text in reversed(re.findall("<dt>(.*?):</dt> <dd>(.*?)</dd>", answer))
+    ]
+    assert re.findall('<td title="[^"]+">(.*?)</td>', answer) == ["no sign", "suspected"]
+
+
+@pytest.mark.parametrize(("candidates", "shown"), [((6, 19), False), ((19, 20), True)])
+def test_few_candidates_tell_no_discrimination(make_study: Make, candidates: tuple[int, int], shown: bool) -> None:
+    study = make_study(["one"], ["science"], [7])
+    study["difficulty"] = [
+        {
+            "dataset": "science",
+            "item": f"item-{n}",
+            "mean": 30.0,
+            "n": n,
+            "discrimination": 0.5,
+            "solved_by": None,
+            "of": 9,
+        }
+        for n in candidates
+    ]
+    [section] = [section for section in study_page(study, plots=False).sections if section.anchor == "difficulty"]
+    title, header, rows = section.tables[0]
+    assert ("discrimination" in header) is shown
+    assert ("shows from 20 candidates on" in title) is not shown
+    assert [row[-1] for row in rows] == (["–", "0.50"] if shown else ["6", "19"])
 
 
 def test_empty_sections_are_left_out(make_study: Make, tmp_path: Path) -> None:
@@ -312,6 +383,37 @@ def test_a_mark_shows_its_figure_on_focus_and_arrows_lead_to_the_next(browser: B
     page.press("Escape")
     assert page.evaluate(f"{seen}.length") == 0
     assert page.complaints == []
+
+
+def test_tables_for_a_paper_are_copied_by_key(browser: Browser, study: Study, tmp_path: Path) -> None:
+    page_model = study_page(study, [("Runs", ["run", "viva"], [["a_b", "1.0"]])], plots=False)
+    (tmp_path / "report.html").write_text(page_html(page_model), "utf-8")
+    page = browser.open(tmp_path / "report.html", 1280)
+    page.evaluate("navigator.clipboard.writeText = async (text) => { window.copied = text; }")
+    page.evaluate("document.querySelectorAll('#paper button')[0].focus()")
+    page.press("Enter")
+    assert "a\\_b & 1.0 \\\\" in page.until("window.copied")
+    assert page.until("document.activeElement.textContent.startsWith('Copied')")
+    page.evaluate("navigator.clipboard.writeText = async () => { throw new Error('not allowed'); }")
+    page.evaluate("document.execCommand = () => false")
+    page.evaluate("document.querySelectorAll('#paper button')[1].focus()")
+    page.press("Enter")
+    assert page.until("document.activeElement.textContent.includes('is selected')")
+    assert "| a\\_b | 1.0 |" in page.evaluate("getSelection().toString()")
+
+
+def test_plots_stand_in_columns_with_their_captions_below(browser: Browser, make_study: Make, tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib")
+    write_html(make_study(["one", "two", "three"], ["science"], [7]), tmp_path / "report.html")
+    for width, columns in ((360, 1), (768, 2), (1440, 2)):
+        page = browser.open(tmp_path / "report.html", width)
+        lefts = page.evaluate(
+            "[...document.querySelectorAll('.figures figure')].map((one) => one.getBoundingClientRect().left)"
+        )
+        assert len(set(lefts)) == columns, width
+        below = """[...document.querySelectorAll('.figures figcaption')].every((one) =>
+            one.getBoundingClientRect().top >= one.previousElementSibling.getBoundingClientRect().bottom)"""
+        assert page.evaluate(below), width
 
 
 def test_what_slips_into_the_page_as_script_does_not_run(browser: Browser, report: Path, tmp_path: Path) -> None:

@@ -4,18 +4,26 @@ from __future__ import annotations
 
 import http.client
 import json
+import re
 from collections.abc import Iterator
 from html import unescape
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
 from urllib.error import HTTPError
-from urllib.parse import urlsplit
+from urllib.parse import parse_qsl, unquote, urlsplit
 from urllib.request import urlopen
 
 import pytest
 from browser import Browser, Page
 from viewed_runs import HOSTILE, gated_run, make_runs, viewer
 
+from viva.engine.run_folder import RunFolder
+from viva.reports.page import Evidence
+from viva.scenarios.study_cells import StudyCell
 from viva.web.view.export import export_pages
+from viva.web.view.pages import Links
+from viva.web.view.report_site import report_site
 
 
 @pytest.fixture(scope="module")
@@ -301,6 +309,73 @@ def test_the_first_screen_has_the_verdict_the_plot_and_the_table_with_the_answer
             assert box["right"] <= width + 1, part
 
 
+_LINK = re.compile('<a href="([^"]+)"[^>]*>([^<]*)<')
+
+
+def _report_links(page: str) -> dict[str, str]:
+    """The links of a report to other pages, each with its text."""
+    found = {unescape(address): unescape(text) for address, text in _LINK.findall(page)}
+    return {address: text for address, text in found.items() if not address.startswith("#")}
+
+
+def test_names_in_the_report_lead_to_their_conversations(site: str) -> None:
+    with urlopen(f"{site}/report") as page:
+        links = _report_links(page.read().decode())
+    lists = {}
+    for address in links:
+        with urlopen(f"{site}{address}") as page:
+            text = page.read().decode()
+        if (count := re.search('id="count"[^>]*>([0-9,]+)<', text)) is not None:
+            lists[address] = int(count[1].replace(",", ""))
+    assert lists["/conversations?candidate=novice&scenario=kieval&dataset=science"] == 50
+    assert lists["/conversations?run=fork&candidate=novice"] == 25
+    assert lists["/conversations?candidate=failing&scenario=hostile&state=failed"] == 2
+    assert lists["/conversations?state=failed"] == 2
+    assert {count for address, count in lists.items() if "task=" in address} == {6}, "three candidates and the fork"
+    assert min(lists.values()) > 0
+    assert sum(address.startswith("/c/") for address in links) >= 9, "transcripts"
+
+
+def test_evidence_is_addressed_as_the_index_names_it(tmp_path: Path) -> None:
+    cells = []
+    for name, dataset, shown in (("a", "mmlu", "mmlu (12ab34)"), ("b", "mmlu (hard)", "mmlu (hard)"), ("c", "", "")):
+        cell = StudyCell(name, name, "kieval", f"model {name}", "", shown, 1)
+        cell.manifest = {"dataset": {"name": dataset}}
+        run = SimpleNamespace(begun=name != "c", path=tmp_path / name, journal=tmp_path / name / "journal.sqlite")
+        cell.run = cast(RunFolder, run)
+        cells.append(cell)
+    (tmp_path / "a").mkdir()
+    (tmp_path / "a" / "manifest.json").write_text("{}")
+    address = report_site(tmp_path, Links(), cells).address
+    for evidence, expected in [
+        (Evidence("model a", "kieval", "mmlu (12ab34)"), "?candidate=model+a&scenario=kieval&dataset=mmlu"),
+        (Evidence("model b", dataset="mmlu (hard)"), "?candidate=model+b&dataset=mmlu+%28hard%29"),
+        (Evidence("model b", dataset="mmlu (hard) (evaluator x)"), "?candidate=model+b&dataset=mmlu+%28hard%29"),
+        (Evidence("model a", dataset="2 datasets together (mmlu, b)"), "?candidate=model+a"),
+        (Evidence(dataset="mmlu (hard)", item="7&8"), "?dataset=mmlu+%28hard%29&task=7%268"),
+        (Evidence("model a", cell="a", state="failed"), "?run=a&candidate=model+a&state=failed"),
+        (Evidence("model b", cell="b"), None),  # its folder is not below the viewed one
+        (Evidence("model c"), None),  # has not begun
+        (Evidence(cell="a", key="model a/1"), None),  # its journal cannot be read
+    ]:
+        assert address(evidence) == ("" if expected is None else f"/conversations{expected}"), evidence
+
+
+def test_the_report_has_the_bar_of_the_viewer_and_its_colours(browser: Browser, site: str) -> None:
+    page = browser.open(f"{site}/", 360)
+    page.press("t")
+    page.leave("document.querySelector('nav [href=\"/report\"]').click()")
+    assert page.evaluate("document.documentElement.dataset.theme") == "dark"
+    assert page.evaluate("getComputedStyle(document.body).backgroundColor") == "rgb(20, 23, 26)"
+    assert page.evaluate("document.documentElement.scrollWidth") == 360
+    bar = ["Overview", "Conversations", "Matrix", "Report"]
+    assert _texts(page, ".site a:not(.home)") == bar
+    page.leave("document.querySelector('.answer tbody a').click()")
+    assert _texts(page, ".row [data-column=candidate]")[:2] == ["expert", "expert"]
+    page.press("t")
+    assert page.complaints == []
+
+
 def test_the_report_sends_its_frame_at_once_and_is_kept_for_the_next_viewer(root: Path, tmp_path: Path) -> None:
     with viewer(root, tmp_path / "index") as address, urlopen(f"{address}/report") as page:
         assert page.headers.get("Transfer-Encoding") == "chunked"
@@ -317,9 +392,28 @@ def test_the_report_sends_its_frame_at_once_and_is_kept_for_the_next_viewer(root
     with viewer(root, tmp_path / "index") as address, urlopen(f"{address}/report") as page:
         assert page.headers.get("Transfer-Encoding") is None
         again = page.read().decode()
+    bar = re.compile('<nav class="site".*?</nav>', re.DOTALL)
+    assert bar.findall(whole) == bar.findall(again)
+    assert len(bar.findall(whole)) == 1
     shown = whole[whole.index('<header id="top">') :]
     assert again.endswith(shown)
     assert "being computed" not in again
+
+
+def test_names_in_an_exported_report_lead_to_files(exported: Path) -> None:
+    links = _report_links((exported / "report.html").read_text("utf-8"))
+    script = (exported / "asset" / "data.js").read_text("utf-8")
+    conversations = json.loads(script[script.index("[") :].rstrip(";\n").replace(",\n]", "]"))
+    states = {"open": 0, "finished": 1, "failed": 2}
+    for address in links:
+        parts = urlsplit(address)
+        assert not parts.netloc, address
+        assert not parts.path.startswith("/"), address
+        assert (exported / unquote(parts.path)).is_file(), address
+        chosen: dict[str, Any] = dict(parse_qsl(parts.query))
+        chosen |= {"state": states[chosen["state"]]} if "state" in chosen else {}
+        assert any(chosen.items() <= one.items() for one in conversations), address
+    assert "conversations.html?candidate=novice&scenario=kieval&dataset=science" in links
 
 
 def test_an_export_opens_from_a_disk(browser: Browser, exported: Path) -> None:

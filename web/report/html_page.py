@@ -1,6 +1,7 @@
 """Report pages as self-contained HTML: they load nothing, embed no font, and show their content without scripts.
 
-Drawings become part of the page as SVG in the page's colours, with ids that are unique on the page.
+Drawings become part of the page as SVG in the page's colours, with ids that are unique on the page. Among other pages
+(`Site`), a page has a bar that leads to them, and its names are links to conversations.
 """
 
 from __future__ import annotations
@@ -8,6 +9,8 @@ from __future__ import annotations
 import base64
 import hashlib
 import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
@@ -17,7 +20,7 @@ from markupsafe import Markup
 from viva.engine.errors import ConfigurationError
 from viva.engine.files import write_atomically
 from viva.reports import plot_style
-from viva.reports.page import Page
+from viva.reports.page import Evidence, Page, Reference
 from viva.reports.studies.page import study_page
 from viva.reports.tables import escape_controls, is_numeric_column, to_latex, to_markdown
 
@@ -94,34 +97,47 @@ def _rounded(match: re.Match[str]) -> str:
 _TEMPLATES = Path(__file__).with_name("templates")
 
 
+@dataclass(frozen=True, slots=True)
+class Site:
+    """The pages around a report: their common name, and the title and address of each; the report's own is the last.
+
+    `address` returns where the conversations behind a name are shown, "" if nowhere.
+    """
+
+    name: str
+    pages: Sequence[tuple[str, str]]
+    address: Callable[[Evidence], str] = lambda evidence: ""
+
+
 def write_html(report: dict[str, Any], file: Path) -> None:
     """Write the report of a study (`Study.report()`) as a page. The same study gives the same bytes."""
     write_page(study_page(report), file)
 
 
-def write_page(page: Page, file: Path) -> None:
+def write_page(page: Page, file: Path, site: Site | None = None) -> None:
+    """Write the page to a file, for opening by itself or at its address in a site."""
     try:
-        write_atomically(file, page_html(page).encode("utf-8", "replace"))
+        write_atomically(file, page_html(page, site).encode("utf-8", "replace"))
     except OSError as error:
         raise ConfigurationError(f"{file}: cannot write the page: {error.strerror}; choose another file") from None
 
 
-def page_html(page: Page) -> str:
+def page_html(page: Page, site: Site | None = None) -> str:
     """Render the page."""
-    return frame_html(page.heading) + opening_html(page) + body_html(page)
+    return frame_html(page.heading, site) + opening_html(page, site) + body_html(page, site)
 
 
-def frame_html(heading: str) -> str:
+def frame_html(heading: str, site: Site | None = None) -> str:
     """Render the beginning of a page, up to its first content."""
-    return _render("frame.html", heading=heading)
+    return _render("frame.html", site, heading=heading)
 
 
-def opening_html(page: Page) -> str:
+def opening_html(page: Page, site: Site | None = None) -> str:
     """Render what a page begins with, which needs no plot: warnings, verdict and the table with the answer."""
-    return _render("opening.html", page=page)
+    return _render("opening.html", site, page=page)
 
 
-def body_html(page: Page) -> str:
+def body_html(page: Page, site: Site | None = None) -> str:
     """Render the page after its opening."""
     panels = {
         plot.anchor: [
@@ -133,6 +149,7 @@ def body_html(page: Page) -> str:
     texts = [("LaTeX", to_latex(page.appendix)), ("Markdown", to_markdown(page.appendix))] if page.appendix else []
     return _render(
         "body.html",
+        site,
         page=page,
         panels=panels,
         is_sentence=lambda panel: isinstance(panel, plot_style.Sentence),
@@ -140,8 +157,14 @@ def body_html(page: Page) -> str:
     )
 
 
-def _render(template: str, **values: Any) -> str:
+def _render(template: str, site: Site | None, **values: Any) -> str:
     from jinja2 import Environment, FileSystemLoader, StrictUndefined
+
+    def link(text: str) -> str:
+        address = site.address(text.evidence) if site is not None and isinstance(text, Reference) else ""
+        return (
+            Markup('<a href="{}">{}</a>').format(escape_controls(address), escape_controls(text)) if address else text
+        )
 
     environment = Environment(
         loader=FileSystemLoader(_TEMPLATES),
@@ -149,15 +172,22 @@ def _render(template: str, **values: Any) -> str:
         undefined=StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
-        finalize=lambda value: escape_controls(value) if type(value) is str else value,
+        finalize=lambda value: (
+            escape_controls(value) if isinstance(value, str) and not isinstance(value, Markup) else value
+        ),
     )
-    script = (_TEMPLATES / "tables.js").read_text(encoding="utf-8")
+    environment.filters |= {"linked": link, "hash": _content_hash}
+    scripts = ["tables.js", *([] if site is None else ["theme.js"])]
     return environment.get_template(template).render(
         **values,
+        site=site,
         numbers=lambda header, rows: [is_numeric_column(rows, at) for at in range(len(header))],
         colours=plot_style.COLOURS,
         css=Markup((_TEMPLATES / "page.css").read_text(encoding="utf-8")),
-        script=Markup(script),
-        # If a name should become markup after all, the browser still runs only this script and loads nothing.
-        script_hash=base64.b64encode(hashlib.sha256(script.encode()).digest()).decode(),
+        # If a name should become markup after all, the browser still runs only these scripts and loads nothing.
+        scripts=[Markup((_TEMPLATES / name).read_text(encoding="utf-8")) for name in scripts],
     )
+
+
+def _content_hash(script: str) -> str:
+    return base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()

@@ -57,7 +57,7 @@ def _write(pages: Pages, reader: IndexReader, root: Path, out: Path) -> int:
     for name in _ASSETS:
         shutil.copyfile(TEMPLATES / name, assets / name)
     (assets / "view.css").write_text(pages.style(), encoding="utf-8")
-    answer = study_answer(study_folders(root), out / "report.html")
+    answer = study_answer(study_folders(root), (root, out / "report.html"))
     if answer.problem:
         _write_file(out / "report.html", pages.problem("Cannot create the report", answer.problem))
     _write_file(out / "index.html", pages.overview(PageContext(answer)))

@@ -1,6 +1,6 @@
 """Findings and report over all runs of a folder, computed in a separate process so that pages never wait.
 
-`python -m viva.web.view.findings [--gently] FOLDER…` prints the findings as JSON; with `--page FILE` it prints the
+`python -m viva.web.view.findings [--gently] FOLDER…` prints the findings as JSON; with `--page FILE ROOT` it prints the
 report's page instead, piece by piece as it is computed, and writes the whole page to the file. While a run is in
 progress, findings are recomputed after a pause that is many times as long as the computation.
 """
@@ -34,6 +34,7 @@ _log = logging.getLogger("viva")
 _PAUSE_FACTOR = 20  # pause before the next computation, as a multiple of the last computation's duration
 _LEAST_PAUSE = 3.0
 _REFUSED = 3  # exit code if the page says why there is no report
+_PAGE_FORM = 2  # form of the kept page; a page of another form is computed again
 _GENTLY, _NICE = "--gently", 14  # niceness while a run is in progress, because the run needs the processor
 
 
@@ -52,8 +53,11 @@ class StudyAnswer:
     costs: dict[str, float | None] = field(default_factory=dict)
 
 
-def study_answer(folders: list[Path], page: Path | None = None) -> StudyAnswer:
-    """Compute the findings of the runs in these folders; write the whole report to `page`, if given."""
+def study_answer(folders: list[Path], export: tuple[Path, Path] | None = None) -> StudyAnswer:
+    """Compute the findings of the runs in these folders.
+
+    `export`: also write the whole report, as a page of an export, for the runs below a folder to a file.
+    """
     from viva.reports.studies.cache import users_report_cache
     from viva.reports.studies.study import Study, study_findings
 
@@ -62,12 +66,15 @@ def study_answer(folders: list[Path], page: Path | None = None) -> StudyAnswer:
         report = study.report()
         exams = [record["exam"] for record in report.get("adaptive", ()) if record["exam"] is not None]
         ended = sum(cell.get("ended") or 0 for cell in report["cells"]) + sum(exam["asked"] for exam in exams)
-        if page is not None:
+        if export is not None:
             from viva.reports.studies.page import study_page
 
             from ..report.html_page import write_page
+            from .pages import Links
+            from .report_site import report_site
 
-            write_page(study_page(report, study.provenance()), page)
+            root, page = export
+            write_page(study_page(report, study.provenance()), page, report_site(root, Links(0), study.cells))
         notes = [*report.get("warnings", ()), *report["notes"]]
         return StudyAnswer(
             [asdict(finding) for finding in study_findings(report)], notes, "", ended, _costs(report["cells"])
@@ -86,22 +93,28 @@ def _costs(cells: Sequence[Mapping[str, Any]]) -> dict[str, float | None]:
     return costs
 
 
-def page_pieces(folders: list[Path], file: Path) -> Iterator[str]:
-    """Yield the report's page after its frame, as it is computed; at the end, write the whole page to the file."""
+def page_pieces(folders: list[Path], file: Path, root: Path) -> Iterator[str]:
+    """Yield the report's page after its frame, as it is computed; at the end, write the whole page to the file.
+
+    `root` is the viewed folder.
+    """
     from viva.reports.studies.cache import users_report_cache
     from viva.reports.studies.page import study_page
     from viva.reports.studies.study import Study
 
     from ..report.html_page import body_html, opening_html, write_page
+    from .pages import Links
+    from .report_site import report_site
 
     study = Study(folders, cache=users_report_cache(), on_run=lambda count, total: print_piece(
         f"<p>Reading run {count + 1:,} of {total:,} …</p>\n"))  # fmt: skip
     yield "<p>Computing the figures …</p>\n"
     report = study.report()
-    yield f"</div>\n{opening_html(study_page(report, plots=False))}"
+    site = report_site(root, Links(), study.cells)
+    yield f"</div>\n{opening_html(study_page(report, plots=False), site)}"
     page = study_page(report, study.provenance())
-    yield body_html(page)
-    write_page(page, file)
+    yield body_html(page, site)
+    write_page(page, file, site)
 
 
 def print_piece(text: str) -> None:
@@ -223,7 +236,7 @@ class AnswerUpdater:
     async def report(self) -> str | ReportPieces:
         """Return the report's page if no journal has changed since it was written, else its pieces."""
         state = await asyncio.to_thread(self._journals)
-        key = hashlib.blake2b(repr((installed_versions(), state)).encode(), digest_size=16).hexdigest()
+        key = hashlib.blake2b(repr((_PAGE_FORM, installed_versions(), state)).encode(), digest_size=16).hexdigest()
         if (page := await asyncio.to_thread(self._written_page, key)) is not None:
             return page
         if self._report is None or self._report.key != key or self._report.failed:
@@ -246,7 +259,7 @@ class AnswerUpdater:
     async def _write_report(self, pieces: ReportPieces) -> None:
         pieces.failed = True
         try:
-            command = await self._command("--page", str(self.page))
+            command = await self._command("--page", str(self.page), str(self._root))
             process = await asyncio.create_subprocess_exec(*command, stdout=asyncio.subprocess.PIPE)
             try:
                 assert process.stdout is not None
@@ -320,14 +333,15 @@ def main(arguments: list[str]) -> None:
         os.nice(_NICE)
         arguments = arguments[1:]
     if arguments[:1] == ["--page"]:
-        _print_page(list(map(Path, arguments[2:])), Path(arguments[1]))
+        file, root, *folders = map(Path, arguments[1:])
+        _print_page(folders, file, root)
     sys.stdout.buffer.write(orjson.dumps(asdict(study_answer(list(map(Path, arguments))))))
 
 
-def _print_page(folders: list[Path], file: Path) -> NoReturn:
+def _print_page(folders: list[Path], file: Path, root: Path) -> NoReturn:
     """Print the page's pieces and end the process; on an error the page says what is wrong."""
     try:
-        for piece in page_pieces(folders, file):
+        for piece in page_pieces(folders, file, root):
             print_piece(piece)
     except VivaError as error:
         text = escape(escape_controls(str(error)))

@@ -338,6 +338,16 @@ class IndexWriter:
             "update runs set last_number = ?, last_row = ? where id = ?", (last_number, last_row, run.id)
         )
 
+    def known(self, run: IndexedRun) -> set[int] | None:
+        """Return the numbers of all conversations if some number up to the last is missing, else None."""
+        [(count,)] = self._connection.execute("select count(*) from conversations where run = ?", (run.id,))
+        if count > run.last_number:
+            return None
+        return {
+            number
+            for (number,) in self._connection.execute("select number from conversations where run = ?", (run.id,))
+        }
+
     def unended(self, run: IndexedRun) -> list[int]:
         """Return the numbers of the conversations that have not ended."""
         rows = self._connection.execute(
@@ -638,7 +648,8 @@ class Indexer:
         run.used = time.monotonic()
         row = run.row
         repeated = [] if run.checked else list(self._changed_ends(writer, run))
-        added = run.tail.read_additions(row.last_number, row.last_row, {*writer.unended(row), *repeated}, _ROW_BATCH)
+        unended = {*writer.unended(row), *repeated}
+        added = run.tail.read_additions(row.last_number, row.last_row, unended, _ROW_BATCH, writer.known(row))
         run.checked = True
         checksums = writer.checksums(row, [end.number for end in added.ended])
         ends = [end for end in added.ended if checksums.get(end.number) != end.checksum]

@@ -35,6 +35,7 @@ from .live import LiveAnswer, RunAsker, RunUpdates
 from .matrix import MatrixView
 from .pages import Links, PageContext, Pages, viewer_templates
 from .queries import Filter, IndexReader
+from .report_site import report_site
 from .run_figures import RunFigures
 from .runs import check_root
 from .selections import Selection, download_name, parse_conversation, selection_lines
@@ -351,7 +352,9 @@ class Viewer:
         self, request: web.Request, report: ReportPieces, policy: Mapping[str, str]
     ) -> web.StreamResponse:
         """Send the page's frame at once, then each piece; a browser shows them without a script."""
-        frame = await asyncio.to_thread(frame_html, f"Report of {self.root.resolve().name}")
+        frame = await asyncio.to_thread(
+            frame_html, f"Report of {self.root.resolve().name}", report_site(self.root, Links())
+        )
         response = web.StreamResponse(headers={"Content-Type": "text/html; charset=utf-8", **policy})
         try:
             await response.prepare(request)

@@ -11,11 +11,12 @@ import numpy as np
 
 from viva.reports.figures import round_figure
 from viva.reports.page import Record
-from viva.reports.tables import Row, Table, figure_row, number, percent
+from viva.reports.tables import DASH, Row, Table, figure_row, number, percent
 from viva.scoring.accuracy import item_difficulties
 from viva.scoring.aggregates import Mean
 from viva.scoring.agreement import Agreement as Coefficient
 from viva.scoring.agreement import cohen_kappa, count_votes, fleiss_kappa, krippendorff_alpha
+from viva.scoring.item_bank import LEAST_ANSWERS
 
 from ...study_cells import StudyCell
 from ...study_sections import Section, Subject
@@ -168,15 +169,22 @@ class DifficultySection(Section[InterviewMaterial]):
         return hardest
 
     def tables(self, report: Record) -> list[Table]:
-        rows: list[list[str]] = []
+        listed: list[Record] = []
         counts: dict[str, int] = {}
         for record in report["difficulty"]:
             counts[record["dataset"]] = counts.get(record["dataset"], 0) + 1
             if counts[record["dataset"]] <= _LISTED:
-                rows.append([record["dataset"], record["item"], number(record["mean"]), str(record["n"])])
-                rows[-1].append(number(record["discrimination"], 2))
-        header = ["dataset", "item", "KIEval", "candidates", "discrimination"]
-        return [(f"Hardest items: {title_facts(report)}", header, rows), _items_needed_table(report)]
+                listed.append(record)
+        rows = [[record["dataset"], record["item"], number(record["mean"]), str(record["n"])] for record in listed]
+        header, title = ["dataset", "item", "KIEval", "candidates"], f"Hardest items: {title_facts(report)}"
+        if any(record["n"] >= LEAST_ANSWERS for record in listed):
+            header.append("discrimination")
+            title += "; discrimination: correlation with the score on the other items"
+            for row, record in zip(rows, listed, strict=True):
+                row.append(number(record["discrimination"], 2) if record["n"] >= LEAST_ANSWERS else DASH)
+        else:
+            title += f"; how well they separate good candidates from weak ones shows from {LEAST_ANSWERS} candidates on"
+        return [(title, header, rows), _items_needed_table(report)]
 
     def rows(self, report: Record) -> Iterator[Row]:
         for record in report["difficulty"]:
@@ -194,12 +202,13 @@ def _items_needed_table(report: Record) -> Table:
     for record in records:
         half = (record["score"]["high"] - record["score"]["low"]) / 2
         counts = [f"{count:,}" for count in record["items_needed"].values()]
-        rows.append(
-            [record["candidate"], record["dataset"] or "all", str(record["score"]["items"]), number(half), *counts]
-        )
+        rows.append([record["candidate"], record["dataset"] or "all", f"{record['n_items']:,}", number(half), *counts])
     widths = list(records[0]["items_needed"]) if records else []
     header = ["candidate", "dataset", "items", "half width", *(f"for ± {width}" for width in widths)]
-    return (f"Items needed for a 95% interval of KIEval: {title_facts(report)}", header, rows)
+    title = f"Items needed for a 95% interval of KIEval: {title_facts(report)}"
+    if any(record["score"]["items"] < record["n_items"] for record in records):
+        title += "; further items in clusters as large as these"
+    return (title, header, rows)
 
 
 def _item_means(pool: InterviewPool) -> dict[str, float | None]:

@@ -167,6 +167,15 @@ RULE = (
     f"line, or an AUC of {AREA:g}, with a power of {POWER:.0%}. Otherwise there is too little data to tell."
 )
 
+# What the verdicts on a candidate mean.
+TERMS = {
+    "suspected": f"a test found signs of contamination (corrected p below {LEVEL}).",
+    "no_sign": f"no test found any, and at least one would find strong contamination with a power of {POWER:.0%}. This "
+    "is no proof that there is none.",
+    "too_few": "no test found any, but none has enough data to find even strong contamination. Nothing is known.",
+    "not_tested": "no test for contamination was possible.",
+}
+
 DETECTOR = "min_k_20"  # k = 20, as Shi et al. 2024 recommend
 _TESTS = {"line": "line", "texts": "AUC"}
 
@@ -389,7 +398,7 @@ def _dataset_findings(dataset: str, report: Record) -> Findings:
     sentences = [*contamination, *best] if is_tested or not best else [*best, *contamination]
     standings = [] if lead is None else _rank(lead, judged.values())
     rule = RULE if is_tested or best else ""
-    return Findings(sentences, _MEASURE if standings else "", standings, dataset, rule=rule)
+    return Findings(sentences, _MEASURE if standings else "", standings, dataset, rule=rule, terms=TERMS)
 
 
 def _joint_findings(report: Record) -> Iterator[Findings]:
@@ -397,7 +406,7 @@ def _joint_findings(report: Record) -> Iterator[Findings]:
         if len(lead["datasets"]) > 1:
             about = f"{len(lead['datasets'])} datasets together ({join_names(lead['datasets'])})"
             judged = [record for record in report["verdicts"]["candidates"] if record["dataset"] in lead["datasets"]]
-            yield Findings(list(_leader_sentence(lead)), _MEASURE, _rank(lead, judged), about, rule=RULE)
+            yield Findings(list(_leader_sentence(lead)), _MEASURE, _rank(lead, judged), about, rule=RULE, terms=TERMS)
 
 
 def _rank(lead: Record, judged: Iterable[Record]) -> list[RankedCandidate]:

@@ -71,18 +71,21 @@ addEventListener("keydown", (event) => {
   if (event.key === "Escape") document.querySelector("svg:hover")?.classList.add("quiet");
 });
 for (const text of document.querySelectorAll("#paper pre")) {
+  const details = text.closest("details");
+  const name = details.querySelector("summary").textContent;
   const button = document.createElement("button");
   button.type = "button";
   button.className = "copy";
-  button.textContent = "Copy";
+  button.textContent = `Copy ${name}`;
   button.addEventListener("click", async () => {
-    getSelection().selectAllChildren(text); // where copying is not allowed, the text is at least selected
     try {
       await navigator.clipboard.writeText(text.textContent);
-      button.textContent = "Copied";
-    } catch {
-      button.textContent = document.execCommand("copy") ? "Copied" : "Selected: press Ctrl+C";
+      button.textContent = `Copied ${name}`;
+    } catch { // where copying is not allowed, the text is at least selected
+      details.open = true;
+      getSelection().selectAllChildren(text);
+      button.textContent = document.execCommand("copy") ? `Copied ${name}` : `${name} is selected: press Ctrl+C`;
     }
   });
-  text.before(button);
+  document.querySelector("#paper details").before(button);
 }
