@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, Protocol, runtime_checkable
 
 import orjson
 
@@ -99,6 +99,14 @@ class RecordedConversation:
     task: Any = None
     result: Any = None
     error: Mapping[str, Any] | None = None
+
+
+@runtime_checkable
+class SupportsScoreRule(Protocol):
+    """A scenario that says how the score of a conversation comes about."""
+
+    def score_rule(self, settings: Any) -> str:
+        """Return the rule as a sentence for readers of a conversation's page, "" if there is none to state."""
 
 
 @dataclass(slots=True)
