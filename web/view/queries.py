@@ -17,7 +17,7 @@ from multidict import MultiMapping
 from viva.engine.errors import ConfigurationError
 
 from .index import FINISHED, OPEN, conversations_with_texts, fts_query
-from .run_figures import SECOND_SET, CandidateFigures, RunFigures, RunGroup, run_groups
+from .run_figures import SECOND_SET, CandidateFigures, Kind, RunFigures, RunGroup, run_groups
 
 T = TypeVar("T")
 
@@ -296,23 +296,6 @@ _COLUMNS = (
     " c.reason, c.unscored, c.calls, c.prompt_tokens, c.completion_tokens, c.seconds, c.retries, r.scenario, r.judge,"
     " r.seed, c.at, c.rounds, c.second, r.low, r.high, r.unit"
 )
-
-
-@dataclass(frozen=True, slots=True)
-class Kind:
-    """The facts that conversations share if their scores can be sorted together; `second`: items of a second set."""
-
-    scenario: str
-    dataset: str
-    judge: str
-    scale: str
-    second: bool
-
-    @property
-    def title(self) -> str:
-        judge = f"judged by {self.judge}" if self.judge else ""
-        parts = (self.scenario, self.dataset, "second set" if self.second else "", judge)
-        return " · ".join(filter(None, parts)) + (f", {self.scale}" if self.scale else "")
 
 
 @dataclass(slots=True)

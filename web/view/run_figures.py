@@ -103,6 +103,23 @@ class RunFigures:
         return any(figures.second for figures in self.candidates.values())
 
 
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """The facts that conversations share if their scores can be sorted together; `second`: items of a second set."""
+
+    scenario: str
+    dataset: str
+    judge: str
+    scale: str
+    second: bool
+
+    @property
+    def title(self) -> str:
+        judge = f"judged by {self.judge}" if self.judge else ""
+        parts = (self.scenario, self.dataset, "second set" if self.second else "", judge)
+        return " · ".join(filter(None, parts)) + (f", {self.scale}" if self.scale else "")
+
+
 @dataclass(slots=True)
 class RunGroup:
     """Runs whose scores belong into one matrix; `second`: those on their second sets.
