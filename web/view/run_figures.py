@@ -145,6 +145,23 @@ class RunFigures:
         return any(figures.second for figures in self.candidates.values())
 
 
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """The facts that conversations share if their scores can be sorted together; `second`: items of a second set."""
+
+    scenario: str
+    dataset: str
+    judge: str
+    scale: str
+    second: bool
+
+    @property
+    def title(self) -> str:
+        judge = f"judged by {self.judge}" if self.judge else ""
+        parts = (self.scenario, self.dataset, "second set" if self.second else "", judge)
+        return " · ".join(filter(None, parts)) + (f", {self.scale}" if self.scale else "")
+
+
 @dataclass(slots=True)
 class ItemScores:
     """A candidate's scores in one run: items, their clusters and the scores, in parallel.
