@@ -456,8 +456,8 @@ def test_an_export_has_the_table_and_the_matrix(browser: Browser, root: Path, tm
     assert means == sorted(means)
     assert page.evaluate("document.documentElement.scrollWidth") <= 360
     address = page.evaluate("location.href")
-    page.leave("document.querySelector('.marks a').click()")
-    marked = page.evaluate("document.querySelector('.marks a[aria-current]').textContent")
+    page.leave("document.querySelector('.item-kinds a').click()")
+    marked = page.evaluate("document.querySelector('.item-kinds a[aria-current]').textContent")
     assert marked.startswith(f"{len(_texts(page, 'tbody tr'))} all ")
     page.leave("document.querySelector('tbody .first a').click()")
     assert len({*_texts(page, ".row .item")}) == 1, "the conversations about that item"
