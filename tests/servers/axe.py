@@ -14,7 +14,7 @@ def violations(page: Page) -> list[str]:
     """Return what axe objects to: rule, element, and what to fix. Folded parts are opened before."""
     page.evaluate("document.querySelectorAll('details').forEach((one) => { one.open = true; })")
     page.evaluate(files("axe_playwright_python").joinpath("axe.min.js").read_text("utf-8"))
-    rules = json.dumps({"runOnly": LEVELS})
+    rules = json.dumps({"runOnly": LEVELS, "resultTypes": ["violations"]})
     page.evaluate(f"void axe.run(document, {rules}).then((one) => {{ window.axed = one; }})")
     rules_broken = page.until("window.axed?.violations")
     return [
