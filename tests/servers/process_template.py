@@ -24,11 +24,16 @@ from threading import Lock
 from typing import IO, Any, Self
 
 _PRELOADED = (
-    "aiohttp.web", "chaos", "encodings.idna", "numpy", "viva.cli.progress", "viva.cli.main", "viva.cli.report",
-    "viva.cli.tables", "viva.engine.backends.openai", "viva.engine.backends.simulated",
-    "viva.orchestration.run_progress", "viva.orchestration.launch", "viva.sweeps.recorded_sweep",
-    "viva.orchestration.transcripts", "viva.scenarios.kieval.scenario", "viva.scenarios.lalaeval.commands.verbs",
-    "viva.web.grading.server", "viva.web.application",
+    "aiohttp.web", "anyio._backends._asyncio", "chaos", "encodings.idna", "encodings.utf_8_sig", "numpy",
+    "rich.console", "rich.live", "rich.table", "viva.cli.output_files", "viva.cli.progress", "viva.cli.main",
+    "viva.cli.report", "viva.cli.signals", "viva.cli.tables", "viva.engine.backends.openai",
+    "viva.engine.backends.simulated", "viva.orchestration.run_progress", "viva.orchestration.launch",
+    "viva.orchestration.transcripts", "viva.reports.studies.exam_study", "viva.scenarios.audit.scenario",
+    "viva.scenarios.flexeval.scenario", "viva.scenarios.functionchat.scenario", "viva.scenarios.fusion.scenario",
+    "viva.scenarios.grading.scenario", "viva.scenarios.kieval.qualification.scenario",
+    "viva.scenarios.kieval.scenario", "viva.scenarios.lalaeval.commands.verbs", "viva.scenarios.lalaeval.scenario",
+    "viva.scenarios.pairwise.scenario", "viva.scenarios.probes.scenario", "viva.scenarios.rephrasing.scenario",
+    "viva.sweeps.recorded_sweep", "viva.sweeps.sweep", "viva.web.grading.server", "viva.web.application",
 )  # fmt: skip
 VIVA = "viva"
 _READ_AT_START = ("PYTHON", "LD_", "LC_", "LANG", "OMP_", "FORCE_COLOR", "NO_COLOR", "TERM", "COLUMNS")
