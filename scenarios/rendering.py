@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, Protocol, runtime_checkable
 
 import orjson
 
@@ -28,13 +28,15 @@ Side = Literal["compared", "asking", "judging", "given", "tool", "step"]
 class Mark:
     """A small figure or word on a turn: an aspect's score, a verdict, a flag.
 
-    `level` runs from 0 (bad) to 1 (good); None if it is neither. `comment` is shown on request.
+    `level` runs from 0 (bad) to 1 (good); None if it is neither. `comment` is shown on request. `best` is the best
+    possible value, for values that do not explain themselves.
     """
 
     name: str
     value: str = ""
     level: float | None = None
     comment: str = ""
+    best: str = ""
 
 
 @dataclass(slots=True)
@@ -97,6 +99,14 @@ class RecordedConversation:
     task: Any = None
     result: Any = None
     error: Mapping[str, Any] | None = None
+
+
+@runtime_checkable
+class SupportsScoreRule(Protocol):
+    """A scenario that says how the score of a conversation comes about."""
+
+    def score_rule(self, settings: Any) -> str:
+        """Return the rule as a sentence for readers of a conversation's page, "" if there is none to state."""
 
 
 @dataclass(slots=True)
