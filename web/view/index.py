@@ -34,10 +34,10 @@ from viva.engine.journal_reader import JournalAdditions, JournalTail, journal_st
 from viva.engine.run_folder import RunFolder, is_running
 from viva.orchestration.completeness import planned_in_total
 from viva.orchestration.launch import recorded_settings
-from viva.scenarios.contract import SCORE, SupportsClusters, judge_role, score_ranges
+from viva.scenarios.contract import SCORE, SupportsClusters, SupportsObservations, judge_role, score_ranges
 from viva.scenarios.models import label_of_key, lineup_labels, model_labels
 from viva.scenarios.registry import AnyScenario
-from viva.scenarios.rendering import ResultSummary, set_function
+from viva.scenarios.rendering import ResultSummary
 from viva.scenarios.run_settings import repeats_of
 from viva.scoring.aggregates import failure_reason
 
@@ -433,8 +433,9 @@ def _cluster_and_set(run: _FollowedRun, result: Any) -> tuple[str, bool]:
     try:
         if isinstance(run.scenario, SupportsClusters):
             cluster = run.scenario.cluster_of(result)
-        if (set_of := set_function(run.scenario, run.folder.manifest)) is not None:
-            is_second = set_of(result) == "second"
+        if isinstance(run.scenario, SupportsObservations) and run.folder.manifest.get("against") is not None:
+            observations = run.scenario.observe([result])
+            is_second = bool(len(observations.second)) and not len(observations.benchmark)
     except Exception:  # another version has recorded the result in another form
         return "", False
     return cluster, is_second
