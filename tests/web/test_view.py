@@ -183,7 +183,7 @@ def test_tools_are_calls_with_results(browser: Browser, site: str) -> None:
         assert "Some prompts are unknown" not in text, place
 
 
-@pytest.mark.parametrize("place", ["/c/hostile/0", "/c/hostile/1", "/conversations?run=hostile", "/",
+@pytest.mark.parametrize("place", ["/c/hostile/0", "/c/hostile/1", "/conversations?run=hostile", "/", "/run/hostile",
                                    "/compare?a=hostile/0&b=hostile/2"])  # fmt: skip
 def test_hostile_texts_do_nothing(browser: Browser, site: str, place: str) -> None:
     page = browser.open(f"{site}{place}", 360)
@@ -212,9 +212,31 @@ def test_hostile_texts_do_nothing(browser: Browser, site: str, place: str) -> No
 
 @pytest.mark.parametrize("dark", [False, True])
 def test_no_page_is_wider_than_a_phone(browser: Browser, site: str, dark: bool) -> None:
-    for place in ("/", "/c/kieval/1", "/c/dialogs/0", "/compare?a=kieval/4&b=fork/4", "/none"):
+    for place in (
+        "/",
+        "/run/kieval",
+        "/run/hostile",
+        "/c/kieval/1",
+        "/c/dialogs/0",
+        "/compare?a=kieval/4&b=fork/4",
+        "/none",
+    ):
         page = browser.open(f"{site}{place}", 360, dark)
         assert page.evaluate("document.documentElement.scrollWidth") <= 360, place
+
+
+def test_the_command_of_a_run_is_copied_and_its_figures_lead_on(browser: Browser, site: str) -> None:
+    page = browser.open(f"{site}/run/kieval", 1000)
+    assert page.complaints == []
+    page.evaluate("document.querySelector('button.copy').click()")
+    page.until("document.querySelector('button.copy').textContent !== 'Copy'")
+    words = page.evaluate("document.querySelector('button.copy').textContent + getSelection()")
+    assert words == "Copied" or "viva run kieval" in words
+    expert = page.evaluate("document.querySelector('.standings .note').textContent")
+    page.leave("document.querySelector('main a[href^=\"/matrix\"]').click()")
+    means = _texts(page, ".matrix .means td.number")
+    low, high = expert.split(",")[0].split(" to ")
+    assert any(f"{low}–{high}" in mean for mean in means)
 
 
 def test_a_run_is_watched_while_it_goes_on(browser: Browser, tmp_path: Path) -> None:

@@ -35,7 +35,8 @@ from .matrix import ACROSS, MARKS, ROWS, MatrixCell, MatrixView, chosen_group, r
 from .queries import PAGE_SIZE, Filter, IndexReader, ListedConversation, column_of, scale_text
 from .run_figures import RunFigures
 from .run_history import BlockFailure, CandidateHistory, RunHistories, block_failures
-from .run_view import RunView, read_load, resume_command
+from .run_record import RunRecord, read_record, record_state
+from .run_view import RunResults, RunView, read_load, read_results, resume_command
 from .runs import find_runs
 from .selections import Selection, selected_runs
 from .steering import Confirmation
@@ -116,6 +117,8 @@ def filter_query(filter: Filter, position: int | None = None) -> str:  # noqa: A
 TEMPLATES = Path(__file__).with_name("templates")
 _EXCERPT = 90  # characters of an excerpt on each side of a match
 _RUNS_SHOWN = 400
+_KEPT_RUNS = 64  # runs whose records and results are kept
+_RESULT_SECONDS, _RESULT_SHARE = 2.0, 20.0  # pause between results of a run in progress; as a multiple of their time
 _MODELS_SHOWN = 60
 _STATE_WORDS = {0: "going on", 1: "finished", 2: "failed"}
 
@@ -139,6 +142,8 @@ class Pages:
         self._paths: dict[str, Path] = {}
         self._environment = viewer_templates()
         self._histories = RunHistories(reader)
+        self._records: dict[str, tuple[Any, RunRecord]] = {}
+        self._results: dict[str, tuple[int, float, RunResults]] = {}  # by run: index version, earliest next time
 
     def close(self) -> None:
         self.conversations_read.close()
@@ -324,6 +329,7 @@ class Pages:
             "run.html",
             0,
             view=view,
+            record=self._record(run),
             part=Markup(part),
             latest=part_number(part),
             events=urlencode({"page": "run", "run": run, "since": part_number(part)}),
@@ -349,7 +355,33 @@ class Pages:
     def _run_view(self, run: str, live: LiveAnswer | None, busy: bool) -> RunView:
         now = time.time()
         figures = self.run_figures(run)
-        return RunView(figures, read_load(self.reader, run, now), live, now, resume_command(self._path(run)), busy)
+        load, record = read_load(self.reader, run, now), self._record(run)
+        results, command = self._run_results(figures, record), resume_command(self._path(run))
+        return RunView(figures, load, live, now, command, busy, results, record.imported)
+
+    def _record(self, run: str) -> RunRecord:
+        """Return what a run was; it is read again when its manifest changes."""
+        path = self._path(run)
+        state = record_state(path)
+        kept = self._records.get(run)
+        if kept is None or kept[0] != state:
+            _make_room(self._records)
+            kept = self._records[run] = (state, read_record(path))
+        return kept[1]
+
+    def _run_results(self, figures: RunFigures, record: RunRecord) -> RunResults:
+        """Return scores and usage; those of a run in progress may be older than the index, so that they cost little."""
+        version, began = self.reader.version, time.monotonic()
+        kept = self._results.get(figures.name)
+        if kept is not None and (kept[0] == version or (figures.running and began < kept[1])):
+            return kept[2]
+        results = read_results(self.reader, figures.name, record)
+        ended = time.monotonic()
+        # The first time has imports in it.
+        pause = _RESULT_SECONDS if kept is None else max(_RESULT_SECONDS, _RESULT_SHARE * (ended - began))
+        _make_room(self._results)
+        self._results[figures.name] = version, ended + pause, results
+        return results
 
     def comparing(self) -> str:
         """Render the page of an export that shows two conversations side by side; its address names both."""
@@ -519,6 +551,11 @@ class OverviewBlock:
     @property
     def calls(self) -> int:
         return sum(figures.calls for figures in self.totals.values())
+
+
+def _make_room(kept: dict[str, Any]) -> None:
+    if len(kept) >= _KEPT_RUNS:
+        del kept[next(iter(kept))]
 
 
 def _block_of(part: dict[str, Any], blocks: list[OverviewBlock]) -> OverviewBlock | None:
