@@ -36,7 +36,8 @@ from viva.orchestration.control_socket import ask
 from viva.orchestration.launch import Launch, SharedResources, new_run, resumed_run
 from viva.scenarios.probes.probe import ProbeSettings
 from viva.web.view.findings import mean_scores_so_far, study_answer
-from viva.web.view.index import Indexer, index_file
+from viva.web.view.index import index_file
+from viva.web.view.indexer import Indexer
 from viva.web.view.queries import IndexReader
 from viva.web.view.run_history import RunHistories
 

@@ -17,8 +17,8 @@ from probing import make_items
 from viewed_runs import MARKUP
 
 import viva
-from viva.web.view import index
-from viva.web.view.index import Indexer, IndexWriter, index_file
+from viva.web.view.index import IndexWriter, index_file
+from viva.web.view.indexer import Indexer
 from viva.web.view.matrix import MatrixView
 from viva.web.view.pages import Pages
 from viva.web.view.queries import IndexReader
@@ -222,8 +222,8 @@ def test_an_ended_run_has_the_number_of_conversations_that_it_had_in_the_end(
 ) -> None:
     shutil.copytree(root / "probe", tmp_path / "run" / "probe")
     planned, running = 60, True
-    monkeypatch.setattr(index, "planned_in_total", lambda folder: planned)
-    monkeypatch.setattr(index, "is_running", lambda path: running)
+    monkeypatch.setattr("viva.web.view.indexer.planned_in_total", lambda folder: planned)
+    monkeypatch.setattr("viva.web.view.indexer.is_running", lambda path: running)
     file = index_file(tmp_path / "run", tmp_path)
     indexer, writer = Indexer(tmp_path / "run", file), IndexWriter(file)
     indexer._find(writer)

@@ -27,7 +27,8 @@ from viva.scenarios.rendering import RenderedConversation, RenderedTurn
 from viva.web.view.conversations import PageConversation, page_turns, pair_turns
 from viva.web.view.export import export_pages
 from viva.web.view.findings import StudyAnswer, mean_scores_so_far
-from viva.web.view.index import Indexer, fts_query, index_file
+from viva.web.view.index import fts_query, index_file
+from viva.web.view.indexer import Indexer
 from viva.web.view.pages import PageContext, Pages
 from viva.web.view.queries import Filter, IndexReader, ListedConversation
 from viva.web.view.run_history import CandidateHistory, RunHistories

@@ -16,7 +16,8 @@ import orjson
 from viva.engine.errors import ConfigurationError
 
 from .findings import study_answer
-from .index import FINISHED, Indexer, index_file
+from .index import FINISHED, index_file
+from .indexer import Indexer
 from .matrix import MARKS, Matrix, MatrixCell, MatrixView, read_cells, read_matrix
 from .pages import TEMPLATES, PageContext, Pages, conversation_file
 from .queries import SETS, Filter, IndexReader, ListedConversation

@@ -415,6 +415,7 @@ class Pages:
             "hidden": max(0, len(runs) - _RUNS_SHOWN),
             "running": [run for run in runs if run.running],
             "choices": self.reader.choices(),
+            "left_out": self.reader.left_out(),
             "ended": sum(run.ended for run in runs),
             "planned": sum(run.planned or run.total.total for run in runs),
         }

@@ -7,6 +7,7 @@ it leaves out, it says.
 from __future__ import annotations
 
 import os
+from collections import deque
 from collections.abc import Generator, Iterator
 from pathlib import Path
 
@@ -123,6 +124,13 @@ class RunSearch:
 def find_runs(root: Path) -> Iterator[tuple[str, Path]]:
     """Iterate over the runs below a folder; see `RunSearch.runs`."""
     return RunSearch(root).runs()
+
+
+def left_out(root: Path) -> list[str]:
+    """Return what the search for runs below a folder leaves out, as sentences."""
+    search = RunSearch(root)
+    deque(search.runs(), maxlen=0)
+    return search.notes
 
 
 def study_folders(root: Path) -> list[Path]:
