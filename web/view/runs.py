@@ -13,10 +13,11 @@ from pathlib import Path
 
 from viva.engine.errors import ConfigurationError
 from viva.sweeps.recorded_sweep import cell_names
-from viva.sweeps.sweep_folder import is_sweep
+from viva.sweeps.sweep_folder import SWEEP_FILE, is_sweep
 
 _MOST_LEVELS = 6  # maximum levels of folders below the given folder
 _MOST_FOLDERS = 5_000  # maximum folders to search
+_LARGEST_SWEEP = 16 << 20  # bytes of a sweep's manifest that is read again and again
 _LEAST_SHARE = 20  # folders that are searched in each of many folders, before the others get less
 _MOST_NOTES = 20
 
@@ -86,7 +87,11 @@ class RunSearch:
 
     def _cells(self, sweep: Path, budget: int) -> list[str]:
         try:
+            if (sweep / SWEEP_FILE).stat().st_size > _LARGEST_SWEEP:
+                return []  # its cells are in the order of their paths
             return cell_names(sweep, budget)
+        except OSError:
+            return []
         except ConfigurationError as error:
             self._note(f"{sweep}: {error}" if str(sweep) not in str(error) else str(error))
             return []
