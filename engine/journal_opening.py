@@ -178,7 +178,8 @@ def _refuse_computed_tables(connection: sqlite3.Connection, path: Path) -> None:
             is_number = name == "number" and table in ("started", "ended")
             computed |= hidden != 0 or (is_number and (kind.lower(), key) != ("integer", 1))
     if computed:
-        raise JournalError(f"{path}: this file has tables of another form than a viva journal (such as views or computed columns); restore it from a copy")
+        problem = "this file has tables of another form than a viva journal (such as views or computed columns)"
+        raise JournalError(f"{path}: {problem}; restore it from a copy")
 
 
 def _open_read_only(path: Path) -> OpenedJournal:

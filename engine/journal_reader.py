@@ -312,7 +312,12 @@ class History:
         """Return the texts of a row of `started` or `ended`, or note that the conversation's record is damaged."""
         try:
             first_text, second_text = self._read_texts(number, first, second, checksum)
-            return first_text, orjson.loads(second_text) if as_json else second_text
+            if not as_json:
+                return first_text, second_text
+            record = orjson.loads(second_text)
+            if first_text == "failed" and not isinstance(record, dict):
+                raise ValueError
+            return first_text, record
         except DAMAGE_ERRORS:
             self._note_damage(f"{record} of conversation {number}")
             return None

@@ -403,8 +403,8 @@ class Indexer:
         for end in ends:
             changed.add(end.number)
             if end.failed:
-                record = end.result if isinstance(end.result, dict) else {"message": "its record is damaged"}
-                writer.fail(row, end.number, str(record.get("type", "unknown")), failure_reason(record), end.checksum)
+                kind = str(end.result.get("type", "unknown"))
+                writer.fail(row, end.number, kind, failure_reason(end.result), end.checksum)
             else:
                 cluster, is_second = _cluster_and_set(run, end.result)
                 writer.end(row, end.number, self._summary(run, end.result), end.checksum, cluster, is_second)
