@@ -64,7 +64,8 @@ class Likelihood:
         """
         if not isinstance(record, list) or not record or not _are_numbers(record[0]):
             raise ValueError("no record of a likelihood")
-        logprobs, greedy, means, deviations = [*record, *(False, None, None)[len(record) - 1 :]]
+        fields: list[Any] = [*record, *(False, None, None)[len(record) - 1 :]]
+        logprobs, greedy, means, deviations = fields
         if type(greedy) is not bool or not all(value is None or _are_numbers(value) for value in (means, deviations)):
             raise ValueError("no record of a likelihood")
         return cls([-math.inf if value is None else value for value in logprobs], greedy, means, deviations)

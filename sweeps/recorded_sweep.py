@@ -89,15 +89,15 @@ def read_sweep(out: Path) -> RecordedSweep:
         raise ConfigurationError(f"{file}: cannot be used: {error}") from None
 
 
-def cell_names(out: Path, most: int) -> list[str]:
-    """Return the names of the first cells of a sweep, at most so many, without reading what they are.
+def cell_names(out: Path, limit: int) -> list[str]:
+    """Return the names of a sweep's first cells, at most `limit`, without reading what they are.
 
     Raises:
         ConfigurationError: There is no manifest, or a name leads out of the sweep's folder.
     """
     data = read_manifest(out / SWEEP_FILE, "the folder of a sweep")
     cells = data.get("cells") if isinstance(data, dict) else None
-    names = [cell.get("name") for cell in cells[:most] if isinstance(cell, dict)] if isinstance(cells, list) else []
+    names = [cell.get("name") for cell in cells[:limit] if isinstance(cell, dict)] if isinstance(cells, list) else []
     for name in names:
         check_cell_name(name)
     return [str(name) for name in names]

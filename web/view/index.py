@@ -250,7 +250,7 @@ class IndexWriter:
     def is_sound(self) -> bool:
         """True if the structure of the file is intact."""
         try:
-            return self._connection.execute("pragma quick_check(1)").fetchone() == ("ok",)
+            return bool(self._connection.execute("pragma quick_check(1)").fetchone() == ("ok",))
         except (sqlite3.DatabaseError, UnicodeDecodeError):
             return False
 
@@ -309,7 +309,7 @@ class IndexWriter:
         row = self._connection.execute("select last_number, last_row from runs where id = ?", (run.id,)).fetchone()
         if row is None:
             raise KeyError(run.name)
-        is_current = row == (run.last_number, run.last_row)
+        is_current = bool(row == (run.last_number, run.last_row))
         run.last_number, run.last_row = row
         return is_current
 
