@@ -145,6 +145,7 @@ class Indexer:
         self._followed: dict[Path, _FollowedRun] = {}
         self._refused: dict[Path, tuple[tuple[int, ...], str]] = {}  # folders: state of the manifest, and the problem
         self._left_out: list[str] = []
+        self._noted: list[str] | None = None
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._follow, name="viva-view-index", daemon=True)
         self.caught_up = threading.Event()
@@ -222,6 +223,7 @@ class Indexer:
     def _rebuilt(self, writer: IndexWriter) -> IndexWriter:
         """Remove a damaged index and return the writer of a new one, which continues the numbers of its versions."""
         self._damaged.clear()
+        self._noted = None
         self._rebuilds += 1
         self.caught_up.clear()
         self._say(f"{self._file}: the viewer's index is damaged and is made again")
@@ -285,11 +287,14 @@ class Indexer:
         sentences = [*self._left_out, *(clip_text(problem) for problem in problems)]
         if len(sentences) > _MOST_SHOWN_PROBLEMS:
             sentences[_MOST_SHOWN_PROBLEMS:] = [f"{len(sentences) - _MOST_SHOWN_PROBLEMS:,} more"]
+        if sentences == self._noted:
+            return
         writer.begin()
         if writer.leave_out(sentences):
             self._report_changes(writer.commit(), [])
         else:
             writer.rollback()
+        self._noted = sentences
 
     def _taken_up(self, writer: IndexWriter, path: Path, name: str, position: int) -> _FollowedRun:
         state = _file_state(path / "manifest.json")

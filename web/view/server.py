@@ -197,7 +197,11 @@ class Viewer:
         self.indexer = Indexer(root, self.file, self.live.changed)
         page = self.file.with_suffix(".report.html")
         for file in (page, page.with_suffix(".key")):
-            private_file(file)  # in a folder of others it could be a link
+            try:
+                private_file(file)  # in a folder of others it could be a link
+            except OSError as error:
+                advice = "choose another folder with --index"
+                raise ConfigurationError(f"{file}: cannot be written: {error.strerror}; {advice}") from None
         self.answering = AnswerUpdater(root, page, self.live.notify_changed)
 
     def application(self) -> web.Application:
