@@ -19,6 +19,7 @@ import warnings
 from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable, Collection
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, Literal, Self, TypeVar
 
@@ -277,6 +278,7 @@ class LogWriter(ABC):
                 self._loop.call_soon_threadsafe(self.on_failure, self.failure)
         finally:
             if connection is not None:
+                _merge_log(connection)
                 connection.close()
 
     def _begin(self, connection: sqlite3.Connection) -> None:
@@ -423,6 +425,13 @@ class Journal(LogWriter):
                 f"{self.path}: the journal was removed or replaced during the run: everything recorded since then is "
                 "lost; restore the run folder and `viva resume` it, or start the run again in another folder"
             )
+
+
+def _merge_log(connection: sqlite3.Connection) -> None:
+    """Merge the log into the file. Closing the connection does so only if nobody has the file open to read it."""
+    with suppress(sqlite3.Error):
+        connection.execute("pragma busy_timeout = 1000")
+        connection.execute("pragma wal_checkpoint(truncate)")
 
 
 def open_database(path: Path, durability: Durability = "commit") -> sqlite3.Connection:

@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import sqlite3
 import zlib
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from struct import Struct
+from types import NoneType
 from typing import Any
 from zlib import crc32
 
@@ -69,14 +70,52 @@ def rare_fields(c: Completion) -> str | None:
 
 
 def add_rare_fields(completion: Completion, text: str) -> None:
-    """Restore the fields that `rare_fields` returned."""
+    """Restore the fields that `rare_fields` returned.
+
+    Raises:
+        ValueError: The text has other fields, or values of other types.
+    """
     fields: dict[str, Any] = orjson.loads(text)
+    if not isinstance(fields, dict):
+        raise ValueError("the rare fields of a call are no object")
     if (likelihoods := fields.pop("likelihoods", None)) is not None:
         completion.likelihoods = [Likelihood.from_record(record) for record in likelihoods]
     if (calls := fields.pop("calls", None)) is not None:
         completion.calls = [ToolCall.from_record(record) for record in calls]
     for name, value in fields.items():
+        fits = _RARE_FIELDS.get(name)
+        if fits is None or not fits(value):
+            raise ValueError(f"a call has a rare field '{name}' of another kind")
         setattr(completion, name, value)
+
+
+def _is_text(value: Any) -> bool:
+    return isinstance(value, str)
+
+
+def _is_count(value: Any) -> bool:
+    return type(value) is int and 0 <= value < 1 << 63
+
+
+def _is_number(value: Any) -> bool:
+    return type(value) in (int, float)
+
+
+def _is_list_of(*kinds: type) -> Callable[[Any], bool]:
+    return lambda value: isinstance(value, list) and all(type(entry) in kinds for entry in value)
+
+
+_RARE_FIELDS: dict[str, Callable[[Any], bool]] = {
+    "attempts": _is_count,
+    "cached_tokens": _is_count,
+    "first_token": _is_number,
+    "thoughts": _is_text,
+    "usage_note": _is_text,
+    "logprobs": _is_list_of(list),
+    "pieces": _is_list_of(list),
+    "expected": _is_list_of(int, float, NoneType),
+    "versions": _is_list_of(str),
+}
 
 
 def _rare_fields_of(c: Completion) -> dict[str, Any]:

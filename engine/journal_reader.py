@@ -2,138 +2,46 @@
 
 Used by resume, replay, fork, report, show, the viewer and late event readers. Rows are streamed. Every row is verified
 against its checksum; damaged rows are skipped, counted and named.
-
-SQLite shares a journal's memory with other processes through a file next to it (`-shm`). If that cannot be created, a
-finished journal is read as an immutable file, and one with a write-ahead log from a copy.
 """
 
 from __future__ import annotations
 
+import math
 import os
-import shutil
 import sqlite3
 import stat
 import struct
-import tempfile
+import time
 import warnings
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
-from urllib.parse import quote
 
 import orjson
 
 from .errors import JournalError, JournalNotice
 from .journal import (
     PLAIN_ROLE,
-    READABLE_VERSIONS,
     SAME_ITEM_PREFIX,
     TABLE_NAMES,
     branch_and_role,
     is_locked,
     journal_error,
-    missing_journal_error,
     schema_version,
-    unreadable_version_error,
 )
-from .journal_format import CALL_COLUMNS, Unpacker, add_rare_fields, is_call_checksum, short_checksum
+from .journal_format import (
+    CALL_COLUMNS,
+    Unpacker,
+    add_rare_fields,
+    call_checksum,
+    is_call_checksum,
+    short_checksum,
+)
+from .journal_opening import names_in_file, open_for_reading, opened_unchecked
 from .messages import Completion
 from .steps import STEP_PREFIX
-
-
-@dataclass(slots=True)
-class OpenedJournal:
-    """A read-only connection, the version of the schema, and the temporary copy being read, if any."""
-
-    connection: sqlite3.Connection
-    version: int
-    copy: tempfile.TemporaryDirectory[str] | None = None
-
-    def close(self) -> None:
-        """Close the connection and delete the copy."""
-        self.connection.close()
-        if self.copy is not None:
-            self.copy.cleanup()
-
-
-def open_for_reading(path: Path) -> OpenedJournal:
-    """Open an existing journal.
-
-    Raises:
-        JournalError: It is missing, is no journal, has another version, or cannot be read.
-    """
-    try:
-        if not stat.S_ISREG(path.stat().st_mode):
-            raise JournalError(f"{path}: not a regular file, so not a viva journal")
-    except FileNotFoundError:
-        raise missing_journal_error(path) from None
-    except OSError as error:
-        raise JournalError(f"{path}: cannot be read: {error.strerror}") from None
-    try:
-        opened = _open_journal(path, "mode=rw")
-    except sqlite3.OperationalError as error:
-        if not (error.sqlite_errorname or "").startswith(("SQLITE_CANTOPEN", "SQLITE_READONLY")):
-            raise journal_error(path, error) from error
-        opened = _open_read_only(path)
-    except sqlite3.Error as error:
-        raise journal_error(path, error) from error
-    except UnicodeDecodeError as error:  # SQLite's message contains part of the damage
-        raise JournalError(f"{path}: the file is damaged: {error.object!r}; restore it from a copy") from None
-    if opened.version == 0:
-        names = names_in_file(opened.connection)
-        opened.close()
-        if names - TABLE_NAMES:
-            raise JournalError(f"{path}: this file is not a viva journal")
-        raise JournalError(
-            f"{path}: the journal is empty: if the run was killed, continue it with `viva resume {path.parent}`; "
-            "otherwise restore it from a copy"
-        )
-    if opened.version not in READABLE_VERSIONS:
-        opened.close()
-        raise unreadable_version_error(path, opened.version)
-    return opened
-
-
-def names_in_file(connection: sqlite3.Connection) -> set[str]:
-    """Return the names of all tables and indices of a file."""
-    names = (name for (name,) in connection.execute("select name from sqlite_master"))
-    return {name.decode("utf-8", "replace") if isinstance(name, bytes) else str(name) for name in names}
-
-
-def _open_journal(path: Path, options: str) -> OpenedJournal:
-    connection = sqlite3.connect(
-        f"file:{quote(os.fsencode(path.absolute()))}?{options}", uri=True, isolation_level=None
-    )
-    try:
-        return OpenedJournal(connection, schema_version(connection))
-    except BaseException:
-        connection.close()
-        raise
-
-
-def _open_read_only(path: Path) -> OpenedJournal:
-    """Open a journal in a folder where SQLite cannot create files."""
-    log = path.with_name(f"{path.name}-wal")
-    try:
-        path.open("rb").close()
-        if not log.exists() or log.stat().st_size == 0:
-            return _open_journal(path, "mode=ro&immutable=1")
-        copy = tempfile.TemporaryDirectory(prefix="viva-")
-        try:
-            for file in (path, log):
-                shutil.copyfile(file, Path(copy.name) / file.name)
-            opened = _open_journal(Path(copy.name) / path.name, "mode=rw")
-        except BaseException:
-            copy.cleanup()
-            raise
-        opened.copy = copy
-        return opened
-    except sqlite3.Error as error:
-        raise journal_error(path, error) from error
-    except OSError as error:
-        raise JournalError(f"{path}: cannot be read: {error.strerror}") from None
 
 
 @dataclass(slots=True)
@@ -404,7 +312,12 @@ class History:
         """Return the texts of a row of `started` or `ended`, or note that the conversation's record is damaged."""
         try:
             first_text, second_text = self._read_texts(number, first, second, checksum)
-            return first_text, orjson.loads(second_text) if as_json else second_text
+            if not as_json:
+                return first_text, second_text
+            record = orjson.loads(second_text)
+            if first_text == "failed" and not isinstance(record, dict):
+                raise ValueError
+            return first_text, record
         except DAMAGE_ERRORS:
             self._note_damage(f"{record} of conversation {number}")
             return None
@@ -429,7 +342,9 @@ class History:
                 latency,
                 extra,
             )
-            if self._sums and not is_call_checksum(checksum, plain_row):
+            if not self._sums:
+                call_checksum(plain_row)  # are its numbers numbers?
+            elif not is_call_checksum(checksum, plain_row):
                 raise ValueError
             completion = Completion(text, finish, prompt_tokens, completion_tokens, latency)
             if extra:
@@ -541,11 +456,11 @@ def _has_rows(journal: Path, query: str) -> bool:
     if not journal.exists():
         return False
     try:
-        with closing(sqlite3.connect(journal)) as connection:
+        with opened_unchecked(journal) as connection:
             return connection.execute(query).fetchone() is not None
     except sqlite3.OperationalError as error:
         return "no such table" not in str(error)
-    except (sqlite3.Error, UnicodeDecodeError):
+    except (sqlite3.Error, UnicodeDecodeError, JournalError):
         return True
 
 
@@ -555,6 +470,8 @@ def _is_damage(error: sqlite3.Error) -> bool:
 
 
 _CHUNK_ROWS = 500  # numbers per query
+_LONGEST_READ = 60  # seconds; a damaged file can contain the same page without end
+_STEPS_BETWEEN_CHECKS = 1_000_000  # steps of SQLite's machine, some milliseconds
 
 
 @dataclass(slots=True)
@@ -594,13 +511,19 @@ class JournalAdditions:
 class JournalTail(History):
     """A journal that is read repeatedly while it grows. `History`'s queries about one conversation work as well.
 
+    `is_stopped`: a long query ends early when this is true.
+
     Raises:
         JournalError: As for `History`.
     """
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, is_stopped: Callable[[], bool] = lambda: False) -> None:
         super().__init__(path)
         self._unreadable: set[int] = set()  # conversations whose damaged starts `read_additions` has met
+        self._deadline = math.inf
+        self._connection.set_progress_handler(
+            lambda: is_stopped() or time.monotonic() > self._deadline, _STEPS_BETWEEN_CHECKS
+        )
 
     @property
     def sound(self) -> bool:
@@ -693,8 +616,9 @@ class JournalTail(History):
 
     @contextmanager
     def _read_transaction(self) -> Iterator[None]:
-        """Run the queries in one read transaction."""
+        """Run the queries in one read transaction, which ends after a minute or when the reader is stopped."""
         try:
+            self._deadline = time.monotonic() + _LONGEST_READ
             self._connection.execute("begin")
             try:
                 yield
@@ -703,7 +627,12 @@ class JournalTail(History):
         except sqlite3.Error as error:
             if is_locked(error):
                 return  # the next read will find the rest
+            if (error.sqlite_errorname or "") == "SQLITE_INTERRUPT":
+                took = f"reading it took longer than {_LONGEST_READ} s, or was stopped"
+                raise JournalError(f"{self.path}: {took}") from None
             raise journal_error(self.path, error) from error
+        finally:
+            self._deadline = math.inf
 
 
 def journal_state(path: Path) -> tuple[int, ...]:

@@ -57,9 +57,22 @@ class Likelihood:
 
     @classmethod
     def from_record(cls, record: list[Any]) -> Likelihood:
-        """Restore what `to_record` returned. JSON has no -inf, so it is stored as null."""
-        logprobs, *fields = record
-        return cls([-math.inf if value is None else value for value in logprobs], *fields)
+        """Restore what `to_record` returned. JSON has no -inf, so it is stored as null.
+
+        Raises:
+            ValueError: It is no such record.
+        """
+        if not isinstance(record, list) or not record or not _are_numbers(record[0]):
+            raise ValueError("no record of a likelihood")
+        fields: list[Any] = [*record, *(False, None, None)[len(record) - 1 :]]
+        logprobs, greedy, means, deviations = fields
+        if type(greedy) is not bool or not all(value is None or _are_numbers(value) for value in (means, deviations)):
+            raise ValueError("no record of a likelihood")
+        return cls([-math.inf if value is None else value for value in logprobs], greedy, means, deviations)
+
+
+def _are_numbers(values: Any) -> bool:
+    return isinstance(values, list) and all(value is None or type(value) in (int, float) for value in values)
 
 
 _MIN_LOGPROB = -9999.0  # how endpoints write -inf, which JSON lacks

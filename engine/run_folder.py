@@ -373,7 +373,7 @@ def is_running(folder: Path) -> bool:
     if not _locks_are_listed():
         return _is_recent(folder)
     try:
-        return _is_lock_listed(os.stat(folder / "lock").st_ino)
+        return _is_lock_listed(os.lstat(folder / "lock").st_ino)  # a link may lead to any program's lock
     except OSError:
         return False
 

@@ -65,9 +65,21 @@ class Cell:
 
     @classmethod
     def from_record(cls, record: dict[str, Any]) -> Cell:
+        check_cell_name(record["name"])
         kind = part_of(record["scenario"]).scenario.settings
         settings = kind.model_validate({**kind.formerly, **record["settings"]})
         return cls(**{**record, "settings": settings})
+
+
+def check_cell_name(name: Any) -> None:
+    """Check that a cell's name in a sweep's manifest, which may be by others, leads to a folder below the sweep's.
+
+    Raises:
+        ConfigurationError: It leads elsewhere.
+    """
+    parts = name.split("/") if isinstance(name, str) else []
+    if not parts or "\0" in name or not all(part not in ("", ".", "..") for part in parts):
+        raise ConfigurationError(f"the name of a cell, {str(name)[:80]!r}, is no folder below the sweep's")
 
 
 def plan_cells(file: SweepFile, folder: Path, file_name: str) -> list[Cell]:

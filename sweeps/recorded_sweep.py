@@ -20,7 +20,7 @@ from viva.orchestration.completeness import planned_conversations
 from viva.scoring.early_stopping import StoppingRule
 
 from .cell_run import open_recorded_run
-from .cells import Cell, group_cells
+from .cells import Cell, check_cell_name, group_cells
 from .early_stopping import CellWatch, read_clusters
 from .sweep_file import lists_of_values, part_of
 from .sweep_folder import SWEEP_FILE, shards_of
@@ -87,6 +87,20 @@ def read_sweep(out: Path) -> RecordedSweep:
         )
     except (AttributeError, KeyError, TypeError, ValueError, ConfigurationError) as error:
         raise ConfigurationError(f"{file}: cannot be used: {error}") from None
+
+
+def cell_names(out: Path, limit: int) -> list[str]:
+    """Return the names of a sweep's first cells, at most `limit`, without reading what they are.
+
+    Raises:
+        ConfigurationError: There is no manifest, or a name leads out of the sweep's folder.
+    """
+    data = read_manifest(out / SWEEP_FILE, "the folder of a sweep")
+    cells = data.get("cells") if isinstance(data, dict) else None
+    names = [cell.get("name") for cell in cells[:limit] if isinstance(cell, dict)] if isinstance(cells, list) else []
+    for name in names:
+        check_cell_name(name)
+    return [str(name) for name in names]
 
 
 def _cell_from_record(record: dict[str, Any], version: int) -> Cell:

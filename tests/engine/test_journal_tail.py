@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+import shutil
 import sqlite3
 from contextlib import closing
 from pathlib import Path
 
+import orjson
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from small_runs import small_run
 
 from viva.engine.budget import Budget
-from viva.engine.errors import JournalNotice
-from viva.engine.journal_reader import History, JournalTail, journal_state
+from viva.engine.errors import JournalError, JournalNotice
+from viva.engine.journal_format import add_rare_fields
+from viva.engine.journal_reader import DAMAGE_ERRORS, History, JournalTail, has_records, journal_state
+from viva.engine.messages import Completion
 
 Place = tuple[int, int]
 
@@ -116,3 +122,87 @@ def test_damaged_starts_are_met_once(tmp_path: Path) -> None:
         again = tail.read_additions(*place, (), 2, {*started})
     assert started == [0, 2, 3, 6, 7, 8]
     assert (again.started, again.more) == ([], False)
+
+
+def _files(folder: Path) -> dict[str, bytes]:
+    """The files of a folder; SQLite's index of a log is its own, and is in no copy of a run."""
+    return {path.name: path.read_bytes() for path in sorted(folder.iterdir()) if not path.name.endswith("-shm")}
+
+
+@pytest.mark.parametrize("state", ["finished", "killed", "hot"])
+def test_reading_changes_no_file(tmp_path: Path, state: str) -> None:
+    """Neither is the log of a killed run merged, nor is a change undone that another program left unfinished."""
+    small_run(tmp_path / "run", count=3)
+    folder = tmp_path / "copy"
+    with closing(sqlite3.connect(tmp_path / "run" / "journal.sqlite", isolation_level=None)) as writing:
+        if state == "hot":
+            writing.execute("pragma journal_mode = delete")
+            writing.execute("pragma cache_size = 1")
+            writing.execute("begin")
+        if state != "finished":
+            writing.execute("update calls set finish = finish || ' '")
+            writing.execute("delete from ended where number = 1")
+        shutil.copytree(tmp_path / "run", folder, ignore=shutil.ignore_patterns("*-shm"))
+    before = _files(folder)
+    assert ("journal.sqlite-wal" in before, "journal.sqlite-journal" in before) == (state == "killed", state == "hot")
+    journal = folder / "journal.sqlite"
+    for reader in (History, JournalTail):
+        if state == "hot":
+            with pytest.raises(JournalError, match="was interrupted"):
+                reader(journal)
+        else:
+            with closing(reader(journal)) as history:
+                assert history.ended_numbers() == ({0, 1, 2} if state == "finished" else {0, 2})
+    assert has_records(journal)
+    assert _files(folder) == before
+    assert state == "killed" or not journal.with_name("journal.sqlite-shm").exists()
+
+
+def test_a_run_that_ends_while_somebody_reads_leaves_no_log(tmp_path: Path) -> None:
+    journal = tmp_path / "run" / "journal.sqlite"
+    small_run(tmp_path / "run", count=3, run_budget=Budget(calls=4))
+    with closing(JournalTail(journal)) as tail:
+        tail.read_additions(-1, 0, (), 100)
+        small_run(tmp_path / "run", count=3, resume=True)
+    assert not journal.with_name("journal.sqlite-wal").exists()
+
+
+def test_a_long_query_ends_when_its_reader_is_stopped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("viva.engine.journal_reader._STEPS_BETWEEN_CHECKS", 1)
+    small_run(tmp_path / "run", count=3)
+    stopped = False
+    with closing(JournalTail(tmp_path / "run" / "journal.sqlite", lambda: stopped)) as tail:
+        assert len(tail.read_additions(-1, 0, (), 100).started) == 3
+        stopped = True
+        with pytest.raises(JournalError, match="was stopped"):
+            tail.read_additions(-1, 0, (), 100)
+
+
+_JSON = st.recursive(
+    st.none() | st.booleans() | st.integers(-(2**64), 2**64 - 1) | st.floats(allow_nan=False) | st.text(max_size=3),
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=3), inner, max_size=3),
+    max_leaves=8,
+)
+_KINDS: dict[str, tuple[type, ...]] = {
+    "attempts": (int,), "cached_tokens": (int,), "first_token": (int, float, type(None)), "thoughts": (str,),
+    "usage_note": (str,), "logprobs": (list, type(None)), "pieces": (list, type(None)),
+    "expected": (list, type(None)), "versions": (list, type(None)), "likelihoods": (list, type(None)),
+    "calls": (list, type(None)), "text": (str,), "finish": (str,), "prompt_tokens": (int,), "latency": (float,),
+}  # fmt: skip
+
+
+@given(st.dictionaries(st.sampled_from([*_KINDS, "other", "__class__"]), _JSON, max_size=3) | _JSON)
+def test_rare_fields_by_anybody_keep_the_types_of_a_call(fields: object) -> None:
+    completion = Completion("text", "stop", 1, 2, 0.5)
+    try:
+        add_rare_fields(completion, orjson.dumps(fields, default=str).decode())
+    except (*DAMAGE_ERRORS, orjson.JSONEncodeError):
+        return  # the row counts as damaged
+    for name, kinds in _KINDS.items():
+        assert type(getattr(completion, name)) in kinds
+    assert (completion.text, completion.finish, completion.prompt_tokens) == ("text", "stop", 1)
+    assert completion.attempts >= 0
+    for call in completion.calls or ():
+        assert all(isinstance(part, str) for part in call.to_record())
+    for likelihood in completion.likelihoods or ():
+        assert likelihood.total is not None

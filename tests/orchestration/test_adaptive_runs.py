@@ -36,8 +36,9 @@ from viva.orchestration.control_socket import ask
 from viva.orchestration.launch import Launch, SharedResources, new_run, resumed_run
 from viva.scenarios.probes.probe import ProbeSettings
 from viva.web.view.findings import study_answer
-from viva.web.view.index import Indexer, index_file
+from viva.web.view.index import index_file
 from viva.web.view.index_figures import IndexAnalysis
+from viva.web.view.indexer import Indexer
 from viva.web.view.queries import IndexReader
 
 MODELS = ["simulated:strong?knowledge=0.8", "simulated:weak?knowledge=0.35"]

@@ -17,8 +17,8 @@ from probing import make_items
 from viewed_runs import MARKUP
 
 import viva
-from viva.web.view import index
-from viva.web.view.index import Indexer, IndexWriter, index_file
+from viva.web.view.index import IndexWriter, index_file
+from viva.web.view.indexer import Indexer
 from viva.web.view.matrix import MatrixView
 from viva.web.view.pages import Pages
 from viva.web.view.queries import IndexReader
@@ -217,19 +217,25 @@ def test_a_key_in_a_manifest_is_not_shown_as_a_command(root: Path, tmp_path: Pat
     assert read_record(tmp_path / "run").command == ""
 
 
-def test_an_ended_run_has_the_number_of_conversations_that_it_had_in_the_end(
+def test_the_number_of_planned_conversations_follows_the_run(
     root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     shutil.copytree(root / "probe", tmp_path / "run" / "probe")
     planned, running = 60, True
-    monkeypatch.setattr(index, "planned_in_total", lambda folder: planned)
-    monkeypatch.setattr(index, "is_running", lambda path: running)
+    monkeypatch.setattr("viva.web.view.indexer.planned_in_total", lambda folder: planned)
+    monkeypatch.setattr("viva.web.view.indexer.is_running", lambda path: running)
     file = index_file(tmp_path / "run", tmp_path)
     indexer, writer = Indexer(tmp_path / "run", file), IndexWriter(file)
     indexer._find(writer)
     indexer._look(writer)
     reader = IndexReader(file)
     assert [run.planned for run in reader.runs()] == [60]
+    manifest = tmp_path / "run" / "probe" / "manifest.json"
+    manifest.write_bytes(manifest.read_bytes() + b"\n")  # conversations are added to the run in progress
+    planned = 80
+    indexer._followed[tmp_path / "run" / "probe"].used = 0.0
+    indexer._look(writer)
+    assert [(run.planned, run.running) for run in reader.runs()] == [(80, True)]
     planned, running = 12, False  # an exam has ended
     indexer._followed[tmp_path / "run" / "probe"].used = 0.0
     indexer._look(writer)

@@ -17,8 +17,9 @@ from viva.engine.errors import ConfigurationError
 from viva.scenarios.rendering import SETS
 
 from .findings import study_answer
-from .index import FINISHED, Indexer, index_file
+from .index import FINISHED, index_file
 from .index_figures import IndexAnalysis
+from .indexer import Indexer
 from .matrix import MARKS, Matrix, MatrixCell, MatrixView, read_cells, read_matrix
 from .pages import TEMPLATES, PageContext, Pages, conversation_file
 from .queries import Filter, IndexReader, ListedConversation

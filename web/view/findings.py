@@ -12,6 +12,7 @@ import hashlib
 import logging
 import os
 import sys
+import threading
 import time
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
@@ -26,11 +27,12 @@ from viva.engine.journal_reader import journal_state
 from viva.engine.run_folder import installed_versions, is_running
 from viva.reports.tables import escape_controls
 
-from .runs import find_runs, study_folders
+from .runs import find_runs, left_out, study_folders
 
 _log = logging.getLogger("viva")
 _PAUSE_FACTOR = 20  # pause before the next computation, as a multiple of the last computation's duration
 _LEAST_PAUSE = 3.0
+_PARENT_SECONDS = 1.0  # between checks that the viewer has not ended
 _REFUSED = 3  # exit code if the page says why there is no report
 _PAGE_FORM = 2  # form of the kept page; a page of another form is computed again
 _GENTLY, _NICE = "--gently", 14  # niceness while a run is in progress, because the run needs the processor
@@ -72,6 +74,7 @@ def study_answer(folders: list[Path], export: tuple[Path, Path] | None = None) -
             from .report_site import report_site
 
             root, page = export
+            report["notes"] = [*report["notes"], *left_out(root)]
             write_page(study_page(report, study.provenance()), page, report_site(root, Links(0), study.cells))
         notes = [*report.get("warnings", ()), *report["notes"]]
         return StudyAnswer(
@@ -110,6 +113,7 @@ def page_pieces(folders: list[Path], file: Path, root: Path) -> Iterator[str]:
         f"<p>Reading run {count + 1:,} of {total:,} …</p>\n"))  # fmt: skip
     yield "<p>Computing the figures …</p>\n"
     report = study.report()
+    report["notes"] = [*report["notes"], *left_out(root)]
     site = report_site(root, Links(), study.cells)
     yield f"</div>\n{opening_html(study_page(report, plots=False), site)}"
     page = study_page(report, study.provenance())
@@ -329,8 +333,16 @@ class AnswerUpdater(Updater):
         return StudyAnswer(problem=f"cannot create the report: {lines[-1] if lines else process.returncode}")
 
 
+def _end_with_parent(parent: int) -> None:
+    """End this process as soon as the viewer that has started it is gone, even if it was killed."""
+    while os.getppid() == parent:
+        time.sleep(_PARENT_SECONDS)
+    os._exit(1)
+
+
 def main(arguments: list[str]) -> None:
     """Print the findings as JSON, or the page."""
+    threading.Thread(target=_end_with_parent, args=(os.getppid(),), daemon=True).start()
     if arguments[:1] == [_GENTLY]:
         os.nice(_NICE)
         arguments = arguments[1:]

@@ -1,8 +1,8 @@
 """Index of the viewer: a database of all conversations with full-text search, updated from the journals.
 
-The index can always be rebuilt from the journals, so it is deleted if it is damaged or has another version. It is in
-the user's cache folder, never in a run's folder. Journals are only read, in short transactions, because other processes
-write them.
+The index can always be rebuilt from the journals. Its file may be damaged after a power cut, of another version, or
+planted by others: it is used only if it has exactly this schema, and otherwise deleted and made again. It is in the
+user's cache folder, never in a run's folder.
 
 SQLite's `unicode61` knows no word boundaries in Chinese, Japanese and Korean. Therefore characters of these scripts are
 separated, in texts as well as in queries, so that a sequence of them is found as a phrase.
@@ -11,39 +11,24 @@ separated, in texts as well as in queries, so that a sequence of them is found a
 from __future__ import annotations
 
 import hashlib
-import logging
-import math
 import os
 import re
 import sqlite3
 import tempfile
-import threading
-import time
-from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager
 from dataclasses import astuple, dataclass, field
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 import orjson
 
-from viva.engine.errors import VivaError
 from viva.engine.files import user_cache
-from viva.engine.journal_reader import JournalAdditions, JournalTail, journal_state
-from viva.engine.run_folder import RunFolder, is_running
-from viva.orchestration.completeness import planned_in_total
-from viva.orchestration.launch import recorded_settings
-from viva.scenarios.contract import SCORE, SupportsClusters, SupportsObservations, judge_role, score_ranges
-from viva.scenarios.models import label_of_key, lineup_labels, model_labels
-from viva.scenarios.registry import AnyScenario
+from viva.engine.journal import is_locked, refuse_special_database, refuse_special_file
 from viva.scenarios.rendering import ResultSummary
-from viva.scenarios.run_settings import repeats_of
-from viva.scoring.aggregates import failure_reason
 
 from .run_figures import CallUsage
-from .run_record import json_text, likeness_of, manifest_part, name_of
-from .runs import find_runs
 
 LONGEST_TEXT = 200_000  # maximum searchable characters of one text
 _UNSPACED_SCRIPTS = re.compile("([\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uac00-\ud7af\uf900-\ufaff])")
@@ -78,18 +63,17 @@ def excerpt_pattern(typed: str) -> re.Pattern[str] | None:
 
 
 def strings_in(record: Any) -> Iterator[str]:
-    """Iterate over all strings in plain data."""
-    if isinstance(record, str):
-        yield record
-    elif isinstance(record, dict):
-        for value in record.values():
-            yield from strings_in(value)
-    elif isinstance(record, list):
-        for value in record:
-            yield from strings_in(value)
+    """Iterate over all strings in plain data, however deeply nested it is."""
+    waiting = [record]
+    while waiting:
+        value = waiting.pop()
+        if isinstance(value, str):
+            yield value
+        elif isinstance(value, dict | list):
+            waiting += reversed(value.values() if isinstance(value, dict) else value)
 
 
-_VERSION = "7"
+_VERSION = "8"
 OPEN, FINISHED, FAILED = 0, 1, 2  # states of a conversation
 _CHUNK = 500  # maximum numbers in one query
 _SLOTS = 16  # bits of a text's row id that number the texts of one conversation
@@ -133,7 +117,8 @@ create table usage (run integer not null, role text not null, candidate text not
 create virtual table texts using fts5 (text, content = '', tokenize = 'unicode61 remove_diacritics 2');
 insert into texts (texts, rank) values ('hashsize', 16000000);
 """
-    + f"insert into meta values ('format', '{_VERSION}'), ('version', '0'), ('texts', '0');\n"
+    + f"insert into meta values ('format', '{_VERSION}'), ('version', '0'), ('texts', '0'),"
+    " ('left out', '[]');\n"
 )
 
 
@@ -176,53 +161,115 @@ def index_file(root: Path, folder: Path | None = None) -> Path:
             usable = False
         if not usable:
             folder = Path(tempfile.mkdtemp(prefix="viva-view-"))
-    folder.mkdir(parents=True, exist_ok=True)
+    folder.mkdir(parents=True, exist_ok=True, mode=0o700)
     return folder / name
 
 
-def open_index(file: Path) -> sqlite3.Connection:
-    """Open the index for writing; create it if it does not exist or has another version."""
+def private_file(file: Path) -> None:
+    """Make sure that a file exists and that it is not a link; a new one is only for this user.
+
+    Raises:
+        JournalError: It is a link or no regular file.
+        OSError: It cannot be created.
+    """
+    refuse_special_file(file)
+    os.close(os.open(file, os.O_CREAT | os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600))
+
+
+def open_index(file: Path, version: int = 0) -> sqlite3.Connection:
+    """Open the index for writing; create it if it does not exist or cannot be used. A new one begins at `version`.
+
+    Raises:
+        JournalError: Something else than a regular file is in its place.
+    """
+    refuse_special_database(file)
     if file.exists() and not _is_usable(file):
-        _remove(file)
+        remove_index(file)
+    private_file(file)
     connection = sqlite3.connect(file, isolation_level=None, timeout=30)
     connection.execute("pragma journal_mode = wal")
     connection.execute("pragma synchronous = off")  # a lost index can be rebuilt
     connection.execute("pragma cache_size = -32000")
     if not connection.execute("select 1 from sqlite_master where name = 'meta'").fetchone():
         connection.executescript(f"begin immediate; {_SCHEMA} commit;")
-        file.chmod(0o600)
+        connection.execute("update meta set value = ? where name in ('version', 'texts')", (str(version),))
     return connection
+
+
+def remove_index(file: Path) -> None:
+    """Remove the index; it is made again when it is opened."""
+    for ending in ("", "-wal", "-shm"):
+        file.with_name(file.name + ending).unlink(missing_ok=True)
+
+
+def is_damage(error: Exception) -> bool:
+    """Return True if an error of the index says that its file is damaged."""
+    if isinstance(error, sqlite3.OperationalError):
+        return "Could not decode to UTF-8" in str(error)
+    return type(error) in (sqlite3.DatabaseError, sqlite3.InternalError) or isinstance(error, UnicodeDecodeError)
 
 
 def _is_usable(file: Path) -> bool:
     try:
-        connection = sqlite3.connect(file)
-        try:
-            row = connection.execute("select value from meta where name = 'format'").fetchone()
-        finally:
-            connection.close()
-    except sqlite3.Error:
-        return False
-    return row is not None and row[0] == _VERSION
+        if file.stat().st_uid != os.geteuid():
+            return False
+        with closing(sqlite3.connect(file)) as connection:
+            if _objects(connection) != _expected_objects():
+                return False
+            meta = dict(connection.execute("select name, value from meta limit 100").fetchall())
+    except (sqlite3.Error, UnicodeDecodeError) as error:
+        return isinstance(error, sqlite3.Error) and is_locked(error)
+    numbers = [str(meta.get(name, "")) for name in ("version", "texts")]
+    return meta.get("format") == _VERSION and all(
+        text.isascii() and text.isdigit() and len(text) < 16 for text in numbers
+    )
 
 
-def _remove(file: Path) -> None:
-    for ending in ("", "-wal", "-shm"):
-        file.with_name(file.name + ending).unlink(missing_ok=True)
+def _objects(connection: sqlite3.Connection) -> list[tuple[Any, ...]]:
+    return connection.execute("select type, name, tbl_name, sql from sqlite_master order by type, name").fetchall()
+
+
+@cache
+def _expected_objects() -> list[tuple[Any, ...]]:
+    with closing(sqlite3.connect(":memory:")) as connection:
+        connection.executescript(_SCHEMA)
+        return _objects(connection)
 
 
 class IndexWriter:
     """The writer, used by one thread. Changes need `begin` before and `commit` after them; `version` counts commits."""
 
-    def __init__(self, file: Path) -> None:
-        self._connection = open_index(file)
+    def __init__(self, file: Path, version: int = 0) -> None:
+        self._connection = open_index(file, version)
         self.version = int(self._meta("version"))
 
     def close(self) -> None:
         self._connection.close()
 
+    @property
+    def is_sound(self) -> bool:
+        """True if the structure of the file is intact."""
+        try:
+            return bool(self._connection.execute("pragma quick_check(1)").fetchone() == ("ok",))
+        except (sqlite3.DatabaseError, UnicodeDecodeError):
+            return False
+
     def begin(self) -> None:
+        """Begin a change. Another viewer of the same folder may have changed the index since the last one."""
         self._connection.execute("begin immediate")
+        self.version = int(self._meta("version"))
+
+    @contextmanager
+    def part(self) -> Iterator[None]:
+        """Undo the part of a change in this block if it fails."""
+        self._connection.execute("savepoint part")
+        try:
+            yield
+        except BaseException:
+            self._connection.execute("rollback to part")
+            raise
+        finally:
+            self._connection.execute("release part")
 
     def commit(self, *, texts: bool = False) -> int:
         """Commit the change; return the new version. `texts`: search results have changed, too."""
@@ -253,6 +300,27 @@ class IndexWriter:
         self._connection.execute(f"update runs set {columns} where id = ?", (*facts.values(), row[0]))
         return IndexedRun(row[0], name, row[2], row[3])
 
+    def is_current(self, run: IndexedRun) -> bool:
+        """Return True if nobody else has read this run's journal further, else note how far; call it after `begin`.
+
+        Raises:
+            KeyError: The run is no longer in the index.
+        """
+        row = self._connection.execute("select last_number, last_row from runs where id = ?", (run.id,)).fetchone()
+        if row is None:
+            raise KeyError(run.name)
+        is_current = bool(row == (run.last_number, run.last_row))
+        run.last_number, run.last_row = row
+        return is_current
+
+    def leave_out(self, sentences: Sequence[str]) -> bool:
+        """Record what the index leaves out, as sentences; return True if that has changed."""
+        text = orjson.dumps([_plain(sentence) for sentence in sentences]).decode()
+        cursor = self._connection.execute(
+            "update meta set value = ? where name = 'left out' and value != ?", (text, text)
+        )
+        return cursor.rowcount > 0
+
     def names(self) -> dict[str, int]:
         """Return the row ids of all runs in the index, by name."""
         return dict(self._connection.execute("select name, id from runs").fetchall())
@@ -274,9 +342,12 @@ class IndexWriter:
         )
         return cursor.rowcount > 0
 
-    def plan(self, run: IndexedRun, planned: int | None) -> None:
-        """Record how many conversations a run has in all."""
-        self._connection.execute("update runs set planned = ? where id = ?", (planned, run.id))
+    def plan(self, run: IndexedRun, planned: int | None) -> bool:
+        """Record how many conversations a run has in all; return True if that has changed."""
+        cursor = self._connection.execute(
+            "update runs set planned = ? where id = ? and planned is not ?", (planned, run.id, planned)
+        )
+        return cursor.rowcount > 0
 
     def start(self, run: IndexedRun, number: int, key: str, candidate: str, item: str, task: str, text: str) -> None:
         """Add a conversation that was admitted.
@@ -416,356 +487,3 @@ def conversations_with_texts() -> str:
 
 def _plain(text: str) -> str:
     return text.encode("utf-8", "replace").decode()
-
-
-def run_identity(manifest: dict[str, Any], journal: Path) -> str:
-    """Return a key that distinguishes a run from a later one in the same folder."""
-    digest = hashlib.blake2b(json_text(manifest).encode(), digest_size=12).hexdigest()
-    try:
-        return f"{digest}/{os.stat(journal).st_ino}"
-    except OSError:
-        return digest
-
-
-def _cluster_and_set(run: _FollowedRun, result: Any) -> tuple[str, bool]:
-    """Return the cluster of a result ("" if none), and whether its item is of a second set."""
-    cluster, is_second = "", False
-    try:
-        if isinstance(run.scenario, SupportsClusters):
-            cluster = run.scenario.cluster_of(result)
-        if isinstance(run.scenario, SupportsObservations) and run.folder.manifest.get("against") is not None:
-            observations = run.scenario.observe([result])
-            is_second = bool(len(observations.second)) and not len(observations.benchmark)
-    except Exception:  # another version has recorded the result in another form
-        return "", False
-    return cluster, is_second
-
-
-_ROW_BATCH = 4_000  # maximum rows per read
-_IDLE_SECONDS = 0.4
-_REST_FACTOR = 4  # pause between reads while a run needs the processor, as a multiple of the last read's duration
-_SEARCH_SECONDS = 5.0  # seconds between searches for new runs
-_OPEN_JOURNALS = 16
-_MOST_PROBLEMS = 100  # maximum problems reported
-_log = logging.getLogger("viva")
-OnChange = Callable[[int, list[tuple[str, int]]], None]
-
-
-@dataclass(slots=True)
-class _FollowedRun:
-    """A followed run. `summary` summarizes a result; it and `scenario` are None if the scenario is unknown here."""
-
-    folder: RunFolder
-    row: IndexedRun
-    labels: list[str]
-    summary: Callable[[Any], ResultSummary] | None
-    planned: int | None
-    scenario: AnyScenario | None = None
-    repeats: int = 1
-    state: tuple[int, ...] = ()
-    tail: JournalTail | None = None
-    checked: bool = False
-    running: bool = False
-    used: float = field(default_factory=time.monotonic)
-
-
-class Indexer:
-    """Keeps an index up to date until it is stopped.
-
-    `on_change` is called in the thread with the version and some of the changed conversations, each as (run, number).
-    """
-
-    def __init__(self, root: Path, file: Path, on_change: OnChange | None = None) -> None:
-        self._root, self._file, self._on_change = root, file, on_change
-        self._followed: dict[Path, _FollowedRun] = {}
-        self._stop = threading.Event()
-        self._thread = threading.Thread(target=self._follow, name="viva-view-index", daemon=True)
-        self.caught_up = threading.Event()
-        self._reported_problems: set[str] = set()
-        self.problem = ""
-
-    def start(self) -> None:
-        """Start the thread."""
-        self._thread.start()
-
-    def stop(self) -> None:
-        self._stop.set()
-        self._thread.join()
-
-    def catch_up(self) -> None:
-        """Read everything available, in the caller's thread."""
-        writer = IndexWriter(self._file)
-        try:
-            self._find(writer)
-            while self._look(writer):
-                pass
-        finally:
-            self._close(writer)
-
-    def _follow(self) -> None:
-        try:
-            writer = IndexWriter(self._file)
-        except Exception as error:
-            self.problem = f"{self._file}: the viewer's index cannot be written: {error}"
-            _log.warning(self.problem)
-            self.caught_up.set()
-            return
-        searched = 0.0
-        try:
-            while not self._stop.is_set():
-                began = time.monotonic()
-                try:
-                    if began - searched > _SEARCH_SECONDS:
-                        self._find(writer)
-                        searched = began
-                    busy = self._look(writer)
-                except Exception as error:  # one damaged folder must not hide other runs
-                    writer.rollback()
-                    self._say(f"{type(error).__name__}: {error}")
-                    busy = False
-                if not busy:
-                    if not self.caught_up.is_set():
-                        self.caught_up.set()
-                        self._report_changes(0, [])  # open pages say that the index is still being built
-                    self._stop.wait(_IDLE_SECONDS)
-                elif any(run.running for run in self._followed.values()):
-                    self._stop.wait(_REST_FACTOR * (time.monotonic() - began))
-        finally:
-            self._close(writer)
-
-    def _close(self, writer: IndexWriter) -> None:
-        for run in self._followed.values():
-            if run.tail is not None:
-                run.tail.close()
-        self._followed.clear()
-        writer.close()
-
-    # -- finding runs ---------------------------------------------------------------------------------------------
-
-    def _find(self, writer: IndexWriter) -> None:
-        """Add new runs, and remove those that no longer exist."""
-        paths = {path: (position, name) for position, (name, path) in enumerate(find_runs(self._root))}
-        removed = self._followed.keys() - paths.keys()
-        new = [path for path in paths if path not in self._followed]
-        unknown = [name for name in writer.names() if name not in {name for _, name in paths.values()}]
-        if not (removed or new or unknown):
-            return
-        writer.begin()
-        for path in removed:
-            tail = self._followed.pop(path).tail
-            if tail is not None:
-                tail.close()
-        for name in unknown:
-            writer.forget(writer.names()[name])
-        for path in new:
-            position, name = paths[path]
-            try:
-                followed = self._taken_up(writer, path, name, position)
-            except Exception as error:  # one damaged folder must not hide other runs
-                self._say(f"{path}: {type(error).__name__}: {error}")
-                continue
-            if followed is not None:
-                self._followed[path] = followed
-        self._report_changes(writer.commit(texts=bool(unknown)), [])
-
-    def _taken_up(self, writer: IndexWriter, path: Path, name: str, position: int) -> _FollowedRun | None:
-        try:
-            folder = RunFolder.open(path)
-        except VivaError as error:
-            self._say(str(error))
-            return None
-        manifest = folder.manifest
-        facts: dict[str, Any] = {"place": position, "scenario": name_of(manifest.get("scenario"))}
-        dataset, second, seed = (
-            manifest_part(manifest, "dataset"),
-            manifest_part(manifest, "against"),
-            manifest.get("seed"),
-        )
-        facts |= {"seed": seed if isinstance(seed, int) and -(2**63) <= seed < 2**63 else None}
-        facts |= {"dataset": name_of(dataset.get("name")), "digest": name_of(dataset.get("digest"))}
-        facts |= {f"second_{key}": name_of(second[key]) for key in ("name", "digest") if key in second}
-        labels = next(
-            (list(model) for model in manifest_part(manifest, "models").values() if isinstance(model, dict)), []
-        )
-        summary, planned, scenario, repeats = None, None, None, 1
-        facts |= {"likeness": json_text(likeness_of(manifest, manifest_part(manifest, "settings"), ()))}
-        facts |= {"adaptive": int(manifest.get("bank") is not None)}
-        try:
-            scenario, settings = recorded_settings(folder)
-            labels = lineup_labels(scenario.roles_of(settings), manifest)
-            summary, planned = scenario.summary_of(settings), planned_in_total(folder)
-            repeats = repeats_of(settings)
-            compared = [role.name for role in scenario.roles_of(settings) if role.many]
-            likeness = likeness_of(manifest, settings.model_dump(mode="json"), {*compared, scenario.data})
-            facts["likeness"] = orjson.dumps(likeness).decode()
-            facts["models"] = orjson.dumps({name: manifest["models"].get(name) for name in compared}).decode()
-            ranges = scenario.ranges if scenario.rate else score_ranges(scenario, settings)
-            low, high = ranges.get(SCORE, (-math.inf, math.inf))
-            facts |= {"low": low if math.isfinite(low) else None, "high": high if math.isfinite(high) else None}
-            facts |= {"unit": scenario.unit, "rate": int(scenario.rate)}
-            judge = judge_role(scenario.roles_of(settings))
-            if judge is not None and isinstance(manifest["models"].get(judge.name), str):
-                facts["judge"] = next(iter(model_labels([manifest["models"][judge.name]])))
-        except Exception as error:  # the scenario is not installed, or another version recorded the run
-            facts["problem"] = f"its scenario is not available: {error}"[:300]
-        row = writer.run(name, run_identity(manifest, folder.journal), facts | {"planned": planned})
-        return _FollowedRun(folder, row, labels, summary, planned, scenario, repeats)
-
-    # -- reading --------------------------------------------------------------------------------------------------
-
-    def _look(self, writer: IndexWriter) -> bool:
-        """Read each journal that has changed; return True if there was anything new."""
-        busy = False
-        for run in list(self._followed.values()):
-            if self._stop.is_set():
-                return False
-            state = journal_state(run.folder.journal)
-            if run.state and state[:1] != run.state[:1]:
-                # The folder now has another run or none; the next search for runs finds out which.
-                self._followed.pop(run.folder.path, None)
-                if run.tail is not None:
-                    run.tail.close()
-                continue
-            if state == run.state:
-                self._finish_run(writer, run)
-                continue
-            try:
-                more = self._read(writer, run)
-            except VivaError as error:
-                writer.rollback()
-                run.state = state
-                self._say(str(error))
-                continue
-            if more:
-                busy = True
-            else:
-                run.state = state
-        return busy
-
-    def _read(self, writer: IndexWriter, run: _FollowedRun) -> bool:
-        """Index what was added to a journal; return True if there may be more."""
-        if run.tail is None:
-            self._make_room()
-            run.tail = JournalTail(run.folder.journal)
-        run.used = time.monotonic()
-        row = run.row
-        repeated = [] if run.checked else list(self._changed_ends(writer, run))
-        unended = {*writer.unended(row), *repeated}
-        added = run.tail.read_additions(row.last_number, row.last_row, unended, _ROW_BATCH, writer.known(row))
-        run.checked = True
-        checksums = writer.checksums(row, [end.number for end in added.ended])
-        ends = [end for end in added.ended if checksums.get(end.number) != end.checksum]
-        running = run.running = is_running(run.folder.path)
-        if not (added.started or added.calls or ends or added.more):
-            self._set_state(writer, run, running)
-            return False
-        writer.begin()
-        self._take_in(writer, run, added)
-        changed = {number for number, _, _ in added.started} | {call.number for call in added.calls}
-        for end in ends:
-            changed.add(end.number)
-            if end.failed:
-                writer.fail(
-                    row, end.number, str(end.result.get("type", "unknown")), failure_reason(end.result), end.checksum
-                )
-            else:
-                cluster, is_second = _cluster_and_set(run, end.result)
-                writer.end(row, end.number, self._summary(run, end.result), end.checksum, cluster, is_second)
-        self._note_state(writer, run, running)
-        writer.reached(row, added.last_number, added.last_row)
-        texts = bool(added.started or added.calls)
-        self._report_changes(writer.commit(texts=texts), [(row.name, number) for number in sorted(changed)])
-        return added.more
-
-    def _changed_ends(self, writer: IndexWriter, run: _FollowedRun) -> Iterator[int]:
-        """Iterate over conversations whose end has changed since the index was written, such as retried ones."""
-        assert run.tail is not None
-        checksums = writer.checksums(run.row)
-        if checksums:
-            for number, checksum in run.tail.end_checksums().items():
-                if number in checksums and checksums[number] != checksum:
-                    yield number
-
-    def _take_in(self, writer: IndexWriter, run: _FollowedRun, added: JournalAdditions) -> None:
-        for number, key, item in added.started:
-            try:
-                candidate = label_of_key(key, run.labels)
-            except VivaError:
-                candidate = key.partition("/")[0]
-            name = key.removeprefix(f"{candidate}/")
-            task, _, repeat = name.rpartition("#")
-            is_repeat = repeat.isascii() and repeat.isdigit() and len(repeat) < 9 and 2 <= int(repeat) <= run.repeats
-            text = " ".join(strings_in(item))[:20_000]
-            writer.start(run.row, number, key, candidate, name, task if is_repeat else name, text)
-        calls: dict[int, CallTotals] = {}
-        by_slot: Counter[int] = Counter()
-        for call in added.calls:
-            by_slot[slot := pace_slot(call.call.at)] += 1
-            c, so_far = call.call.completion, calls.setdefault(call.number, CallTotals())
-            so_far.count += 1
-            so_far.prompt_tokens += c.prompt_tokens
-            so_far.completion_tokens += c.completion_tokens
-            so_far.seconds += c.latency
-            so_far.retries += max(0, c.attempts - 1)
-            so_far.at = max(so_far.at, call.call.at)
-            so_far.texts.append(c.text + "".join(f" {tool.name} {tool.arguments}" for tool in c.calls or ()))
-            if (used := so_far.roles.get(call.call.role)) is None:
-                used = so_far.roles[call.call.role] = CallUsage()
-            used.count(c.prompt_tokens, c.completion_tokens, c.cached_tokens)
-            if slot:
-                used.span(call.call.at - c.latency, call.call.at)
-        usage: dict[tuple[str, str], CallUsage] = {}
-        for number, together in calls.items():
-            candidate = writer.called(run.row, number, together)
-            for role, used in together.roles.items():
-                usage.setdefault((role, candidate), CallUsage()).add(used)
-        writer.use(run.row, usage)
-        writer.pace(run.row, by_slot)
-
-    def _summary(self, run: _FollowedRun, result: Any) -> ResultSummary:
-        if run.summary is None:
-            return ResultSummary()
-        try:
-            return run.summary(result)
-        except Exception:  # another version has recorded the result in another form
-            return ResultSummary(end="from another version")
-
-    def _finish_run(self, writer: IndexWriter, run: _FollowedRun) -> None:
-        """Update a run whose journal has not changed, because the run may have ended."""
-        if time.monotonic() - run.used > 1:
-            run.used = time.monotonic()
-            run.running = is_running(run.folder.path)
-            self._set_state(writer, run, run.running)
-
-    def _set_state(self, writer: IndexWriter, run: _FollowedRun, running: bool) -> None:
-        writer.begin()
-        if self._note_state(writer, run, running):
-            self._report_changes(writer.commit(), [])
-        else:
-            writer.rollback()
-
-    def _note_state(self, writer: IndexWriter, run: _FollowedRun, running: bool) -> bool:
-        """Record whether a run is in progress; if it has ended, also how many conversations it had in the end."""
-        changed = writer.set_state(run.row, running)
-        if changed and not running:
-            with suppress(VivaError):  # an exam ends early, and conversations are added while a run goes on
-                writer.plan(run.row, planned_in_total(RunFolder.open(run.folder.path)))
-        return changed
-
-    def _make_room(self) -> None:
-        """Close the least recently read journal if many are open."""
-        opened = sorted((run for run in self._followed.values() if run.tail is not None), key=lambda run: run.used)
-        for run in opened[: max(0, len(opened) - _OPEN_JOURNALS + 1)]:
-            assert run.tail is not None
-            run.tail.close()
-            run.tail = None
-
-    def _say(self, problem: str) -> None:
-        """Report a problem once."""
-        if problem not in self._reported_problems and len(self._reported_problems) < _MOST_PROBLEMS:
-            self._reported_problems.add(problem)
-            _log.warning("viva view: %s", problem)
-
-    def _report_changes(self, version: int, changed: list[tuple[str, int]]) -> None:
-        if self._on_change is not None:
-            self._on_change(version, changed)

@@ -436,6 +436,7 @@ class Pages:
             "figures": figures,
             "has_means": any(not part["tested"] for block in blocks for part in block.parts),
             "running": [run for run in runs if run.running],
+            "left_out": self.reader.left_out(),
             "ended": sum(run.ended for run in runs),
             "planned": sum(run.planned or run.total.total for run in runs),
         }

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import os
 import sqlite3
 import time
 from collections import OrderedDict
@@ -12,6 +13,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 from urllib.parse import parse_qsl, quote, urlencode
 
+import orjson
 from multidict import MultiMapping
 
 from viva.engine.errors import ConfigurationError
@@ -390,23 +392,52 @@ class IndexReader:
     """The reader of an index. Answers are cached until the index changes."""
 
     def __init__(self, file: Path) -> None:
-        self._connection = sqlite3.connect(
-            f"file:{quote(str(file))}?mode=ro", uri=True, isolation_level=None, check_same_thread=False, timeout=30
-        )
-        self._connection.execute("pragma temp_store = memory")
-        self._connection.execute("pragma cache_size = -32000")
+        self._file = file
         self._kept: OrderedDict[Any, Any] = OrderedDict()
         self._kept_at = -1
         self._slow: OrderedDict[Any, tuple[float, float, int, Any]] = OrderedDict()
         self._hits: OrderedDict[str, tuple[str, int]] = OrderedDict()
+        self._opened: sqlite3.Connection | None = None
+        self._inode = 0
+        _ = self._connection
+
+    @property
+    def _connection(self) -> sqlite3.Connection:
+        """The connection, opened again if a damaged file was replaced by a new one."""
+        try:
+            inode = os.stat(self._file).st_ino
+        except OSError:
+            inode = self._inode
+        if self._opened is None or inode != self._inode:
+            self.close()
+            self._kept.clear()
+            self._hits.clear()
+            self._inode = inode
+            self._opened = sqlite3.connect(
+                f"file:{quote(str(self._file))}?mode=ro",
+                uri=True,
+                isolation_level=None,
+                check_same_thread=False,
+                timeout=30,
+            )
+            self._opened.execute("pragma temp_store = memory")
+            self._opened.execute("pragma cache_size = -32000")
+        return self._opened
 
     def close(self) -> None:
-        self._connection.close()
+        if self._opened is not None:
+            self._opened.close()
+            self._opened = None
 
     @property
     def version(self) -> int:
         """The index's change counter."""
         return self._number("version")
+
+    def left_out(self) -> list[str]:
+        """Return what the index leaves out, as sentences."""
+        [(text,)] = self._connection.execute("select value from meta where name = 'left out'").fetchall()
+        return [str(sentence) for sentence in orjson.loads(text)]
 
     def listed(self, filter: Filter) -> list[ListedConversation]:  # noqa: A002
         """Return one page of conversations."""

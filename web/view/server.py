@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
+import sqlite3
 import sys
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Mapping
@@ -30,8 +31,9 @@ from ..page_server import PageServer, html_response, page_application, see_other
 from ..problems import Refusal
 from ..report.html_page import frame_html
 from .findings import AnswerUpdater, ReportPieces
-from .index import Indexer, index_file, open_index
+from .index import index_file, is_damage, open_index, private_file
 from .index_figures import FiguresUpdater
+from .indexer import Indexer
 from .live import LiveAnswer, RunAsker, RunUpdates
 from .matrix import MatrixView
 from .pages import Links, PageContext, Pages, viewer_templates
@@ -199,7 +201,14 @@ class Viewer:
         self._pages: Pages | None = None
         self._is_prepared = False
         self.indexer = Indexer(root, self.file, self._changed)
-        self.answering = AnswerUpdater(root, self.file.with_suffix(".report.html"), self.live.notify_changed)
+        page = self.file.with_suffix(".report.html")
+        for file in (page, page.with_suffix(".key")):
+            try:
+                private_file(file)  # in a folder of others it could be a link
+            except OSError as error:
+                advice = "choose another folder with --index"
+                raise ConfigurationError(f"{file}: cannot be written: {error.strerror}; {advice}") from None
+        self.answering = AnswerUpdater(root, page, self.live.notify_changed)
         self.figures = FiguresUpdater(self.file, self.live.notify_changed)
 
     def application(self) -> web.Application:
@@ -432,7 +441,18 @@ class Viewer:
         return await self._in_thread(lambda: ask(self._ready()))
 
     async def _in_thread(self, ask: Callable[[], T]) -> T:
-        return await asyncio.get_running_loop().run_in_executor(self._thread, ask)
+        return await asyncio.get_running_loop().run_in_executor(self._thread, self._with_rebuild, ask)
+
+    def _with_rebuild(self, ask: Callable[[], T]) -> T:
+        """Ask; if the index is damaged, wait until it was made again and ask again."""
+        try:
+            return ask()
+        except (sqlite3.Error, UnicodeDecodeError) as error:
+            if not is_damage(error):
+                raise
+        self.indexer.rebuild()
+        self.indexer.caught_up.wait(_CATCH_UP_SECONDS)
+        return ask()
 
 
 def _plain_word(text: str) -> str:
