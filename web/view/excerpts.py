@@ -15,6 +15,8 @@ import orjson
 from .index import LONGEST_TEXT, query_parts
 
 _BEFORE, _AFTER = 90, 180  # characters of an excerpt before and after its first word
+_MOST_WORDS = 8  # words or phrases of a search, the first ones
+_LONGEST = 300_000  # characters of a conversation
 _MOST_MATCHES = 200  # of one word in one text
 _DEEPEST = 20  # levels of data in JSON
 _WORD = re.compile(r"[^\W_]+")
@@ -24,17 +26,21 @@ class SearchedWords:
     """The words and phrases of a search."""
 
     def __init__(self, typed: str) -> None:
-        self._patterns = [_pattern(part.text, part.is_prefix) for part in query_parts(typed)]
+        self._patterns = [_pattern(part.text, part.is_prefix) for part in query_parts(typed)[:_MOST_WORDS]]
 
     def excerpt(self, texts: Iterable[str]) -> str:
-        """Return the part with the most words of the text that has the most; "" if no text has any."""
-        best, highest = "", 0
+        """Return the part with the most words of the text that has the most; "" if no text has any.
+
+        Of many or long texts, only the first part is looked at.
+        """
+        best, highest, left = "", 0, _LONGEST
         for text in texts:
-            line = readable_text(text)[:LONGEST_TEXT]
+            line = readable_text(text)[: min(left, LONGEST_TEXT)]
+            left -= len(line)
             count = sum(pattern.search(line) is not None for pattern in self._patterns)
             if count > highest:
                 best, highest = line, count
-            if count == len(self._patterns):
+            if count == len(self._patterns) or left <= 0:
                 break
         return self._cut(best) if highest else ""
 

@@ -238,6 +238,7 @@ function show() {
     link.href = "conversations.html";
     count.append(" · ", link);
   }
+  document.getElementById("range-label").textContent = filter.get("aspect") ?? "score";
   const notes = [];
   if (filter.has("q")) notes.push(element("p", "faint note", "In exported pages the search covers names, ends and reasons, not the texts of conversations: a phrase is found by its words."));
   const columns = filter.getAll("columns");
