@@ -17,7 +17,7 @@ from viva.engine.steps import Computed
 from viva.reports.tables import number
 
 if TYPE_CHECKING:
-    from .contract import Role
+    from .contract import Role, Scenario
 
 _ONE_LINE = 80  # characters; a longer value of a step is folded
 # The side of a turn: a compared model, an asking or a judging one, the data, a tool, a recorded step.
@@ -182,6 +182,26 @@ def pass_mark(name: str, passed: bool | None, comment: str = "") -> Mark:
 def summary_function(score: Callable[[Any], float | None] | None) -> Callable[[Any], ResultSummary]:
     """Return a summary function for results that have only a score, or no score."""
     return lambda result: ResultSummary(None if score is None else score(result))
+
+
+SETS = ("benchmark", "second")
+
+
+def set_function(scenario: Scenario[Any, Any] | None, manifest: Mapping[str, Any]) -> Callable[[Any], str] | None:
+    """Return a function from a result to the set of its item (`SETS`); None if the run has no second set.
+
+    The function may raise any error if another version recorded the result in another form.
+    """
+    from .contract import SupportsObservations  # imports this module
+
+    if manifest.get("against") is None or not isinstance(scenario, SupportsObservations):
+        return None
+
+    def set_of(result: Any) -> str:
+        observations = scenario.observe([result])
+        return SETS[len(observations.second) > 0 and not len(observations.benchmark)]
+
+    return set_of
 
 
 def _render_step(step: Step) -> RenderedTurn:

@@ -12,19 +12,23 @@ from dataclasses import asdict, replace
 from html import unescape
 from pathlib import Path
 from typing import Any
+from urllib.error import HTTPError
 from urllib.parse import parse_qsl
+from urllib.request import urlopen
 
 import aiohttp
 import orjson
 import pytest
 from aiohttp import web
 from probing import make_items
+from viewed_runs import viewer
 
 import viva
 from viva.engine.errors import ConfigurationError
 from viva.scenarios.contract import Findings, RankedCandidate
 from viva.scenarios.rendering import RenderedConversation, RenderedTurn
 from viva.scoring.intervals import Estimate
+from viva.web.page_server import PageServer
 from viva.web.view.conversations import PageConversation, page_turns, pair_turns
 from viva.web.view.export import export_pages
 from viva.web.view.findings import StudyAnswer, Updater
@@ -35,7 +39,7 @@ from viva.web.view.pages import PageContext, Pages
 from viva.web.view.queries import Filter, IndexReader, ListedConversation
 from viva.web.view.run_figures import MeanScore, run_groups
 from viva.web.view.run_history import CandidateHistory, RunHistories
-from viva.web.view.server import LiveUpdates
+from viva.web.view.server import LiveUpdates, Viewer
 
 
 class Says(viva.Backend):
@@ -371,6 +375,32 @@ def test_an_empty_list_says_why(two_sets: tuple[Path, IndexReader], tmp_path: Pa
     nothing = IndexReader(file)
     assert "There is no conversation yet." in Pages(tmp_path, nothing).conversations(Filter())
     nothing.close()
+
+
+def test_a_viewer_of_an_empty_folder_shows_the_first_run(tmp_path: Path) -> None:
+    root = tmp_path / "runs"
+    root.mkdir()
+    with viewer(root, tmp_path / "index") as address:
+        with pytest.raises(HTTPError, match="404"):
+            urlopen(f"{address}/c/none/1")  # is answered when the index is complete
+        assert "<h1>No run yet</h1>" in urlopen(f"{address}/").read().decode()
+        assert "there is no run in this folder yet" in urlopen(f"{address}/report").read().decode()
+        with pytest.raises(HTTPError, match="404") as refused:
+            urlopen(f"{address}/matrix")
+        assert "There is no run with a conversation yet." in refused.value.read().decode()
+        with urlopen(f"{address}/events?page=overview", timeout=60) as events:
+            _run(root / "first", Says("yes"), ["a", "b"])
+            assert any(b"/run/first" in line for line in events)
+        assert "2</span> of 2 conversations ended" in urlopen(f"{address}/").read().decode()
+
+
+@pytest.mark.parametrize(("name", "problem"), [("none", "no such folder"), ("file", "not a folder")])
+def test_only_a_folder_can_be_viewed(tmp_path: Path, name: str, problem: str) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(ConfigurationError, match=f"{name}: {problem}; "):
+        Viewer(tmp_path / name, PageServer())
+    with pytest.raises(ConfigurationError, match="no run in this folder"):
+        export_pages(tmp_path, tmp_path / "pages")
 
 
 def test_only_known_sets_can_be_chosen(two_sets: tuple[Path, IndexReader]) -> None:

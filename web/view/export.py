@@ -14,13 +14,14 @@ from typing import Any
 import orjson
 
 from viva.engine.errors import ConfigurationError
+from viva.scenarios.rendering import SETS
 
 from .findings import study_answer
 from .index import FINISHED, Indexer, index_file
 from .index_figures import IndexAnalysis
 from .matrix import MARKS, Matrix, MatrixCell, MatrixView, read_cells, read_matrix
 from .pages import TEMPLATES, PageContext, Pages, conversation_file
-from .queries import SETS, Filter, IndexReader, ListedConversation
+from .queries import Filter, IndexReader, ListedConversation
 from .runs import check_root, study_folders
 
 _MARK_FILE = "viva-export.json"  # marks the folder of an export, so that a later export may replace it

@@ -21,7 +21,7 @@ from typing import Any, NoReturn
 
 import orjson
 
-from viva.engine.errors import VivaError
+from viva.engine.errors import ConfigurationError, VivaError
 from viva.engine.journal_reader import journal_state
 from viva.engine.run_folder import installed_versions, is_running
 from viva.reports.tables import escape_controls
@@ -96,6 +96,8 @@ def page_pieces(folders: list[Path], file: Path, root: Path) -> Iterator[str]:
 
     `root` is the viewed folder.
     """
+    if not folders:
+        raise ConfigurationError(f"{root}: there is no run in this folder yet")
     from viva.reports.studies.cache import users_report_cache
     from viva.reports.studies.page import study_page
     from viva.reports.studies.study import Study

@@ -130,11 +130,15 @@ _STATE_WORDS = {0: "going on", 1: "finished", 2: "failed"}
 
 @dataclass(slots=True)
 class PageContext:
-    """Data of a page besides its links; `answer` and `figures` are None until they have been computed."""
+    """Data of a page besides its links; `answer` and `figures` are None until they have been computed.
+
+    `busy`: findings are being computed; `reading`: the index is being built.
+    """
 
     answer: StudyAnswer | None = None
     busy: bool = False
     figures: IndexFigures | None = None
+    reading: bool = False
 
 
 class Pages:
@@ -220,6 +224,8 @@ class Pages:
         """Render one page of the matrix of items and candidates."""
         groups = self.reader.groups()
         group = chosen_group(groups, view)
+        if not groups:
+            raise Refusal(404, "Nothing to compare yet", "There is no run with a conversation yet.")
         if group is None or (view.run and view.run not in group.names):
             raise Refusal(404, "Not found", "no such matrix; its runs have changed, or the address is wrong")
         matrix = read_matrix(self.reader, group, view.run)
@@ -427,6 +433,7 @@ class Pages:
         return {
             "answer": answer,
             "busy": context.busy,
+            "reading": context.reading,
             "blocks": blocks,
             "rules": list(dict.fromkeys(part["rule"] for part in parts if part["rule"])),
             "figures": figures,

@@ -15,6 +15,7 @@ from urllib.parse import parse_qsl, quote, urlencode
 from multidict import MultiMapping
 
 from viva.engine.errors import ConfigurationError
+from viva.scenarios.rendering import SETS
 
 from .index import FINISHED, OPEN, conversations_with_texts, fts_query
 from .run_figures import SECOND_SET, CandidateFigures, ItemScores, Kind, RunFigures, RunGroup, run_groups
@@ -25,7 +26,6 @@ PAGE_SIZE = 50  # maximum conversations on one page
 _LONGEST_FIELD = 300  # maximum characters of one value
 _MOST_COLUMNS = 100
 _CHUNK = 500  # maximum conversations in one query
-SETS = ("benchmark", "second")
 STATES = {"finished": 1, "failed": 2, "open": 0}
 ASPECT = "aspect:"  # begins the key of a column that shows the score of one aspect
 _MOST_SHOWN_ASPECTS = 6  # with more, which are those of several scenarios, no aspect is shown unless chosen

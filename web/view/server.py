@@ -187,7 +187,7 @@ class Viewer:
     """The pages of the runs below a folder, as a web application. `control`: the operator may steer runs."""
 
     def __init__(self, root: Path, server: PageServer, *, index: Path | None = None, control: bool = False) -> None:
-        check_root(root)
+        check_root(root, may_be_empty=True)
         self.root, self.server = root, server
         self.file = index_file(root, index)
         self.live = LiveUpdates()
@@ -419,8 +419,8 @@ class Viewer:
             self._thread.submit(lambda: self._ready().overview_part(self._page_context()))
 
     def _page_context(self) -> PageContext:
-        busy = self.answering.busy or not self.indexer.caught_up.is_set()
-        return PageContext(self.answering.answer, busy, self.figures.figures)
+        reading = not self.indexer.caught_up.is_set()
+        return PageContext(self.answering.answer, self.answering.busy or reading, self.figures.figures, reading)
 
     def _ready(self) -> Pages:
         assert self._pages is not None
