@@ -139,11 +139,13 @@ def make_questions(
     conversations = _TurnReader(folder)
     to_questions = _round_questions if unit != "conversations" else _conversation_questions
     questions: dict[str, Question] = {}
+    answered = False
     with History(folder.journal) as history:
         numbers = history.keys()
         results = {ended.key: ended.result for ended in history.ended() if ended.key in answers_by_key}
         for key, graded in answers_by_key.items():
             turns = conversations.turns(history, numbers[key], results[key])
+            answered = answered or has_answer(turns)
             for name, question in to_questions(graded, turns, unit):
                 existing = questions.get(name)
                 if existing is None:
@@ -151,11 +153,20 @@ def make_questions(
                     question.id, question.labels, question.overlap = name, list(labels), overlap
                 else:
                     existing.answers += question.answers
+    if questions and not answered:
+        raise ConfigurationError(
+            f"{source}: no answer to grade: in these conversations the models have only read texts, written none"
+        )
     for question in questions.values():
         for answer in question.answers:
             answer_id = answer.candidate, answer.key, answer.round
             answer.probability = None if chosen is None else chosen.probabilities.get(answer_id)
     return list(questions.values())
+
+
+def has_answer(turns: Iterable[RenderedTurn]) -> bool:
+    """Return True if a compared model has answered, if only with an empty text; reading given texts is no answer."""
+    return any(turn.side == "compared" and (turn.call is None or turn.call.reading is None) for turn in turns)
 
 
 class _TurnReader:

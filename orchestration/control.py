@@ -259,7 +259,7 @@ class RunControl:
             case "stop":
                 runner.interrupt()
                 self._stopping = "stopping"
-                return f"calls in flight are finished, no other begins; {self._resume} goes on"
+                return f"calls in flight are finished, no other begins; to go on: {self._resume}"
             case "set":
                 return self._set_limits(request)
             case "cancel":

@@ -422,6 +422,7 @@ def test_an_export_opens_from_a_disk(browser: Browser, exported: Path) -> None:
     page.leave("document.querySelector('.row .item').click()")
     page.leave("document.querySelector('a.compare').click()")
     assert page.evaluate("document.querySelectorAll('iframe').length") == 2
+    assert "text that both share is shown twice" in page.evaluate("document.querySelector('main .note').textContent")
     assert page.complaints == []
 
 

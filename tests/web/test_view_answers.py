@@ -16,6 +16,7 @@ import numpy as np
 import pytest
 from axe import violations
 from browser import Browser, Page
+from case_tables import case_table
 from hypothesis import given
 from hypothesis import strategies as st
 from multidict import MultiDict
@@ -27,6 +28,7 @@ from viva.scenarios.rendering import Mark, RenderedConversation, RenderedTurn
 from viva.scoring.clustered_means import clustered_mean
 from viva.web.view import queries
 from viva.web.view.conversations import differences, page_turns, pair_turns
+from viva.web.view.excerpts import SearchedWords
 from viva.web.view.index import Indexer, index_file
 from viva.web.view.list_answer import ListAnswer, read_answer
 from viva.web.view.matrix import MatrixView, read_matrix
@@ -357,3 +359,55 @@ def test_answers_have_no_violations(browser: Browser, site: str, path: str) -> N
         page = browser.open(f"{site}{path}", width, dark)
         assert violations(page) == [], f"{width} px, {'dark' if dark else 'light'}"
         assert page.evaluate("document.documentElement.scrollWidth") <= width
+
+
+# -- searches ---------------------------------------------------------------------------------------------------------
+
+JUDGED = '{"logic": {"comment": "it is false: Greywick", "score": 1}, "stop": false}'
+
+
+@case_table(
+    "typed, texts, excerpt",
+    [
+        ("amber", ["no", "the colour is amber"], "the colour is amber"),
+        ("amb", ["lambs", "Amber"], "Amber"),
+        ("amber ", ["ambers", "an AMBER one"], "an AMBER one"),
+        ("colour amber", ["the colour", "amber", "amber is a colour"], "amber is a colour"),
+        ('"is amber"', ["amber is", "is (amber)"], "is (amber)"),
+        ('"is am', ["am is", "is amber"], "is amber"),
+        ('"is am"', ["is amber", "is: am"], "is: am"),
+        ("false Greywick", ["false", JUDGED], "logic: (comment: it is false: Greywick; score: 1); stop: false"),
+        ("score", [f"```json\n{JUDGED}\n```"], "logic: (comment: it is false: Greywick; score: 1); stop: false"),
+        ("a", ["[" * 600 + '"a"' + "]" * 600], ""),
+        ("one", ['{"broken": one'], '{"broken": one'),
+        ("圳在", ["我住深圳在广东"], "我住深圳在广东"),
+        ("b z", [f"b {'x ' * 200} b z"], f"…{'x ' * 44}b z"),
+        ("amber", ["none"], ""),
+        ("___", ["a ___ b"], "a ___ b"),
+    ],
+)
+def test_an_excerpt_has_the_words_and_can_be_read(typed: str, texts: list[str], excerpt: str) -> None:
+    assert SearchedWords(typed).excerpt(texts) == excerpt
+
+
+@given(st.text(max_size=20), st.lists(st.text(max_size=400), max_size=4))
+def test_an_excerpt_is_short_whatever_is_typed_and_said(typed: str, texts: list[str]) -> None:
+    assert len(SearchedWords(typed).excerpt(texts)) <= 272
+
+
+def test_a_neighbour_is_named_by_what_differs(root: Path, reader: IndexReader) -> None:
+    pages = Pages(root, reader)
+    listed = reader.listed(Filter(run="kieval"))
+    for at, own in enumerate(listed[1:6], 1):
+        page = pages.conversation(own.run, own.number, Filter(run="kieval"), at)
+        after = listed[at + 1]
+        name = " · ".join(
+            text
+            for text, same in (
+                (after.item, after.item == own.item),
+                (after.candidate, after.candidate == own.candidate),
+            )
+            if not same
+        )
+        assert f">{name} →</a>" in page
+    pages.conversations_read.close()

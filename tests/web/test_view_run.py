@@ -192,6 +192,15 @@ def test_a_run_is_steered_and_watched_in_a_browser(browser: Browser, steered: St
     assert page.evaluate(moving) == 1
     browser.ask("Emulation.setEmulatedMedia", features=[{"name": "prefers-reduced-motion", "value": "reduce"}])
     page.until(f"{moving} === 0")
+    assert page.evaluate("getComputedStyle(document.querySelector('#steering')).display") == "block"
+    page.leave("document.querySelector('[name=do][value=stop]').form.requestSubmit()")
+    page.leave("document.querySelector('[name=sure]').form.requestSubmit()")
+    steered.run.stdin.write("five\nsix\n")
+    assert steered.run.wait(60) is not None
+    page.until("document.querySelector('#live .lead').textContent.startsWith('Stopped from a page of this viewer')")
+    assert page.evaluate("getComputedStyle(document.querySelector('#steering')).display") == "none"
+    page.leave("document.querySelector('[name=do][value=resume]').form.requestSubmit()")  # as a page that was not told
+    assert page.evaluate("document.querySelector('.failure').textContent") == "Not done: it is no longer in progress"
     assert page.complaints == []
 
 
@@ -359,7 +368,7 @@ def test_every_wait_is_a_sentence_with_its_time() -> None:
     assert second.waits == ["2 waiting for a person"]
     mixed = people | {"models": ["human:room", "m"], "person_calls": 1, "in_flight": 5}
     assert _view(RunLoad(latest=at), roles=[mixed]).roles[0].waits == ["1 waiting for a person", "4 in flight"]
-    assert third.waits == ["calls of this kind of model are not counted while they are in flight"]
+    assert third.waits == ["calls in flight are not counted for this model"]
 
 
 def test_an_ended_run_says_if_it_is_done() -> None:

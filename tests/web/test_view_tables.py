@@ -6,6 +6,7 @@ import json
 import math
 import shlex
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 from urllib.error import HTTPError
@@ -31,6 +32,7 @@ from viva.web.view.indexer import Indexer
 from viva.web.view.matrix import Matrix, MatrixView, read_cells, read_matrix
 from viva.web.view.pages import Pages
 from viva.web.view.queries import COLUMNS, Filter, IndexReader
+from viva.web.view.run_figures import run_groups
 from viva.web.view.selections import Selection
 
 
@@ -165,6 +167,14 @@ def test_unlike_runs_have_matrices_of_their_own(reader: IndexReader) -> None:
     assert len({group.title for group in groups}) == len(groups), "each title tells its matrix from the others"
     assert [group.title for group in groups if "kieval" in group.title] == [
         "kieval · science · judged by lenient", "kieval · science · judged by strict"]  # fmt: skip
+
+
+def test_a_title_says_where_a_setting_is_cut(reader: IndexReader) -> None:
+    run = next(own for own in reader.runs() if own.scenario == "kieval")
+    values = ["simulated:judge?latency=0.1&throttle=0.02&retries=7", "x" * 300]
+    runs = [replace(run, id=at, likeness=json.dumps({"evaluator": value})) for at, value in enumerate(values)]
+    assert [group.title for group in run_groups(runs)] == [
+        f"kieval · science · evaluator {values[0]}", f"kieval · science · evaluator {'x' * 80}…"]  # fmt: skip
 
 
 def _matrix_of(root: Path, index: Path, run: str = "") -> tuple[Matrix, IndexReader]:
@@ -345,6 +355,25 @@ def test_failed_conversations_are_repeated_by_the_verb_that_can(reader: IndexRea
     assert "No conversation is selected" in Pages(root, reader).selection(Selection(_chosen("candidate=nobody")))
 
 
+def test_ticked_conversations_have_all_that_filtered_ones_have(reader: IndexReader) -> None:
+    filtered = [own for own in Selection(_chosen("run=kieval")).conversations(reader) if own.number < 5]
+    picked = Selection(Filter(), tuple((own.run, own.number) for own in filtered))
+    assert list(picked.conversations(reader)) == filtered
+    assert all(own.aspects for own in filtered)
+
+
+def test_people_grade_only_what_was_answered(reader: IndexReader, root: Path, tmp_path: Path) -> None:
+    pages = Pages(root, reader)
+    for run, answers in (("kieval", True), ("dialogs", True), ("probe", False)):
+        for selection in (Selection(Filter(run=run)), Selection(Filter(), ((run, 0), (run, 1)))):
+            assert ("viva grade queue" in pages.selection(selection)) is answers, run
+    pages.conversations_read.close()
+    done = viva_here("grade", "queue", root / "probe", "--out", tmp_path / "grades")
+    assert done.returncode == 2
+    assert "no answer to grade: in these conversations the models have only read texts" in done.stderr
+    assert not (tmp_path / "grades").exists()
+
+
 def test_a_selection_that_fits_no_conversation_is_refused(root: Path, tmp_path: Path) -> None:
     file = tmp_path / "selection.jsonl"
     for text, message in (
@@ -364,6 +393,10 @@ def test_a_selection_that_fits_no_conversation_is_refused(root: Path, tmp_path: 
 # -- the export -------------------------------------------------------------------------------------------------------
 
 
+def _texts_of_items(root: Path) -> list[str]:
+    return [json.loads(line)["id"] for line in SCIENCE.read_text("utf-8").splitlines()]
+
+
 def test_an_export_has_the_table_and_the_matrix(browser: Browser, root: Path, tmp_path: Path) -> None:
     export_pages(root, tmp_path / "pages", index=tmp_path / "index")
     address = (tmp_path / "pages" / "conversations.html").as_uri()
@@ -381,9 +414,25 @@ def test_an_export_has_the_table_and_the_matrix(browser: Browser, root: Path, tm
     assert heads == sorted({*heads})
     assert len(heads) > 1, "scores of different kinds are not in one order"
     page = browser.open(f"{address}?scenario=probe&candidate=expert&columns=dataset", 360)
-    assert page.evaluate("document.querySelector('.count').innerText") == "4 conversations"
+    assert (
+        page.evaluate("document.querySelector('.count').innerText")
+        == "4 conversations · candidate expert · scenario probe · all"
+    )
+    assert _texts(page, ".paging span") == []
     page = browser.open(f"{address}?scenario=probe&state=failed", 360)
-    assert page.evaluate("document.querySelector('.count').innerText") == "0 conversations · No conversation matches."
+    assert page.evaluate("document.querySelector('.count').innerText") == (
+        "0 conversations · No conversation matches. · scenario probe · state failed · all"
+    )
+    page = browser.open(f"{address}?q=%22novice+{_texts_of_items(root)[0]}&run=kieval&aspect=logic&columns=score", 360)
+    assert len(_texts(page, ".row")) == 1, "a phrase is found by its words"
+    assert "not the texts of conversations" in page.evaluate("document.querySelector('#list .note').textContent")
+    page = browser.open(f"{address}?run=kieval&aspect=logic&low=1", 360)
+    assert "aspect logic · logic from 1" in page.evaluate("document.querySelector('.count').innerText")
+    assert "aspect:logic" in page.evaluate(
+        "[...document.querySelectorAll('thead th')].map((one) => one.dataset.column)"
+    )
+    assert _texts(page, ".paging span") == ["page 1 of 2"]
+    assert "select the row" not in page.evaluate("document.querySelector('#keys').textContent")
     page = browser.open(f"{(tmp_path / 'pages' / 'matrix.html').as_uri()}?sort=mean", 360)
     page.evaluate(
         "const field = document.querySelector('[name=matrix]');"

@@ -324,11 +324,16 @@ def test_matrix_and_timeline_need_no_mouse(browser: Browser, site: str, width: i
     page = browser.open(f"{site}/matrix", width, dark)
     _tab_to(page, "select[name=matrix]")
     page.leave_by("k")
-    _tab_to(page, ".cell a")
     focused = "document.activeElement.ariaLabel"
     rows, columns = _texts(page, "tbody .first a"), _texts(page, "th.candidate")
+    for key in ("j", "k", "ArrowRight", "ArrowUp"):
+        page.evaluate("document.querySelector('thead th:last-child a').focus()")
+        page.press(key)
+        assert page.evaluate(focused).startswith(f"{rows[0]}, {columns[0]}: "), f"{key} leads to the first cell"
+    page.evaluate("document.activeElement.blur()")
+    _tab_to(page, ".cell a")
     assert page.evaluate(focused).startswith(f"{rows[0]}, {columns[0]}: ")
-    for key in ("ArrowDown", "ArrowRight", "ArrowRight", "ArrowLeft", "ArrowUp", "ArrowUp"):
+    for key in ("j", "j", "k", "ArrowRight", "ArrowRight", "ArrowLeft", "ArrowUp", "ArrowUp"):
         page.press(key)
     assert page.evaluate(focused).startswith(f"{rows[0]}, {columns[1]}: "), "edges hold"
     page.press("End")

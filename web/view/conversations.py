@@ -36,6 +36,7 @@ from viva.scenarios.rendering import (
 from viva.scoring.aggregates import failure_reason
 
 from .calls import Timeline, models_of, timeline
+from .index import strings_in
 
 _OPEN_RUNS = 16
 _SHORT = 20  # characters of a mark's value in a sentence
@@ -266,7 +267,10 @@ class ConversationReader:
         return page
 
     def texts(self, path: Path, number: int) -> list[str]:
-        return [call.completion.text for call in self._opened(path).history.calls(number)]
+        """Return the answers of a conversation, then the texts of its task."""
+        history = self._opened(path).history
+        _, task = history.started(number) or ("", None)
+        return [*(call.completion.text for call in history.calls(number)), *strings_in(task)]
 
     def close(self) -> None:
         while self._runs:

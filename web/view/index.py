@@ -32,7 +32,7 @@ from .run_figures import CallUsage
 
 LONGEST_TEXT = 200_000  # maximum searchable characters of one text
 _UNSPACED_SCRIPTS = re.compile("([\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uac00-\ud7af\uf900-\ufaff])")
-_QUERY_PARTS = re.compile(r'"([^"]*)"|(\S+)')
+_QUERY_PARTS = re.compile(r'"([^"]*)("|$)|(\S+)')
 _WORD = re.compile(r"\w")
 
 
@@ -41,25 +41,35 @@ def to_index_text(text: str) -> str:
     return _UNSPACED_SCRIPTS.sub(r" \1 ", text[:LONGEST_TEXT].encode("utf-8", "replace").decode())
 
 
-def fts_query(typed: str) -> str | None:
-    """Return the FTS5 query for typed words, or None if there are none.
+@dataclass(frozen=True, slots=True)
+class QueryPart:
+    """A word or phrase of a search; `is_prefix`: its last word may be incomplete."""
 
-    All words must occur, quoted words as a phrase; the last word may be a prefix.
+    text: str
+    is_prefix: bool
+
+
+def query_parts(typed: str) -> list[QueryPart]:
+    """Return the words and phrases of a search, "a phrase" being quoted; one that is not closed goes to the end.
+
+    The last word may be a prefix, unless its quotation mark is closed or a space follows.
     """
-    parts = [(quoted or word, bool(quoted)) for quoted, word in _QUERY_PARTS.findall(typed)]
-    parts = [(text, quoted) for text, quoted in parts if _WORD.search(text)]
-    if not parts:
-        return None
-    phrases = ['"' + to_index_text(text).replace('"', " ") + '"' for text, _ in parts]
-    if not parts[-1][1] and not typed[-1:].isspace():
-        phrases[-1] += "*"
-    return " AND ".join(phrases)
+    parts = [
+        (quoted or word, closing == '"')
+        for quoted, closing, word in _QUERY_PARTS.findall(typed)
+        if _WORD.search(quoted or word)
+    ]
+    last = len(parts) - 1
+    ended = typed[-1:].isspace()
+    return [QueryPart(text, at == last and not (ended or closed)) for at, (text, closed) in enumerate(parts)]
 
 
-def excerpt_pattern(typed: str) -> re.Pattern[str] | None:
-    """Return a pattern that roughly matches the words of a query in a text, for excerpts."""
-    words = [quoted or word for quoted, word in _QUERY_PARTS.findall(typed) if _WORD.search(quoted or word)]
-    return re.compile("|".join(re.escape(word) for word in words), re.IGNORECASE) if words else None
+def fts_query(typed: str) -> str | None:
+    """Return the FTS5 query for typed words, all of which must occur, or None if there are none."""
+    phrases = [
+        '"' + to_index_text(part.text).replace('"', " ") + '"' + "*" * part.is_prefix for part in query_parts(typed)
+    ]
+    return " AND ".join(phrases) or None
 
 
 def strings_in(record: Any) -> Iterator[str]:

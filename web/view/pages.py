@@ -19,7 +19,9 @@ from urllib.parse import quote, urlencode
 from jinja2 import Environment
 from markupsafe import Markup
 
+from viva.engine.errors import VivaError
 from viva.engine.run_folder import is_running
+from viva.grading.run_answers import has_answer
 from viva.reports.plot_style import COLOURS
 from viva.reports.tables import money
 from viva.sweeps.sweep_folder import resumable_folder
@@ -28,8 +30,8 @@ from ..page_server import render, template_environment
 from ..problems import Refusal
 from .calls import curl_command, suite_case, tokens
 from .conversations import ConversationReader, differences, pair_turns
+from .excerpts import SearchedWords
 from .findings import StudyAnswer
-from .index import excerpt_pattern
 from .index_figures import IndexFigures
 from .list_answer import read_answer
 from .live import LiveAnswer, part_number
@@ -117,7 +119,6 @@ def filter_query(filter: Filter, position: int | None = None) -> str:  # noqa: A
 
 
 TEMPLATES = Path(__file__).with_name("templates")
-_EXCERPT = 90  # characters of an excerpt on each side of a match
 _RUNS_SHOWN = 400
 _KEPT_RUNS = 64  # runs whose records and results are kept
 _RESULT_SECONDS, _RESULT_SHARE = 2.0, 20.0  # pause between results of a run in progress; as a multiple of their time
@@ -170,10 +171,10 @@ class Pages:
         latest = self._latest()
         count, listed = self.reader.count(filter), self.reader.listed(filter)
         answer = None if busy or not self._served else read_answer(self.reader, filter)
-        pattern = excerpt_pattern(filter.q)
-        if pattern is not None:
+        if filter.question is not None:
+            words = SearchedWords(filter.q)
             for conversation in listed:
-                conversation.excerpt = self._excerpt(conversation, pattern)
+                conversation.excerpt = self._excerpt(conversation, words)
         return self._render(
             "conversations.html",
             0,
@@ -253,7 +254,7 @@ class Pages:
 
     def selection(self, selection: Selection) -> str:
         """Render the commands for selected conversations."""
-        runs, count = selected_runs(selection, self.reader, self._root)
+        runs, count = selected_runs(selection, self.reader, self._root, self._has_answer)
         return self._render("selection.html", 0, selection=selection, runs=runs, count=count, filter=selection.filter)
 
     def conversation(self, run: str, number: int, filter: Filter | None = None, at: int | None = None,  # noqa: A002
@@ -335,13 +336,15 @@ class Pages:
         steered: bool = False,
         form: str | None = None,
         answer: tuple[str, bool] | None = None,
+        stopped: str = "",
     ) -> str:
         """Render a run: what it has done, what it waits for and, with a `form` token, the buttons that steer it.
 
         `live` is what the run says of itself, None unless it is in progress; `busy`: the index is still being built;
-        `steered`: the operator may steer runs; `answer`: what the run said to the last button, and if it did it.
+        `steered`: the operator may steer runs; `answer`: what the run said to the last button, and if it did it;
+        `stopped`: what last ended it from a page.
         """
-        view = self._run_view(run, live, busy)
+        view = self._run_view(run, live, busy, stopped)
         part = self._render("run_part.html", 0, view=view)
         status = None if live is None else live.status
         open_now = self.reader.listed(Filter(run=run, state="open")) if form is not None and status is not None else []
@@ -360,9 +363,9 @@ class Pages:
             open_now=open_now,
         )
 
-    def run_part(self, run: str, live: LiveAnswer | None, busy: bool = False) -> str:
+    def run_part(self, run: str, live: LiveAnswer | None, busy: bool = False, stopped: str = "") -> str:
         """Render the live part of a run's page."""
-        return self._render("run_part.html", 0, view=self._run_view(run, live, busy))
+        return self._render("run_part.html", 0, view=self._run_view(run, live, busy, stopped))
 
     def confirmation(self, run: str, question: Confirmation, form: str) -> str:
         """Render the page that asks before a run's work is ended."""
@@ -372,12 +375,12 @@ class Pages:
         """Return the folder of a run; only runs below the root are ever opened."""
         return self._path(run)
 
-    def _run_view(self, run: str, live: LiveAnswer | None, busy: bool) -> RunView:
+    def _run_view(self, run: str, live: LiveAnswer | None, busy: bool, stopped: str) -> RunView:
         now = time.time()
         figures = self.run_figures(run)
         load, record = read_load(self.reader, run, now), self._record(run)
         results, command = self._run_results(figures, record), resume_command(self._path(run))
-        return RunView(figures, load, live, now, command, busy, results, record.imported)
+        return RunView(figures, load, live, now, command, busy, results, record.imported, stopped)
 
     def _record(self, run: str) -> RunRecord:
         """Return what a run was; it is read again when its manifest changes."""
@@ -496,14 +499,17 @@ class Pages:
         before, after = (pair if pair[0] is not None else None for pair in pairs)
         return before, after
 
-    def _excerpt(self, conversation: ListedConversation, pattern: re.Pattern[str]) -> str:
-        """Return some words around the first match in an answer."""
-        for text in self.conversations_read.texts(self._path(conversation.run), conversation.number):
-            if (match := pattern.search(text)) is not None:
-                start, end = max(0, match.start() - _EXCERPT), min(len(text), match.end() + _EXCERPT)
-                cut = " ".join(text[start:end].split())
-                return ("…" if start else "") + cut + ("…" if end < len(text) else "")
-        return ""
+    def _excerpt(self, conversation: ListedConversation, words: SearchedWords) -> str:
+        """Return some words around those of a search, in an answer or the task."""
+        return words.excerpt(self.conversations_read.texts(self._path(conversation.run), conversation.number))
+
+    def _has_answer(self, conversation: ListedConversation) -> bool:
+        """Return True if people can grade a finished conversation; False also if it cannot be read."""
+        try:
+            page = self.conversations_read.read(self._path(conversation.run), conversation.number)
+        except (VivaError, Refusal):
+            return False
+        return has_answer(turn.rendered for turn in page.turns)
 
     def _listed(self, run: str, number: int) -> ListedConversation:
         conversation = self.reader.conversation(run, number)

@@ -489,11 +489,9 @@ class IndexReader:
 
     def conversation(self, run: str, number: int) -> ListedConversation | None:
         """Return a conversation by its run's name and its number."""
-        rows = self._connection.execute(
-            f"select {_COLUMNS} from conversations c join runs r on r.id = c.run where r.name = ? and c.number = ?",
-            (run, number),
-        ).fetchall()
-        return ListedConversation(*rows[0]) if rows else None
+        sql = "select id from conversations where run = (select id from runs where name = ?) and number = ?"
+        ids = [id for (id,) in self._connection.execute(sql, (run, number))]  # noqa: A001
+        return next(iter(self._by_ids(ids)), None)
 
     def every(self) -> Iterator[ListedConversation]:
         """Iterate over all conversations, in order, reading lazily."""

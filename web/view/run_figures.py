@@ -226,6 +226,7 @@ class RunGroup:
 
 
 _MOST_DIFFERENCES = 3  # settings named in a title
+_LONGEST_VALUE = 80  # characters of a setting in a title
 
 
 def run_groups(runs: Sequence[RunFigures]) -> list[RunGroup]:
@@ -295,4 +296,8 @@ def _differences(runs: Sequence[RunFigures]) -> list[list[str]]:
     settings = [orjson.loads(run.likeness) for run in runs]
     names = [name for name in settings[0] if len({orjson.dumps(own.get(name)) for own in settings}) > 1]
     visible = [name for name in names if not (name == "pack" and len(names) > _MOST_DIFFERENCES)][:_MOST_DIFFERENCES]
-    return [[f"{name.replace('_', ' ')} {str(own.get(name))[:40]}" for name in visible] for own in settings]
+    return [[f"{name.replace('_', ' ')} {_shorten(str(own.get(name)))}" for name in visible] for own in settings]
+
+
+def _shorten(text: str) -> str:
+    return text if len(text) <= _LONGEST_VALUE else f"{text[:_LONGEST_VALUE]}…"

@@ -177,19 +177,19 @@ class RunHistories:
             enough = mean is not None and mean.clusters >= MIN_CLUSTERS and bool(mean.se)
             estimate = mean.interval(level) if mean is not None and enough else None
         number = len({clusters[item] for item, _ in shared})
-        count = f"n = {len(shared):,} common item{'s' * (len(shared) != 1)}"
+        count = f"the {len(shared):,} common item{'s' * (len(shared) != 1)}"
         if number < len(shared):
-            count = f"n = {len(shared):,} common conversations in {number:,} cluster{'s' * (number != 1)}"
+            count = f"the {len(shared):,} common conversations in {number:,} cluster{'s' * (number != 1)}"
         if estimate is None:
-            return f"too few to tell ({count})", False
+            return f"too few to tell on {count}", False
         value, low, high = (f"{end:+.{digits}f}" for end in (estimate.value, estimate.low, estimate.high))
-        interval = f"{value}, interval {low} to {high}, {count}"
+        interval = f"{value} on {count}, interval {low} to {high}"
         if estimate.low > 0:
             return f"higher ({interval})", True
         if estimate.high < 0:
             return f"lower ({interval})", True
         if estimate.low == estimate.high == 0:
-            return f"the same scores ({count})", False
+            return f"the same scores on {count}", False
         return f"no significant change ({interval})", False
 
 

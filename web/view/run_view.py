@@ -38,7 +38,8 @@ _MOST_SHOWN = 40  # roles, and sentences about one of them
 _MOST_CANDIDATES = 60
 _PAUSE_SECONDS = 600.0  # without a call
 _RECENT_SECONDS = 60.0  # after the last call, in which a run that is not running here may run elsewhere
-_NOT_COUNTED = "calls of this kind of model are not counted while they are in flight"
+_NOT_COUNTED = "calls in flight are not counted for this model"
+_STOPPED = {"stop": "Stopped", "drain": "Drained"}
 _STATES = {
     "running": "In progress",
     "paused": "Paused: no call begins until the run is resumed",
@@ -284,7 +285,8 @@ def duration_text(seconds: float) -> str:
 class RunView:
     """The facts of one run's page.
 
-    `live` is what the run says of itself, None unless it is in progress; `busy`: the index is still being built.
+    `live` is what the run says of itself, None unless it is in progress; `busy`: the index is still being built;
+    `stopped`: what last ended the run from a page of this viewer, "stop" or "drain".
     """
 
     def __init__(
@@ -297,9 +299,10 @@ class RunView:
         busy: bool = False,
         results: RunResults | None = None,
         imported: bool = False,
+        stopped: str = "",
     ) -> None:
         self.figures, self.load, self.now, self.command, self.busy = figures, load, now, command, busy
-        self.results, self.imported = results or RunResults(), imported
+        self.results, self.imported, self.stopped = results or RunResults(), imported, stopped
         self.status: RunStatus | None = None if live is None else live.status
         self.problem = "" if live is None else clip_text(live.problem)
         self.ended = load.finished + load.failed
@@ -328,6 +331,8 @@ class RunView:
             return f"Done: all {self.ended:,} conversations have ended{failed}."
         if self.imported:
             return f"Imported: {self.ended:,} conversations{failed}."
+        if self.stopped:
+            return f"{_STOPPED[self.stopped]} from a page of this viewer, and not finished."
         if self.now - self.load.latest < _RECENT_SECONDS:
             return "No process of this machine is running this run; its last call is recent, so it may run elsewhere."
         if self.planned is None:

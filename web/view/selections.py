@@ -6,7 +6,7 @@ The viewer itself changes nothing. Small selections are named by their keys, lar
 from __future__ import annotations
 
 import shlex
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from urllib.parse import urlencode
@@ -83,7 +83,7 @@ class Action:
 
 @dataclass(slots=True)
 class SelectedRun:
-    """The selected conversations of one run: counts, and the keys of the first ones."""
+    """The selected conversations of one run: counts, the keys of the first ones, and one that has finished."""
 
     name: str
     total: int = 0
@@ -91,20 +91,28 @@ class SelectedRun:
     finished: int = 0
     keys: list[str] = field(default_factory=list)
     failed_keys: list[str] = field(default_factory=list)
+    example: ListedConversation | None = None
     actions: list[Action] = field(default_factory=list)
 
     def add(self, conversation: ListedConversation) -> None:
         self.total += 1
         self.failed += conversation.state == FAILED
         self.finished += conversation.state == FINISHED
+        if conversation.state == FINISHED and self.example is None:
+            self.example = conversation
         if self.total <= _MOST_NAMED:
             self.keys.append(conversation.key)
         if conversation.state == FAILED and self.failed <= _MOST_NAMED:
             self.failed_keys.append(conversation.key)
 
 
-def selected_runs(selection: Selection, reader: IndexReader, root: Path) -> tuple[list[SelectedRun], int]:
-    """Return the runs with selected conversations, the first ones with commands, and the number of conversations."""
+def selected_runs(
+    selection: Selection, reader: IndexReader, root: Path, has_answer: Callable[[ListedConversation], bool]
+) -> tuple[list[SelectedRun], int]:
+    """Return the runs with selected conversations, the first ones with commands, and the number of conversations.
+
+    `has_answer` tells if a finished conversation has an answer that people can grade; it is asked once for each run.
+    """
     runs: dict[str, SelectedRun] = {}
     if selection.picked:
         for conversation in selection.conversations(reader):
@@ -113,20 +121,21 @@ def selected_runs(selection: Selection, reader: IndexReader, root: Path) -> tupl
         counts = reader.selected_by_run(selection.filter)
         runs = {name: SelectedRun(name, total, failed, finished) for name, total, failed, finished in counts}
         for run in list(runs.values())[:_MOST_RUNS]:
-            run.keys = _first_keys(reader, selection.filter, run.name, "")
-            run.failed_keys = (
-                _first_keys(reader, selection.filter, run.name, "failed") if run.failed <= _MOST_NAMED else []
-            )
+            run.keys = [own.key for own in _first(reader, selection.filter, run.name, "")]
+            if 0 < run.failed <= _MOST_NAMED:
+                run.failed_keys = [own.key for own in _first(reader, selection.filter, run.name, "failed")]
+            if run.finished:
+                run.example = next(iter(_first(reader, selection.filter, run.name, "finished")), None)
     all_failed = {run.name: (run.total.failed, run.running) for run in reader.runs()}
     for run in list(runs.values())[:_MOST_RUNS]:
         failed, is_running = all_failed.get(run.name, (0, False))
-        run.actions = list(_actions(run, _folder(root, run.name), failed, is_running))
+        is_gradable = run.example is not None and has_answer(run.example)
+        run.actions = list(_actions(run, _folder(root, run.name), failed, is_running, is_gradable))
     return list(runs.values()), sum(run.total for run in runs.values())
 
 
-def _first_keys(reader: IndexReader, chosen: Filter, run: str, state: str) -> list[str]:
-    of_run = replace(chosen, run=run, page=1, state=state or chosen.state)
-    return [conversation.key for conversation in reader.listed(of_run)[:_MOST_NAMED]]
+def _first(reader: IndexReader, chosen: Filter, run: str, state: str) -> list[ListedConversation]:
+    return reader.listed(replace(chosen, run=run, page=1, state=state or chosen.state))[:_MOST_NAMED]
 
 
 def _folder(root: Path, run: str) -> Path:
@@ -138,12 +147,12 @@ def _sweep_of(folder: Path) -> Path | None:
     return next((parent for parent in list(folder.parents)[:_MOST_LEVELS] if is_sweep(parent)), None)
 
 
-def _actions(run: SelectedRun, folder: Path, all_failed: int, is_running: bool) -> Iterator[Action]:
+def _actions(run: SelectedRun, folder: Path, all_failed: int, is_running: bool, is_gradable: bool) -> Iterator[Action]:
     name = shlex.quote(str(folder))
     if run.failed and is_running:
-        purpose, command = f"Repeat the {run.failed:,} failed, as the run goes on", f"viva control {name} requeue"
+        purpose, command = f"Repeat the {run.failed:,} failed, while the run goes on", f"viva control {name} requeue"
         if run.failed == all_failed or run.failed > MOST_KEYS:
-            yield Action(f"Repeat all {all_failed:,} failed, as the run goes on", f"{command} --failed")
+            yield Action(f"Repeat all {all_failed:,} failed, while the run goes on", f"{command} --failed")
         elif run.failed <= _MOST_NAMED:
             yield Action(purpose, f"{command} {_words(run.failed_keys)}")
         else:
@@ -161,7 +170,7 @@ def _actions(run: SelectedRun, folder: Path, all_failed: int, is_running: bool) 
         file = download_name(run.name)
         purpose = f"Write the {run.total:,} transcripts as JSON lines"
         yield Action(purpose, f"viva show {name} --json --select {file}", file)
-    if run.finished:
+    if is_gradable:
         file, purpose = download_name(run.name, "finished"), f"Let people grade the {run.finished:,} finished"
         command = f"viva grade queue {name} --select {file} --out {_file_name(run.name)}-grades"
         yield Action(purpose, command, file, "finished")

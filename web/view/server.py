@@ -291,21 +291,29 @@ class Viewer:
         if self.steering is not None and form is not None:
             answer = self.steering.answer(run, request.query.get("answer", ""))
         busy = not self.indexer.caught_up.is_set()
+        stopped = self._stopped(run)
         return await self._page(lambda pages: pages.run(run, live, busy=busy, steered=self.steering is not None,
-                                                        form=form, answer=answer))  # fmt: skip
+                                                        form=form, answer=answer, stopped=stopped))  # fmt: skip
 
     async def _run_part(self, run: str) -> str:
         """Render the live part of a run's page, after asking the run; refuse a run that is not in the index."""
         figures = await self._in_thread(lambda: self._ready().run_figures(run))
         live = await self._ask(figures)
-        return await self._in_thread(lambda: self._ready().run_part(run, live, not self.indexer.caught_up.is_set()))
+        busy, stopped = not self.indexer.caught_up.is_set(), self._stopped(run)
+        return await self._in_thread(lambda: self._ready().run_part(run, live, busy, stopped))
+
+    def _stopped(self, run: str) -> str:
+        return "" if self.steering is None else self.steering.ended_by(run)
 
     async def _ask(self, figures: RunFigures) -> LiveAnswer | None:
         """Return what a run in progress says of itself; None for another one."""
         if not figures.running:
             return None
         path = await self._in_thread(lambda: self._ready().run_path(figures.name))
-        return await self.asker.status(path)
+        live = await self.asker.status(path)
+        if self.steering is not None and live.status is not None:
+            self.steering.note_status(figures.name, live.status)
+        return live
 
     async def _steer(self, request: web.Request) -> web.StreamResponse:
         """Send the request of a form to a run, after confirmation if it ends work; then show what it answered."""
@@ -319,8 +327,11 @@ class Viewer:
             return await self._page(lambda pages: pages.confirmation(run, question, form or ""))
         try:
             sentence, done = await self.asker.steer(path, control), True
+            if control.do in ("stop", "drain"):
+                self.steering.note_end(run, control.do)
         except ConfigurationError as error:
-            sentence, done = str(error), False
+            figures = await self._in_thread(lambda: self._ready().run_figures(run))
+            sentence, done = str(error) if figures.running else "it is no longer in progress", False
         return see_other(self.steering.keep_answer(run, sentence, done=done))
 
     async def _call(self, request: web.Request) -> web.StreamResponse:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hmac
 import secrets
+import time
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -18,7 +19,7 @@ from urllib.parse import quote
 from aiohttp import web
 
 from viva.engine.errors import ConfigurationError
-from viva.orchestration.control import LIMITS, ControlRequest
+from viva.orchestration.control import LIMITS, ControlRequest, RunStatus
 
 from ..auth import hash_token
 from ..page_server import read_form, see_other
@@ -62,6 +63,7 @@ class Steering:
         self._sessions = Sessions(secrets.token_bytes(32), purpose="view")
         self._secure = secure
         self._answers: OrderedDict[str, tuple[str, str, bool]] = OrderedDict()  # by name: (run, sentence, is done)
+        self._ended: OrderedDict[str, tuple[str, float]] = OrderedDict()  # by run: ("stop" or "drain", time of that)
 
     @property
     def path(self) -> str:
@@ -113,6 +115,21 @@ class Steering:
         """Return a kept sentence about this run, and if the request was done. Others' words are never shown."""
         kept = self._answers.get(name)
         return None if kept is None or kept[0] != run else kept[1:]
+
+    def note_end(self, run: str, do: str) -> None:
+        """Note that a run was asked to end: `do` is "stop" or "drain"."""
+        self._ended[run] = do, time.time()
+        if len(self._ended) > _MOST_ANSWERS:
+            self._ended.popitem(last=False)
+
+    def note_status(self, run: str, status: RunStatus) -> None:
+        """Forget the end of a run that was resumed since then."""
+        if run in self._ended and status.state in ("running", "paused") and (status.at or 0.0) > self._ended[run][1]:
+            del self._ended[run]
+
+    def ended_by(self, run: str) -> str:
+        """Return what ended a run, "" if that was nothing from here."""
+        return self._ended.get(run, ("", 0.0))[0]
 
     def _session(self, request: web.Request) -> Session | None:
         session = self._sessions.read(request)

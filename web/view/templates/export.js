@@ -28,7 +28,7 @@ function figure(one, filter) {
 }
 
 function matching(filter) {
-  const words = (filter.get("q") ?? "").toLowerCase().split(/\s+/).filter(Boolean);
+  const words = (filter.get("q") ?? "").toLowerCase().replaceAll('"', " ").split(/\s+/).filter(Boolean);
   const [task, matrix] = [filter.get("task"), filter.get("matrix")];
   const low = filter.has("low") ? Number(filter.get("low")) : null;
   const high = filter.has("high") ? Number(filter.get("high")) : null;
@@ -220,18 +220,32 @@ function show() {
   count.append(number, ` conversation${found.length === 1 ? "" : "s"}`);
   const none = all.some((one) => one.state === STATES.failed) || filter.get("state") !== "failed";
   if (!found.length && all.length) count.append(none ? " · No conversation matches." : " · No conversation matches: none has failed.");
-  if (filter.has("matrix")) {
-    const own = [...document.querySelectorAll("#matrices option")].find((one) => one.value === filter.get("matrix"));
-    const link = element("a", "", own?.textContent ?? "unknown");
-    if (own) link.href = `matrix.html?matrix=${own.value}`;
-    count.append(" · matrix ", link);
+  for (const [name, value] of filter) {
+    if (name === "matrix") {
+      const own = [...document.querySelectorAll("#matrices option")].find((one) => one.value === value);
+      const link = element("a", "", own?.textContent ?? "unknown");
+      if (own) link.href = `matrix.html?matrix=${own.value}`;
+      count.append(" · matrix ", link);
+    } else if (!["sort", "order", "columns"].includes(name)) {
+      const figureName = filter.get("aspect") ?? "score";
+      const label = { q: "text", low: `${figureName} from`, high: `${figureName} up to` }[name] ?? name;
+      count.append(` · ${label} `, element("b", "", value));
+    }
   }
-  if (filter.has("task")) count.append(" · task ", element("b", "", filter.get("task")));
-  let shown = keys;
+  const isFiltered = [...filter.keys()].some((name) => !["sort", "order", "columns"].includes(name));
+  if (isFiltered) {
+    const link = element("a", "", "all");
+    link.href = "conversations.html";
+    count.append(" · ", link);
+  }
+  document.getElementById("range-label").textContent = filter.get("aspect") ?? "score";
+  const notes = [];
+  if (filter.has("q")) notes.push(element("p", "faint note", "In exported pages the search covers names, ends and reasons, not the texts of conversations: a phrase is found by its words."));
   const columns = filter.getAll("columns");
-  if (columns.length) shown = [...titles.keys()].filter((key) => columns.includes(key) || key === by?.key);
-  else if (by && !keys.includes(by.key)) shown = [...keys, by.key];
-  shown = ["item", ...shown.filter((key) => key !== "item" && titles.has(key))];
+  const wanted = new Set(columns.length ? columns : keys);
+  if (by) wanted.add(by.key);
+  if (!columns.length && filter.has("aspect")) wanted.add(ASPECT + filter.get("aspect"));
+  const shown = ["item", ...[...titles.keys()].filter((key) => key !== "item" && wanted.has(key))];
   const table = element("table", "list");
   const top = element("tr");
   top.append(...shown.map((key) => head(key, by)));
@@ -254,13 +268,14 @@ function show() {
   const paging = element("nav", "paging");
   paging.ariaLabel = "Pages";
   for (const [rel, text, to] of [["prev", "← previous", page - 1], ["next", "next →", page + 1]]) {
+    if (rel === "next" && pages > 1) paging.append(element("span", "", `page ${page.toLocaleString("en")} of ${pages.toLocaleString("en")}`));
     if (to < 1 || to > pages) continue;
     const link = element("a", "", text);
     link.rel = rel;
     link.href = changed({ page: to });
     paging.append(link);
   }
-  list.replaceChildren(count, region, paging);
+  list.replaceChildren(count, ...notes, region, paging);
   const address = new URLSearchParams(query);
   if (page > 1) address.set("page", page);
   try { history.replaceState(null, "", `?${address}`); } catch { /* some browsers do not change file addresses */ }

@@ -104,7 +104,8 @@ function marks(matrix, show) {
     made.append(link);
   };
   for (const [name, [mark, count]] of Object.entries(matrix.counts)) {
-    const text = count === null ? `${mark}: too few models to tell` : `${count.toLocaleString("en")} ${mark}`;
+    if (count === null) continue; // a note says why
+    const text = `${count.toLocaleString("en")} ${mark}`;
     if (count || name === show) add(text, name);
     else made.append(element("span", "", text));
   }

@@ -76,16 +76,25 @@ function step(from, key, whole) {
   return to && rows[to[0]] ? cellsOf(rows[to[0]])[to[1]] : null;
 }
 
+const GRID = "table.matrix tbody .cell > *, table.matrix tbody .first > a";
+
 document.addEventListener("keydown", (event) => {
   if (event.target.matches?.(".scroll") && event.key.startsWith("Arrow")) {
     event.stopImmediatePropagation(); // arrows scroll the region and lead to no other page
     return;
   }
-  const from = event.target.closest?.("table.matrix tbody .cell > *, table.matrix tbody .first > a");
-  if (!from || event.altKey || event.metaKey || !/^(Arrow|Home$|End$)/.test(event.key)) return;
+  if (event.altKey || event.metaKey || document.querySelector("dialog[open]")) return;
+  const key = event.ctrlKey ? event.key : { j: "ArrowDown", k: "ArrowUp" }[event.key] ?? event.key;
+  if (!/^(Arrow|Home$|End$)/.test(key)) return;
+  let from = event.target.closest?.(GRID);
+  let to = from ? step(from, key, event.ctrlKey) : null;
+  if (!from) { // from the rest of the page, a key that moves goes to the cell that was last left
+    if (event.ctrlKey || key === "Home" || key === "End" || event.target.matches?.("input, select, textarea")) return;
+    from = to = [...document.querySelectorAll(GRID)].find((cell) => cell.tabIndex === 0);
+    if (!to) return;
+  }
   event.preventDefault();
   event.stopImmediatePropagation(); // at the edge of the matrix no key leads to another page
-  const to = step(from, event.key, event.ctrlKey);
   if (!to) return;
   from.tabIndex = -1;
   to.tabIndex = 0;

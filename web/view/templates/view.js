@@ -2,6 +2,7 @@
 // Keys, themes, prompts and live updates. Without it pages lack only prompts and live updates.
 const root = document.documentElement;
 root.classList.add("scripted");
+if (window.top !== window) root.classList.add("framed"); // in the side-by-side view of an export, whose page has a bar
 let store = null;
 try { store = window.localStorage; } catch { /* storage is disabled */ }
 const theme = store?.getItem("viva-theme");
