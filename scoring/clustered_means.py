@@ -107,6 +107,8 @@ def clustered_mean(values: Values, labels: Sequence[str], strata: Sequence[str] 
     Source: Liang and Zeger 1986; Cameron and Miller 2015, sections II.C and VI.B; for evaluations of language models,
         Miller 2024, "Adding error bars to evals", section 2.2.
     """
+    if strata is None and len({*labels}) == len(labels) == len(values) > 0 and all(map(math.isfinite, values)):
+        return _independent_mean([float(value) for value in values])
     groups = _values_by_cluster(values, labels)
     if not groups:
         return None
@@ -117,6 +119,14 @@ def clustered_mean(values: Values, labels: Sequence[str], strata: Sequence[str] 
     residuals = (math.fsum(value - mean for value in group) for group in groups.values())
     squares = math.fsum(residual * residual for residual in residuals)
     return _clustered_error(mean, squares, len(numbers), len(groups), sum(len(group) ** 2 for group in groups.values()))
+
+
+def _independent_mean(numbers: Sequence[float]) -> ClusteredMean:
+    """Return what `clustered_mean` returns for clusters of one value each, in a tenth of the time."""
+    mean = math.fsum(numbers) / len(numbers)
+    residuals = [value - mean for value in numbers]
+    squares = math.fsum(residual * residual for residual in residuals)
+    return _clustered_error(mean, squares, len(numbers), len(numbers), len(numbers))
 
 
 def _stratified(values: Values, labels: Sequence[str], strata: Sequence[str]) -> ClusteredMean | None:

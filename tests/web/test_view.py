@@ -15,8 +15,10 @@ from urllib.parse import parse_qsl, unquote, urlsplit
 from urllib.request import urlopen
 
 import pytest
+from axe import violations
 from browser import Browser, Page
 from viewed_runs import HOSTILE, gated_run, make_runs, viewer
+from weighed_runs import weighed_run
 
 from viva.engine.run_folder import RunFolder
 from viva.reports.page import Evidence
@@ -65,8 +67,18 @@ def _texts(page: Page, selector: str) -> list[str]:
 def test_the_overview_answers_before_any_figure(browser: Browser, site: str) -> None:
     page = browser.open(f"{site}/", 1000)
     page.until("document.querySelector('.block .verdict').textContent.startsWith('Best: expert, ')")
-    assert page.evaluate("document.querySelector('h1').textContent") == "5 scenarios and datasets, each by itself"
+    lines = dict(zip(_texts(page, ".verdicts a"), _texts(page, ".verdicts span"), strict=True))
+    assert len(lines) == 5, "a line for each scenario and dataset"
+    assert lines["kieval · science"] == _texts(page, ".block .verdict")[0]
+    assert lines["probe · science"].startswith("expert: mean score "), "its only candidate's"
+    assert lines["hostile · tasks"] == "<i>pupil</i>: mean score 50.0 (n = 2).", (
+        "two scores are too few for an interval"
+    )
+    assert _texts(page, ".answer details p")[0].startswith("Suspected or ahead: p below 0.05")
     assert _texts(page, ".block h2")[0] == "kieval · science"
+    for at, title in enumerate(_texts(page, ".verdicts a")):
+        page.evaluate(f"document.querySelectorAll('.verdicts a')[{at}].click()")
+        assert page.evaluate("document.querySelector('.block:target h2').textContent") == title
     assert "2BackendError" in "".join(_texts(page, ".block .counts li"))
     assert any(text.endswith("hostile --retry-failed") for text in _texts(page, ".commands code"))
     assert _texts(page, ".standings .name")[:3] == ["expert", "student", "novice"]
@@ -437,3 +449,34 @@ def test_an_export_opens_from_a_disk(browser: Browser, exported: Path) -> None:
     page.leave("document.querySelector('a.compare').click()")
     assert page.evaluate("document.querySelectorAll('iframe').length") == 2
     assert page.complaints == []
+
+
+def test_marks_of_runs_over_time_are_read_with_arrow_keys(browser: Browser, tmp_path: Path) -> None:
+    for seed in (1, 2, 3):
+        weighed_run(tmp_path / "runs" / f"run-{seed}", {f"t{at}": [0.25 * seed, 0.5] for at in range(5)}, seed)
+    export_pages(tmp_path / "runs", tmp_path / "pages", index=tmp_path / "index")
+    page = browser.open(tmp_path / "pages" / "index.html", 800)
+    assert _texts(page, ".standings .note") == ["0.28 to 0.72, n = 15"] * 2, "the export has intervals, too"
+    assert _texts(page, ".histories .name") == ["m00", "m01"]
+    stops = page.evaluate("[...document.querySelectorAll('.history .mark')].map((one) => one.tabIndex)")
+    assert stops == [-1, -1, 0, -1, -1, 0], "one stop of Tab for each candidate, at its latest run"
+    page.evaluate("document.querySelector('.history .mark[tabindex=\"0\"]').focus()")
+    shown = "[...document.querySelectorAll('.value:not([hidden])')].map((one) => one.textContent)"
+    for key, run, value in (
+        ("ArrowRight", 3, "0.75"),
+        ("ArrowLeft", 2, "0.50"),
+        ("ArrowLeft", 1, "0.25"),
+        ("ArrowLeft", 1, "0.25"),
+        ("End", 3, "0.75"),
+        ("Home", 1, "0.25"),
+    ):
+        page.press(key)
+        [text] = page.evaluate(shown)
+        assert text.startswith(f"run-{run}, "), key
+        assert f": {value} (95% interval 0" in text, "on a scale of 0 to 1, figures have two decimals"
+    assert page.evaluate("document.querySelectorAll('.history .mark[tabindex=\"0\"]').length") == 2
+    page.press("Escape")
+    assert page.evaluate(shown) == []
+    assert page.evaluate("location.pathname").endswith("/index.html"), "no key has led to another page"
+    assert page.complaints == []
+    assert violations(page) == []

@@ -28,13 +28,14 @@ from ..page_server import render, template_environment
 from ..problems import Refusal
 from .calls import curl_command, suite_case, tokens
 from .conversations import ConversationReader, pair_turns
-from .findings import StudyAnswer, mean_scores_so_far
+from .findings import StudyAnswer
 from .index import excerpt_pattern
+from .index_figures import IndexFigures
 from .live import LiveAnswer, part_number
 from .matrix import ACROSS, MARKS, ROWS, MatrixCell, MatrixView, chosen_group, read_cells, read_matrix
 from .queries import PAGE_SIZE, Filter, IndexReader, ListedConversation, column_of, scale_text
-from .run_figures import RunFigures
-from .run_history import BlockFailure, CandidateHistory, RunHistories, block_failures
+from .run_figures import RunFigures, RunGroup
+from .run_history import BlockFailure, CandidateHistory, block_ends, block_failures
 from .run_view import RunView, read_load, resume_command
 from .runs import find_runs
 from .selections import Selection, selected_runs
@@ -117,15 +118,18 @@ TEMPLATES = Path(__file__).with_name("templates")
 _EXCERPT = 90  # characters of an excerpt on each side of a match
 _RUNS_SHOWN = 400
 _MODELS_SHOWN = 60
+_PENDING = "Verdicts are being computed; these are mean scores."
+_NO_VERDICTS = "Verdicts cannot be computed, as the notes say; these are mean scores."
 _STATE_WORDS = {0: "going on", 1: "finished", 2: "failed"}
 
 
 @dataclass(slots=True)
 class PageContext:
-    """Data of a page besides its links."""
+    """Data of a page besides its links; `answer` and `figures` are None until they have been computed."""
 
     answer: StudyAnswer | None = None
     busy: bool = False
+    figures: IndexFigures | None = None
 
 
 class Pages:
@@ -138,7 +142,6 @@ class Pages:
         self.conversations_read = ConversationReader()
         self._paths: dict[str, Path] = {}
         self._environment = viewer_templates()
-        self._histories = RunHistories(reader)
 
     def close(self) -> None:
         self.conversations_read.close()
@@ -367,29 +370,27 @@ class Pages:
         runs = self.reader.runs()
         findings = context.answer.findings if context.answer is not None else []
         self._paths = self._paths if all(run.name in self._paths for run in runs) else dict(find_runs(self._root))
-        scenarios = {part["scenario"] for part in findings}
-        parts = [
-            *findings,
-            *(part for part in mean_scores_so_far(runs) if part["scenario"] not in scenarios and part["standings"]),
-        ]
-        for part in parts:
-            part["scale"] = _scale(part["standings"])
-            part.setdefault("set", "")
+        answer, figures = context.answer, context.figures
+        means = [] if figures is None else figures.means
+        if answer is not None and answer.problem and not findings:
+            means = [part | {"sentences": [_NO_VERDICTS]} for part in means]
+        elif answer is None and context.busy:
+            means = [part | {"sentences": [_PENDING]} for part in means]
+        parts = [_with_defaults(part) for part in (*findings, *means)]
+        blocks = self._blocks(runs, parts, context)
         return {
-            "answer": context.answer,
+            "answer": answer,
             "busy": context.busy,
-            "blocks": self._blocks(runs, parts, context.answer),
+            "blocks": blocks,
             "rules": list(dict.fromkeys(part["rule"] for part in parts if part["rule"])),
-            "hidden": max(0, len(runs) - _RUNS_SHOWN),
+            "figures": figures,
+            "has_means": any(not part["tested"] for block in blocks for part in block.parts),
             "running": [run for run in runs if run.running],
-            "choices": self.reader.choices(),
             "ended": sum(run.ended for run in runs),
             "planned": sum(run.planned or run.total.total for run in runs),
         }
 
-    def _blocks(
-        self, runs: list[RunFigures], parts: list[dict[str, Any]], answer: StudyAnswer | None
-    ) -> list[OverviewBlock]:
+    def _blocks(self, runs: list[RunFigures], parts: list[dict[str, Any]], context: PageContext) -> list[OverviewBlock]:
         """Return a block for each scenario and dataset, in the order of their runs."""
         blocks: dict[tuple[str, str], OverviewBlock] = {}
         for run in runs:
@@ -404,13 +405,16 @@ class Pages:
                 joint.append(block := OverviewBlock(part["scenario"], part["about"], parts=[part]))
                 if len(scenarios) > 1 and block.scenario in scenarios:
                     block.chosen = {"scenario": block.scenario}
-            else:
+            elif part["tested"] or not any(other["tested"] for other in owner.parts):
                 owner.parts.append(part)
-        failures, costs = self.reader.failures(), {} if answer is None else answer.costs
-        for block in blocks.values():
+        _add_matrices(list(blocks.values()), self.reader.groups())
+        failures, figures = self.reader.failures(), context.figures or IndexFigures([], {}, [], 0)
+        costs = {} if context.answer is None else context.answer.costs
+        for key, block in blocks.items():
             block.totals = _totals(block.runs)
-            block.histories = self._histories.histories(block.runs, self._paths)
+            block.histories = figures.histories.get(key, [])
             block.failures = block_failures(failures, block.runs)
+            block.ends = block_ends(figures.ends, block.runs)
             block.commands = [command for run in block.runs if (command := self._resume_command(run))]
             block.cost = costs.get(f"{block.scenario}\n{block.dataset}")
             block.hidden = max(0, len(block.runs) - _RUNS_SHOWN)
@@ -478,7 +482,7 @@ class Pages:
 
 @dataclass(slots=True)
 class OverviewBlock:
-    """Everything on one scenario and dataset: findings, figures by candidate, cost, histories, failures, runs.
+    """Everything on one scenario and dataset: findings, figures by candidate, cost, histories, failures, ends, runs.
 
     `commands` has pairs of what a run lacks and the command that resumes it; `cost` is None if it is unknown. `chosen`
     are the fields of a filter that select its conversations.
@@ -491,6 +495,7 @@ class OverviewBlock:
     totals: dict[str, Any] = field(default_factory=dict)
     histories: list[CandidateHistory] = field(default_factory=list)
     failures: list[BlockFailure] = field(default_factory=list)
+    ends: list[tuple[str, int]] = field(default_factory=list)
     commands: list[tuple[str, str]] = field(default_factory=list)
     cost: float | None = None
     hidden: int = 0
@@ -499,6 +504,33 @@ class OverviewBlock:
     def query(self, **more: str) -> str:
         """Return the query of a list of its conversations, with further fields of the filter."""
         return Filter(**self.chosen, **more).query()  # type: ignore[arg-type]
+
+    def query_of(self, part: dict[str, Any], candidate: str) -> str:
+        """Return the query of a list of the candidate's conversations that a part of the findings is about."""
+        several = sum(other["set"] == part["set"] for other in self.parts) > 1
+        return self.query(candidate=candidate, set=part["set"], **({"matrix": part["matrix"]} if several else {}))
+
+    @property
+    def anchor(self) -> str:
+        """The block's id in the page, which stays the same while blocks come and go."""
+        name = f"{self.scenario}/{self.dataset}".encode("utf-8", "surrogatepass")
+        return f"block-{hashlib.blake2b(name, digest_size=4).hexdigest()}"
+
+    @property
+    def is_adaptive(self) -> bool:
+        return any(run.adaptive for run in self.runs)
+
+    @property
+    def verdicts(self) -> list[tuple[str, str, bool]]:
+        """The first sentence of each part, with its subject and True if it is tested; one for all untested parts."""
+        tested = [
+            (part["about"], part["sentences"][0], True) for part in self.parts if part["tested"] and part["sentences"]
+        ]
+        untested = list(dict.fromkeys(part["sentences"][0] for part in self.parts if not part["tested"]))
+        if len(untested) > 1:
+            so_far = "" if all(run.is_complete for run in self.runs) else ", so far"
+            untested = [f"Mean scores only{so_far}: no test compares the candidates."]
+        return [*tested, *((self.dataset, sentence, False) for sentence in untested)]
 
     @property
     def title(self) -> str:
@@ -529,6 +561,23 @@ def _block_of(part: dict[str, Any], blocks: list[OverviewBlock]) -> OverviewBloc
     return next(iter([*exact, *named, *(own if len(own) == 1 else [])]), None)
 
 
+def _add_matrices(blocks: list[OverviewBlock], groups: list[RunGroup]) -> None:
+    """Name the matrix of each part with a test, if its block has only one."""
+    for block in blocks:
+        names = {run.name for run in block.runs}
+        own = [group for group in groups if not group.second and names.issuperset(group.names)]
+        for part in block.parts:
+            if part["tested"] and len(own) == 1:
+                part["matrix"] = own[0].id
+
+
+def _with_defaults(finding: dict[str, Any]) -> dict[str, Any]:
+    """Return a part with the keys that only mean scores have, and its axis."""
+    part: dict[str, Any] = {"tested": True, "set": "", "matrix": "", "scale": None, "clusters": "", **finding}
+    low, high = part["scale"] = part["scale"] or _scale(part["standings"])
+    return {"digits": 1 if high - low > 10 else 2, **part}
+
+
 def viewer_templates() -> Environment:
     """Load the viewer's templates."""
     environment = template_environment(TEMPLATES)
@@ -536,6 +585,7 @@ def viewer_templates() -> Environment:
         "grade": mark_class,
         "seconds": format_duration,
         "points": format_points,
+        "digits": lambda value, digits: f"{value:.{digits}f}",
         "whole": lambda number: f"{number:,}",
         "money": money,
     }

@@ -31,6 +31,7 @@ from ..problems import Refusal
 from ..report.html_page import frame_html
 from .findings import AnswerUpdater, ReportPieces
 from .index import Indexer, index_file, open_index
+from .index_figures import FiguresUpdater
 from .live import LiveAnswer, RunAsker, RunUpdates
 from .matrix import MatrixView
 from .pages import Links, PageContext, Pages, viewer_templates
@@ -194,6 +195,7 @@ class Viewer:
         self._pages: Pages | None = None
         self.indexer = Indexer(root, self.file, self.live.changed)
         self.answering = AnswerUpdater(root, self.file.with_suffix(".report.html"), self.live.notify_changed)
+        self.figures = FiguresUpdater(root, self.file, self.live.notify_changed)
 
     def application(self) -> web.Application:
         """Make the application; the threads and the updates start and end with it."""
@@ -230,13 +232,14 @@ class Viewer:
         open_index(self.file).close()
         await self._in_thread(self._open)
         assert self._pages is not None
-        self.live.overview, self.live.on_news = self._overview_part, self.answering.want
+        self.live.overview, self.live.on_news = self._overview_part, self._want
         self.live.start(self._pages.reader.version)
         self.indexer.start()
-        self.answering.want()
+        self._want()
         yield
         await asyncio.to_thread(self.indexer.stop)
         await self.answering.close()
+        await self.figures.close()
         await self._in_thread(self._pages.close)
         self._thread.shutdown()
         self.asker.close()
@@ -251,7 +254,8 @@ class Viewer:
     # -- pages ----------------------------------------------------------------------------------------------------
 
     async def _overview(self, request: web.Request) -> web.StreamResponse:
-        self.answering.want()
+        self._want()
+        await self.figures.wait(_FIGURES_SECONDS)
         return await self._page(lambda pages: pages.overview(self._page_context()))
 
     async def _conversations(self, request: web.Request) -> web.StreamResponse:
@@ -386,8 +390,13 @@ class Viewer:
         """Render the overview's live part in the pages' thread; call it from another thread."""
         return self._thread.submit(lambda: self._ready().overview_part(self._page_context())).result()
 
+    def _want(self) -> None:
+        self.answering.want()
+        self.figures.want()
+
     def _page_context(self) -> PageContext:
-        return PageContext(self.answering.answer, self.answering.busy or not self.indexer.caught_up.is_set())
+        busy = self.answering.busy or not self.indexer.caught_up.is_set()
+        return PageContext(self.answering.answer, busy, self.figures.figures)
 
     def _ready(self) -> Pages:
         assert self._pages is not None
@@ -417,6 +426,8 @@ def _plain_word(text: str) -> str:
     return text if text in ("open", "finished", "failed") else ""
 
 
+_FIGURES_SECONDS = 0.05  # seconds that the overview waits for figures of the index; later ones reach it as an event
+_SWITCH_SECONDS = 0.001  # a page waits so long, once for each row of a query, for a thread that computes or indexes
 _NICE = 5  # niceness: a run on the same machine has a higher priority
 _CATCH_UP_SECONDS = 10.0  # seconds that a link opened at startup waits
 
@@ -426,6 +437,7 @@ def serve(root: Path, server: PageServer, *, index: Path | None = None, control:
 
     async def main() -> None:
         os.nice(_NICE)
+        sys.setswitchinterval(_SWITCH_SECONDS)
         viewer = Viewer(root, server, index=index, control=control)
 
         def announce(address: str) -> None:
