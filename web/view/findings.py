@@ -13,6 +13,7 @@ import logging
 import os
 import sys
 import time
+import traceback
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from html import escape
@@ -77,8 +78,18 @@ def study_answer(folders: list[Path], export: tuple[Path, Path] | None = None) -
         return StudyAnswer(
             [asdict(finding) for finding in study_findings(report)], notes, "", ended, _costs(report["cells"])
         )
-    except VivaError as error:
-        return StudyAnswer(problem=str(error))
+    except Exception as error:
+        return StudyAnswer(problem=_reason(error, folders))
+
+
+def _reason(error: Exception, folders: Sequence[Path]) -> str:
+    """Return why there is no report; an unexpected error is also printed to stderr."""
+    if isinstance(error, VivaError):
+        return str(error)
+    traceback.print_exception(error)
+    from viva.scenarios.study_cells import brief_error
+
+    return f"cannot create the report of {os.path.commonpath(folders)}: {brief_error(error)}"
 
 
 def _costs(cells: Sequence[Mapping[str, Any]]) -> dict[str, float | None]:
@@ -343,8 +354,8 @@ def _print_page(folders: list[Path], file: Path, root: Path) -> NoReturn:
     try:
         for piece in page_pieces(folders, file, root):
             print_piece(piece)
-    except VivaError as error:
-        text = escape(escape_controls(str(error)))
+    except Exception as error:
+        text = escape(escape_controls(_reason(error, folders)))
         print_piece(f"</div>\n<main><h1>Cannot create the report</h1><p>{text}</p></main></body></html>\n")
         raise SystemExit(_REFUSED) from None
     raise SystemExit(0)
