@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
@@ -147,10 +148,15 @@ def _folder_names(folders: Sequence[Path]) -> list[str]:
     """Return a name for each folder: its own, with as many of its parents as make it unique."""
     parts = [folder.resolve().parts for folder in folders]
     different = set(parts)
+    counts: dict[int, Counter[tuple[str, ...]]] = {}  # by length, the ends of that many parts
     names = []
     for mine in parts:
         length = 1
-        while length < len(mine) and sum(other[-length:] == mine[-length:] for other in different) > 1:
+        while length < len(mine):
+            if length not in counts:
+                counts[length] = Counter(other[-length:] for other in different)
+            if counts[length][mine[-length:]] == 1:
+                break
             length += 1
         names.append("/".join(mine[-length:]))
     return names
