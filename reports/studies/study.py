@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from viva.engine.errors import ConfigurationError
-from viva.engine.run_folder import installed_versions
+from viva.engine.run_folder import installed_versions, is_running
 from viva.orchestration.completeness import missing_conversations, unfinished_text
 from viva.scenarios.contract import Findings, RankedCandidate, judge_role, study_of
 from viva.scenarios.exam_report import ESTIMATES, EXAM_HEADER, exam_cells
@@ -443,7 +443,8 @@ class Study:
                 return None
             identity = (cell.name, cell.folder, cell.candidate, cell.model, cell.dataset, cell.seed, cell.evaluator)
             parts.append((key, identity, cell.planned, cell.until))
-        return cache_key("report", STUDY_VERSION, parts, self._left_out)
+        running = {str(cell.run.path) for cell in self.cells if cell.run is not None and is_running(cell.run.path)}
+        return cache_key("report", STUDY_VERSION, parts, self._left_out, sorted(running))
 
     def report(self) -> dict[str, Any]:
         """Return everything as plain data; docs/reports.md describes the fields."""
@@ -568,12 +569,14 @@ class Study:
             if reading.cell.run is not None and reading.state == "part"
         }
         runs |= {cell.run.path: (cell.folder, cell.run) for cell in self._exams if cell.run and cell.run.begun}
+        running = {resumable_folder(path) for path in runs if is_running(path)}
         unfinished, warnings = [], self._unusable_runs()
         named_before = len(warnings)
         for path, (name, run) in runs.items():
             if (missing := missing_conversations(run)) is not None:
                 unfinished.append({"run": name, **missing.to_record()})
-                text = unfinished_text(missing.to_record(), resumable_folder(path))
+                folder = resumable_folder(path)
+                text = unfinished_text(missing.to_record(), folder, running=folder in running)
                 warnings.append(text if len(runs) == 1 else f"{name}: {text}")
         more = len(warnings) - named_before - _MAX_NAMED_RUNS
         if more > 0:

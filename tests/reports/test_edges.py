@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import sqlite3
 import warnings
@@ -19,8 +20,9 @@ from study_runs import dataset, interviewed, with_manifest_alone, written
 
 from viva.engine.errors import VivaError
 from viva.engine.journal_format import short_checksum
-from viva.engine.run_folder import RunFolder
+from viva.engine.run_folder import RunFolder, is_running
 from viva.orchestration.completeness import recorded_report
+from viva.reports.studies.cache import ReportCache
 from viva.reports.studies.export import long_rows
 from viva.reports.studies.study import Study, cell_record, group_systems, read_cells
 from viva.reports.tables import to_latex, to_markdown
@@ -184,6 +186,23 @@ def test_what_is_mixed_is_said(tmp_path: Path, items: Path) -> None:
     assert "'one' names 2 different models" in notes
     assert "are all counted: a, b" in notes
     assert Study([one]).report()["notes"] == []
+
+
+def test_only_a_run_that_has_stopped_is_said_to_be_resumed(tmp_path: Path, items: Path) -> None:
+    runs = [written(tmp_path / name, items, [talk(0, GOOD)], "simulated:one") for name in ("busy", "stopped")]
+    cache = ReportCache(tmp_path / "cache")
+    busy = RunFolder.open(runs[0])
+    busy.lock()
+    for file in tmp_path.glob("*/*"):
+        os.utime(file, (0, 0))  # old files are cached
+    if not is_running(busy.path):
+        pytest.skip("this system lists no locks")
+    first, second = Study(runs, cache=cache).report()["warnings"]
+    assert first == "busy: 1 of 6 conversations; 5 not finished: the run is in progress"
+    assert second == f"stopped: 1 of 6 conversations; 5 not finished: viva resume {runs[1]}"
+    busy.unlock()
+    first, _ = Study(runs, cache=cache).report()["warnings"]
+    assert first.endswith(f"viva resume {runs[0]}"), "a cached report knows that the run has stopped"
 
 
 # -- runs that others made, or that are damaged ----------------------------------------------------------------------

@@ -7,6 +7,7 @@ import os
 import re
 import subprocess
 import sys
+import unicodedata
 from collections.abc import Callable
 from html import unescape
 from html.parser import HTMLParser
@@ -15,13 +16,16 @@ from typing import Any
 
 import pytest
 from browser import Browser
+from hypothesis import given
+from hypothesis import strategies as st
 
 from viva.engine.errors import ConfigurationError
 from viva.reports.page import Evidence
 from viva.reports.plot_style import COLOURS
 from viva.reports.studies.page import study_page
 from viva.reports.studies.study import study_tables
-from viva.web.report.html_page import Site, page_html, write_html
+from viva.reports.tables import escape_controls
+from viva.web.report.html_page import Site, isolated, page_html, write_html
 
 HEADINGS = ["Results", "Contamination", "Plots", "Comparisons", "Agreement", "Difficulty of items", "Correlations"]
 HEADINGS += ["Scorer variants", "Early stops", "Failures", "Tokens and cost", "Verdicts", "Cells and transcripts"]
@@ -122,6 +126,25 @@ def test_line_1_control_characters_of_names_are_visible_in_the_page(make_study: 
     text = (tmp_path / "page.html").read_text("utf-8")
     assert not set(evil[:1] + "\x07\x9b\u202e") & set(text)
     assert r"\x1b]0;owned\x07\x9b31m\u202egnp" in text
+
+
+def test_direction_marks_in_names_are_visible() -> None:
+    for mark in "\u200e\u200f\u061c\u202a\u202e\u2066\u2069":
+        assert escape_controls(f"a{mark}b") == f"a\\u{ord(mark):04x}b"
+
+
+_NAMES = ["א", "שלום עולם", "نموذج", "model-א", "א 5", "a&<b>", "ב/x", "\u202eא", "x"]
+
+
+@given(st.lists(st.sampled_from(_NAMES) | st.text("אبa 1.,<&-", max_size=8), min_size=1, max_size=6))
+def test_names_written_from_right_to_left_do_not_move_the_figures_beside_them(names: list[str]) -> None:
+    sentence = "Mean scores: " + ", ".join(f"{name} {at}0.5" for at, name in enumerate(names)) + "."
+    shown = isolated(sentence)
+    assert unescape(re.sub("</?bdi>", "", shown)) == escape_controls(sentence)
+    inside, outside = re.findall("<bdi>(.*?)</bdi>", shown), re.sub("<bdi>.*?</bdi>", "", shown)
+    directions = [{unicodedata.bidirectional(sign) for sign in text} for text in (outside, "".join(inside))]
+    assert not directions[0] & {"R", "AL", "AN", "RLE", "RLO", "RLI"}
+    assert directions[1] <= {"R", "AL", "WS", "CS", "ES", "ON"}, "no figure and no Latin letter"
 
 
 def test_transcripts_are_commands_that_a_shell_reads_as_they_are_meant(make_study: Make, tmp_path: Path) -> None:
