@@ -119,7 +119,7 @@ def join_names(names: Iterable[str]) -> str:
 def list_names(names: Sequence[str]) -> str:
     """Join names by commas; list only the first of many, and count the rest."""
     more = len(names) - _MAX_LISTED
-    return join_names(names[:_MAX_LISTED]) + (f" and {more} more" if more > 0 else "")
+    return join_names(names[:_MAX_LISTED]) + (f" and {more:,} more" if more > 0 else "")
 
 
 def count_of(number: int, name: str) -> str:

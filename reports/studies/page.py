@@ -44,6 +44,7 @@ from .study import (
 
 _MIN_ROWS = 3  # fewest rows for which a shared value moves to the title
 _MIN_COLUMNS = 3
+_MAX_PLOTTED = 100  # candidates
 _MAX_ANSWERS = 8  # rows of the table beside the verdict
 _MAX_ERRORS = 60  # rows of a paper's table of standard errors
 
@@ -325,12 +326,15 @@ def _section_plots(report: Mapping[str, Any], groups: Sequence[SystemGroup]) -> 
     """Return all drawings that the study has figures for.
 
     Raises:
-        ConfigurationError: if matplotlib is missing.
+        ConfigurationError: if matplotlib is missing, or there are too many candidates.
     """
     from .. import plot_style
 
     if not any(group.study.has_plots for group in groups):
         return []
+    count = len(distinct_values(report["cells"], "candidate"))
+    if count > _MAX_PLOTTED:
+        raise ConfigurationError(f"{count:,} candidates do not fit into plots; report at most {_MAX_PLOTTED}")
     plot_style.load_matplotlib()
     return [
         plot
