@@ -6,6 +6,7 @@ given. A system whose static figures another registered system uses is studied w
 
 from __future__ import annotations
 
+import re
 import shlex
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -391,6 +392,22 @@ _MAX_NAMED_RUNS = 3  # unfinished or unusable runs with a warning of their own; 
 _MAX_LISTED_RUNS = 20  # unusable runs that one warning lists
 
 
+MARKUPS = {"LaTeX": "--latex", "Markdown": "--markdown"}  # with the options that print them
+# The folders before a file in a model's name.
+_LOCAL_PATH = re.compile(r"(?<=[:=])(?:~|\.{0,2})/(?:[^/?&]+/)*(?=[^/?&])")
+
+
+@dataclass(slots=True, frozen=True)
+class Provenance:
+    """What a study's figures rest on.
+
+    `tables` has by markup the tables of runs and models; `folders` maps each cell's `folder` to its path, as given.
+    """
+
+    tables: dict[str, list[Table]]
+    folders: dict[str, str]
+
+
 class Study:
     """Study of the runs and sweeps in `folders`, read on construction. No model is called.
 
@@ -456,8 +473,13 @@ class Study:
         """Return the report as titled tables: title, header, rows."""
         return [(table["title"], table["header"], table["rows"]) for table in self.report()["tables"]]
 
-    def provenance(self) -> list[Table]:
-        """Return the tables of what the figures rest on: runs with versions and digests, and models by role."""
+    def provenance(self) -> Provenance:
+        """Return what the figures rest on."""
+        folders = {cell.folder: str(cell.run.path) for cell in self.cells if cell.run is not None}
+        return Provenance({name: self.run_tables(option) for name, option in MARKUPS.items()}, folders)
+
+    def run_tables(self, option: str) -> list[Table]:
+        """Return the tables of runs with versions and digests, and of models; `option` is that of their markup."""
         runs: dict[str, list[str]] = {}
         models: dict[tuple[str, ...], None] = {}
         seconds: dict[str, str] = {}
@@ -479,21 +501,25 @@ class Study:
             for role, model in manifest.get("models", {}).items():
                 named = model.items() if isinstance(model, Mapping) else [("", model)]
                 for label, name in named:
-                    models[role, str(label or DASH), str(name), str(manifest.get("files", {}).get(name) or DASH)] = None
+                    shown = _LOCAL_PATH.sub("", str(name))
+                    models[role, str(label or DASH), shown, str(manifest.get("files", {}).get(name) or DASH)] = None
         headers = ["run", "scenario", "dataset", "digest", "items", "seed", "prompts", "viva", "Python"]
         if seconds:
             headers.append("second set")
             runs = {folder: [*row, seconds.get(folder, DASH)] for folder, row in runs.items()}
         return [
-            (f"Runs; report of viva {installed_versions()['viva']}: {self.command}", headers, list(runs.values())),
+            (
+                f"Runs; report of viva {installed_versions()['viva']}: {self.command(option)}",
+                headers,
+                list(runs.values()),
+            ),
             ("Models", ["role", "label", "model", "file digest"], [list(row) for row in models]),
         ]
 
-    @property
-    def command(self) -> str:
-        """The command that prints this study's tables again."""
+    def command(self, option: str) -> str:
+        """Return the command that prints this study's tables again."""
         scorer = [] if self._scorer is None else ["--scorer", self._scorer]
-        return f"viva report {shlex.join([*map(str, self._folders), *scorer])} --latex"
+        return f"viva report {shlex.join([*map(str, self._folders), *scorer])} {option}"
 
     @property
     def cells(self) -> list[StudyCell]:

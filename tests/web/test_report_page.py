@@ -23,7 +23,7 @@ from viva.engine.errors import ConfigurationError
 from viva.reports.page import Evidence
 from viva.reports.plot_style import COLOURS
 from viva.reports.studies.page import study_page
-from viva.reports.studies.study import study_tables
+from viva.reports.studies.study import Provenance, study_tables
 from viva.reports.tables import escape_controls
 from viva.web.report.html_page import Site, isolated, page_html, write_html
 
@@ -409,7 +409,8 @@ def test_a_mark_shows_its_figure_on_focus_and_arrows_lead_to_the_next(browser: B
 
 
 def test_tables_for_a_paper_are_copied_by_key(browser: Browser, study: Study, tmp_path: Path) -> None:
-    page_model = study_page(study, [("Runs", ["run", "viva"], [["a_b", "1.0"]])], plots=False)
+    runs = [("Runs", ["run", "viva"], [["a_b", "1.0"]])]
+    page_model = study_page(study, Provenance({"LaTeX": runs, "Markdown": runs}, {}), plots=False)
     (tmp_path / "report.html").write_text(page_html(page_model), "utf-8")
     page = browser.open(tmp_path / "report.html", 1280)
     page.evaluate("navigator.clipboard.writeText = async (text) => { window.copied = text; }")

@@ -153,7 +153,8 @@ def body_html(page: Page, site: Site | None = None) -> str:
         ]
         for plot in [*page.plots, *([page.decisive] if page.decisive else [])]
     }
-    texts = [("LaTeX", to_latex(page.appendix)), ("Markdown", to_markdown(page.appendix))] if page.appendix else []
+    markups = {"LaTeX": to_latex, "Markdown": to_markdown}
+    texts = [(name, markups[name](tables)) for name, tables in page.appendix.items()]
     return _render(
         "body.html",
         site,
