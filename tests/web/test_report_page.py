@@ -360,6 +360,24 @@ def test_a_browser_opens_it_without_complaint_or_request(
     assert page.evaluate("getComputedStyle(document.body).backgroundColor") == f"rgb{shown}"
 
 
+def test_on_paper_tables_fit_figures_stay_whole_and_nothing_is_folded(browser: Browser, report: Path) -> None:
+    page = browser.open(report, 680)  # A4 without its margins
+    folded = "[...document.querySelectorAll('details code')].filter(c => !c.checkVisibility()).length"
+    assert page.evaluate(folded) > 0
+    browser.ask("Emulation.setEmulatedMedia", media="print")
+    assert page.evaluate("document.documentElement.scrollWidth") == 680
+    wide = "[...document.querySelectorAll('table')].filter(t => t.getBoundingClientRect().right > 681).length"
+    assert page.evaluate(wide) == 0
+    broken = (
+        "[...document.querySelectorAll('td.number')].filter(t => t.firstChild && "
+        "(range => (range.selectNodeContents(t), range.getClientRects().length))(document.createRange()) > 1)"
+        ".map(t => t.textContent).join()"
+    )
+    assert page.evaluate(broken) == ""
+    assert page.evaluate(folded) == 0
+    browser.ask("Emulation.setEmulatedMedia", media="")
+
+
 def test_wide_tables_scroll_in_their_box(browser: Browser, report: Path) -> None:
     page = browser.open(report, 320)
     wide = "[...document.querySelectorAll('.scroll')].filter(box => box.scrollWidth > box.clientWidth + 1)"
