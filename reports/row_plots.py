@@ -229,8 +229,8 @@ def aspect_plot(
     legend = ["overall, 95% interval", *marks]
     figure, axes, row = _candidate_rows(title, list(rows), legend)
     axes.set_xlabel("mean score, 0–100")
-    drawn = [*(figure for _, *figure in figures), *([dot.value, *dot.ends] for dot in others)]
-    ends = [end for figure in drawn for end in figure if end is not None]
+    covered = [*(figure for _, *figure in figures), *([dot.value, *dot.ends] for dot in others)]
+    ends = [end for figure in covered for end in figure if end is not None]
     axes.set_xlim(*plot_style.axis_range(ends, (0.0, 100.0)))
     axes.grid(axis="both")
     handles = []

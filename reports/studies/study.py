@@ -399,7 +399,7 @@ _LOCAL_PATH = re.compile(r"(?<=[:=])(?:~|\.{0,2})/(?:[^/?&]+/)*(?=[^/?&])")
 
 @dataclass(slots=True, frozen=True)
 class Provenance:
-    """What a study's figures rest on.
+    """The evidence behind a study's figures.
 
     `tables` has by markup the tables of runs and models; `folders` maps each cell's `folder` to its path, as given.
     """
@@ -501,8 +501,8 @@ class Study:
             for role, model in manifest.get("models", {}).items():
                 named = model.items() if isinstance(model, Mapping) else [("", model)]
                 for label, name in named:
-                    shown = _LOCAL_PATH.sub("", str(name))
-                    models[role, str(label or DASH), shown, str(manifest.get("files", {}).get(name) or DASH)] = None
+                    plain = _LOCAL_PATH.sub("", str(name))
+                    models[role, str(label or DASH), plain, str(manifest.get("files", {}).get(name) or DASH)] = None
         headers = ["run", "scenario", "dataset", "digest", "items", "seed", "prompts", "viva", "Python"]
         if seconds:
             headers.append("second set")
