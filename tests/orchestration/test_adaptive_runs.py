@@ -528,7 +528,7 @@ def test_an_overview_shows_estimates_and_never_means_over_chosen_items(tmp_path:
     Indexer(tmp_path, file).catch_up()
     reader = IndexReader(file)
     try:
-        figures = IndexAnalysis(tmp_path, reader).figures()
+        figures = IndexAnalysis(reader).figures()
         assert figures.means == []
         assert [histories for histories in figures.histories.values() if histories] == []
     finally:

@@ -1,4 +1,7 @@
-"""The viewer in a real browser, over real runs: what was found, lists, conversations, news, keys, files."""
+"""The viewer in a real browser, over real runs: what was found, lists, conversations, news, files.
+
+What people do with every page, at any width, is in test_viewer_in_browser.py.
+"""
 
 from __future__ import annotations
 
@@ -89,14 +92,7 @@ def test_the_overview_answers_before_any_figure(browser: Browser, site: str) -> 
 
 
 def test_lists_are_filtered_ordered_and_opened_and_the_address_says_it_all(browser: Browser, site: str) -> None:
-    page = browser.open(f"{site}/conversations", 1000)
-    assert _count(page) == 171
-    page.leave(
-        "const field = document.querySelector('[name=candidate]');"
-        "field.value = 'novice'; field.dispatchEvent(new Event('change', { bubbles: true }))"
-    )
-    assert page.evaluate("location.search") == "?candidate=novice"
-    assert _count(page) == 50
+    assert _count(browser.open(f"{site}/conversations", 1000)) == 171
     page = browser.open(f"{site}/conversations?candidate=novice&run=kieval&aspect=logic&high=40&sort=low", 1000)
     scores = [float(text) for text in _texts(page, ".row [data-column='aspect:logic']")]
     assert 0 < len(scores) < 25
@@ -139,31 +135,6 @@ def test_an_interview_reads_like_one(browser: Browser, site: str) -> None:
     assert question in _texts(page, "#t4 .prompt .message .text")[-1]
 
 
-def test_keys(browser: Browser, site: str) -> None:
-    page = browser.open(f"{site}/c/kieval/1", 1000)
-    for key, at in (("j", "t1"), ("j", "t2"), ("j", "t3"), ("k", "t2")):
-        page.press(key)
-        assert page.evaluate("document.activeElement.id") == at
-    page.press("/")
-    assert page.evaluate("document.activeElement.name") == "q"
-    page.press("Escape")
-    page.press("?")
-    page.until("document.querySelector('#keys').open")
-    page.evaluate("document.querySelector('#keys').close()")
-    before = page.evaluate("getComputedStyle(document.body).backgroundColor")
-    page.press("t")
-    assert page.evaluate("getComputedStyle(document.body).backgroundColor") != before
-    page.press("t")
-    page.leave_by("c")
-    assert page.evaluate("location.pathname") == "/compare"
-    page = browser.open(f"{site}/conversations", 1000)
-    page.press("j")
-    page.press("j")
-    name = page.evaluate("document.activeElement.textContent")
-    page.leave_by("Enter")
-    assert name in page.evaluate("document.querySelector('h1').textContent")
-
-
 def test_two_judges_of_one_conversation_stand_side_by_side(browser: Browser, site: str) -> None:
     page = browser.open(f"{site}/compare?a=kieval/4&b=fork/4", 1000)
     assert _texts(page, ".heads .facts span:last-child") == ["judged by strict", "judged by lenient"]
@@ -195,7 +166,7 @@ def test_tools_are_calls_with_results(browser: Browser, site: str) -> None:
         assert "Some prompts are unknown" not in text, place
 
 
-@pytest.mark.parametrize("place", ["/c/hostile/0", "/c/hostile/1", "/conversations?run=hostile", "/",
+@pytest.mark.parametrize("place", ["/c/hostile/0", "/c/hostile/1", "/conversations?run=hostile", "/", "/run/hostile",
                                    "/compare?a=hostile/0&b=hostile/2"])  # fmt: skip
 def test_hostile_texts_do_nothing(browser: Browser, site: str, place: str) -> None:
     page = browser.open(f"{site}{place}", 360)
@@ -222,11 +193,18 @@ def test_hostile_texts_do_nothing(browser: Browser, site: str, place: str) -> No
         assert "BackendError" in page.evaluate("document.querySelector('.failure').textContent")
 
 
-@pytest.mark.parametrize("dark", [False, True])
-def test_no_page_is_wider_than_a_phone(browser: Browser, site: str, dark: bool) -> None:
-    for place in ("/", "/c/kieval/1", "/c/dialogs/0", "/compare?a=kieval/4&b=fork/4", "/none"):
-        page = browser.open(f"{site}{place}", 360, dark)
-        assert page.evaluate("document.documentElement.scrollWidth") <= 360, place
+def test_the_command_of_a_run_is_copied_and_its_figures_lead_on(browser: Browser, site: str) -> None:
+    page = browser.open(f"{site}/run/kieval", 1000)
+    assert page.complaints == []
+    page.evaluate("document.querySelector('button.copy').click()")
+    page.until("document.querySelector('button.copy').textContent !== 'Copy'")
+    words = page.evaluate("document.querySelector('button.copy').textContent + getSelection()")
+    assert words == "Copied" or "viva run kieval" in words
+    expert = page.evaluate("document.querySelector('.standings .note').textContent")
+    page.leave("document.querySelector('main a[href^=\"/matrix\"]').click()")
+    means = _texts(page, ".matrix .means td.number")
+    low, high = expert.split(",")[0].split(" to ")
+    assert any(f"{low}–{high}" in mean for mean in means)
 
 
 def test_a_run_is_watched_while_it_goes_on(browser: Browser, tmp_path: Path) -> None:
@@ -239,15 +217,11 @@ def test_a_run_is_watched_while_it_goes_on(browser: Browser, tmp_path: Path) -> 
             page = browser.open(f"{site}/", 800)
             page.until("document.querySelector('#ended').textContent === '2'")
             page.until("document.querySelector('.state').textContent.includes('in progress')")
-            for number in range(7):
-                run.stdin.write(f"{number}\n")
-            page.until("document.querySelector('#ended').textContent === '9'")
-            assert page.evaluate("performance.getEntriesByType('navigation').length") == 1, "nobody loaded it again"
             page = browser.open(f"{site}/conversations?state=open", 800)
             page.leave("document.querySelector('.row .item').click()")
             assert _texts(page, ".waiting") == ["no answer"]
             place = page.evaluate("location.pathname")
-            run.stdin.write("last\n" * 31)
+            run.stdin.write("last\n" * 38)
             run.stdin.close()
             page.until("document.querySelector('.compared .text')?.textContent.startsWith('answer')")
             assert page.evaluate("location.pathname") == place

@@ -12,19 +12,23 @@ from dataclasses import asdict, replace
 from html import unescape
 from pathlib import Path
 from typing import Any
+from urllib.error import HTTPError
 from urllib.parse import parse_qsl
+from urllib.request import urlopen
 
 import aiohttp
 import orjson
 import pytest
 from aiohttp import web
 from probing import make_items
+from viewed_runs import viewer
 
 import viva
 from viva.engine.errors import ConfigurationError
 from viva.scenarios.contract import Findings, RankedCandidate
 from viva.scenarios.rendering import RenderedConversation, RenderedTurn
 from viva.scoring.intervals import Estimate
+from viva.web.page_server import PageServer
 from viva.web.view.conversations import PageConversation, page_turns, pair_turns
 from viva.web.view.export import export_pages
 from viva.web.view.findings import StudyAnswer, Updater
@@ -35,8 +39,7 @@ from viva.web.view.pages import PageContext, Pages
 from viva.web.view.queries import Filter, IndexReader, ListedConversation
 from viva.web.view.run_figures import MeanScore, run_groups
 from viva.web.view.run_history import CandidateHistory, RunHistories
-from viva.web.view.runs import find_runs
-from viva.web.view.server import LiveUpdates
+from viva.web.view.server import LiveUpdates, Viewer
 
 
 class Says(viva.Backend):
@@ -101,7 +104,7 @@ def _histories(root: Path, index: Path) -> list[CandidateHistory]:
     Indexer(root, file).catch_up()
     reader = IndexReader(file)
     try:
-        return RunHistories(reader).histories(reader.runs(), dict(find_runs(root)))
+        return RunHistories(reader).histories(reader.runs())
     finally:
         reader.close()
 
@@ -186,7 +189,7 @@ def _rights(run: Path, candidate: str, second: bool) -> list[float]:
 
 def test_the_benchmark_and_a_second_set_have_means_of_their_own(two_sets: tuple[Path, IndexReader]) -> None:
     root, reader = two_sets
-    means = IndexAnalysis(root, reader).figures().means
+    means = IndexAnalysis(reader).figures().means
     parts = {part["set"]: part for part in means if part["scenario"] == "probe"}
     assert parts["benchmark"]["about"] == "items"
     assert parts["second"]["about"] == "items (second set others)"
@@ -199,9 +202,7 @@ def test_the_benchmark_and_a_second_set_have_means_of_their_own(two_sets: tuple[
             ]
             assert standing["n"] == len(rights) == 2 * size
             assert standing["value"] == pytest.approx(sum(rights) / len(rights))
-    histories = RunHistories(reader).histories(
-        [run for run in reader.runs() if run.scenario == "probe"], dict(find_runs(root))
-    )
+    histories = RunHistories(reader).histories([run for run in reader.runs() if run.scenario == "probe"])
     assert {history.candidate for history in histories} == {"clean", "cheat"}
     for history in histories:
         assert [point.n for point in history.points] == [12, 12]
@@ -215,8 +216,8 @@ def test_the_benchmark_and_a_second_set_have_means_of_their_own(two_sets: tuple[
 
 
 def test_a_mean_on_the_overview_is_the_matrix_s_to_the_last_bit(two_sets: tuple[Path, IndexReader]) -> None:
-    root, reader = two_sets
-    parts = {part["matrix"]: part for part in IndexAnalysis(root, reader).figures().means}
+    reader = two_sets[1]
+    parts = {part["matrix"]: part for part in IndexAnalysis(reader).figures().means}
     groups = reader.groups()
     assert {*parts} == {group.id for group in groups}
     for group in groups:
@@ -251,7 +252,7 @@ def test_means_are_so_far_only_until_all_has_ended(two_sets: tuple[Path, IndexRe
 
 def test_without_a_test_no_sentence_compares(two_sets: tuple[Path, IndexReader]) -> None:
     root, reader = two_sets
-    figures = IndexAnalysis(root, reader).figures()
+    figures = IndexAnalysis(reader).figures()
     for part in figures.means:
         [sentence] = part["sentences"]
         names = [name for name in ("clean", "cheat") if name in sentence]
@@ -287,7 +288,7 @@ def test_a_dataset_without_findings_keeps_its_means_beside_one_with_findings(tmp
     Indexer(tmp_path / "runs", file).catch_up()
     reader = IndexReader(file)
     finding = Findings(["The first is found."], "score", [RankedCandidate("a", 50.0, n=6)], "first", "probe")
-    context = PageContext(StudyAnswer([asdict(finding)]), figures=IndexAnalysis(tmp_path / "runs", reader).figures())
+    context = PageContext(StudyAnswer([asdict(finding)]), figures=IndexAnalysis(reader).figures())
     page = Pages(tmp_path / "runs", reader).overview(context)
     reader.close()
     lines = re.findall(r'<a href="#block-\w+">([^<]+)</a> <span[^>]*>([^<]+)<', page)
@@ -298,7 +299,7 @@ def test_a_dataset_without_findings_keeps_its_means_beside_one_with_findings(tmp
 
 def test_ways_to_end_are_those_of_a_block_and_lead_to_its_conversations(two_sets: tuple[Path, IndexReader]) -> None:
     root, reader = two_sets
-    page = Pages(root, reader).overview(PageContext(figures=IndexAnalysis(root, reader).figures()))
+    page = Pages(root, reader).overview(PageContext(figures=IndexAnalysis(reader).figures()))
     ends: dict[str, set[str]] = {}
     for block in page.split('<section class="block"')[1:]:
         scenario = re.findall(r'class="about">(\w+) ·', block)[0]
@@ -333,7 +334,7 @@ def test_a_block_leads_to_its_own_conversations(two_sets: tuple[Path, IndexReade
     pages = Pages(root, reader)
     finding = Findings([], "KIEval score", [RankedCandidate("clean", 50.0, n=3)], "items", "kieval")
     answer = StudyAnswer([asdict(finding)]) if tested else None
-    context = PageContext(answer, figures=IndexAnalysis(root, reader).figures())
+    context = PageContext(answer, figures=IndexAnalysis(reader).figures())
     blocks = pages.overview_part(context).split('<section class="block"')[1:]
     seen = set()
     for block in blocks:
@@ -364,6 +365,32 @@ def test_an_empty_list_says_why(two_sets: tuple[Path, IndexReader], tmp_path: Pa
     nothing = IndexReader(file)
     assert "There is no conversation yet." in Pages(tmp_path, nothing).conversations(Filter())
     nothing.close()
+
+
+def test_a_viewer_of_an_empty_folder_shows_the_first_run(tmp_path: Path) -> None:
+    root = tmp_path / "runs"
+    root.mkdir()
+    with viewer(root, tmp_path / "index") as address:
+        with pytest.raises(HTTPError, match="404"):
+            urlopen(f"{address}/c/none/1")  # is answered when the index is complete
+        assert "<h1>No run yet</h1>" in urlopen(f"{address}/").read().decode()
+        assert "there is no run in this folder yet" in urlopen(f"{address}/report").read().decode()
+        with pytest.raises(HTTPError, match="404") as refused:
+            urlopen(f"{address}/matrix")
+        assert "There is no run with a conversation yet." in refused.value.read().decode()
+        with urlopen(f"{address}/events?page=overview", timeout=60) as events:
+            _run(root / "first", Says("yes"), ["a", "b"])
+            assert any(b"/run/first" in line for line in events)
+        assert "2</span> of 2 conversations ended" in urlopen(f"{address}/").read().decode()
+
+
+@pytest.mark.parametrize(("name", "problem"), [("none", "no such folder"), ("file", "not a folder")])
+def test_only_a_folder_can_be_viewed(tmp_path: Path, name: str, problem: str) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(ConfigurationError, match=f"{name}: {problem}; "):
+        Viewer(tmp_path / name, PageServer())
+    with pytest.raises(ConfigurationError, match="no run in this folder"):
+        export_pages(tmp_path, tmp_path / "pages")
 
 
 def test_only_known_sets_can_be_chosen(two_sets: tuple[Path, IndexReader]) -> None:

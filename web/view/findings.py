@@ -27,7 +27,7 @@ from typing import Any, NoReturn
 
 import orjson
 
-from viva.engine.errors import JournalNotice, VivaError
+from viva.engine.errors import ConfigurationError, JournalNotice, VivaError
 from viva.engine.files import write_atomically
 from viva.engine.journal_reader import journal_state
 from viva.engine.run_folder import installed_versions, is_running
@@ -114,6 +114,8 @@ def page_pieces(folders: list[Path], file: Path, root: Path, key: str) -> Iterat
 
     `root` is the viewed folder; `key` stands for the state of the journals before, and ends the file.
     """
+    if not folders:
+        raise ConfigurationError(f"{root}: there is no run in this folder yet")
     from viva.reports.studies.cache import users_report_cache
     from viva.reports.studies.page import study_page
     from viva.reports.studies.study import Study

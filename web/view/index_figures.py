@@ -22,7 +22,6 @@ from .findings import Updater
 from .queries import IndexReader, scale_text
 from .run_figures import ItemScores, MeanScore, RunFigures, RunGroup, decimals, mean_score
 from .run_history import CandidateHistory, RunHistories
-from .runs import find_runs
 
 _MOST_SCORES = 250_000  # maximum scores in memory, besides those of the last two runs
 _MOST_CACHED = 4_000  # groups
@@ -110,24 +109,24 @@ class IndexFigures:
 
 
 class IndexAnalysis:
-    """Computes the figures of the runs below `root` from an index; what has not changed is not computed again."""
+    """Computes the figures of an index; those of groups and runs that have not changed are not computed again."""
 
-    def __init__(self, root: Path, reader: IndexReader) -> None:
-        self._root, self._reader = root, reader
+    def __init__(self, reader: IndexReader) -> None:
+        self._reader = reader
         self._scores = ScoreCache(reader)
         self._histories = RunHistories(reader, self._scores.scores)
         self._means: dict[tuple[Any, ...], list[MeanScore]] = {}
 
     def figures(self) -> IndexFigures:
         """Compute the figures. Adaptive runs have none, because they chose other items for each candidate."""
-        runs, paths = self._reader.runs(), dict(find_runs(self._root))
+        runs = self._reader.runs()
         blocks: dict[tuple[str, str], list[RunFigures]] = {}
         for run in runs:
             blocks.setdefault((run.scenario, run.dataset), []).append(run)
         groups = [group for group in self._reader.groups() if not any(run.adaptive for run in group.runs)]
         try:
             means = [mean_findings(group, own) for group in groups if (own := self._means_of(group))]
-            histories = {key: self._histories.histories(members, paths) for key, members in blocks.items()}
+            histories = {key: self._histories.histories(members) for key, members in blocks.items()}
         finally:
             self._scores.clear()
         return IndexFigures(means, histories, self._reader.ends(), sum(run.ended for run in runs))
@@ -158,9 +157,9 @@ class IndexAnalysis:
 class FiguresUpdater(Updater):
     """Keeps the figures of an index up to date, computed in a thread of its own; `figures` are the latest."""
 
-    def __init__(self, root: Path, file: Path, on_change: Callable[[], None] = lambda: None) -> None:
+    def __init__(self, file: Path, on_change: Callable[[], None] = lambda: None) -> None:
         super().__init__(on_change, least_pause=0.0)
-        self._root, self._file = root, file
+        self._file = file
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="viva-view-figures")
         self._reader: IndexReader | None = None
         self._analysis: IndexAnalysis | None = None
@@ -180,7 +179,7 @@ class FiguresUpdater(Updater):
         """Return the figures if the index has changed."""
         if self._reader is None or self._analysis is None:
             self._reader = IndexReader(self._file)
-            self._analysis = IndexAnalysis(self._root, self._reader)
+            self._analysis = IndexAnalysis(self._reader)
         version = self._reader.version
         if version == self._version:
             return None

@@ -11,7 +11,7 @@ import re
 import shlex
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote, urlencode
@@ -28,16 +28,18 @@ from ..page_server import render, template_environment
 from ..problems import Refusal
 from ..report.html_page import isolated
 from .calls import curl_command, suite_case, tokens
-from .conversations import ConversationReader, pair_turns
+from .conversations import ConversationReader, differences, pair_turns
 from .findings import StudyAnswer
 from .index import excerpt_pattern
 from .index_figures import IndexFigures
+from .list_answer import read_answer
 from .live import LiveAnswer, part_number
-from .matrix import ACROSS, MARKS, ROWS, MatrixCell, MatrixView, chosen_group, read_cells, read_matrix
-from .queries import PAGE_SIZE, Filter, IndexReader, ListedConversation, column_of, scale_text
+from .matrix import ACROSS, MARKS, ROWS, Matrix, MatrixCell, MatrixView, chosen_group, read_cells, read_matrix
+from .queries import PAGE_SIZE, Filter, IndexReader, ListedConversation, column_of
 from .run_figures import RunFigures, RunGroup
 from .run_history import BlockFailure, CandidateHistory, block_ends, block_failures
-from .run_view import RunView, read_load, resume_command
+from .run_record import RunRecord, read_record, record_state
+from .run_view import RunResults, RunView, read_load, read_results, resume_command
 from .runs import find_runs
 from .selections import Selection, selected_runs
 from .steering import Confirmation
@@ -118,6 +120,8 @@ def filter_query(filter: Filter, position: int | None = None) -> str:  # noqa: A
 TEMPLATES = Path(__file__).with_name("templates")
 _EXCERPT = 90  # characters of an excerpt on each side of a match
 _RUNS_SHOWN = 400
+_KEPT_RUNS = 64  # runs whose records and results are kept
+_RESULT_SECONDS, _RESULT_SHARE = 2.0, 20.0  # pause between results of a run in progress; as a multiple of their time
 _MODELS_SHOWN = 60
 _PENDING = "Verdicts are being computed; these are mean scores."
 _NO_VERDICTS = "Verdicts cannot be computed, as the notes say; these are mean scores."
@@ -126,11 +130,15 @@ _STATE_WORDS = {0: "going on", 1: "finished", 2: "failed"}
 
 @dataclass(slots=True)
 class PageContext:
-    """Data of a page besides its links; `answer` and `figures` are None until they have been computed."""
+    """Data of a page besides its links; `answer` and `figures` are None until they have been computed.
+
+    `busy`: findings are being computed; `reading`: the index is being built.
+    """
 
     answer: StudyAnswer | None = None
     busy: bool = False
     figures: IndexFigures | None = None
+    reading: bool = False
 
 
 class Pages:
@@ -143,6 +151,8 @@ class Pages:
         self.conversations_read = ConversationReader()
         self._paths: dict[str, Path] = {}
         self._environment = viewer_templates()
+        self._records: dict[str, tuple[Any, RunRecord]] = {}
+        self._results: dict[str, tuple[int, float, RunResults]] = {}  # by run: index version, earliest next time
 
     def close(self) -> None:
         self.conversations_read.close()
@@ -160,6 +170,7 @@ class Pages:
         """Render one page of the list of conversations; `busy`: the index is still being built."""
         latest = self._latest()
         count, listed = self.reader.count(filter), self.reader.listed(filter)
+        answer = None if busy or not self._served else read_answer(self.reader, filter)
         pattern = excerpt_pattern(filter.q)
         if pattern is not None:
             for conversation in listed:
@@ -168,6 +179,12 @@ class Pages:
             "conversations.html",
             0,
             latest=latest,
+            answer=answer,
+            age=self._age(answer.matrix) if answer is not None and answer.matrix is not None else None,
+            group=next((group for group in self.reader.groups() if group.id == filter.matrix), None)
+            if filter.matrix
+            else None,
+            groups=[] if self._served else self.reader.groups(),
             filter=filter,
             listed=listed,
             count=count,
@@ -177,7 +194,7 @@ class Pages:
             pages=max(1, -(-count // PAGE_SIZE)),
             choices=self.reader.choices(),
             query_of=filter_query,
-            running=any(run.running for run in self.reader.runs()),
+            running=any(run.running for run in self.reader.run_rows()),
             **self._columns(filter),
         )
 
@@ -193,25 +210,22 @@ class Pages:
     def _columns(self, filter: Filter) -> dict[str, Any]:  # noqa: A002
         """Return the columns of the list: all titles, the shown keys, and the score's scale if all runs share it."""
         titles, visible = self.reader.columns(filter)
-        runs = [
-            run
-            for run in self.reader.runs()
-            if filter.run in ("", run.name)
-            and filter.dataset in ("", run.dataset)
-            and filter.scenario in ("", run.scenario)
-        ]
-        scales = {scale_text(run.low, run.high, run.unit) for run in runs}
+        kinds = self.reader.kinds(filter)
+        scales = {kind.scale for kind in kinds}
         return {
             "titles": titles,
             "visible": visible,
             "column_of": column_of,
             "scale": next(iter(scales)) if len(scales) == 1 else None,
+            "apart": filter.by_score and len(kinds) > 1,
         }
 
     def matrix(self, view: MatrixView) -> str:
         """Render one page of the matrix of items and candidates."""
         groups = self.reader.groups()
         group = chosen_group(groups, view)
+        if not groups:
+            raise Refusal(404, "Nothing to compare yet", "There is no run with a conversation yet.")
         if group is None or (view.run and view.run not in group.names):
             raise Refusal(404, "Not found", "no such matrix; its runs have changed, or the address is wrong")
         matrix = read_matrix(self.reader, group, view.run)
@@ -231,7 +245,12 @@ class Pages:
             cells=cells,
             pages=max(1, -(-total // ROWS)),
             widths=max(1, -(-len(matrix.candidates) // ACROSS)),
+            age=self._age(matrix),
         )
+
+    def _age(self, matrix: Matrix) -> float | None:
+        """Return how old a matrix is in seconds; None if it is that of the current index."""
+        return None if matrix.version == self.reader.version else time.monotonic() - matrix.at
 
     def selection(self, selection: Selection) -> str:
         """Render the commands for selected conversations."""
@@ -287,13 +306,16 @@ class Pages:
         """Render two conversations side by side."""
         first, second = self._listed(*left), self._listed(*right)
         pages = [self.conversations_read.read(self._path(run), number) for run, number in (left, right)]
+        pairs = pair_turns(*pages)
         return self._render(
             "compare.html",
             0,
             first=first,
             second=second,
             pages=pages,
-            pairs=pair_turns(*pages),
+            pairs=pairs,
+            differences=differences(pairs),
+            alike=replace(first.kind, judge="") == replace(second.kind, judge=""),
             beside=self.reader.beside(first),
         )
 
@@ -328,6 +350,7 @@ class Pages:
             "run.html",
             0,
             view=view,
+            record=self._record(run),
             part=Markup(part),
             latest=part_number(part),
             events=urlencode({"page": "run", "run": run, "since": part_number(part)}),
@@ -353,7 +376,33 @@ class Pages:
     def _run_view(self, run: str, live: LiveAnswer | None, busy: bool) -> RunView:
         now = time.time()
         figures = self.run_figures(run)
-        return RunView(figures, read_load(self.reader, run, now), live, now, resume_command(self._path(run)), busy)
+        load, record = read_load(self.reader, run, now), self._record(run)
+        results, command = self._run_results(figures, record), resume_command(self._path(run))
+        return RunView(figures, load, live, now, command, busy, results, record.imported)
+
+    def _record(self, run: str) -> RunRecord:
+        """Return what a run was; it is read again when its manifest changes."""
+        path = self._path(run)
+        state = record_state(path)
+        kept = self._records.get(run)
+        if kept is None or kept[0] != state:
+            _make_room(self._records)
+            kept = self._records[run] = (state, read_record(path))
+        return kept[1]
+
+    def _run_results(self, figures: RunFigures, record: RunRecord) -> RunResults:
+        """Return scores and usage; those of a run in progress may be older than the index, so that they cost little."""
+        version, began = self.reader.version, time.monotonic()
+        kept = self._results.get(figures.name)
+        if kept is not None and (kept[0] == version or (figures.running and began < kept[1])):
+            return kept[2]
+        results = read_results(self.reader, figures.name, record)
+        ended = time.monotonic()
+        # The first time has imports in it.
+        pause = _RESULT_SECONDS if kept is None else max(_RESULT_SECONDS, _RESULT_SHARE * (ended - began))
+        _make_room(self._results)
+        self._results[figures.name] = version, ended + pause, results
+        return results
 
     def comparing(self) -> str:
         """Render the page of an export that shows two conversations side by side; its address names both."""
@@ -382,6 +431,7 @@ class Pages:
         return {
             "answer": answer,
             "busy": context.busy,
+            "reading": context.reading,
             "blocks": blocks,
             "rules": list(dict.fromkeys(part["rule"] for part in parts if part["rule"])),
             "figures": figures,
@@ -477,6 +527,7 @@ class Pages:
             root=self._root.resolve().name,
             states=_STATE_WORDS,
             filter_query=lambda **chosen: Filter(**chosen).query(),
+            matrix_query=lambda **chosen: MatrixView(**chosen).query(),
             **values,
         )
 
@@ -552,6 +603,11 @@ class OverviewBlock:
     @property
     def calls(self) -> int:
         return sum(figures.calls for figures in self.totals.values())
+
+
+def _make_room(kept: dict[str, Any]) -> None:
+    if len(kept) >= _KEPT_RUNS:
+        del kept[next(iter(kept))]
 
 
 def _block_of(part: dict[str, Any], blocks: list[OverviewBlock]) -> OverviewBlock | None:

@@ -57,6 +57,38 @@ class CandidateFigures:
 
 
 @dataclass(slots=True)
+class CallUsage:
+    """Usage of calls of one role. `first` is when the first one began, `last` when the last one ended, if known."""
+
+    calls: int = 0
+    prompt_tokens: int = 0
+    completion_tokens: int = 0
+    cached_tokens: int = 0
+    first: float | None = None
+    last: float | None = None
+
+    def count(self, prompt_tokens: int, completion_tokens: int, cached_tokens: int, calls: int = 1) -> None:
+        """Count calls with these tokens."""
+        self.calls += calls
+        self.prompt_tokens += prompt_tokens
+        self.completion_tokens += completion_tokens
+        self.cached_tokens += cached_tokens
+
+    def span(self, first: float, last: float) -> None:
+        """Extend the time from the first call to the last."""
+        if self.first is None or first < self.first:
+            self.first = first
+        if self.last is None or last > self.last:
+            self.last = last
+
+    def add(self, more: CallUsage) -> None:
+        """Add the usage of further calls."""
+        self.count(more.prompt_tokens, more.completion_tokens, more.cached_tokens, more.calls)
+        if more.first is not None and more.last is not None:
+            self.span(more.first, more.last)
+
+
+@dataclass(slots=True)
 class RunFigures:
     """A run and counts of its conversations. `planned` is None if unknown; `digest` is its dataset's.
 
@@ -111,6 +143,23 @@ class RunFigures:
     def has_second(self) -> bool:
         """True if a conversation on the second set has finished."""
         return any(figures.second for figures in self.candidates.values())
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """The facts that conversations share if their scores can be sorted together; `second`: items of a second set."""
+
+    scenario: str
+    dataset: str
+    judge: str
+    scale: str
+    second: bool
+
+    @property
+    def title(self) -> str:
+        judge = f"judged by {self.judge}" if self.judge else ""
+        parts = (self.scenario, self.dataset, "second set" if self.second else "", judge)
+        return " · ".join(filter(None, parts)) + (f", {self.scale}" if self.scale else "")
 
 
 @dataclass(slots=True)

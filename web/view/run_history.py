@@ -7,7 +7,6 @@ together, so that with many candidates a change is not found by chance.
 
 from __future__ import annotations
 
-import hashlib
 import math
 import time
 from collections import Counter
@@ -15,14 +14,10 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import repeat
 from operator import itemgetter
-from pathlib import Path
 from typing import Any
 
 import orjson
 
-from viva.engine.errors import VivaError
-from viva.engine.run_folder import RunFolder
-from viva.orchestration.launch import recorded_settings
 from viva.reports.plot_style import axis_range
 from viva.scoring.clustered_means import MIN_CLUSTERS, clustered_mean
 from viva.scoring.comparison import compare
@@ -35,13 +30,6 @@ _LEVEL = 0.95
 _MAX_RUNS = 12  # latest runs of a candidate that are drawn
 _MAX_CACHED = 4_000  # figures
 _MOST_ENDS = 60  # ways to end that a block shows
-# Settings that change the course of a run, but not the scale of its scores.
-_COURSE = frozenset(
-    {
-        *("seed", "concurrency", "max_tokens_total", "max_calls", "max_cost", "max_seconds", "patience", "durability"),
-        *("chaos", "strict", "n", "ids", "in_order", "shuffled", "skip_bad_items"),
-    }
-)
 
 
 @dataclass(slots=True)
@@ -71,7 +59,7 @@ class CandidateHistory:
 
 @dataclass(slots=True)
 class _RunFacts:
-    """Facts about a run: what sets its scale, its models, and whether its dataset declares clusters."""
+    """Facts about a run: what sets its scale, its models, and whether its items are declared to be clustered."""
 
     scale: str
     models: dict[str, str]
@@ -92,24 +80,20 @@ class RunHistories:
     ) -> None:
         self._reader = reader
         self._scores = scores or (lambda run: reader.scores(run.id))
-        self._facts: dict[tuple[str, int], _RunFacts | None] = {}
         self._means: dict[tuple[Any, ...], MeanScore | None] = {}
         self._changes: dict[tuple[Any, ...], tuple[str, bool]] = {}
 
-    def histories(self, runs: Sequence[RunFigures], paths: dict[str, Path]) -> list[CandidateHistory]:
+    def histories(self, runs: Sequence[RunFigures]) -> list[CandidateHistory]:
         """Return the histories of candidates with at least two comparable runs among these, on one dataset."""
         groups: dict[tuple[str, str], list[_Entry]] = {}
         starts = self._reader.starts()
         for run in runs:
-            path = paths.get(run.name)
-            facts = None if path is None else self._facts_of(path)
-            if facts is None or run.adaptive or run.name not in starts:  # an adaptive run has no mean over its items
+            if run.problem or run.adaptive or run.name not in starts:  # an adaptive run has no mean over its items
                 continue
+            facts = _read_facts(run)
             for name, figures in run.candidates.items():
                 if figures.scored:
-                    groups.setdefault((f"{facts.scale}/{run.digest}/{run.judge}", name), []).append(
-                        (starts[run.name], run, facts)
-                    )
+                    groups.setdefault((facts.scale, name), []).append((starts[run.name], run, facts))
         several = {
             key: sorted(group, key=itemgetter(0))[-_MAX_RUNS:] for key, group in groups.items() if len(group) > 1
         }
@@ -208,40 +192,14 @@ class RunHistories:
             return f"the same scores ({count})", False
         return f"no significant change ({interval})", False
 
-    def _facts_of(self, path: Path) -> _RunFacts | None:
-        try:
-            key = (str(path), (path / "manifest.json").stat().st_mtime_ns)
-        except OSError:
-            return None
-        if key not in self._facts:
-            _shrink(self._facts)
-            self._facts[key] = _read_facts(path)
-        return self._facts[key]
 
-
-def _read_facts(path: Path) -> _RunFacts | None:
-    """Return the facts of a run; None if its scenario is not available."""
-    try:
-        folder = RunFolder.open(path)
-        scenario, settings = recorded_settings(folder)
-        manifest = folder.manifest
-        compared = {role: models for role, models in manifest["models"].items() if isinstance(models, dict)}
-        scale = {
-            name: value
-            for name, value in manifest["settings"].items()
-            if name not in _COURSE and name not in compared and name != scenario.data
-        }
-        scale["prompts"] = (manifest.get("pack") or {}).get("digest")
-        # Models of other roles are part of the scale; a replay only repeats recorded answers.
-        digest = hashlib.blake2b(
-            orjson.dumps([scenario.name, scale], default=str, option=orjson.OPT_SORT_KEYS), digest_size=8
-        ).hexdigest()
-        dataset = manifest.get("dataset") or {}
-        names = {str(label): str(name) for models in compared.values() for label, name in models.items()}
-        clustered = bool(dataset.get("clusters") or getattr(settings, "cluster", None))
-        return _RunFacts(digest, names, clustered)
-    except (VivaError, KeyError, TypeError, ValueError, AttributeError):
-        return None
+def _read_facts(run: RunFigures) -> _RunFacts:
+    likeness = orjson.loads(run.likeness)
+    likeness.pop("chaos", None)  # injected faults change the course of a run, but not the scale of its scores
+    scale = orjson.dumps([likeness, run.digest, run.judge], option=orjson.OPT_SORT_KEYS).decode()
+    by_role = orjson.loads(run.models).values()
+    names = {str(label): str(name) for models in by_role for label, name in (models or {}).items()}
+    return _RunFacts(scale, names, bool(likeness.get("cluster")))
 
 
 def _ends(history: CandidateHistory) -> list[float]:

@@ -16,7 +16,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import aclosing
 from itertools import islice
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 from urllib.parse import quote
 
 from aiohttp import web
@@ -85,8 +85,12 @@ class LiveUpdates(Broadcast):
 
     def changed(self, version: int, conversations: list[tuple[str, int]]) -> None:
         """Record a change; may be called from any thread."""
+        self.call(self._note, version, conversations)
+
+    def call(self, function: Callable[..., object], *arguments: Any) -> None:
+        """Call a function in the event loop; may be called from any thread."""
         if self._loop is not None and not self._loop.is_closed():
-            self._loop.call_soon_threadsafe(self._note, version, conversations)
+            self._loop.call_soon_threadsafe(function, *arguments)
 
     def notify_changed(self) -> None:
         """Send the overview again, because findings are new while the index is not. Call it in the event loop."""
@@ -183,7 +187,7 @@ class Viewer:
     """The pages of the runs below a folder, as a web application. `control`: the operator may steer runs."""
 
     def __init__(self, root: Path, server: PageServer, *, index: Path | None = None, control: bool = False) -> None:
-        check_root(root)
+        check_root(root, may_be_empty=True)
         self.root, self.server = root, server
         self.file = index_file(root, index)
         self.live = LiveUpdates()
@@ -193,9 +197,10 @@ class Viewer:
         # A single thread uses the index and the journals: queries are short, and this needs the least memory.
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="viva-view-pages")
         self._pages: Pages | None = None
-        self.indexer = Indexer(root, self.file, self.live.changed)
+        self._is_prepared = False
+        self.indexer = Indexer(root, self.file, self._changed)
         self.answering = AnswerUpdater(root, self.file.with_suffix(".report.html"), self.live.notify_changed)
-        self.figures = FiguresUpdater(root, self.file, self.live.notify_changed)
+        self.figures = FiguresUpdater(self.file, self.live.notify_changed)
 
     def application(self) -> web.Application:
         """Make the application; the threads and the updates start and end with it."""
@@ -394,9 +399,17 @@ class Viewer:
         self.answering.want()
         self.figures.want()
 
+    def _changed(self, version: int, conversations: list[tuple[str, int]]) -> None:
+        """Pass on a change of the index. When it is complete, prepare the overview before somebody asks for it."""
+        self.live.changed(version, conversations)
+        if self.indexer.caught_up.is_set() and not self._is_prepared:
+            self._is_prepared = True
+            self.live.call(self._want)
+            self._thread.submit(lambda: self._ready().overview_part(self._page_context()))
+
     def _page_context(self) -> PageContext:
-        busy = self.answering.busy or not self.indexer.caught_up.is_set()
-        return PageContext(self.answering.answer, busy, self.figures.figures)
+        reading = not self.indexer.caught_up.is_set()
+        return PageContext(self.answering.answer, self.answering.busy or reading, self.figures.figures, reading)
 
     def _ready(self) -> Pages:
         assert self._pages is not None
