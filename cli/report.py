@@ -99,9 +99,9 @@ def report_study(
     if outputs.json:
         print_json(report)
     elif outputs.latex:
-        print_text(to_latex([*study.tables(), *study.provenance()]))
+        print_text(to_latex([*study.tables(), *study.run_tables("--latex")]))
     elif outputs.markdown:
-        print_text(to_markdown([*study.tables(), *study.provenance()]))
+        print_text(to_markdown([*study.tables(), *study.run_tables("--markdown")]))
     else:
         if report.get("warnings"):
             print_text(escape_controls("\n".join(report["warnings"])) + "\n\n")

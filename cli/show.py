@@ -170,7 +170,7 @@ def _print_command(folder: RunFolder) -> None:
 
     with suppress(ConfigurationError):
         command = recorded_command(folder.manifest, folder.path / "manifest.json")
-        print(f"# the command of such a run:\n{command}", file=sys.stderr)  # without control characters
+        print(f"\n# the command of such a run:\n{command}")  # without control characters
 
 
 def _list_conversations(history: History, scenario: tuple[Scenario[Any, Any], Any] | None, *, is_running: bool) -> None:

@@ -45,6 +45,7 @@ from viva.scenarios.fitness import FitnessCheck, fitness_record, fitness_warning
 from viva.scenarios.models import check_prices, model_labels, replay_name
 from viva.scenarios.registry import AnyScenario, get_scenario
 from viva.scenarios.run_settings import BANK_FILE, ExamSettings, RunSettings
+from viva.scenarios.study_cells import add_ended, add_results
 from viva.scoring.aggregates import Failures
 
 from .control import RunControl
@@ -594,11 +595,4 @@ def empty_results(folder: RunFolder, options: Mapping[str, Any] | None = None) -
 
 def results_and_damage(folder: RunFolder, options: Mapping[str, Any] | None = None) -> tuple[Aggregate, list[str]]:
     """Return the aggregate of a run's results so far, and the names of damaged records, which are skipped."""
-    aggregate = empty_results(folder, options)
-    with History(folder.journal) as history:
-        for ended in history.ended():
-            if ended.failed:
-                aggregate.add_failure(ended.key, ended.result)
-            else:
-                aggregate.add(ended.key, ended.result)
-        return aggregate, list(history.damage)
+    return add_results(folder.journal, lambda: empty_results(folder, options), add_ended)

@@ -191,6 +191,12 @@ def _group_lines(candidates: Sequence[_SupportsLine]) -> tuple[list[list[int]], 
     return groups, [plot_style.group_name([shorts[at] for at in group]) for group in groups]
 
 
+def _shown_groups(candidates: Sequence[_SupportsLine]) -> tuple[list[list[int]], list[str]]:
+    """Return groups and names of the lines with values. The others only keep the colours equal in all panels."""
+    lines = [(group, name) for group, name in zip(*_group_lines(candidates), strict=True) if candidates[group[0]].line]
+    return [group for group, _ in lines], [name for _, name in lines]
+
+
 @dataclass(slots=True, frozen=True)
 class RoundCurve:
     """Candidate's values by round. A candidate without values has an empty row."""
@@ -204,18 +210,20 @@ class RoundCurve:
         return tuple(self.steps)
 
 
-def survival_plot(title: str, curves: Sequence[RoundCurve]) -> str:
-    """Draw the fraction of conversations (per cent) that reached each round."""
-    return _draw_rounds(title, curves, "interviews that reached the round, %", stepped=True)
+def survival_plot(title: str, curves: Sequence[RoundCurve], others: Sequence[RoundCurve] = ()) -> str:
+    """Draw the fraction of conversations (per cent) that reached each round; the axis also covers `others`."""
+    return _draw_rounds(title, curves, "reached the round, %", stepped=True, others=others)
 
 
-def round_score_plot(title: str, curves: Sequence[RoundCurve]) -> str:
-    """Draw the mean score (0–100) of each round with its interval."""
-    return _draw_rounds(title, curves, "score of the round, 0–100", stepped=False)
+def round_score_plot(title: str, curves: Sequence[RoundCurve], others: Sequence[RoundCurve] = ()) -> str:
+    """Draw the mean score (0–100) of each round with its interval; the axis also covers `others`."""
+    return _draw_rounds(title, curves, "score of the round, 0–100", stepped=False, others=others)
 
 
 @plot_style.as_svg
-def _draw_rounds(title: str, curves: Sequence[RoundCurve], label: str, stepped: bool) -> Any:
+def _draw_rounds(
+    title: str, curves: Sequence[RoundCurve], label: str, stepped: bool, others: Sequence[RoundCurve]
+) -> Any:
     rounds = sorted({step.round for curve in curves for step in curve.steps})
     figures = [
         (f"{curve.name}, round {step.round}", step.value, *step.ends) for curve in curves for step in curve.steps
@@ -227,19 +235,29 @@ def _draw_rounds(title: str, curves: Sequence[RoundCurve], label: str, stepped: 
     if sentence := plot_style.sentence_instead(figures, f"all {subject}", "%" if stepped else ""):
         return sentence
     if len(curves) <= plot_style.LINES:
-        return _round_lines(title, curves, rounds, label, stepped)
+        ends = [
+            end for curve in (*curves, *others) for step in curve.steps for end in (step.value, *step.ends)
+            if end is not None
+        ]  # fmt: skip
+        return _round_lines(title, curves, rounds, label, stepped, plot_style.axis_range(ends, (0.0, 100.0)))
     return _round_cells(title, curves, rounds, label)
 
 
-def _round_lines(title: str, curves: Sequence[RoundCurve], rounds: list[int], label: str, stepped: bool) -> Any:
-    groups, names = _group_lines(curves)
+def _round_lines(
+    title: str,
+    curves: Sequence[RoundCurve],
+    rounds: list[int],
+    label: str,
+    stepped: bool,
+    scale: tuple[float, float],
+) -> Any:
+    groups, names = _shown_groups(curves)
     figure, axes = plot_style.make_panel(1.9, bottom=plot_style.BOTTOM + plot_style.legend_height(names))
     plot_style.set_title(axes, title)
     axes.set_xlabel("round")
     axes.set_ylabel(label)
     axes.set_xticks(rounds)
-    ends = [end for curve in curves for step in curve.steps for end in (step.value, *step.ends) if end is not None]
-    axes.set_ylim(*plot_style.axis_range(ends, (0.0, 100.0)))
+    axes.set_ylim(*scale)
     axes.grid(axis="y")
     handles = []
     for position, (index, *_) in enumerate(groups):
@@ -333,7 +351,7 @@ def running_mean_plot(title: str, tracks: Sequence[CandidateRuns]) -> Any:
 
 
 def _run_lines(title: str, tracks: Sequence[CandidateRuns]) -> Any:
-    groups, names = _group_lines(tracks)
+    groups, names = _shown_groups(tracks)
     figure, axes = plot_style.make_panel(2.1, bottom=plot_style.BOTTOM + plot_style.legend_height(names))
     plot_style.set_title(axes, title)
     axes.set_xlabel("interviews so far")
@@ -530,6 +548,8 @@ def _draw_panel(
             fmt="s" if figure.model in flagged else "o",
             color=colour,
             markerfacecolor=plot_style.light_colour("paper") if figure.model in without else colour,
+            markeredgecolor=colour if figure.model in without else plot_style.light_colour("paper"),
+            markeredgewidth=1.0 if figure.model in without else 0.7,  # near marks stay apart
             markersize=5,
             elinewidth=0.8,
         )

@@ -87,7 +87,7 @@ class Page:
     does not contain it. `about`: the items that the verdict is about, if there are several sets of items. `further` has
     the other sets, each with its own verdict. `origin` applies to all sections and plots without their own. `warnings`
     come before everything else. `answer` is the short table that stands beside the verdict, and `terms` explains words
-    in it. `appendix` has the tables for a paper.
+    in it. `appendix` has the tables for a paper, by markup. `commands_in` says in which folder commands run.
 
     Texts of tables and facts, and the names of a candidate's transcripts, may be a `Reference`.
     """
@@ -108,7 +108,8 @@ class Page:
     warnings: list[str] = field(default_factory=list)
     answer: Table | None = None
     terms: dict[str, str] = field(default_factory=dict)
-    appendix: list[Table] = field(default_factory=list)
+    appendix: dict[str, list[Table]] = field(default_factory=dict)
+    commands_in: str = "in the sweep's folder, or in the folder that contains the reported runs"
 
 
 def join_names(names: Iterable[str]) -> str:
@@ -119,7 +120,7 @@ def join_names(names: Iterable[str]) -> str:
 def list_names(names: Sequence[str]) -> str:
     """Join names by commas; list only the first of many, and count the rest."""
     more = len(names) - _MAX_LISTED
-    return join_names(names[:_MAX_LISTED]) + (f" and {more} more" if more > 0 else "")
+    return join_names(names[:_MAX_LISTED]) + (f" and {more:,} more" if more > 0 else "")
 
 
 def count_of(number: int, name: str) -> str:

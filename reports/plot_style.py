@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import io
 import math
+import re
 import unicodedata
 import warnings
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
@@ -49,6 +50,7 @@ COLOURS: dict[str, tuple[str, str]] = {
 SERIES = ("blue", "orange", "green", "purple", "ochre", "grey")
 MARKERS = ("o", "s", "^", "D", "v", "P")
 DASHES: tuple[Any, ...] = ("-", (0, (5, 1.5)), (0, (1.5, 1.2)), (0, (6, 1.5, 1.5, 1.5)), (0, (3, 1)), (0, (8, 2)))
+_TITLE_LINE = 0.17  # inches of a further line of a title
 TINY, SMALL, NORMAL, LARGE = 8, 8.5, 9, 10  # points; a phone shows a point as 1.2 pixels
 
 
@@ -157,8 +159,27 @@ def make_box(corner: tuple[float, float], width: float, height: float, colour: s
 
 
 def set_title(axes: Any, text: str) -> None:
-    """Set a title over the left end of the whole figure."""
-    axes.figure.text(0.06 / WIDTH, 1 - 0.06 / axes.figure.get_figheight(), escape_label(text), va="top", fontsize=LARGE)
+    """Set a title over the left end of the whole figure, which grows by each further line."""
+    figure = axes.figure
+    lines = _wrap(text, int(72 * (WIDTH - 0.12) / (0.58 * LARGE)))
+    before, height = figure.get_figheight(), figure.get_figheight() + _TITLE_LINE * (len(lines) - 1)
+    figure.set_figheight(height)
+    for each in figure.axes:
+        x, y, width, tall = each.get_position().bounds
+        each.set_position((x, y * before / height, width, tall * before / height))
+    title = "\n".join(map(escape_label, lines))
+    figure.text(0.06 / WIDTH, 1 - 0.06 / height, title, va="top", fontsize=LARGE, linespacing=1.15)
+
+
+def _wrap(text: str, columns: int) -> list[str]:
+    """Break a text between words, but not in `(n = …)`; a word that is wider than a line is cut in its middle."""
+    lines: list[str] = []
+    for word in re.findall(r"\(n = [^()]*\)|\S+", text):
+        if lines and text_width(f"{lines[-1]} {word}") <= columns:
+            lines[-1] += f" {word}"
+        else:
+            lines.append(_cut_middle(word, columns))
+    return lines or [""]
 
 
 def write_svg(figure: Any) -> str:

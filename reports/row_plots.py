@@ -206,13 +206,19 @@ class StopCounts:
 
 
 @plot_style.as_svg
-def aspect_plot(title: str, overall: Mapping[str, AspectMean], rows: Mapping[str, Mapping[str, AspectMean]]) -> Any:
+def aspect_plot(
+    title: str,
+    overall: Mapping[str, AspectMean],
+    rows: Mapping[str, Mapping[str, AspectMean]],
+    others: Iterable[AspectMean] = (),
+) -> Any:
     """Draw by candidate the mean of each aspect and, with its interval, the overall score.
 
     Args:
         title: Title of the plot.
         overall: Overall score of each candidate.
         rows: Means by candidate and aspect, at most `plot_style.LINES - 1` aspects.
+        others: Means of other panels, which the axis also covers.
     """
     dots_by_name = [("overall", overall), *((name, aspects) for name, aspects in rows.items())]
     figures = [(f"{name}, {key}", dot.value, *dot.ends) for name, dots in dots_by_name for key, dot in dots.items()]
@@ -223,7 +229,8 @@ def aspect_plot(title: str, overall: Mapping[str, AspectMean], rows: Mapping[str
     legend = ["overall, 95% interval", *marks]
     figure, axes, row = _candidate_rows(title, list(rows), legend)
     axes.set_xlabel("mean score, 0–100")
-    ends = [end for _, *figure in figures for end in figure if end is not None]
+    covered = [*(figure for _, *figure in figures), *([dot.value, *dot.ends] for dot in others)]
+    ends = [end for figure in covered for end in figure if end is not None]
     axes.set_xlim(*plot_style.axis_range(ends, (0.0, 100.0)))
     axes.grid(axis="both")
     handles = []

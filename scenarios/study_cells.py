@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, TypeAlias
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 import numpy as np
 
+from viva.engine.errors import JournalError, VivaError
 from viva.engine.journal_reader import EndedConversation, History
 from viva.engine.run_folder import RunFolder
 from viva.reports.figures import Codes
@@ -19,6 +21,9 @@ from .models import label_of_key, model_labels
 if TYPE_CHECKING:
     from .contract import Aggregate, Scenario
 
+_T = TypeVar("_T")
+_MAX_PASSES = 3  # a later one refuses a result only if that depends on other results
+_MAX_REASON = 120  # characters of an exception's text
 _CLUSTER = "\x1fcluster"  # suffix of cluster names, so that no item has the same name
 
 
@@ -244,20 +249,62 @@ def _pool_names(
     ]
 
 
-def ended_conversations(reading: RunReading) -> Iterator[EndedConversation]:
-    """Yield the ended conversations of a cell's run that count, and note the damaged records, which are left out.
+def add_results(
+    journal: Path,
+    make: Callable[[], _T],
+    add: Callable[[_T, EndedConversation], None],
+    stopped_at: int | None = None,
+) -> tuple[_T, list[str]]:
+    """Add a journal's ended conversations to what `make` returns; return it and the damaged records, left out.
+
+    A result that `add` refuses counts as damaged. Since it may have been added in part, the others are added again.
+
+    Args:
+        journal: Journal of the run.
+        make: Makes an aggregate without results.
+        add: Adds a conversation to the aggregate.
+        stopped_at: Number of the first conversation that does not count.
 
     Raises:
-        JournalError: The journal is missing or damaged.
+        JournalError: The journal is missing or damaged, or `add` refuses each result.
     """
-    cell = reading.cell
-    assert cell.run is not None
-    with History(cell.run.journal) as history:
-        for conversation in history.ended():
-            if cell.stopped_at is not None and conversation.number >= cell.stopped_at:
+    refused: set[int] = set()
+    with History(journal) as history:
+        for _ in range(_MAX_PASSES):
+            total, added, error = make(), 0, ""
+            for ended in history.ended():
+                if stopped_at is not None and ended.number >= stopped_at:
+                    break
+                if ended.number in refused:
+                    continue
+                try:
+                    add(total, ended)
+                    added += 1
+                except VivaError:
+                    raise
+                except Exception as problem:
+                    refused.add(ended.number)
+                    error = brief_error(problem)
+                    history.damage[f"result of conversation {ended.number} ({error})"] = None
+            if not error:
+                return total, list(history.damage)
+            if not added:
                 break
-            yield conversation
-        reading.damaged = list(history.damage)
+    raise JournalError(f"{journal}: the recorded results cannot be read: {error}")
+
+
+def brief_error(error: Exception) -> str:
+    """Return type and text of an exception on one line, clipped."""
+    text = f"{type(error).__name__}: {' '.join(str(error).split())}"
+    return text if len(text) <= _MAX_REASON else f"{text[:_MAX_REASON]}…"
+
+
+def add_ended(aggregate: Aggregate, ended: EndedConversation) -> None:
+    """Add an ended conversation to an aggregate."""
+    if ended.failed:
+        aggregate.add_failure(ended.key, ended.result)
+    else:
+        aggregate.add(ended.key, ended.result)
 
 
 def read_results(scenario: Scenario[Any, Any], readings: Sequence[RunReading], scoring: Any) -> None:
@@ -270,20 +317,23 @@ def read_results(scenario: Scenario[Any, Any], readings: Sequence[RunReading], s
 
     cell = readings[0].cell
     assert cell.run is not None
-    aggregate = scenario.aggregate(cell.manifest, scoring)
-    if isinstance(aggregate, SupportsReviews):
-        aggregate.beside(cell.run.path)
-    labels = cell.labels
-    ended = dict.fromkeys(labels, 0)
-    failures = {label: Failures() for label in labels}
-    for conversation in ended_conversations(readings[0]):
+    labels, path = cell.labels, cell.run.path
+
+    def make() -> tuple[Aggregate, dict[str, int], dict[str, Failures]]:
+        aggregate = scenario.aggregate(cell.manifest, scoring)
+        if isinstance(aggregate, SupportsReviews):
+            aggregate.beside(path)
+        return aggregate, dict.fromkeys(labels, 0), {label: Failures() for label in labels}
+
+    def add(total: tuple[Aggregate, dict[str, int], dict[str, Failures]], conversation: EndedConversation) -> None:
+        aggregate, ended, failures = total
         label = label_of_key(conversation.key, labels)
         ended[label] += 1
         if conversation.failed:
             failures[label].add(conversation.result)
-            aggregate.add_failure(conversation.key, conversation.result)
-        else:
-            aggregate.add(conversation.key, conversation.result)
+        add_ended(aggregate, conversation)
+
+    (aggregate, ended, failures), damaged = add_results(cell.run.journal, make, add, cell.stopped_at)
     report = aggregate.report()
     candidates = report.get("candidates")
     for reading in readings:
@@ -295,7 +345,7 @@ def read_results(scenario: Scenario[Any, Any], readings: Sequence[RunReading], s
             result |= failures[label].to_record()
         if len(labels) == 1:
             result.setdefault("headline", aggregate.headline())
-        reading.fill(aggregate, result, readings[0].damaged)
+        reading.fill(aggregate, result, damaged)
         reading.ended = ended[label]
         used = result.get("usage")
         reading.usage = used if isinstance(used, dict) else {}

@@ -24,6 +24,7 @@ from .intervals import Estimate, check_level, extend_to_zero, student_half, stud
 Floats = NDArray[np.float64]
 
 MAX_SIGN_FLIPS = 100  # items
+MAX_PAIRED = 60  # with more candidates, only this many are compared in pairs
 _MAX_EXHAUSTIVE = 13  # items up to which all signs are tried
 _RANDOM_FLIPS = 9_999
 _ROUNDING = 1e-9
@@ -251,17 +252,36 @@ def compare_all(
     clusters: Mapping[str, str] | None = None,
     strata: Mapping[str, str] | None = None,
 ) -> list[Comparison]:
-    """Compare every pair of candidates, in the order of `scores`, with p-values corrected over the pairs."""
+    """Compare every pair of candidates, in the order of `scores`, with p-values corrected over the pairs.
+
+    With more than `MAX_PAIRED` candidates, only those with the highest means are compared. Since the scores chose them,
+    p-values are then corrected over the pairs of all candidates.
+    """
+    names = list(scores)
+    if len(names) > MAX_PAIRED:
+        means = {name: _mean_score(own) for name, own in scores.items()}
+        best = set(sorted(names, key=lambda name: -means[name])[:MAX_PAIRED])
+        names = [name for name in names if name in best]
     comparisons = [
         compare(first, second, scores, level, clusters=clusters, strata=strata)
-        for first, second in combinations(scores, 2)
+        for first, second in combinations(names, 2)
     ]
-    ps = adjust_p_values([comparison.p for comparison in comparisons], correction)
+    untested = math.comb(len(scores), 2) - len(comparisons)
+    ps = adjust_p_values([comparison.p for comparison in comparisons], correction, untested)
     return [replace(comparison, p_corrected=p) for comparison, p in zip(comparisons, ps, strict=True)]
 
 
-def adjust_p_values(ps: Sequence[float | None], correction: Correction = "holm") -> list[float | None]:
+def _mean_score(scores: Scores) -> float:
+    values = _item_means(scores).values()
+    return math.fsum(values) / len(values) if values else -math.inf
+
+
+def adjust_p_values(
+    ps: Sequence[float | None], correction: Correction = "holm", untested: int = 0
+) -> list[float | None]:
     """Correct p-values for multiple tests, in the same order; None (no test) stays None.
+
+    `untested` hypotheses count as tests with p = 1, because the data chose which ones were tested.
 
     `holm`                 Holm 1979, step-down Bonferroni: bounds the chance of at least one false finding under every
                            dependence between tests. The default: one false "better" spoils a table of models.
@@ -273,22 +293,23 @@ def adjust_p_values(ps: Sequence[float | None], correction: Correction = "holm")
         if not 0.0 <= p <= 1.0:
             raise ValueError(f"p is {p}; p-values must lie between 0 and 1")
     if correction == "holm":
-        adjusted = _holm(defined)
+        adjusted = _holm(defined, untested)
     elif correction == "benjamini-hochberg":
         from scipy.stats import false_discovery_control
 
-        adjusted = [float(p) for p in false_discovery_control(defined, method="bh")] if defined else []
+        padded = [*defined, *[1.0] * untested]
+        adjusted = [float(p) for p in false_discovery_control(padded, method="bh")] if defined else []
     else:
         raise ValueError(f"correction {correction!r}; expected holm or benjamini-hochberg")
     following = iter(adjusted)
     return [None if p is None else next(following) for p in ps]
 
 
-def _holm(ps: Sequence[float]) -> list[float]:
+def _holm(ps: Sequence[float], untested: int) -> list[float]:
     """Return each p-value times the number of p-values not below it, in rank order, made monotone."""
     adjusted, reached = [0.0] * len(ps), 0.0
     for rank, index in enumerate(sorted(range(len(ps)), key=ps.__getitem__)):
-        reached = max(reached, min(1.0, (len(ps) - rank) * ps[index]))
+        reached = max(reached, min(1.0, (len(ps) + untested - rank) * ps[index]))
         adjusted[index] = reached
     return adjusted
 

@@ -7,6 +7,7 @@ the line of interview score on benchmark accuracy answers better than it underst
 from __future__ import annotations
 
 import math
+import random
 import sys
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -22,6 +23,9 @@ from .intervals import Floats, mid_ranks, normal_share, student_quantile, studen
 DEPARTURE_LEVEL = 0.05  # level of all tests together
 MIN_POINTS = 10  # items, or clusters of items: fewer are too few to estimate an error
 _UNBOUNDED = 1e6  # degrees of freedom
+_MAX_STARTS = 2_000  # pairs of points, those of 63 points; with more points some pairs are tried
+_RANDOM_STARTS = 500  # as in Rousseeuw and Van Driessen 2006
+_MOST_TRIES = 10**300  # more do not fit into a float
 
 _NORMAL_MAD = 1.4826  # standard deviation over median absolute value of a normal distribution
 _ROUGH_THRESHOLD = 2.5  # expected spreads within which a point counts for the final line
@@ -215,9 +219,10 @@ def departures(
     """
     max_outliers = len(points) - _trimmed_count(len(points))
     sets = sum(outliers * math.comb(len(points), outliers) for outliers in range(1, max_outliers + 1))
-    results = {}
+    sets = min(sets, _MOST_TRIES)
+    results, names = {}, frozenset(line.inliers)
     for point in points:
-        inliers = [inlier for inlier in points if inlier.name in line.inliers and inlier.name != point.name]
+        inliers = [inlier for inlier in points if inlier.name in names and inlier.name != point.name]
         if len(inliers) < 3 or len({inlier.x for inlier in inliers}) < 2:
             continue
         outliers = len(points) - len(line.inliers) + (point.name in line.inliers)
@@ -287,12 +292,17 @@ def _least_trimmed(points: Sequence[Point], coverage: int) -> _Line:
     """Return the line with the smallest sum of its `coverage` smallest squared residuals.
 
     Starting at the line through each pair of points, find the nearest points and fit their line, until the sum no
-    longer falls.
+    longer falls. With more than `_MAX_STARTS` pairs, `_RANDOM_STARTS` of them are tried, always the same ones.
 
     Source: concentration steps of Rousseeuw and Van Driessen 2006.
     """
     best: tuple[float, _Line] | None = None
-    for first, second in combinations(sorted(points, key=lambda point: (point.x, point.y, point.name)), 2):
+    ordered = sorted(points, key=lambda point: (point.x, point.y, point.name))
+    starts: Iterable[Sequence[Point]] = combinations(ordered, 2)
+    if math.comb(len(ordered), 2) > _MAX_STARTS:
+        choice = random.Random(len(ordered))
+        starts = [choice.sample(ordered, 2) for _ in range(_RANDOM_STARTS)]
+    for first, second in starts:
         if first.x == second.x:
             continue
         line, total = _least_squares([first, second]), math.inf

@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 import signal
+import threading
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass, field
@@ -122,6 +124,7 @@ async def serve_until_signal(
     server: AbstractAsyncContextManager[str],
     announce: Callable[[str], None],
     on_stop: Callable[[], None] | None = None,
+    stop_seconds: float | None = None,
 ) -> None:
     """Serve until Ctrl-C or SIGTERM.
 
@@ -129,14 +132,23 @@ async def serve_until_signal(
         server: The server to enter.
         announce: Gets the address as soon as the server answers.
         on_stop: Called at the first signal. If it is given, a second signal ends the process at once.
+        stop_seconds: Seconds after the first signal in which the process ends, whatever its threads still do.
 
     Raises:
         ConfigurationError: The address or port is not available.
     """
     stop, loop = asyncio.Event(), asyncio.get_running_loop()
     signals = (signal.SIGINT, signal.SIGTERM)
+
+    def stop_serving() -> None:
+        if stop_seconds is not None and not stop.is_set():
+            end = threading.Timer(stop_seconds, os._exit, (0,))
+            end.daemon = True
+            end.start()
+        stop.set()
+
     for number in signals:
-        loop.add_signal_handler(number, stop.set)
+        loop.add_signal_handler(number, stop_serving)
     async with server as address:
         announce(address)
         await stop.wait()

@@ -2,36 +2,44 @@
 
 from __future__ import annotations
 
+import os
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
-from viva.engine.errors import ConfigurationError
+from viva.engine.errors import ConfigurationError, JournalError, VivaError
 from viva.engine.run_folder import RunFolder
 from viva.orchestration.completeness import planned_conversations
 from viva.orchestration.launch import recorded_settings, results_and_damage
 from viva.scenarios.contract import Role, SupportsRemarks, compared_role, judge_role
 from viva.scenarios.models import lineup_labels, lineups
 from viva.scenarios.registry import get_scenario
-from viva.scenarios.study_cells import StudyCell
+from viva.scenarios.study_cells import StudyCell, brief_error
 from viva.sweeps.recorded_sweep import RecordedCell, recorded_cells
 from viva.sweeps.sweep_folder import is_sweep
 
 
-def find_cells(folders: Sequence[Path]) -> list[StudyCell]:
+def find_cells(folders: Sequence[Path], left_out: dict[str, str] | None = None) -> list[StudyCell]:
     """Return the cells of runs and sweeps, in the order of the folders; duplicates count once.
 
+    If there are several folders, unusable ones are left out, and `left_out` gets why, by folder; None refuses them.
+
     Raises:
-        ConfigurationError: if a folder is neither a run nor a sweep, or its manifest is unusable.
+        ConfigurationError: if a folder is neither a run nor a sweep, or no manifest is usable.
     """
     cells: list[StudyCell] = []
     known_keys: set[tuple[Path, str]] = set()
     for folder, name in zip(folders, _folder_names(folders), strict=True):
-        if is_sweep(folder):
-            prefix = "" if len(folders) == 1 else f"{name}/"
-            folder_cells = [_sweep_cell(recorded, prefix) for recorded in recorded_cells(folder)]
-        else:
-            folder_cells = _cells_of_run(RunFolder.open(folder), name)
+        try:
+            folder_cells = _cells_of_folder(folder, name, alone=len(folders) == 1)
+        except Exception as error:
+            if left_out is None or not (os.path.lexists(folder / "manifest.json") or is_sweep(folder)):
+                raise
+            left_out[name] = str(unusable_run(folder, error))
+            if len(left_out) == len(folders):
+                raise unusable_run(folder, error) from error
+            continue
         for cell in folder_cells:
             path = cell.run.path if cell.run is not None else folder / cell.name
             key = (path.resolve(), cell.candidate)
@@ -39,6 +47,19 @@ def find_cells(folders: Sequence[Path]) -> list[StudyCell]:
                 known_keys.add(key)
                 cells.append(cell)
     return cells
+
+
+def unusable_run(folder: Path, error: Exception) -> VivaError:
+    """Return the error for a run or sweep that cannot be reported; it names the folder."""
+    if isinstance(error, VivaError):
+        return error
+    return JournalError(f"{folder}: cannot be reported, since something recorded is wrong: {brief_error(error)}")
+
+
+def _cells_of_folder(folder: Path, name: str, *, alone: bool) -> list[StudyCell]:
+    if is_sweep(folder):
+        return [_sweep_cell(recorded, "" if alone else f"{name}/") for recorded in recorded_cells(folder)]
+    return _cells_of_run(RunFolder.open(folder), name)
 
 
 def refuse_adaptive(cells: Iterable[StudyCell]) -> None:
@@ -52,10 +73,11 @@ def refuse_adaptive(cells: Iterable[StudyCell]) -> None:
             )
 
 
-def exam_records(cells: Iterable[StudyCell]) -> list[dict[str, Any]]:
+def exam_records(cells: Iterable[StudyCell], left_out: dict[str, str] | None = None) -> list[dict[str, Any]]:
     """Return the estimates of adaptive exams as plain data; `remarks` are those of the cell's run.
 
-    `exam` is None for a cell that has not begun.
+    `exam` is None for a cell that has not begun. `left_out` gets why unreadable runs are left out, by folder; None
+    refuses them.
 
     Raises:
         JournalError: A journal is damaged.
@@ -63,14 +85,22 @@ def exam_records(cells: Iterable[StudyCell]) -> list[dict[str, Any]]:
     reports: dict[Path, tuple[dict[str, Any], list[str]]] = {}
     records = []
     for cell in cells:
+        if left_out is not None and cell.folder in left_out:
+            continue
         fields = ("name", "folder", "scenario", "candidate", "model", "dataset", "seed", "evaluator", "planned")
         record: dict[str, Any] = {name: getattr(cell, name) for name in fields}
         record |= {"bank": None, "until": None, "exam": None, "remarks": []}
         if cell.run is not None and cell.run.begun:
             if cell.run.path not in reports:
-                aggregate, _ = results_and_damage(cell.run)
-                remarks = aggregate.remarks() if isinstance(aggregate, SupportsRemarks) else []
-                reports[cell.run.path] = aggregate.report(), remarks
+                try:
+                    aggregate, _ = results_and_damage(cell.run)
+                    remarks = aggregate.remarks() if isinstance(aggregate, SupportsRemarks) else []
+                    reports[cell.run.path] = aggregate.report(), remarks
+                except Exception as error:
+                    if left_out is None:
+                        raise
+                    left_out[cell.folder] = str(unusable_run(cell.run.path, error))
+                    continue
             report, remarks = reports[cell.run.path]
             record |= {"bank": report["adaptive"]["bank"], "until": report["adaptive"]["until"], "remarks": remarks}
             record["exam"] = report["candidates"][cell.candidate].get("adaptive")
@@ -118,10 +148,15 @@ def _folder_names(folders: Sequence[Path]) -> list[str]:
     """Return a name for each folder: its own, with as many of its parents as make it unique."""
     parts = [folder.resolve().parts for folder in folders]
     different = set(parts)
+    counts: dict[int, Counter[tuple[str, ...]]] = {}  # by length, the ends of that many parts
     names = []
     for mine in parts:
         length = 1
-        while length < len(mine) and sum(other[-length:] == mine[-length:] for other in different) > 1:
+        while length < len(mine):
+            if length not in counts:
+                counts[length] = Counter(other[-length:] for other in different)
+            if counts[length][mine[-length:]] == 1:
+                break
             length += 1
         names.append("/".join(mine[-length:]))
     return names

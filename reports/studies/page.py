@@ -32,6 +32,7 @@ from .study import (
     PAGE_ORDER,
     RECORD_ORDER,
     ExamSection,
+    Provenance,
     SystemGroup,
     common_sections,
     sections_in_order,
@@ -44,6 +45,7 @@ from .study import (
 
 _MIN_ROWS = 3  # fewest rows for which a shared value moves to the title
 _MIN_COLUMNS = 3
+_MAX_PLOTTED = 100  # candidates
 _MAX_ANSWERS = 8  # rows of the table beside the verdict
 _MAX_ERRORS = 60  # rows of a paper's table of standard errors
 
@@ -108,12 +110,12 @@ _TIERS = {
 }
 
 
-def study_page(report: Mapping[str, Any], provenance: Sequence[Table] = (), *, plots: bool = True) -> Page:
+def study_page(report: Mapping[str, Any], provenance: Provenance | None = None, *, plots: bool = True) -> Page:
     """Build the page of a study's report (`Study.report()`). Without matplotlib it explains how to get plots.
 
     Args:
         report: The report.
-        provenance: Tables of runs and models for the appendix (`Study.provenance()`).
+        provenance: What the figures rest on, for the appendix and commands (`Study.provenance()`).
         plots: False for a page without plots, which takes no time to draw.
 
     Raises:
@@ -126,7 +128,8 @@ def study_page(report: Mapping[str, Any], provenance: Sequence[Table] = (), *, p
         figures = _section_plots(report, system_groups) if plots else []
     except ConfigurationError as error:
         missing = str(error)
-    transcripts, references = _transcripts(report), _References(report)
+    folders = {} if provenance is None else provenance.folders
+    transcripts, references = _transcripts(report, folders), _References(report)
     plot_section = PageSection("plots", "Plots", plots=True)
     sections = _page_sections(report, system_groups, references)
     if figures or missing:
@@ -159,8 +162,11 @@ def study_page(report: Mapping[str, Any], provenance: Sequence[Table] = (), *, p
         warnings=list(report.get("warnings") or ()),
         answer=answer,
         terms=terms,
-        appendix=[*_result_tables(report, system_groups), *provenance] if provenance else [],
     )
+    if provenance is not None:
+        results = _result_tables(report, system_groups)
+        page.appendix = {markup: [*results, *tables] for markup, tables in provenance.tables.items()}
+        page.commands_in = "in the folder in which the report was made"
     if verdict and figures:  # the most informative plot comes first
         page.decisive = next((plot for plot in figures if plot.is_drawn), figures[0])
         page.plots = [plot for plot in figures if plot is not page.decisive]
@@ -325,12 +331,15 @@ def _section_plots(report: Mapping[str, Any], groups: Sequence[SystemGroup]) -> 
     """Return all drawings that the study has figures for.
 
     Raises:
-        ConfigurationError: if matplotlib is missing.
+        ConfigurationError: if matplotlib is missing, or there are too many candidates.
     """
     from .. import plot_style
 
     if not any(group.study.has_plots for group in groups):
         return []
+    count = len(distinct_values(report["cells"], "candidate"))
+    if count > _MAX_PLOTTED:
+        raise ConfigurationError(f"{count:,} candidates do not fit into plots; report at most {_MAX_PLOTTED}")
     plot_style.load_matplotlib()
     return [
         plot
@@ -383,14 +392,17 @@ def _tiers(report: Mapping[str, Any]) -> list[tuple[str, str]]:
     return [("Reproducibility", " ".join(tiers))] if tiers else []
 
 
-def _transcripts(report: Mapping[str, Any]) -> dict[str, list[tuple[str, list[tuple[str, str]]]]]:
+def _transcripts(
+    report: Mapping[str, Any], folders: Mapping[str, str]
+) -> dict[str, list[tuple[str, list[tuple[str, str]]]]]:
     """Return, by candidate and cell, the conversations to look at first, each with the command that shows it."""
     transcripts: dict[str, list[tuple[str, list[tuple[str, str]]]]] = {}
     for cell in report["cells"]:
         record = cell.get("transcripts") or {}
         keys = list(record.get("examples") or ())
         labels = _EXAMPLES.get(len(keys), tuple(str(number) for number in range(1, len(keys) + 1)))
-        folder = shlex.quote(str(record.get("folder", "")))
+        folder = str(record.get("folder", ""))
+        folder = shlex.quote(folders.get(folder, folder))
         examples: list[tuple[str, str]] = [
             (
                 Reference(label, Evidence(cell=cell["name"], key=key)),

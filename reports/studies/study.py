@@ -6,6 +6,7 @@ given. A system whose static figures another registered system uses is studied w
 
 from __future__ import annotations
 
+import re
 import shlex
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -13,7 +14,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from viva.engine.errors import ConfigurationError
-from viva.engine.run_folder import installed_versions
+from viva.engine.run_folder import installed_versions, is_running
 from viva.orchestration.completeness import missing_conversations, unfinished_text
 from viva.scenarios.contract import Findings, RankedCandidate, judge_role, study_of
 from viva.scenarios.exam_report import ESTIMATES, EXAM_HEADER, exam_cells
@@ -27,7 +28,7 @@ from ..page import Record
 from ..run_tables import FAILURES_TITLE
 from ..tables import DASH, Table, interval
 from .cache import ReportCache, cache_key, folder_state
-from .cells import exam_records, find_cells
+from .cells import exam_records, find_cells, unusable_run
 from .court import CourtReport, court_sentences, court_tables, gathers_evidence
 from .method_costs import MethodCostSection, method_costs
 
@@ -279,6 +280,7 @@ def read_cells(
     items: dict[str, ItemNumbers],
     cache: ReportCache | None = None,
     on_run: Callable[[int, int], None] | None = None,
+    left_out: dict[str, str] | None = None,
 ) -> list[RunReading]:
     """Read every cell, each journal once.
 
@@ -289,15 +291,17 @@ def read_cells(
         items: By dataset, the number assigned to each item; new items are added.
         cache: Cache of readings; unchanged runs in it are not read again.
         on_run: Called with the number of runs that were read, and of all.
+        left_out: If there are several runs, gets why unreadable ones are left out, by folder; None refuses them.
 
     Raises:
-        JournalError: if a journal is damaged.
+        JournalError: if a journal is damaged, or no journal can be read.
     """
     readings = [RunReading(cell) for cell in cells]
     runs: dict[Path, list[RunReading]] = {}
     for reading in readings:
         if reading.cell.run is not None and reading.cell.run.begun:
             runs.setdefault(reading.cell.run.path, []).append(reading)
+    unreadable: set[Path] = set()
     for count, group in enumerate(runs.values()):
         if on_run is not None:
             on_run(count, len(runs))
@@ -307,11 +311,20 @@ def read_cells(
         reader = systems.readers[cell.scenario]
         # A system whose figures another system uses scores its own results.
         own = scorings[reader.scenario.name] if reader is systems.study else reader.scoring([cell], None)
-        if cache is None:
-            reader.read(group, own, numbers)
-        else:
-            _read_cached(reader, group, own, numbers, cache)
-    return readings
+        try:
+            if cache is None:
+                reader.read(group, own, numbers)
+            else:
+                _read_cached(reader, group, own, numbers, cache)
+        except Exception as error:
+            assert cell.run is not None
+            if left_out is None:
+                raise
+            unreadable.add(cell.run.path)
+            left_out[cell.folder] = str(unusable_run(cell.run.path, error))
+            if len(unreadable) == len(runs):
+                raise unusable_run(cell.run.path, error) from error
+    return [reading for reading in readings if reading.cell.run is None or reading.cell.run.path not in unreadable]
 
 
 def _read_cached(
@@ -375,7 +388,24 @@ def cell_record(reading: RunReading) -> dict[str, Any]:
 
 
 STUDY_VERSION = 1
-_MAX_NAMED_RUNS = 3  # unfinished runs that a warning names; more are only counted
+_MAX_NAMED_RUNS = 3  # unfinished or unusable runs with a warning of their own; more are counted
+_MAX_LISTED_RUNS = 20  # unusable runs that one warning lists
+
+
+MARKUPS = {"LaTeX": "--latex", "Markdown": "--markdown"}  # with the options that print them
+# The folders before a file in a model's name.
+_LOCAL_PATH = re.compile(r"(?<=[:=])(?:~|\.{0,2})/(?:[^/?&]+/)*(?=[^/?&])")
+
+
+@dataclass(slots=True, frozen=True)
+class Provenance:
+    """The evidence behind a study's figures.
+
+    `tables` has by markup the tables of runs and models; `folders` maps each cell's `folder` to its path, as given.
+    """
+
+    tables: dict[str, list[Table]]
+    folders: dict[str, str]
 
 
 class Study:
@@ -384,12 +414,12 @@ class Study:
     `on_run` is called with the number of runs that were read, and of all. `scorings` has by system how its results are
     scored: by `scorer`, or as the runs themselves were. With a `cache`,
     results of earlier reports with unchanged inputs are neither read nor computed again; the report is the same, byte
-    for byte.
+    for byte. Runs that cannot be read are left out of a study of several; its warnings name them first.
 
     Raises:
         ConfigurationError: if a folder is neither a run nor a sweep, or the runs do not agree on a scorer and none is
             named.
-        JournalError: if a journal is damaged.
+        JournalError: if no run can be read.
     """
 
     def __init__(
@@ -400,7 +430,8 @@ class Study:
         on_run: Callable[[int, int], None] | None = None,
     ) -> None:
         self._folders, self._scorer = folders, scorer
-        cells = find_cells(folders)
+        self._left_out: dict[str, str] = {}
+        cells = find_cells(folders, self._left_out)
         # Means over chosen items compare no models: exams have estimates instead.
         self._cells = [cell for cell in cells if not cell.is_adaptive]
         self._exams = [cell for cell in cells if cell.is_adaptive]
@@ -411,9 +442,14 @@ class Study:
         self._report: dict[str, Any] | None = None if cache is None else cache.load(key, {})
         if self._report is None:
             items: dict[str, ItemNumbers] = {}
-            self._readings = read_cells(self._cells, self._groups, self.scorings, items, cache, on_run)
+            unusable = len(self._left_out)
+            self._readings = read_cells(self._cells, self._groups, self.scorings, items, cache, on_run, self._left_out)
             self._catalogue = ItemCatalogue(items)
-            if cache is not None and not any(reading.damaged for reading in self._readings) and self._key() == key:
+            damaged = len(self._left_out) > unusable or any(reading.damaged for reading in self._readings)
+            if damaged:
+                self._cells = [reading.cell for reading in self._readings]
+                self._groups = group_systems(cell.scenario for cell in self._cells)
+            if cache is not None and not damaged and self._key() == key:
                 cache.store(key, self.report(), {})
 
     def _key(self) -> str | None:
@@ -424,7 +460,8 @@ class Study:
                 return None
             identity = (cell.name, cell.folder, cell.candidate, cell.model, cell.dataset, cell.seed, cell.evaluator)
             parts.append((key, identity, cell.planned, cell.until))
-        return cache_key("report", STUDY_VERSION, parts)
+        running = {str(cell.run.path) for cell in self.cells if cell.run is not None and is_running(cell.run.path)}
+        return cache_key("report", STUDY_VERSION, parts, self._left_out, sorted(running))
 
     def report(self) -> dict[str, Any]:
         """Return everything as plain data; docs/reports.md describes the fields."""
@@ -436,8 +473,13 @@ class Study:
         """Return the report as titled tables: title, header, rows."""
         return [(table["title"], table["header"], table["rows"]) for table in self.report()["tables"]]
 
-    def provenance(self) -> list[Table]:
-        """Return the tables of what the figures rest on: runs with versions and digests, and models by role."""
+    def provenance(self) -> Provenance:
+        """Return what the figures rest on."""
+        folders = {cell.folder: str(cell.run.path) for cell in self.cells if cell.run is not None}
+        return Provenance({name: self.run_tables(option) for name, option in MARKUPS.items()}, folders)
+
+    def run_tables(self, option: str) -> list[Table]:
+        """Return the tables of runs with versions and digests, and of models; `option` is that of their markup."""
         runs: dict[str, list[str]] = {}
         models: dict[tuple[str, ...], None] = {}
         seconds: dict[str, str] = {}
@@ -459,21 +501,25 @@ class Study:
             for role, model in manifest.get("models", {}).items():
                 named = model.items() if isinstance(model, Mapping) else [("", model)]
                 for label, name in named:
-                    models[role, str(label or DASH), str(name), str(manifest.get("files", {}).get(name) or DASH)] = None
+                    plain = _LOCAL_PATH.sub("", str(name))
+                    models[role, str(label or DASH), plain, str(manifest.get("files", {}).get(name) or DASH)] = None
         headers = ["run", "scenario", "dataset", "digest", "items", "seed", "prompts", "viva", "Python"]
         if seconds:
             headers.append("second set")
             runs = {folder: [*row, seconds.get(folder, DASH)] for folder, row in runs.items()}
         return [
-            (f"Runs; report of viva {installed_versions()['viva']}: {self.command}", headers, list(runs.values())),
+            (
+                f"Runs; report of viva {installed_versions()['viva']}: {self.command(option)}",
+                headers,
+                list(runs.values()),
+            ),
             ("Models", ["role", "label", "model", "file digest"], [list(row) for row in models]),
         ]
 
-    @property
-    def command(self) -> str:
-        """The command that prints this study's tables again."""
+    def command(self, option: str) -> str:
+        """Return the command that prints this study's tables again."""
         scorer = [] if self._scorer is None else ["--scorer", self._scorer]
-        return f"viva report {shlex.join([*map(str, self._folders), *scorer])} --latex"
+        return f"viva report {shlex.join([*map(str, self._folders), *scorer])} {option}"
 
     @property
     def cells(self) -> list[StudyCell]:
@@ -504,7 +550,9 @@ class Study:
             report |= group.study.head(self.scorings[group.study.scenario.name])
         report |= {"facts": self._facts(), "notes": describe_differences(self._cells, self._groups)}
         report["cells"] = self._records()
-        report |= {"adaptive": exam_records(self._exams)} if self._exams else {}
+        if self._exams:
+            report["adaptive"] = exam_records(self._exams, self._left_out if self._cells else None)
+            self._exams = [cell for cell in self._exams if cell.folder not in self._left_out]
         report |= self._shortcomings(report["cells"], report.get("adaptive", []))
         for group in self._groups:
             study = group.study
@@ -547,20 +595,39 @@ class Study:
             if reading.cell.run is not None and reading.state == "part"
         }
         runs |= {cell.run.path: (cell.folder, cell.run) for cell in self._exams if cell.run and cell.run.begun}
-        unfinished, warnings = [], []
+        running = {resumable_folder(path) for path in runs if is_running(path)}
+        unfinished, warnings = [], self._unusable_runs()
+        named_before = len(warnings)
         for path, (name, run) in runs.items():
             if (missing := missing_conversations(run)) is not None:
                 unfinished.append({"run": name, **missing.to_record()})
-                text = unfinished_text(missing.to_record(), resumable_folder(path))
+                folder = resumable_folder(path)
+                text = unfinished_text(missing.to_record(), folder, running=folder in running)
                 warnings.append(text if len(runs) == 1 else f"{name}: {text}")
-        more = len(warnings) - _MAX_NAMED_RUNS
-        warnings[_MAX_NAMED_RUNS:] = [f"{more:,} more runs are not finished"] if more > 0 else []
+        more = len(warnings) - named_before - _MAX_NAMED_RUNS
+        if more > 0:
+            warnings[-more:] = [f"{more:,} more runs are not finished"]
+        damaged = {reading.cell.folder: reading.damaged for reading in self._readings if reading.damaged}
+        for name, entries in list(damaged.items())[:_MAX_NAMED_RUNS]:
+            others = f" and {len(entries) - 1:,} more" if len(entries) > 1 else ""
+            warnings.append(f"{name}: damaged records are left out: {entries[0]}{others}")
+        if len(damaged) > _MAX_NAMED_RUNS:
+            warnings.append(f"{len(damaged) - _MAX_NAMED_RUNS:,} more runs have damaged records, which are left out")
         for record in records:
             own = (record["result"] or {}).get("warnings", ())
             warnings += [f"{record['name']}: {text}" if len(records) > 1 else text for text in own]
         named = {text: record["folder"] for record in exams for text in record["remarks"]}
         warnings += [text if len(exams) == 1 else f"{folder}: {text}" for text, folder in named.items()]
         return ({"unfinished": unfinished} if unfinished else {}) | ({"warnings": warnings} if warnings else {})
+
+    def _unusable_runs(self) -> list[str]:
+        """Return sentences about runs that are left out."""
+        reasons = [f"left out: {name}: {reason}" for name, reason in self._left_out.items()]
+        names = list(self._left_out)[_MAX_NAMED_RUNS:]
+        if names:
+            listed = ", ".join(names[:_MAX_LISTED_RUNS]) + (", …" if len(names) > _MAX_LISTED_RUNS else "")
+            reasons[_MAX_NAMED_RUNS:] = [f"{len(names):,} more unusable runs are left out: {listed}"]
+        return reasons
 
     def _notes(self, report: Mapping[str, Any]) -> list[str]:
         notes = _different_banks(report.get("adaptive", ()))

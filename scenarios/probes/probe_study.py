@@ -9,6 +9,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from viva.engine.journal_reader import EndedConversation
 from viva.reports.figures import Codes, Floats, clustered_rate, estimate_record, mean_record, round_figure
 from viva.reports.page import Record
 from viva.reports.run_tables import add_usage, usage_record
@@ -17,7 +18,7 @@ from viva.scoring.aggregates import ClusteredStream
 from viva.scoring.contamination import DIRECTIONS, Signals, loss_gap
 
 from ..models import recorded_price
-from ..study_cells import ItemNumbers, Pool, RunReading, ended_conversations
+from ..study_cells import ItemNumbers, Pool, RunReading, add_ended, add_results
 from ..study_sections import SystemStudy
 from .probe_report import ACCURACIES, ProbeAggregate, answers_of, cluster_label, detector_records
 
@@ -201,19 +202,24 @@ class ProbeStudy(SystemStudy):
 
     def read(self, readings: Sequence[RunReading], scoring: Any, items: ItemNumbers) -> None:
         cell = readings[0].cell
-        aggregate = ProbeAggregate(cell.manifest)
+        assert cell.run is not None
         second = cell.settings("members") == "against"
-        columns = {label: ProbeColumns(cell.seed, second) for label in aggregate.candidates}
-        for ended in ended_conversations(readings[0]):
-            if ended.failed:
-                aggregate.add_failure(ended.key, ended.result)
-            else:
-                aggregate.add(ended.key, ended.result)
+
+        def make() -> tuple[ProbeAggregate, dict[str, ProbeColumns]]:
+            aggregate = ProbeAggregate(cell.manifest)
+            return aggregate, {label: ProbeColumns(cell.seed, second) for label in aggregate.candidates}
+
+        def add(total: tuple[ProbeAggregate, dict[str, ProbeColumns]], ended: EndedConversation) -> None:
+            aggregate, columns = total
+            add_ended(aggregate, ended)
+            if not ended.failed:
                 columns[ended.result["candidate"]].add(ended.result, items)
+
+        (aggregate, columns), damaged = add_results(cell.run.journal, make, add, cell.stopped_at)
         results = aggregate.report()["candidates"]
         for reading in readings:
             own, result = columns[reading.cell.candidate], results[reading.cell.candidate]
-            reading.fill(aggregate, result, readings[0].damaged, own)
+            reading.fill(aggregate, result, damaged, own)
             reading.ended = own.ended + result["failed"]
             price = recorded_price(reading.cell.manifest, reading.cell.model)
             reading.usage = {role: usage_record(used, price) for role, used in sorted(own.usage.items())}

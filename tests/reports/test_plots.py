@@ -75,7 +75,7 @@ DRAWINGS: dict[str, Callable[[list[str]], str]] = {
     "regression": _regression,
 }
 LABELS = {
-    "survival": {"round", "interviews that reached the round, %"},
+    "survival": {"round", "reached the round, %"},
     "rounds": {"round", "score of the round, 0–100"},
     "running": {"interviews so far", "running mean score, 0–100"},
     "aspects": {"mean score, 0–100", "logic", "overall, 95% interval"},
@@ -111,13 +111,48 @@ def test_names_are_text_and_the_same_figures_are_the_same_bytes(kind: str) -> No
     assert "<script" not in drawn
 
 
+@pytest.mark.parametrize("kind", ["survival", "rounds"])
+def test_panels_that_stand_side_by_side_have_one_scale(kind: str) -> None:
+    draw = {"survival": line_plots.survival_plot, "rounds": line_plots.round_score_plot}[kind]
+    panels = [
+        [line_plots.RoundCurve("only", [line_plots.RoundValue(1, first), line_plots.RoundValue(2, last)])]
+        for first, last in ((99.0, 95.0), (60.0, 20.0))
+    ]
+    both = [curve for panel in panels for curve in panel]
+    ticks = [[text for text in _texts(draw("set", panel, both)) if text.isdigit()] for panel in panels]
+    assert ticks[0] == ticks[1]
+    assert ticks[0] != [text for text in _texts(draw("set", panels[0])) if text.isdigit()]
+
+
+def test_aspects_of_panels_side_by_side_have_one_scale() -> None:
+    low, high = row_plots.AspectMean(10.0), row_plots.AspectMean(95.0)
+    middle = row_plots.AspectMean(90.0)
+    drawn = row_plots.aspect_plot("set", {"a": high}, {"a": {"logic": middle}}, [low, middle, high])
+    assert {"0", "20", "100"} <= set(_texts(drawn))
+    assert "20" not in _texts(row_plots.aspect_plot("set", {"a": high}, {"a": {"logic": middle}}))
+
+
+@given(
+    st.lists(
+        st.sampled_from(["science", "(evaluator", "a)", "模型模型", "x" * 60, "(n = 5 interviews each)"]), max_size=9
+    )
+)
+def test_long_titles_are_broken_between_words(words: list[str]) -> None:
+    lines = plot_style._wrap(" ".join(words), 40)
+    assert all(plot_style.text_width(line) <= 40 for line in lines)
+    whole = " ".join(lines)
+    assert [word for word in words if plot_style.text_width(word) <= 40] == [
+        word for word in re.findall(r"\(n = [^()]*\)|\S+", whole) if "…" not in word
+    ]
+
+
 def test_many_candidates_rounds_are_numbers_in_cells() -> None:
     curves = [
         line_plots.RoundCurve(name, [line_plots.RoundValue(1, 100), line_plots.RoundValue(2, 40 + at)])
         for at, name in enumerate(MANY)
     ]
     texts = _texts(line_plots.survival_plot("set", curves))
-    assert "round (cells: interviews that reached the round, %)" in texts
+    assert "round (cells: reached the round, %)" in texts
     assert texts.count("100") == 30
     assert {str(40 + at) for at in range(30)} <= set(texts)
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from viva.scoring.clustered_means import clustered_mean
-from viva.scoring.comparison import Correction, Scores, adjust_p_values, compare, compare_all
+from viva.scoring.comparison import MAX_PAIRED, Correction, Scores, adjust_p_values, compare, compare_all
 
 relaxed = settings(deadline=None, max_examples=60)
 score = st.none() | st.integers(0, 100).map(float)
@@ -172,6 +172,23 @@ def test_a_table_has_every_pair_and_corrects_over_them() -> None:
     loose = compare_all(scores, "benjamini-hochberg")
     assert [one.p_corrected for one in loose if one.p is not None] == pytest.approx(
         stats.false_discovery_control([one.p for one in known])
+    )
+
+
+@given(st.lists(st.floats(0, 1), max_size=6), st.lists(st.floats(0, 1), max_size=6))
+def test_untested_pairs_are_never_taken_for_evidence(tested: list[float], untested: list[float]) -> None:
+    """Their p-values are unknown: whatever they are, the correction over all is not stricter."""
+    told = adjust_p_values(tested, untested=len(untested))
+    everything = adjust_p_values([*tested, *untested])[: len(tested)]
+    assert all(one >= other - 1e-12 for one, other in zip(told, everything, strict=True))
+
+
+def test_of_many_candidates_only_the_best_are_compared() -> None:
+    scores = {f"m{at}": single([float(at), at + 1.0, at + 2.0]) for at in range(MAX_PAIRED + 5)}
+    table = compare_all(scores)
+    assert {one.first for one in table} | {one.second for one in table} == {f"m{at}" for at in range(5, MAX_PAIRED + 5)}
+    assert [one.p_corrected for one in table] == adjust_p_values(
+        [one.p for one in table], untested=math.comb(MAX_PAIRED + 5, 2) - len(table)
     )
 
 

@@ -19,10 +19,12 @@ from viva.scoring.correlation import (
     MAX_EXACT,
     Correlation,
     ModelScores,
+    Point,
     correlate,
     correlation,
     fit_lines,
     kendall,
+    robust_line,
     spearman,
 )
 
@@ -292,3 +294,18 @@ def test_line_6g_no_p_of_pairs_that_are_all_in_order_is_0(n: int, sign: float) -
     assert found.spearman is not None
     if n <= 12:  # one order of n! is as far out on this side, and one on the other
         assert found.spearman.p == pytest.approx(2 / math.factorial(n))
+
+
+@pytest.mark.parametrize("count", [70, 150])
+def test_many_models_have_a_line_and_those_far_below_it_are_seen(count: int) -> None:
+    chance = np.random.default_rng(count)
+    xs = chance.uniform(20, 90, count).tolist()
+    fallen = set(range(0, count, 5))
+    points = [
+        Point(f"m{at}", x, 0.6 * x + 10 + float(chance.normal(0, 2)) - 40 * (at in fallen), 2.0, 2.0)
+        for at, x in enumerate(xs)
+    ]
+    line = robust_line(points)
+    assert (line.slope, line.intercept) == (pytest.approx(0.6, abs=0.1), pytest.approx(10, abs=4))
+    assert {f"m{at}" for at in fallen} <= set(line.below)
+    assert robust_line(points[::-1]).slope == line.slope

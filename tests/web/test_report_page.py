@@ -7,6 +7,7 @@ import os
 import re
 import subprocess
 import sys
+import unicodedata
 from collections.abc import Callable
 from html import unescape
 from html.parser import HTMLParser
@@ -15,13 +16,16 @@ from typing import Any
 
 import pytest
 from browser import Browser
+from hypothesis import given
+from hypothesis import strategies as st
 
 from viva.engine.errors import ConfigurationError
 from viva.reports.page import Evidence
 from viva.reports.plot_style import COLOURS
 from viva.reports.studies.page import study_page
-from viva.reports.studies.study import study_tables
-from viva.web.report.html_page import Site, page_html, write_html
+from viva.reports.studies.study import Provenance, study_tables
+from viva.reports.tables import escape_controls
+from viva.web.report.html_page import Site, isolated, page_html, write_html
 
 HEADINGS = ["Results", "Contamination", "Plots", "Comparisons", "Agreement", "Difficulty of items", "Correlations"]
 HEADINGS += ["Scorer variants", "Early stops", "Failures", "Tokens and cost", "Verdicts", "Cells and transcripts"]
@@ -122,6 +126,25 @@ def test_line_1_control_characters_of_names_are_visible_in_the_page(make_study: 
     text = (tmp_path / "page.html").read_text("utf-8")
     assert not set(evil[:1] + "\x07\x9b\u202e") & set(text)
     assert r"\x1b]0;owned\x07\x9b31m\u202egnp" in text
+
+
+def test_direction_marks_in_names_are_visible() -> None:
+    for mark in "\u200e\u200f\u061c\u202a\u202e\u2066\u2069":
+        assert escape_controls(f"a{mark}b") == f"a\\u{ord(mark):04x}b"
+
+
+_NAMES = ["א", "שלום עולם", "نموذج", "model-א", "א 5", "a&<b>", "ב/x", "\u202eא", "x"]
+
+
+@given(st.lists(st.sampled_from(_NAMES) | st.text("אبa 1.,<&-", max_size=8), min_size=1, max_size=6))
+def test_names_written_from_right_to_left_do_not_move_the_figures_beside_them(names: list[str]) -> None:
+    sentence = "Mean scores: " + ", ".join(f"{name} {at}0.5" for at, name in enumerate(names)) + "."
+    shown = isolated(sentence)
+    assert unescape(re.sub("</?bdi>", "", shown)) == escape_controls(sentence)
+    inside, outside = re.findall("<bdi>(.*?)</bdi>", shown), re.sub("<bdi>.*?</bdi>", "", shown)
+    directions = [{unicodedata.bidirectional(sign) for sign in text} for text in (outside, "".join(inside))]
+    assert not directions[0] & {"R", "AL", "AN", "RLE", "RLO", "RLI"}
+    assert directions[1] <= {"R", "AL", "WS", "CS", "ES", "ON"}, "no figure and no Latin letter"
 
 
 def test_transcripts_are_commands_that_a_shell_reads_as_they_are_meant(make_study: Make, tmp_path: Path) -> None:
@@ -286,8 +309,10 @@ def test_a_colour_means_the_same_candidate_in_every_panel(make_study: Make, tmp_
     figures = re.findall("<figure.*?</figure>", (tmp_path / "report.html").read_text("utf-8"), re.DOTALL)
     for figure in (figures[2], figures[3], figures[5]):  # survival, by round, running mean
         for panel in re.findall("<svg.*?</svg>", figure, re.DOTALL):
-            assert panel.index(">first<") < panel.index(">second<") < panel.index(">third<")
-            assert all(colour in panel for colour in ("var(--blue)", "var(--orange)", "var(--green)"))
+            colours = {"first": "var(--blue)", "second": "var(--orange)", "third": "var(--green)"}
+            drawn = [name for name in colours if f">{name}<" in panel]
+            assert drawn in (["first", "second", "third"], ["second", "third"]), "a legend names only what is drawn"
+            assert [name for name, colour in colours.items() if colour in panel] == drawn
 
 
 def test_without_matplotlib_there_is_a_page_that_says_so(study: Study, tmp_path: Path) -> None:
@@ -333,6 +358,24 @@ def test_a_browser_opens_it_without_complaint_or_request(
     paper = COLOURS["paper"][dark]
     shown = tuple(int(paper[at : at + 2], 16) for at in (1, 3, 5))
     assert page.evaluate("getComputedStyle(document.body).backgroundColor") == f"rgb{shown}"
+
+
+def test_on_paper_tables_fit_figures_stay_whole_and_nothing_is_folded(browser: Browser, report: Path) -> None:
+    page = browser.open(report, 680)  # A4 without its margins
+    folded = "[...document.querySelectorAll('details code')].filter(c => !c.checkVisibility()).length"
+    assert page.evaluate(folded) > 0
+    browser.ask("Emulation.setEmulatedMedia", media="print")
+    assert page.evaluate("document.documentElement.scrollWidth") == 680
+    wide = "[...document.querySelectorAll('table')].filter(t => t.getBoundingClientRect().right > 681).length"
+    assert page.evaluate(wide) == 0
+    broken = (
+        "[...document.querySelectorAll('td.number')].filter(t => t.firstChild && "
+        "(range => (range.selectNodeContents(t), range.getClientRects().length))(document.createRange()) > 1)"
+        ".map(t => t.textContent).join()"
+    )
+    assert page.evaluate(broken) == ""
+    assert page.evaluate(folded) == 0
+    browser.ask("Emulation.setEmulatedMedia", media="")
 
 
 def test_wide_tables_scroll_in_their_box(browser: Browser, report: Path) -> None:
@@ -386,7 +429,8 @@ def test_a_mark_shows_its_figure_on_focus_and_arrows_lead_to_the_next(browser: B
 
 
 def test_tables_for_a_paper_are_copied_by_key(browser: Browser, study: Study, tmp_path: Path) -> None:
-    page_model = study_page(study, [("Runs", ["run", "viva"], [["a_b", "1.0"]])], plots=False)
+    runs = [("Runs", ["run", "viva"], [["a_b", "1.0"]])]
+    page_model = study_page(study, Provenance({"LaTeX": runs, "Markdown": runs}, {}), plots=False)
     (tmp_path / "report.html").write_text(page_html(page_model), "utf-8")
     page = browser.open(tmp_path / "report.html", 1280)
     page.evaluate("navigator.clipboard.writeText = async (text) => { window.copied = text; }")

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
 
-from markupsafe import Markup
+from markupsafe import Markup, escape
 
 from viva.engine.errors import ConfigurationError
 from viva.engine.files import write_atomically
@@ -30,6 +30,8 @@ _IDS = re.compile(r"#([^)\s]+)")
 _FRACTION = re.compile(r"-?\d+\.\d{3,}(?:e-?\d+)?")
 _FONTS = re.compile(r"font-family: [^;]*")
 _COLOUR = re.compile("#[0-9a-f]{6}")
+_RIGHT = "\u0590-\u08ff\ufb1d-\ufdff\ufe70-\ufefc\U00010800-\U00010fff\U0001e800-\U0001efff"
+_RIGHT_TO_LEFT = re.compile(rf"[{_RIGHT}]+(?:[ _.'-]+[{_RIGHT}]+)*")
 _COORDINATES = ("d", "x", "y", "transform")  # attributes that hold coordinates
 _VARIABLES = {light: f"var(--{name})" for name, (light, _) in plot_style.COLOURS.items()}
 
@@ -76,6 +78,11 @@ def inline_svg(svg: str, prefix: str, label: str) -> Markup:
             child.attrib["aria-hidden"] = "true"
     # A parser makes the elements and a serializer writes them, so names cannot become markup.
     return Markup(escape_controls(ElementTree.tostring(root, encoding="unicode")))
+
+
+def isolated(text: str) -> Markup:
+    """Return a sentence as HTML in which names in right-to-left scripts do not move the figures beside them."""
+    return Markup(_RIGHT_TO_LEFT.sub(r"<bdi>\g<0></bdi>", str(escape(escape_controls(text)))))
 
 
 def _referenced_ids(element: ElementTree.Element) -> list[str]:
@@ -146,7 +153,8 @@ def body_html(page: Page, site: Site | None = None) -> str:
         ]
         for plot in [*page.plots, *([page.decisive] if page.decisive else [])]
     }
-    texts = [("LaTeX", to_latex(page.appendix)), ("Markdown", to_markdown(page.appendix))] if page.appendix else []
+    markups = {"LaTeX": to_latex, "Markdown": to_markdown}
+    texts = [(name, markups[name](tables)) for name, tables in page.appendix.items()]
     return _render(
         "body.html",
         site,
@@ -176,7 +184,7 @@ def _render(template: str, site: Site | None, **values: Any) -> str:
             escape_controls(value) if isinstance(value, str) and not isinstance(value, Markup) else value
         ),
     )
-    environment.filters |= {"linked": link, "hash": _content_hash}
+    environment.filters |= {"linked": link, "hash": _content_hash, "isolated": isolated}
     scripts = ["tables.js", *([] if site is None else ["theme.js"])]
     return environment.get_template(template).render(
         **values,

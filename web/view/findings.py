@@ -1,8 +1,9 @@
 """Findings and report over all runs of a folder, computed in a separate process so that pages never wait.
 
-`python -m viva.web.view.findings [--gently] FOLDER…` prints the findings as JSON; with `--page FILE ROOT` it prints the
-report's page instead, piece by piece as it is computed, and writes the whole page to the file. While a run is in
-progress, findings are recomputed after a pause that is many times as long as the computation.
+`python -m viva.web.view.findings [--gently]` prints the findings as JSON; with `--page FILE ROOT KEY` it prints the
+report's page instead, piece by piece as it is computed, and writes the whole page to the file. It reads the runs'
+folders from stdin and ends when stdin is closed, so not later than its parent. While a run is in progress, findings
+are recomputed after a pause that is many times as long as the computation.
 """
 
 from __future__ import annotations
@@ -11,10 +12,14 @@ import asyncio
 import hashlib
 import logging
 import os
+import shlex
 import sys
 import threading
 import time
+import traceback
+import warnings
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+from contextlib import asynccontextmanager, suppress
 from dataclasses import asdict, dataclass, field
 from html import escape
 from pathlib import Path
@@ -22,7 +27,8 @@ from typing import Any, NoReturn
 
 import orjson
 
-from viva.engine.errors import ConfigurationError, VivaError
+from viva.engine.errors import ConfigurationError, JournalNotice, VivaError
+from viva.engine.files import write_atomically
 from viva.engine.journal_reader import journal_state
 from viva.engine.run_folder import installed_versions, is_running
 from viva.reports.tables import escape_controls
@@ -32,9 +38,9 @@ from .runs import find_runs, left_out, study_folders
 _log = logging.getLogger("viva")
 _PAUSE_FACTOR = 20  # pause before the next computation, as a multiple of the last computation's duration
 _LEAST_PAUSE = 3.0
-_PARENT_SECONDS = 1.0  # between checks that the viewer has not ended
-_REFUSED = 3  # exit code if the page says why there is no report
-_PAGE_FORM = 2  # form of the kept page; a page of another form is computed again
+_MOST_SECONDS = 600.0  # of a computation
+_TOO_LONG = f"Computing the report takes longer than {_MOST_SECONDS / 60:.0f} minutes. Without a limit:"
+_PAGE_FORM = 3  # form of the kept page; a page of another form is computed again
 _GENTLY, _NICE = "--gently", 14  # niceness while a run is in progress, because the run needs the processor
 
 
@@ -80,8 +86,18 @@ def study_answer(folders: list[Path], export: tuple[Path, Path] | None = None) -
         return StudyAnswer(
             [asdict(finding) for finding in study_findings(report)], notes, "", ended, _costs(report["cells"])
         )
-    except VivaError as error:
-        return StudyAnswer(problem=str(error))
+    except Exception as error:
+        return StudyAnswer(problem=_reason(error, folders))
+
+
+def _reason(error: Exception, folders: Sequence[Path]) -> str:
+    """Return why there is no report; an unexpected error is also printed to stderr."""
+    if isinstance(error, VivaError):
+        return str(error)
+    traceback.print_exception(error)
+    from viva.scenarios.study_cells import brief_error
+
+    return f"cannot create the report of {os.path.commonpath(folders) if folders else 'no run'}: {brief_error(error)}"
 
 
 def _costs(cells: Sequence[Mapping[str, Any]]) -> dict[str, float | None]:
@@ -94,10 +110,10 @@ def _costs(cells: Sequence[Mapping[str, Any]]) -> dict[str, float | None]:
     return costs
 
 
-def page_pieces(folders: list[Path], file: Path, root: Path) -> Iterator[str]:
+def page_pieces(folders: list[Path], file: Path, root: Path, key: str) -> Iterator[str]:
     """Yield the report's page after its frame, as it is computed; at the end, write the whole page to the file.
 
-    `root` is the viewed folder.
+    `root` is the viewed folder; `key` stands for the state of the journals before, and ends the file.
     """
     if not folders:
         raise ConfigurationError(f"{root}: there is no run in this folder yet")
@@ -105,7 +121,7 @@ def page_pieces(folders: list[Path], file: Path, root: Path) -> Iterator[str]:
     from viva.reports.studies.page import study_page
     from viva.reports.studies.study import Study
 
-    from ..report.html_page import body_html, opening_html, write_page
+    from ..report.html_page import body_html, opening_html, page_html
     from .pages import Links
     from .report_site import report_site
 
@@ -118,7 +134,8 @@ def page_pieces(folders: list[Path], file: Path, root: Path) -> Iterator[str]:
     yield f"</div>\n{opening_html(study_page(report, plots=False), site)}"
     page = study_page(report, study.provenance())
     yield body_html(page, site)
-    write_page(page, file, site)
+    with suppress(OSError):  # without the file, the next reader waits for the computation
+        write_atomically(file, (page_html(page, site) + _key_comment(key)).encode("utf-8", "replace"))
 
 
 def print_piece(text: str) -> None:
@@ -130,14 +147,13 @@ def print_piece(text: str) -> None:
 class ReportPieces:
     """The pieces of a report's page that is being computed; any number of readers get all of them.
 
-    `key` stands for the state of the journals; `failed`: the page has no report; `cut`: it does not say why.
+    `ended`: there are no more pieces; `cut`: the page does not say why it has no report, or no whole one.
     """
 
-    def __init__(self, key: str) -> None:
-        self.key, self.failed, self.cut = key, False, True
+    def __init__(self) -> None:
+        self.ended, self.cut = False, True
         self.task: asyncio.Task[None] | None = None
         self._pieces: list[bytes] = []
-        self._ended = False
         self._more = asyncio.Event()
 
     def add(self, piece: bytes) -> None:
@@ -145,7 +161,7 @@ class ReportPieces:
         self._wake()
 
     def end(self) -> None:
-        self._ended = True
+        self.ended = True
         self._wake()
 
     def _wake(self) -> None:
@@ -160,7 +176,7 @@ class ReportPieces:
             while position < len(self._pieces):
                 position += 1
                 yield self._pieces[position - 1]
-            if self._ended:
+            if self.ended:
                 return
             await event.wait()
 
@@ -241,50 +257,43 @@ class AnswerUpdater(Updater):
         self._state: tuple[Any, ...] = ()
 
     async def report(self) -> str | ReportPieces:
-        """Return the report's page if no journal has changed since it was written, else its pieces."""
+        """Return the report's page if no journal has changed since it was written, else its pieces.
+
+        One page is computed at a time: whoever asks meanwhile gets the same pieces, even if a journal has changed.
+        """
         state = await asyncio.to_thread(self._journals)
         key = hashlib.blake2b(repr((_PAGE_FORM, installed_versions(), state)).encode(), digest_size=16).hexdigest()
         if (page := await asyncio.to_thread(self._written_page, key)) is not None:
             return page
-        if self._report is None or self._report.key != key or self._report.failed:
-            self._report = ReportPieces(key)
-            self._report.task = asyncio.get_running_loop().create_task(self._write_report(self._report))
+        if self._report is None or self._report.ended:
+            self._report = ReportPieces()
+            self._report.task = asyncio.get_running_loop().create_task(self._write_report(self._report, key))
         return self._report
 
     def _written_page(self, key: str) -> str | None:
-        try:
-            if self._key_file.read_text("ascii") == key:
-                return self.page.read_text("utf-8")
-        except (OSError, ValueError):
-            pass
+        with suppress(OSError, ValueError):
+            page = self.page.read_text("utf-8")
+            if page.endswith(comment := _key_comment(key)):
+                return page.removesuffix(comment)
         return None
 
-    @property
-    def _key_file(self) -> Path:
-        return self.page.with_suffix(".key")
-
-    async def _write_report(self, pieces: ReportPieces) -> None:
-        pieces.failed = True
+    async def _write_report(self, pieces: ReportPieces, key: str) -> None:
         try:
-            command = await self._command("--page", str(self.page), str(self._root))
-            process = await asyncio.create_subprocess_exec(*command, stdout=asyncio.subprocess.PIPE)
-            try:
+            async with self._process("--page", str(self.page), str(self._root), key) as process:
                 assert process.stdout is not None
                 while data := await process.stdout.read(1 << 16):
                     pieces.add(data)
-                await process.wait()
-            except BaseException:
-                process.kill()
-                await process.wait()
-                raise
-            pieces.cut = process.returncode not in (0, _REFUSED)
-            if process.returncode == 0:
-                await asyncio.to_thread(self._key_file.write_text, pieces.key, "ascii")
-                pieces.failed = False
-        except OSError as error:
+                pieces.cut = await process.wait() != 0
+        except TimeoutError:
+            pieces.add(f"</div><p>{_TOO_LONG} {escape(self._command('--html report.html'))}</p>\n".encode())
+            pieces.cut = False
+        except Exception as error:
             _log.warning("viva view: cannot create the report: %s", error)
         finally:
             pieces.end()
+
+    def _command(self, option: str = "") -> str:
+        return f"viva report {shlex.quote(str(self._root))} {option}".rstrip()
 
     async def close(self) -> None:
         await super().close()
@@ -308,60 +317,87 @@ class AnswerUpdater(Updater):
     def _journals(self) -> tuple[Any, ...]:
         return tuple(journal_state(path / "journal.sqlite") for _, path in find_runs(self._root))
 
-    async def _command(self, *more: str) -> list[str]:
-        """Return the command of a computation. While a run is in progress, the computation has a lower priority."""
+    @asynccontextmanager
+    async def _process(self, *arguments: str) -> AsyncIterator[asyncio.subprocess.Process]:
+        """Start a computation, and end it at the end of the block, or after the longest time with TimeoutError.
+
+        While a run is in progress, the computation has a lower priority.
+        """
         folders = await asyncio.to_thread(study_folders, self._root)
         if await asyncio.to_thread(lambda: any(is_running(path) for _, path in find_runs(self._root))):
-            more = (_GENTLY, *more)
+            arguments = (_GENTLY, *arguments)
         # -P: do not import modules from the folder in which the viewer was started.
-        return [sys.executable, "-P", "-m", __name__, *more, *map(str, folders)]
+        command = [sys.executable, "-P", "-m", __name__, *arguments]
+        pipe = asyncio.subprocess.PIPE
+        process = await asyncio.create_subprocess_exec(*command, stdin=pipe, stdout=pipe)
+        try:
+            async with asyncio.timeout(_MOST_SECONDS):
+                assert process.stdin is not None
+                names = b"\0".join(map(os.fsencode, folders))
+                with suppress(ConnectionError):  # it has ended: its exit code is read later
+                    process.stdin.write(b"%d\n%b" % (len(names), names))
+                    await process.stdin.drain()
+                yield process
+        finally:
+            if process.returncode is None:
+                with suppress(ProcessLookupError):
+                    process.kill()
+                await process.wait()
 
     async def _run_study(self) -> StudyAnswer:
-        command = await self._command()
-        process = await asyncio.create_subprocess_exec(
-            *command, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE
-        )
         try:
-            out, err = await process.communicate()
-        except BaseException:
-            process.kill()
-            await process.wait()
-            raise
-        if process.returncode == 0:
-            return StudyAnswer(**orjson.loads(out))
-        lines = err.decode("utf-8", "replace").strip().splitlines()
-        return StudyAnswer(problem=f"cannot create the report: {lines[-1] if lines else process.returncode}")
+            async with self._process() as process:
+                assert process.stdout is not None
+                answer = await process.stdout.read()
+                if await process.wait() == 0:
+                    return StudyAnswer(**orjson.loads(answer))
+                reason = f"its process ended with {process.returncode}"
+        except TimeoutError:
+            return StudyAnswer(problem=f"{_TOO_LONG} {self._command()}")
+        except OSError as error:
+            reason = str(error)
+        return StudyAnswer(problem=f"cannot create the report: {reason}; to see more: {self._command()}")
 
 
-def _end_with_parent(parent: int) -> None:
-    """End this process as soon as the viewer that has started it is gone, even if it was killed."""
-    while os.getppid() == parent:
-        time.sleep(_PARENT_SECONDS)
+def _key_comment(key: str) -> str:
+    return f"<!-- {key} -->\n"
+
+
+def _read_folders() -> list[Path]:
+    """Read the folders from stdin: a line with the number of bytes, and names separated by NUL."""
+    size = int(sys.stdin.buffer.readline())
+    names = sys.stdin.buffer.read(size)
+    threading.Thread(target=_end_with_parent, daemon=True).start()
+    return [Path(os.fsdecode(name)) for name in names.split(b"\0")] if names else []
+
+
+def _end_with_parent() -> NoReturn:
+    os.read(sys.stdin.fileno(), 1)  # returns when the parent has closed the pipe or has ended
     os._exit(1)
 
 
 def main(arguments: list[str]) -> None:
     """Print the findings as JSON, or the page."""
-    threading.Thread(target=_end_with_parent, args=(os.getppid(),), daemon=True).start()
+    folders = _read_folders()
+    warnings.simplefilter("ignore", JournalNotice)  # the report names damaged records
     if arguments[:1] == [_GENTLY]:
         os.nice(_NICE)
         arguments = arguments[1:]
     if arguments[:1] == ["--page"]:
-        file, root, *folders = map(Path, arguments[1:])
-        _print_page(folders, file, root)
-    sys.stdout.buffer.write(orjson.dumps(asdict(study_answer(list(map(Path, arguments))))))
+        file, root, key = arguments[1:]
+        _print_page(folders, Path(file), Path(root), key)
+    else:
+        sys.stdout.buffer.write(orjson.dumps(asdict(study_answer(folders))))
 
 
-def _print_page(folders: list[Path], file: Path, root: Path) -> NoReturn:
-    """Print the page's pieces and end the process; on an error the page says what is wrong."""
+def _print_page(folders: list[Path], file: Path, root: Path, key: str) -> None:
+    """Print the page's pieces; on an error the page says what is wrong."""
     try:
-        for piece in page_pieces(folders, file, root):
+        for piece in page_pieces(folders, file, root, key):
             print_piece(piece)
-    except VivaError as error:
-        text = escape(escape_controls(str(error)))
+    except Exception as error:
+        text = escape(escape_controls(_reason(error, folders)))
         print_piece(f"</div>\n<main><h1>Cannot create the report</h1><p>{text}</p></main></body></html>\n")
-        raise SystemExit(_REFUSED) from None
-    raise SystemExit(0)
 
 
 if __name__ == "__main__":

@@ -28,6 +28,7 @@ from viva.sweeps.sweep_folder import resumable_folder
 
 from ..page_server import render, template_environment
 from ..problems import Refusal
+from ..report.html_page import isolated
 from .calls import curl_command, suite_case, tokens
 from .conversations import ConversationReader, differences, pair_turns
 from .excerpts import SearchedWords
@@ -646,6 +647,7 @@ def viewer_templates() -> Environment:
     environment = template_environment(TEMPLATES)
     environment.filters |= {
         "grade": mark_class,
+        "isolated": isolated,
         "seconds": format_duration,
         "points": format_points,
         "digits": lambda value, digits: f"{value:.{digits}f}",

@@ -473,6 +473,7 @@ def _plain_word(text: str) -> str:
 _FIGURES_SECONDS = 0.05  # seconds that the overview waits for figures of the index; later ones reach it as an event
 _SWITCH_SECONDS = 0.001  # a page waits so long, once for each row of a query, for a thread that computes or indexes
 _NICE = 5  # niceness: a run on the same machine has a higher priority
+_STOP_SECONDS = 5.0  # seconds after a signal in which the process ends, even if a thread reads a file without end
 _CATCH_UP_SECONDS = 10.0  # seconds that a link opened at startup waits
 
 
@@ -482,7 +483,6 @@ def serve(root: Path, server: PageServer, *, index: Path | None = None, control:
     async def main() -> None:
         os.nice(_NICE)
         sys.setswitchinterval(_SWITCH_SECONDS)
-        viewer = Viewer(root, server, index=index, control=control)
 
         def announce(address: str) -> None:
             print(f"viva view: {address}/  (Ctrl-C to stop)", file=sys.stderr)
@@ -491,6 +491,8 @@ def serve(root: Path, server: PageServer, *, index: Path | None = None, control:
                 print(f"viva view: to steer runs, open {link}", file=sys.stderr)
             sys.stderr.flush()
 
-        await serve_until_signal(listening(viewer.application(), server.host, server.port), announce)
+        pages = listening(viewer.application(), server.host, server.port)
+        await serve_until_signal(pages, announce, stop_seconds=_STOP_SECONDS)
 
+    viewer = Viewer(root, server, index=index, control=control)  # not in the loop: Ctrl-C ends a long search
     asyncio.run(main())

@@ -10,10 +10,10 @@ from typing import Any
 
 from viva.reports.figures import LEVEL as INTERVALS
 from viva.reports.figures import round_figure, round_significant
-from viva.reports.page import Record, count_of, join_names, number_range
+from viva.reports.page import Record, count_of, join_names, list_names, number_range
 from viva.reports.tables import DASH, Row, Table, figure_row, number, p_value, percent, signed
 from viva.scoring import correlation
-from viva.scoring.comparison import MAX_SIGN_FLIPS, Correction, compare_all
+from viva.scoring.comparison import MAX_PAIRED, MAX_SIGN_FLIPS, Correction, compare_all
 from viva.scoring.contamination import area_power, sample_factor
 from viva.scoring.sample_size import items_for_difference
 
@@ -44,10 +44,16 @@ class Comparisons(Section[InterviewMaterial]):
         ]
 
     def notes(self, report: Record) -> list[str]:
-        """Return notes on pairs with p-values from few items."""
+        """Return notes on candidates that are not compared, and on pairs with p-values from few items."""
         compared = report["comparisons"]
         small = [record for record in compared if record["p"] is not None and record["clusters"] <= MAX_SIGN_FLIPS]
-        notes = []
+        scored = Counter(row["dataset"] for row in report["pooled"] if row["score"]["mean"] is not None)
+        notes = [
+            f"{dataset or 'all datasets'}: of {count:,} candidates, only the {MAX_PAIRED} with the highest scores are "
+            "compared with each other; p-values are corrected for the pairs of all"
+            for dataset, count in scored.items()
+            if count > MAX_PAIRED
+        ]
         if small:
             notes.append(
                 f"{len(small)} of {len(compared)} comparisons have {MAX_SIGN_FLIPS} items or fewer: their p-values, "
@@ -93,7 +99,7 @@ class Comparisons(Section[InterviewMaterial]):
 
 
 def compare_pairs(group: Sequence[InterviewPool]) -> list[dict[str, Any]]:
-    """Compare every pair of candidates with a common item; each dataset is a stratum."""
+    """Compare every pair of candidates with a common item, at most those of `MAX_PAIRED`; each dataset is a stratum."""
     scores = {pool.candidate: _item_scores(pool) for pool in group}
     clusters: dict[str, str] = {}
     for pool in group:
@@ -327,9 +333,9 @@ def _lead(
     if len(standings) > 1:
         first, second = (record["candidate"] for record in standings[:2])
         lead |= {"first": first, "second": second}
-        lead |= _compare_leaders(
-            first, [record for record in pairs if {record["first"], record["second"]} == {first, second}], len(pairs)
-        )
+        own = [record for record in pairs if {record["first"], record["second"]} == {first, second}]
+        tested = len(pairs) if len(standings) <= MAX_PAIRED else math.comb(len(standings), 2)
+        lead |= _compare_leaders(first, own, tested)
     yield lead
 
 
@@ -498,7 +504,7 @@ def _suspicions(record: Record) -> Iterator[str]:
 
 
 def _join_names(judged: Sequence[Record]) -> str:
-    return join_names(record["candidate"] for record in judged)
+    return list_names([record["candidate"] for record in judged])
 
 
 # -- leads -------------------------------------------------------------------------------------------------------------
@@ -517,7 +523,10 @@ def _leader_sentence(lead: Record) -> Iterator[str]:
     highest = f"Highest score: {leader}{interval}."
     if first["mean"] == second["mean"] and lead["verdict"] != "ahead":
         level = [record["candidate"] for record in lead["standings"] if record["mean"] == first["mean"]]
-        highest, behind = f"Highest score: {join_names(level)}, {number(first['mean'])} each.", "Their scores are equal"
+        highest, behind = (
+            f"Highest score: {list_names(level)}, {number(first['mean'])} each.",
+            "Their scores are equal",
+        )
     if lead["verdict"] == "ahead":
         yield f"Best: {leader}{interval}."
         yield f"{behind}, significantly lower ({_p_text(lead['p_corrected'], 'Holm-corrected ')})."

@@ -6,13 +6,14 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, ClassVar
 
 from viva.engine.errors import ConfigurationError, did_you_mean
+from viva.engine.journal_reader import EndedConversation
 from viva.reports.page import Record
 from viva.reports.tables import Row, interval, mean, record_rows
 from viva.scoring.correlation import ModelScores
 
 from ...contract import Findings
 from ...fitness import fitness_warnings
-from ...study_cells import ItemCatalogue, ItemNumbers, RunReading, StudyCell, ended_conversations
+from ...study_cells import ItemCatalogue, ItemNumbers, RunReading, StudyCell, add_results
 from ...study_sections import Material, Section, SystemStudy, insert_after, static_readings
 from ..interview_report import KievalAggregate
 from ..score import NO_LATER_ROUNDS, SCORERS, Interview, KievalScoring, Scorer
@@ -83,19 +84,27 @@ class InterviewStudy(SystemStudy):
 
     def read(self, readings: Sequence[RunReading], scoring: Scorer, items: ItemNumbers) -> None:
         cell = readings[0].cell
-        aggregate = KievalAggregate(scoring, cell.manifest)
+        assert cell.run is not None
         stopping = bool(cell.settings("early_stop"))
-        columns = {label: InterviewColumns(own, items, stopping) for label, own in aggregate.candidates.items()}
-        for ended in ended_conversations(readings[0]):
+
+        def make() -> tuple[KievalAggregate, dict[str, InterviewColumns]]:
+            aggregate = KievalAggregate(scoring, cell.manifest)
+            candidates = aggregate.candidates.items()
+            return aggregate, {label: InterviewColumns(own, items, stopping) for label, own in candidates}
+
+        def add(total: tuple[KievalAggregate, dict[str, InterviewColumns]], ended: EndedConversation) -> None:
+            aggregate, columns = total
             if ended.failed:
                 aggregate.add_failure(ended.key, ended.result)
             else:
                 interview = Interview.from_record(ended.result)
                 columns[interview.candidate].add(ended.number, interview)
+
+        (aggregate, columns), damaged = add_results(cell.run.journal, make, add, cell.stopped_at)
         results = aggregate.report()["candidates"]
         for reading in readings:
             result = results[reading.cell.candidate]
-            reading.fill(aggregate, result, readings[0].damaged, columns[reading.cell.candidate])
+            reading.fill(aggregate, result, damaged, columns[reading.cell.candidate])
             reading.ended, reading.usage = result["interviews"] + result["failed"], result["usage"]
 
     def material(self, readings: list[RunReading], scoring: Scorer, catalogue: ItemCatalogue) -> InterviewMaterial:

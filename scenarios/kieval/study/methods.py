@@ -281,7 +281,7 @@ def dataset_names(report: Record) -> list[str]:
 
 def short_dataset_name(name: str) -> str:
     """Return a dataset's name, shortened for the title of a panel."""
-    return plot_style.shorten_names([name], 26)[name]
+    return plot_style.shorten_names([name], 100)[name]
 
 
 def interval_reach(record: Record) -> tuple[float, float] | None:

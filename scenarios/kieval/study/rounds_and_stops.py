@@ -69,12 +69,15 @@ def _round_plot(
     everywhere = list(rows_by_dataset(report))
     interviewed = {row["candidate"] for _, pooled in everywhere for row in pooled}
     order = [candidate for candidate in ranked_candidates(report) if candidate in interviewed]
-    for name, pooled in everywhere:
-        steps: dict[str, list[line_plots.RoundValue]] = {candidate: [] for candidate in order}
+    by_dataset: list[dict[str, list[line_plots.RoundValue]]] = []
+    for _, pooled in everywhere:
+        by_dataset.append({candidate: [] for candidate in order})
         for row in pooled:
-            steps[row["candidate"]] = [
+            by_dataset[-1][row["candidate"]] = [
                 step for record in row.get("by_round") or () if (step := read(record)) is not None
             ]
+    every_curve = [line_plots.RoundCurve(name, values) for steps in by_dataset for name, values in steps.items()]
+    for (name, pooled), steps in zip(everywhere, by_dataset, strict=True):
         # Candidates without interviews keep their place, so that colours are the same in every panel.
         curves = [line_plots.RoundCurve(candidate, values) for candidate, values in steps.items()]
         if any(steps.values()):
@@ -83,7 +86,7 @@ def _round_plot(
             n = [row["n_observations"] for row in pooled if steps[row["candidate"]]]
             title = f"{short_dataset_name(name)} (n = {number_range(n)} interviews each)"
             last = [f"{curve.name} {curve.steps[-1].value:.0f}" for curve in curves if curve.steps]
-            panels.append((draw(title, curves), f"{name}: {label}: {join_names(last)}"))
+            panels.append((draw(title, curves, every_curve), f"{name}: {label}: {join_names(last)}"))
     caption += overlap_sentence(shared)
     if crowded:
         caption += (

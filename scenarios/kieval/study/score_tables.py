@@ -171,7 +171,16 @@ def _aspect_table(report: Record) -> Table:
 
 def _aspect_plots(report: Record) -> list[Plot]:
     panels: list[Drawing] = []
-    for name, pooled in rows_by_dataset(report):
+    everywhere = list(rows_by_dataset(report))
+    records = [
+        record
+        for _, pooled in everywhere
+        for row in pooled
+        if row["score"].get("mean") is not None
+        for record in (row["score"], *row["aspects"].values())
+    ]
+    dots = [dot for record in records if (dot := _plot_point(record)) is not None]
+    for name, pooled in everywhere:
         overall = {row["candidate"]: dot for row in pooled if (dot := _plot_point(row["score"])) is not None}
         marks = {
             row["candidate"]: {aspect: dot for aspect, record in row["aspects"].items() if (dot := _plot_point(record))}
@@ -183,7 +192,7 @@ def _aspect_plots(report: Record) -> list[Plot]:
             title = f"{short_dataset_name(name)} (n = {number_range(n)} interviews each)"
             means = [f"{candidate} {dot.value:.1f}" for candidate, dot in overall.items()]
             panels.append(
-                (drawings.aspect_plot(title, overall, marks), f"{name}: overall score of {join_names(means)}")
+                (drawings.aspect_plot(title, overall, marks, dots), f"{name}: overall score of {join_names(means)}")
             )
     caption = (
         "Means over interviews of the evaluator's scores for the five aspects, and of the overall score with its 95% "
