@@ -74,10 +74,9 @@ def _show(
         if conversation is None and select is None and not json:
             print_unfinished(run, missing_conversations(folder))
             _list_conversations(history, _recorded_scenario(folder), is_running=is_running(run))
+            _print_command(folder)
             if prompts or thoughts:
                 print_note("--prompts and --thoughts: name a --conversation, or add --json")
-            else:
-                _print_command(folder)
             return
         if select is not None:
             numbers = _selected_numbers(history, run, select)
