@@ -28,13 +28,15 @@ Side = Literal["compared", "asking", "judging", "given", "tool", "step"]
 class Mark:
     """A small figure or word on a turn: an aspect's score, a verdict, a flag.
 
-    `level` runs from 0 (bad) to 1 (good); None if it is neither. `comment` is shown on request.
+    `level` runs from 0 (bad) to 1 (good); None if it is neither. `comment` is shown on request. `best` is the best
+    possible value, for values that do not explain themselves.
     """
 
     name: str
     value: str = ""
     level: float | None = None
     comment: str = ""
+    best: str = ""
 
 
 @dataclass(slots=True)

@@ -119,6 +119,19 @@ def clustered_mean(values: Values, labels: Sequence[str], strata: Sequence[str] 
     return _clustered_error(mean, squares, len(numbers), len(groups), sum(len(group) ** 2 for group in groups.values()))
 
 
+def coded_clustered_mean(values: NDArray[np.float64], codes: NDArray[np.intp]) -> ClusteredMean | None:
+    """Return `clustered_mean` of an array; `codes` number each value's cluster, from 0 and not necessarily all."""
+    if values.shape != codes.shape or not np.isfinite(values).all():
+        raise ValueError(f"{values.shape} values with {codes.shape} codes; both must fit, and values must be finite")
+    if not values.size:
+        return None
+    sizes = np.bincount(codes)
+    mean = math.fsum(values.tolist()) / values.size
+    residuals = np.bincount(codes, values - mean)
+    squares, squared_sizes = float(residuals @ residuals), int(sizes @ sizes)
+    return _clustered_error(mean, squares, values.size, int(np.count_nonzero(sizes)), squared_sizes)
+
+
 def _stratified(values: Values, labels: Sequence[str], strata: Sequence[str]) -> ClusteredMean | None:
     indices_by_stratum: dict[str, list[int]] = {}
     for index, stratum in enumerate(strata):

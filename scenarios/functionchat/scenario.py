@@ -117,6 +117,9 @@ class FunctionChat(
     def summary_of(self, settings: FunctionChatSettings) -> Callable[[Any], ResultSummary]:
         return summarize_dialog
 
+    def score_rule(self, settings: FunctionChatSettings) -> str:
+        return "The score is 100 if the dialog passed, and 0 if not."
+
     def aggregate(self, manifest: dict[str, Any], scoring: Scoring) -> Aggregate:
         return UserAggregate(manifest) if manifest["settings"]["mode"] == "user" else TurnAggregate(manifest)
 

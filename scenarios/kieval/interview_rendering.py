@@ -76,7 +76,8 @@ def _render_verdict(turn: RenderedTurn, replies: list[RenderedTurn], *, branched
     reply.marks = [mark for mark in reply.marks if mark.name not in (*ASPECTS, "overall")]
     for name, score in zip((*ASPECTS, "overall"), verdict.scores(), strict=True):
         level = None if score is None else (score - _WORST) / (_BEST - _WORST)
-        reply.marks.append(Mark(name, "–" if score is None else str(score), level, comments.get(name, "")))
+        value, best = ("unscored", "") if score is None else (str(score), str(_BEST))
+        reply.marks.append(Mark(name, value, level, comments.get(name, ""), best))
     if verdict.stop is not None:
         turn.marks.append(Mark("stop", verdict.stop, 0))
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from viva.agents.assistants.assistant import AssistantResult, with_assistant_results
 from viva.agents.assistants.registry import open_assistants
@@ -17,11 +17,13 @@ from viva.engine.messages import Message, View
 
 from ..assistant_roles import assistant_facts, assistant_roles, check_assistant_texts
 from ..contract import (
+    SCORE,
     Converse,
     GradeReader,
     ImportFormat,
     JudgeGrade,
     Prepared,
+    Ranges,
     Role,
     Scenario,
     SupportsClusters,
@@ -54,7 +56,7 @@ from .interview_report import KievalAggregate
 from .kieval_settings import CHOICE_MODES, KievalSettings
 from .pack_templates import TEMPLATES, check_free_templates
 from .published import FIRST_TOKENS, check_shot_templates, is_dropped, published_examples, published_view
-from .score import SCORERS, SUMMARIES, Interview, KievalScoring, interview_scores
+from .score import ASPECTS, SCORERS, SUMMARIES, Interview, KievalScoring, interview_scores
 from .verdicts import verdict_schema
 
 if TYPE_CHECKING:
@@ -173,6 +175,7 @@ class Kieval(
     name = "kieval"
     summary = "Interviews on benchmark items, judged turn by turn (KIEval)."
     plural = "interviews"
+    ranges: ClassVar[Ranges] = dict.fromkeys((SCORE, *ASPECTS), (0.0, 100.0))
     settings = KievalSettings
     roles = (Role("candidate", many=True), Role("interactor"), Role("evaluator", judge=True))
     scoring = KievalScoring
@@ -274,6 +277,9 @@ class Kieval(
     def summary_of(self, settings: KievalSettings) -> Callable[[Any], ResultSummary]:
         scorer = KievalScoring().scorer_of(settings.model_dump())
         return lambda result: summarize_interview(result, scorer)
+
+    def score_rule(self, settings: KievalSettings) -> str:
+        return KievalScoring().scorer_of(settings.model_dump()).rule()
 
     def turn_scores(self, settings: KievalSettings) -> Callable[[Any], list[TurnScores]]:
         scorer = KievalScoring().scorer_of(settings.model_dump())

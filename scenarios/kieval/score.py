@@ -187,6 +187,18 @@ class Scorer:
     def _value(self, score: int) -> float:
         return 2.5 * score if self.name == "linear" else _OFFICIAL[score]
 
+    def rule(self) -> str:
+        """Return in a sentence how a score follows from the rounds' marks."""
+        marks = [mark for mark in _OFFICIAL if mark]
+        counts = ", ".join(f"{10.0 * self._value(mark):g}" for mark in marks)
+        weights = f"each round weighs {1 - math.exp(-_DECAY):.0%} less than the one before" if self.decay else (
+            "all rounds weigh the same")  # fmt: skip
+        lost = "; rounds lost to an early stop count 0" if self.name == "corrected" else ""
+        return (
+            f"The score, 0–100, is the mean of the overall marks over the rounds: the marks "
+            f"{', '.join(map(str, marks))} count {counts}, and {weights}{lost}."
+        )
+
     def describe(self) -> str:
         """Return the scorer's name with its switches, as reports print it."""
         disabled = [name for name, on in (("no decay", self.decay), ("no early stop", self.early_stop)) if not on]

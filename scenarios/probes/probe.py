@@ -525,3 +525,9 @@ def summarize_probe(result: Mapping[str, Any]) -> ResultSummary:
     if result.get("second"):  # apart from the benchmark's, so that counts of ends do not mix the sets
         end = f"{end}, second set" if end else "of the second set"
     return ResultSummary(score, f"ended by {result['stopped']}" if "stopped" in result else end, rights | loss)
+
+
+def score_rule(methods: Sequence[str]) -> str:
+    """Return how a probe's score comes about; nothing without a method that answers."""
+    title = next((_METHOD_TITLES[name] for name in ANSWERING if name in methods), None)
+    return "" if title is None else f"The score is 100 if the answer is right ({title}), and 0 if not."

@@ -50,6 +50,7 @@ from .probe import (
     ShardTask,
     read_task,
     render_probe,
+    score_rule,
     summarize_probe,
 )
 from .probe_prompts import TEMPLATES, Questions
@@ -314,6 +315,9 @@ class Probes(
 
     def summary_of(self, settings: ProbeSettings) -> Callable[[Any], ResultSummary]:
         return summarize_probe
+
+    def score_rule(self, settings: ProbeSettings) -> str:
+        return score_rule(settings.method)
 
     def tasks_in(self, manifest: Mapping[str, Any]) -> int:
         sets = (manifest["dataset"], manifest.get("against"))

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from viva.scoring.aggregates import Mean
-from viva.scoring.clustered_means import ClusteredMean, clustered_mean
+from viva.scoring.clustered_means import ClusteredMean, clustered_mean, coded_clustered_mean
 from viva.scoring.intervals import Estimate
 
 relaxed = settings(deadline=None, max_examples=60)
@@ -51,6 +51,24 @@ def test_the_error_is_the_sandwich_and_the_interval_students(pairs: list[tuple[f
     assert interval is not None
     half = stats.t.ppf(0.95, found.clusters - 1) * sandwich(values, labels)
     assert (interval.low, interval.high) == pytest.approx((found.mean - half, found.mean + half), abs=1e-8)
+
+
+@relaxed
+@given(labelled)
+def test_an_array_has_the_mean_and_error_of_its_list(pairs: list[tuple[float, str]]) -> None:
+    values, labels = [value for value, _ in pairs], [label for _, label in pairs]
+    codes = np.array([3 * sorted({*labels}).index(label) for label in labels], np.intp)
+    expected, made = clustered_mean(values, labels), coded_clustered_mean(np.array(values), codes)
+    assert expected is not None
+    assert made is not None
+    assert made.mean == expected.mean
+    assert made.se == (None if expected.se is None else pytest.approx(expected.se, rel=1e-9, abs=1e-9))
+    assert (made.n, made.clusters) == (expected.n, expected.clusters)
+    assert made.effective_clusters == expected.effective_clusters
+    assert coded_clustered_mean(np.empty(0), np.empty(0, np.intp)) is None
+    for bad in (np.array([math.nan]), np.array([1.0, 2.0])):
+        with pytest.raises(ValueError, match="must be finite"):
+            coded_clustered_mean(bad, np.zeros(1, np.intp))
 
 
 @relaxed

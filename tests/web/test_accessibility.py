@@ -11,7 +11,9 @@ from axe import violations
 from browser import Browser
 from viewed_runs import make_runs, viewer
 
-PAGES = ["/", "/conversations", "/matrix", "/selection?candidate=novice", "/c/kieval/1", "/c/dialogs/0", "/c/hostile/1",
+PAGES = ["/", "/conversations", "/conversations?run=kieval&candidate=novice", "/conversations?sort=score",
+         "/matrix", "/matrix?run=kieval&behind=novice", "/selection?candidate=novice",
+         "/c/kieval/1", "/c/dialogs/0", "/c/hostile/1",
          "/call/kieval/1/4", "/run/kieval", "/compare?a=kieval/4&b=fork/4", "/report", "/none"]  # fmt: skip
 
 

@@ -90,9 +90,14 @@ def test_any_column_sorts_both_ways_with_unknown_values_last(reader: IndexReader
     seen = []
     for order in ("up", "down"):
         chosen = _chosen(f"sort={key}&order={order}")
-        values = [value(conversation) for conversation in reader.selected(chosen)]
+        conversations = [*reader.selected(chosen)]
+        values = [value(conversation) for conversation in conversations]
         known = [own for own in values if own is not None]
-        assert known == sorted(known, reverse=order == "down")
+        kinds = [own.kind if chosen.by_score else None for own in conversations[: len(known)]]
+        for kind in dict.fromkeys(kinds):  # scores of one kind are sorted by themselves
+            together = [at for at, own in enumerate(kinds) if own == kind]
+            assert together == [*range(together[0], together[-1] + 1)]
+            assert [known[at] for at in together] == sorted((known[at] for at in together), reverse=order == "down")
         assert values == known + [None] * (171 - len(known))
         assert values[:50] == [value(conversation) for conversation in reader.listed(chosen)]
         seen.append(len(known))
@@ -432,6 +437,10 @@ def test_an_export_has_the_table_and_the_matrix(browser: Browser, root: Path, tm
     scores = [float(text.split()[0]) for text in _texts(page, "td[data-column=score]")]
     assert scores == sorted(scores)
     assert page.evaluate("document.documentElement.scrollWidth") <= 360
+    page = browser.open(f"{address}?sort=score&columns=score", 360)
+    heads = _texts(page, "tr.kind")
+    assert heads == sorted({*heads})
+    assert len(heads) > 1, "scores of different kinds are not in one order"
     page = browser.open(f"{address}?scenario=probe&candidate=expert&columns=dataset", 360)
     assert page.evaluate("document.querySelector('.count').innerText") == "4 conversations"
     page = browser.open(f"{address}?scenario=probe&state=failed", 360)
@@ -452,6 +461,7 @@ def test_an_export_has_the_table_and_the_matrix(browser: Browser, root: Path, tm
     assert marked.startswith(f"{len(_texts(page, 'tbody tr'))} all ")
     page.leave("document.querySelector('tbody .first a').click()")
     assert len({*_texts(page, ".row .item")}) == 1, "the conversations about that item"
+    assert "matrix kieval · science · judged by strict" in page.evaluate("document.querySelector('.count').innerText")
     assert page.complaints == []
     page = browser.open(address, 360)
     cell = page.evaluate("document.querySelector('.cell a').ariaLabel")

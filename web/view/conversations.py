@@ -10,8 +10,8 @@ import asyncio
 import math
 import os
 import re
-from collections import OrderedDict
-from collections.abc import Iterator
+from collections import Counter, OrderedDict
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 from difflib import SequenceMatcher
 from itertools import takewhile
@@ -23,6 +23,7 @@ import orjson
 from viva.engine.conversation_replay import Exchange
 from viva.engine.journal_reader import JournalTail
 from viva.engine.run_folder import RunFolder
+from viva.orchestration.launch import recorded_settings
 from viva.orchestration.transcripts import Transcripts
 from viva.scenarios.registry import scenario_of_manifest
 from viva.scenarios.rendering import RecordedConversation, RenderedConversation, RenderedTurn, render_plain
@@ -31,6 +32,7 @@ from viva.scoring.aggregates import failure_reason
 from .calls import Timeline, models_of, timeline
 
 _OPEN_RUNS = 16
+_SHORT = 20  # characters of a mark's value in a sentence
 LONG_TEXT = 6_000  # maximum characters of a text that are shown at first
 
 
@@ -67,7 +69,8 @@ class PageConversation:
     """A whole conversation.
 
     `messages` are tuples (role, text); `problem` says why some prompts are unknown, `failure` why the conversation
-    failed. `models` are the names of the models by role, as far as they are known.
+    failed. `models` are the names of the models by role, as far as they are known. `rule` says how the score comes
+    about, "" if that is unknown.
     """
 
     turns: list[PageTurn]
@@ -79,6 +82,13 @@ class PageConversation:
     damaged: bool = False
     timeline: Timeline | None = None
     models: dict[str, str] = field(default_factory=dict)
+    rule: str = ""
+
+    @property
+    def has_comments(self) -> bool:
+        """True if a mark has a comment."""
+        marks = (mark for turn in self.turns for mark in turn.rendered.marks)
+        return any(mark.comment for mark in (*self.rendered.marks, *marks))
 
 
 @dataclass(slots=True)
@@ -116,13 +126,70 @@ class TurnPair:
 
     @property
     def differing(self) -> frozenset[str]:
-        """Names of marks that both turns have, with different values."""
+        """Names of marks that have different values in both turns, or that only one has."""
         if self.left is None or self.right is None:
             return frozenset()
-        values = {mark.name: mark.value for mark in self.left.rendered.marks}
-        return frozenset(
-            mark.name for mark in self.right.rendered.marks if values.get(mark.name, mark.value) != mark.value
-        )
+        first, second = ({mark.name: mark.value for mark in turn.rendered.marks} for turn in (self.left, self.right))
+        return frozenset(name for name in first.keys() | second.keys() if first.get(name) != second.get(name))
+
+    @property
+    def round(self) -> int | None:
+        turn = self.left or self.right
+        return None if turn is None else turn.rendered.round
+
+
+@dataclass(slots=True)
+class Difference:
+    """Turns of one round, None outside rounds, that differ: the names of their marks that do, in order.
+
+    `anchor` is that of the first such pair, and `speaker` its speaker. Marks that only one has come with their values.
+    """
+
+    round: int | None
+    anchor: str
+    speaker: str
+    marks: list[str] = field(default_factory=list)
+
+
+@dataclass(slots=True)
+class Differences:
+    """In what two conversations differ: marks, else texts. `lone` has the rounds that only the first or second has."""
+
+    marks: list[Difference] = field(default_factory=list)
+    texts: list[Difference] = field(default_factory=list)
+    lone: tuple[list[int], list[int]] = field(default_factory=lambda: ([], []))
+
+
+def differences(pairs: Sequence[TurnPair]) -> Differences:
+    """Return in what two conversations differ, by round."""
+    result = Differences()
+    rounds: tuple[set[int], set[int]] = set(), set()
+    for number, pair in enumerate(pairs, 1):
+        for side, turn in zip(rounds, (pair.left, pair.right), strict=True):
+            if turn is not None and turn.rendered.round is not None:
+                side.add(turn.rendered.round)
+        if differing := pair.differing:
+            _of_round(result.marks, pair, number).marks += _in_order(pair, differing)
+        if pair.left is not None and pair.right is not None and not pair.same:
+            _of_round(result.texts, pair, number)
+    result.lone = sorted(rounds[0] - rounds[1]), sorted(rounds[1] - rounds[0])
+    return result
+
+
+def _of_round(differing: list[Difference], pair: TurnPair, number: int) -> Difference:
+    """Return the last difference if it is in the pair's round, else a new one."""
+    if not differing or differing[-1].round != pair.round:
+        turn = pair.left or pair.right
+        differing.append(Difference(pair.round, f"t{number}", "" if turn is None else turn.rendered.speaker))
+    return differing[-1]
+
+
+def _in_order(pair: TurnPair, names: Collection[str]) -> list[str]:
+    marks = [mark for turn in (pair.left, pair.right) if turn is not None for mark in turn.rendered.marks]
+    counts = Counter(mark.name for mark in marks)
+    texts = [mark.name if counts[mark.name] > 1 else f"{mark.name} {mark.value[:_SHORT]}".rstrip() for mark in marks
+             if mark.name in names]  # fmt: skip
+    return list(dict.fromkeys(texts))
 
 
 _WORDS = re.compile(r"\s*\S+|\s+")
@@ -156,6 +223,7 @@ class _OpenRun:
     folder: RunFolder
     transcripts: Transcripts
     history: JournalTail
+    rule: str
 
 
 class ConversationReader:
@@ -188,6 +256,7 @@ class ConversationReader:
         anchors = {id(turn.rendered.call): (turn.anchor, turn.rendered.side) for turn in reversed(page.turns)}
         page.timeline = timeline(rerun.lines, anchors)
         page.models = models_of(folder.manifest, key)
+        page.rule = run.rule
         return page
 
     def texts(self, path: Path, number: int) -> list[str]:
@@ -206,7 +275,7 @@ class ConversationReader:
             opened = None
         if opened is None:
             folder = RunFolder.open(path)
-            opened = _OpenRun(files, folder, Transcripts(folder), JournalTail(folder.journal))
+            opened = _OpenRun(files, folder, Transcripts(folder), JournalTail(folder.journal), _score_rule(path))
             self._runs[path] = opened
             if len(self._runs) > _OPEN_RUNS:
                 self._runs.popitem(last=False)[1].history.close()
@@ -223,6 +292,15 @@ def _file_identity(path: Path) -> tuple[int, ...]:
         except OSError:
             identity.append(0)
     return tuple(identity)
+
+
+def _score_rule(path: Path) -> str:
+    """Return how a run's scores come about; nothing if its scenario is unknown or another version's."""
+    try:
+        scenario, settings = recorded_settings(RunFolder.open(path))
+        return scenario.score_rule(settings)
+    except Exception:
+        return ""
 
 
 def _render(folder: RunFolder, recorded: RecordedConversation) -> tuple[RenderedConversation, str | None]:
@@ -296,6 +374,4 @@ def pair_turns(left: PageConversation, right: PageConversation) -> list[TurnPair
 
 
 def _round(pair: TurnPair, outside: float) -> float:
-    turn = pair.left or pair.right
-    number = None if turn is None else turn.rendered.round
-    return outside if number is None else number
+    return outside if pair.round is None else pair.round

@@ -128,6 +128,7 @@ def _conversation_record(conversation: ListedConversation, matrix_of: dict[tuple
             "state": conversation.state,
             "score": conversation.score,
             "scale": conversation.scale,
+            "kind": conversation.kind.title,
             "high": conversation.high,
             "rounds": conversation.rounds,
             "end": conversation.end,

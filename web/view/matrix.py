@@ -7,9 +7,11 @@ from __future__ import annotations
 
 import math
 import re
+import time
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
-from itertools import pairwise
+from itertools import count, pairwise
 from typing import Any
 from urllib.parse import quote, urlencode
 
@@ -18,7 +20,7 @@ from numpy.typing import NDArray
 
 from viva.engine.errors import ConfigurationError
 from viva.scenarios.default_aggregate import measure_interval
-from viva.scoring.clustered_means import clustered_mean
+from viva.scoring.clustered_means import coded_clustered_mean
 from viva.scoring.item_bank import LEAST_ANSWERS, negative_rest_correlations
 
 from .index import FAILED, OPEN
@@ -27,11 +29,13 @@ from .run_figures import RunGroup
 
 ROWS, ACROSS = 50, 24  # maximum items and candidates on one page
 LEVELS = 5  # colours
+_ROUNDING = 1e-9  # differences up to this fraction of the scale are rounding
 _ROW_ORDERS = {"item": False, "mean": False, "spread": True}  # True: the largest first
 MARKS = {"fail": "all fail", "pass": "all pass", "worse": "better models do worse"}  # values of `show`: marks
 _LONGEST_FIELD = 300
 _DIGITS = re.compile(r"\d+")
 Floats = NDArray[np.float64]
+Codes = NDArray[np.intp]
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,8 +43,9 @@ class MatrixView:
     """The query of a matrix's address: the group's id (`matrix`), one of its runs, and the order of rows and columns.
 
     `sort` is "item", "mean" or "spread"; `order` is "up", "down" or "" for its own; `candidates` is "mean" to
-    order the candidates by mean, best first. `show` is a key of `MARKS`, and keeps only items with that mark. `page`
-    and `across` count pages of items and of candidates.
+    order the candidates by mean, best first. `show` is a key of `MARKS`, and keeps only items with that mark. `behind`
+    is a candidate, and keeps only items on which the others did better, the largest difference first. `page` and
+    `across` count pages of items and of candidates.
     """
 
     matrix: str = ""
@@ -49,6 +54,7 @@ class MatrixView:
     order: str = ""
     candidates: str = ""
     show: str = ""
+    behind: str = ""
     page: int = 1
     across: int = 1
 
@@ -76,6 +82,11 @@ class MatrixView:
         return cls(**values)
 
     @property
+    def sorted_key(self) -> str:
+        """The column by which the rows are sorted, "" if they are sorted by no column."""
+        return "" if self.behind else self.sort or "item"
+
+    @property
     def is_down(self) -> bool:
         """True if the largest value is in the first row."""
         return self.order == "down" if self.order else _ROW_ORDERS[self.sort or "item"]
@@ -88,9 +99,10 @@ class MatrixView:
 
     def sorted_by(self, key: str) -> str:
         """Return the query of the address that a click on a head leads to."""
-        turned = ("up" if self.is_down else "down") if key == (self.sort or "item") else ""
+        turned = ("up" if self.is_down else "down") if key == self.sorted_key else ""
         is_own = (turned == "down") == _ROW_ORDERS[key]
-        return self.query(sort="" if key == "item" else key, order="" if not turned or is_own else turned)
+        own = "" if not turned or is_own else turned
+        return self.query(sort="" if key == "item" else key, order=own, behind="")
 
 
 @dataclass(slots=True)
@@ -142,10 +154,31 @@ class MatrixCell:
 
 
 @dataclass(slots=True)
+class Conversations:
+    """Conversations of a matrix: their ids in the index, and the numbers of their items, candidates and clusters."""
+
+    ids: Codes
+    rows: Codes
+    columns: Codes
+    clusters: Codes
+
+    def means(self, values: Floats, items: int, candidates: int) -> Floats:
+        """Return the mean of values by item and candidate; nan if there are none. Values may be nan."""
+        known = np.flatnonzero(~np.isnan(values))
+        cells = self.rows[known] * candidates + self.columns[known]
+        sums, counts = (np.bincount(cells, weights, items * candidates) for weights in (values[known], None))
+        means: Floats = np.divide(sums, counts, out=np.full(sums.shape, math.nan), where=counts > 0)
+        return means.reshape(items, candidates)
+
+
+@dataclass(slots=True)
 class Matrix:
     """A whole matrix without its cells. `low` and `high` are the ends of the colours.
 
-    `counts` has the number of items by mark, for marks that any item could have; None if too few models tell.
+    `overall` is the mean over all candidates. `counts` has the number of items by mark, for marks that any item could
+    have; None if too few models tell. `means` has the mean by item and candidate, and so has each of `aspects`, None
+    until they are read (`list_answer.py`). `version` is that of the index from which the matrix was made, and `at` the
+    time of that in seconds of the monotonic clock.
     """
 
     group: RunGroup
@@ -155,14 +188,33 @@ class Matrix:
     high: float
     scale: str
     digits: int
+    overall: CandidateMean
+    conversations: Conversations = field(repr=False)
+    means: Floats = field(repr=False)
+    version: int
+    at: float
+    aspects: dict[str, Floats] | None = None
     notes: list[str] = field(default_factory=list)
     orders: dict[str, list[int]] = field(default_factory=dict)
     counts: dict[str, int | None] = field(default_factory=dict)
 
     def chosen(self, view: MatrixView) -> list[ItemRow]:
         """Return the items of all pages, in order."""
-        order = self.orders[f"{view.sort or 'item'} {'down' if view.is_down else 'up'}"]
+        if view.behind:
+            order = self.behind(view.behind)
+        else:
+            order = self.orders[f"{view.sort or 'item'} {'down' if view.is_down else 'up'}"]
         return [self.items[at] for at in order if not view.show or MARKS[view.show] in self.items[at].marks]
+
+    def behind(self, candidate: str) -> list[int]:
+        """Return the rows in which the other candidates' mean is higher, the largest difference first."""
+        column = next((at for at, own in enumerate(self.candidates) if own.name == candidate), None)
+        if column is None:
+            return []
+        differences = self.means[:, column] - others_means(self.means, column)
+        order = np.argsort(differences, kind="stable")  # nan comes last
+        rows: list[int] = order[differences[order] < -_ROUNDING * max(1.0, self.high - self.low)].tolist()
+        return rows
 
     def rows(self, view: MatrixView) -> list[ItemRow]:
         """Return the items of one page."""
@@ -173,6 +225,7 @@ class Matrix:
         ordered = self.candidates
         if view.candidates:
             ordered = sorted(ordered, key=lambda own: math.inf if own.mean is None else -own.mean)
+        ordered = sorted(ordered, key=lambda own: own.name != view.behind)  # the candidate in question comes first
         return ordered[(view.across - 1) * ACROSS : view.across * ACROSS]
 
     def level(self, value: float) -> int:
@@ -189,6 +242,16 @@ class Matrix:
         return [f"{low:.3g}–{high:.3g}" for low, high in pairwise(ends)]
 
 
+def others_means(means: Floats, column: int) -> Floats:
+    """Return by item the mean of all candidates but one; nan if they have no score."""
+    rest = np.delete(means, column, axis=1)
+    known = ~np.isnan(rest)
+    counts = known.sum(axis=1)
+    sums = np.where(known, rest, 0.0).sum(axis=1)
+    made: Floats = np.where(counts > 0, sums / np.maximum(counts, 1), math.nan)
+    return made
+
+
 def chosen_group(groups: Sequence[RunGroup], view: MatrixView) -> RunGroup | None:
     """Return the group that an address names, or the first with several candidates; None if there is no group."""
     if view.matrix:
@@ -198,8 +261,8 @@ def chosen_group(groups: Sequence[RunGroup], view: MatrixView) -> RunGroup | Non
 
 
 def read_matrix(reader: IndexReader, group: RunGroup, run: str = "") -> Matrix:
-    """Return the matrix of a group, or of one run of it; it is kept until the index changes."""
-    return reader.keep(("matrix", group.id, run), lambda: _compute(reader, group, run))
+    """Return the matrix of a group, or of one run of it; while the index changes, it may be some seconds old."""
+    return reader.keep_for_a_while(("matrix", group.id, tuple(group.names), run), lambda: _compute(reader, group, run))
 
 
 def _runs_of(group: RunGroup, run: str) -> list[int]:
@@ -207,103 +270,99 @@ def _runs_of(group: RunGroup, run: str) -> list[int]:
 
 
 def _compute(reader: IndexReader, group: RunGroup, run: str) -> Matrix:
-    items: dict[str, int] = {}
-    candidates: dict[str, int] = {}
-    rows: list[int] = []
-    columns: list[int] = []
-    scores: list[float] = []
-    clusters: list[str] = []
-    for task, candidate, score, cluster, _, _, _ in reader.cells(_runs_of(group, run), group.second):
-        row, column = items.setdefault(task, len(items)), candidates.setdefault(candidate, len(candidates))
-        if score is not None:
-            rows.append(row)
-            columns.append(column)
-            scores.append(score)
-            clusters.append(cluster or task)
-    row_codes, column_codes, values = np.array(rows, np.intp), np.array(columns, np.intp), np.array(scores)
-    sums, counts = np.zeros((len(items), len(candidates))), np.zeros((len(items), len(candidates)))
-    np.add.at(sums, (row_codes, column_codes), values)
-    np.add.at(counts, (row_codes, column_codes), 1.0)
-    means: Floats = np.divide(sums, counts, out=np.full(sums.shape, math.nan), where=counts > 0)
+    version, began = reader.version, time.monotonic()
+    items, candidates, clusters = (defaultdict[str, int](count().__next__) for _ in range(3))  # numbers by name
+    ids, rows, columns, scores, codes = [], [], [], [], []
+    for id_, task, candidate, score, cluster in reader.scored(_runs_of(group, run), group.second):
+        ids.append(id_)
+        rows.append(items[task])
+        columns.append(candidates[candidate])
+        scores.append(score)
+        codes.append(clusters[cluster or task])
+    own = Conversations(*(np.array(each, np.intp) for each in (ids, rows, columns, codes)))
+    values = np.array(scores, np.float64)  # None becomes nan
+    means = own.means(values, len(items), len(candidates))
+    negative, tested = negative_rest_correlations(means.T) if means.size else ([], 0)
     first = group.runs[0]
-    declared = (-math.inf if first.low is None else first.low, math.inf if first.high is None else first.high)
-    low, high = declared if all(map(math.isfinite, declared)) else _ends(values)
+    declared = declared_range(group)
+    low, high = declared if all(map(math.isfinite, declared)) else _ends(values[~np.isnan(values)])
+    rows_made, figures = _item_rows(list(items), means, declared, negative)
+    is_adaptive = any(each.adaptive for each in group.runs)
+    candidate_means = [
+        _mean_of(name, values, own, own.columns == at, declared, adaptive=is_adaptive, rate=first.rate)
+        for at, name in enumerate(candidates)
+    ]
     matrix = Matrix(
         group,
-        _item_rows(list(items), means, declared),
-        _candidate_means(
-            list(candidates),
-            column_codes,
-            values,
-            clusters,
-            means,
-            declared,
-            adaptive=_is_adaptive(group),
-            rate=first.rate,
-        ),
+        rows_made,
+        candidate_means,
         low,
         high,
         scale_text(first.low, first.high, first.unit),
         1 if high - low > 10 else 2,
+        _mean_of("", values, own, own.rows >= 0, declared, adaptive=is_adaptive, rate=first.rate),
+        own,
+        means,
+        version,
+        began,
     )
-    tested = negative_rest_correlations(means.T)[1] if means.size else 0
     matrix.counts = _counts(matrix, declared, tested)
-    matrix.notes = _notes(matrix, tested)
-    matrix.orders = _orders(matrix.items)
+    matrix.notes = _notes(matrix, tested, adaptive=is_adaptive)
+    matrix.orders = _orders(list(items), figures)
     return matrix
 
 
-def _is_adaptive(group: RunGroup) -> bool:
-    return any(run.adaptive for run in group.runs)
+def declared_range(group: RunGroup) -> tuple[float, float]:
+    """Return the ends of the scale of a group's scores, infinite if unknown."""
+    first = group.runs[0]
+    return (-math.inf if first.low is None else first.low, math.inf if first.high is None else first.high)
 
 
 def _ends(values: Floats) -> tuple[float, float]:
     return (float(values.min()), float(values.max())) if values.size else (0.0, 0.0)
 
 
-def _item_rows(items: Sequence[str], means: Floats, declared: tuple[float, float]) -> list[ItemRow]:
+def _item_rows(
+    items: Sequence[str], means: Floats, declared: tuple[float, float], negative: Sequence[int]
+) -> tuple[list[ItemRow], dict[str, Floats]]:
+    """Return the rows, and their means and spreads as arrays, nan if unknown."""
     known = ~np.isnan(means)
     counts = known.sum(axis=1)
-    filled = np.where(known, means, 0.0)
-    centres = filled.sum(axis=1) / np.maximum(counts, 1)
+    centres = np.where(known, means, 0.0).sum(axis=1) / np.maximum(counts, 1)
     squares = np.where(known, (means - centres[:, None]) ** 2, 0.0).sum(axis=1)
     spreads = np.sqrt(squares / np.maximum(counts - 1, 1))
-    negative = {*negative_rest_correlations(means.T)[0]} if means.size else set()
-    made = []
-    for at, name in enumerate(items):
-        marks = []
-        if at in negative:
-            marks.append(MARKS["worse"])
-        for end, mark in zip(declared, (MARKS["fail"], MARKS["pass"]), strict=True):
-            if counts[at] > 1 and math.isfinite(end) and (means[at][known[at]] == end).all():
-                marks.append(mark)
-        spread = float(spreads[at]) if counts[at] > 1 else None
-        made.append(ItemRow(name, float(centres[at]) if counts[at] else None, spread, tuple(marks)))
-    return made
+    figures = {"mean": np.where(counts > 0, centres, math.nan), "spread": np.where(counts > 1, spreads, math.nan)}
+    marks: dict[int, tuple[str, ...]] = dict.fromkeys(negative, (MARKS["worse"],))
+    for end, mark in zip(declared, (MARKS["fail"], MARKS["pass"]), strict=True):
+        if math.isfinite(end):
+            for at in np.flatnonzero((counts > 1) & ((means == end) | ~known).all(axis=1)).tolist():
+                marks[at] = (*marks.get(at, ()), mark)
+    pairs = zip(*(figures[name].tolist() for name in ("mean", "spread")), strict=True)
+    rows = [
+        ItemRow(name, mean if mean == mean else None, spread if spread == spread else None, marks.get(at, ()))
+        for at, (name, (mean, spread)) in enumerate(zip(items, pairs, strict=True))
+    ]
+    return rows, figures
 
 
-def _candidate_means(
-    names: Sequence[str],
-    codes: NDArray[np.intp],
+def _mean_of(
+    name: str,
     values: Floats,
-    clusters: Sequence[str],
-    means: Floats,
+    own: Conversations,
+    chosen: NDArray[np.bool_],
     declared: tuple[float, float],
     *,
     adaptive: bool,
     rate: bool,
-) -> list[CandidateMean]:
-    made = []
-    for at, name in enumerate(names):
-        places = np.flatnonzero(codes == at)
-        own = CandidateMean(name, n=int(places.size), items=int((~np.isnan(means[:, at])).sum()))
-        mine = values[places].tolist()
-        mean = None if adaptive else clustered_mean(mine, [clusters[index] for index in places.tolist()])
-        if mean is not None:
-            own.mean = mean.mean
-            ends = measure_interval(mean, mine, declared, rate=rate)
-            own.low, own.high = (ends.low, ends.high) if ends is not None else (None, None)
-        made.append(own)
+) -> CandidateMean:
+    """Return the mean of the chosen conversations' scores; an adaptive run has none."""
+    places = np.flatnonzero(chosen & ~np.isnan(values))
+    made = CandidateMean(name, n=int(places.size), items=int(np.unique(own.rows[places]).size))
+    mean = None if adaptive else coded_clustered_mean(values[places], own.clusters[places])
+    if mean is not None:
+        made.mean = mean.mean
+        ends = measure_interval(mean, np.unique(values[places]).tolist(), declared, rate=rate)
+        made.low, made.high = (ends.low, ends.high) if ends is not None else (None, None)
     return made
 
 
@@ -319,10 +378,10 @@ def _counts(matrix: Matrix, declared: tuple[float, float], tested: int) -> dict[
     return counts if tested else counts | {"worse": None}
 
 
-def _notes(matrix: Matrix, tested: int) -> list[str]:
+def _notes(matrix: Matrix, tested: int, *, adaptive: bool) -> list[str]:
     """Return what the figures rest on, and what they cannot tell."""
     notes = []
-    if _is_adaptive(matrix.group):
+    if adaptive:
         notes.append("An adaptive run chose other items for each candidate, so there are no means of columns.")
     elif len({own.items for own in matrix.candidates}) > 1:
         notes.append("The candidates have scores on different numbers of items, so compare their means with care.")
@@ -345,16 +404,14 @@ def _notes(matrix: Matrix, tested: int) -> list[str]:
     return notes
 
 
-def _orders(items: Sequence[ItemRow]) -> dict[str, list[int]]:
+def _orders(items: Sequence[str], figures: Mapping[str, Floats]) -> dict[str, list[int]]:
     """Return the order of the rows for each way to sort them; items without a figure come last."""
-    names = [_DIGITS.sub(lambda match: match[0].zfill(20), item.name) for item in items]
-    by_name = sorted(range(len(items)), key=names.__getitem__)
-    orders = {"item up": by_name, "item down": by_name[::-1]}
-    for key in ("mean", "spread"):
-        known = [at for at in by_name if getattr(items[at], key) is not None]
-        rest = [at for at in by_name if getattr(items[at], key) is None]
-        for order, is_down in (("up", False), ("down", True)):
-            orders[f"{key} {order}"] = sorted(known, key=lambda at: getattr(items[at], key), reverse=is_down) + rest
+    names = [_DIGITS.sub(lambda match: match[0].zfill(20), item) for item in items]
+    by_name = np.array(sorted(range(len(items)), key=names.__getitem__), np.intp)
+    orders = {"item up": by_name.tolist(), "item down": by_name[::-1].tolist()}
+    for key, values in figures.items():
+        for order, sign in (("up", 1.0), ("down", -1.0)):
+            orders[f"{key} {order}"] = by_name[np.argsort(sign * values[by_name], kind="stable")].tolist()
     return orders
 
 
@@ -365,7 +422,7 @@ def read_cells(
     names = {own.id: own.name for own in matrix.group.runs}
     cells: dict[tuple[str, str], MatrixCell] = {}
     states: dict[tuple[str, str], set[int]] = {}
-    for task, candidate, score, _, state, run_id, number in reader.cells(
+    for task, candidate, score, state, run_id, number in reader.cells(
         _runs_of(matrix.group, run), matrix.group.second, tasks
     ):
         key = task, candidate

@@ -11,7 +11,7 @@ import re
 import shlex
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote, urlencode
@@ -27,12 +27,13 @@ from viva.sweeps.sweep_folder import resumable_folder
 from ..page_server import render, template_environment
 from ..problems import Refusal
 from .calls import curl_command, suite_case, tokens
-from .conversations import ConversationReader, pair_turns
+from .conversations import ConversationReader, differences, pair_turns
 from .findings import StudyAnswer, mean_scores_so_far
 from .index import excerpt_pattern
+from .list_answer import read_answer
 from .live import LiveAnswer, part_number
-from .matrix import ACROSS, MARKS, ROWS, MatrixCell, MatrixView, chosen_group, read_cells, read_matrix
-from .queries import PAGE_SIZE, Filter, IndexReader, ListedConversation, column_of, scale_text
+from .matrix import ACROSS, MARKS, ROWS, Matrix, MatrixCell, MatrixView, chosen_group, read_cells, read_matrix
+from .queries import PAGE_SIZE, Filter, IndexReader, ListedConversation, column_of
 from .run_figures import RunFigures
 from .run_history import BlockFailure, CandidateHistory, RunHistories, block_failures
 from .run_view import RunView, read_load, resume_command
@@ -156,6 +157,7 @@ class Pages:
         """Render one page of the list of conversations; `busy`: the index is still being built."""
         latest = self._latest()
         count, listed = self.reader.count(filter), self.reader.listed(filter)
+        answer = None if busy or not self._served else read_answer(self.reader, filter)
         pattern = excerpt_pattern(filter.q)
         if pattern is not None:
             for conversation in listed:
@@ -164,6 +166,12 @@ class Pages:
             "conversations.html",
             0,
             latest=latest,
+            answer=answer,
+            age=self._age(answer.matrix) if answer is not None and answer.matrix is not None else None,
+            group=next((group for group in self.reader.groups() if group.id == filter.matrix), None)
+            if filter.matrix
+            else None,
+            groups=[] if self._served else self.reader.groups(),
             filter=filter,
             listed=listed,
             count=count,
@@ -173,7 +181,7 @@ class Pages:
             pages=max(1, -(-count // PAGE_SIZE)),
             choices=self.reader.choices(),
             query_of=filter_query,
-            running=any(run.running for run in self.reader.runs()),
+            running=any(run.running for run in self.reader.run_rows()),
             **self._columns(filter),
         )
 
@@ -189,19 +197,14 @@ class Pages:
     def _columns(self, filter: Filter) -> dict[str, Any]:  # noqa: A002
         """Return the columns of the list: all titles, the shown keys, and the score's scale if all runs share it."""
         titles, visible = self.reader.columns(filter)
-        runs = [
-            run
-            for run in self.reader.runs()
-            if filter.run in ("", run.name)
-            and filter.dataset in ("", run.dataset)
-            and filter.scenario in ("", run.scenario)
-        ]
-        scales = {scale_text(run.low, run.high, run.unit) for run in runs}
+        kinds = self.reader.kinds(filter)
+        scales = {kind.scale for kind in kinds}
         return {
             "titles": titles,
             "visible": visible,
             "column_of": column_of,
             "scale": next(iter(scales)) if len(scales) == 1 else None,
+            "apart": filter.by_score and len(kinds) > 1,
         }
 
     def matrix(self, view: MatrixView) -> str:
@@ -227,7 +230,12 @@ class Pages:
             cells=cells,
             pages=max(1, -(-total // ROWS)),
             widths=max(1, -(-len(matrix.candidates) // ACROSS)),
+            age=self._age(matrix),
         )
+
+    def _age(self, matrix: Matrix) -> float | None:
+        """Return how old a matrix is in seconds; None if it is that of the current index."""
+        return None if matrix.version == self.reader.version else time.monotonic() - matrix.at
 
     def selection(self, selection: Selection) -> str:
         """Render the commands for selected conversations."""
@@ -283,13 +291,16 @@ class Pages:
         """Render two conversations side by side."""
         first, second = self._listed(*left), self._listed(*right)
         pages = [self.conversations_read.read(self._path(run), number) for run, number in (left, right)]
+        pairs = pair_turns(*pages)
         return self._render(
             "compare.html",
             0,
             first=first,
             second=second,
             pages=pages,
-            pairs=pair_turns(*pages),
+            pairs=pairs,
+            differences=differences(pairs),
+            alike=replace(first.kind, judge="") == replace(second.kind, judge=""),
             beside=self.reader.beside(first),
         )
 
@@ -472,6 +483,7 @@ class Pages:
             root=self._root.resolve().name,
             states=_STATE_WORDS,
             filter_query=lambda **chosen: Filter(**chosen).query(),
+            matrix_query=lambda **chosen: MatrixView(**chosen).query(),
             **values,
         )
 

@@ -58,6 +58,7 @@ COLUMNS = {
     "retries": Column("retries", "c.retries", True),
     "time": Column("time (UTC)", "c.at", True, "c.at = 0"),
 }
+_KIND_KEYS = "r.scenario, r.dataset, r.judge, r.unit, r.low, r.high"
 _EARLIER_SORTS = {
     "low": ("score", "up"),
     "high": ("score", "down"),
@@ -172,6 +173,16 @@ class Filter:
             if value not in ("", None) and name not in skipped
         ]
 
+    def allows(self, run: RunFigures) -> bool:
+        """Return False if the filter's run, scenario or dataset exclude a run."""
+        pairs = ((self.run, run.name), (self.scenario, run.scenario), (self.dataset, run.dataset))
+        return all(chosen in ("", own) for chosen, own in pairs)
+
+    def set_is(self, second: bool) -> bool:
+        """Return True if the filter allows items of the second set (`second`), or of the benchmark."""
+        of_matrix = not self.matrix or self.matrix.endswith(SECOND_SET) == second
+        return of_matrix and self.set in ("", SETS[second])
+
     @property
     def question(self) -> str | None:
         """The words as a full-text query."""
@@ -216,13 +227,18 @@ class Filter:
         return "a.value" if self.aspect else "c.score"
 
     @property
-    def sql_order(self) -> str:
-        """The SQL sort keys."""
+    def by_score(self) -> bool:
+        """True if the conversations are sorted by their score or an aspect, which unlike ones cannot be together."""
+        return self.sort == "score" or self.sort.startswith(ASPECT)
+
+    def sql_order(self, apart: bool) -> str:
+        """Return the SQL sort keys; `apart`: conversations of one kind stay together."""
         column = column_of(self.sort)
         if column is None:
             return "c.run, c.number"
         unknown = f"{column.unknown}, " if column.unknown else ""
-        keys = f"{unknown}{column.order}{' desc' if self.is_down else ''}, c.run, c.number"
+        kind = f"{_KIND_KEYS}, c.second, " if apart else ""
+        keys = f"{unknown}{kind}{column.order}{' desc' if self.is_down else ''}, c.run, c.number"
         return keys.replace("s.value", "a.value") if self.sort == ASPECT + self.aspect else keys
 
     @property
@@ -234,13 +250,15 @@ class Filter:
             values.append(self.aspect)
         return tables, values
 
-    @property
-    def sort_tables(self) -> tuple[str, list[Any]]:
-        """The SQL tables of the sort keys, to be joined, and their parameters."""
+    def sort_tables(self, apart: bool) -> tuple[str, list[Any]]:
+        """Return the SQL tables of the sort keys, to be joined, and their parameters."""
+        tables, values = "", list[Any]()
         if self.sort.startswith(ASPECT) and self.sort != ASPECT + self.aspect:
-            name = self.sort.removeprefix(ASPECT)
-            return " left join aspects s on s.conversation = c.id and s.name = ?", [name]
-        return (" join runs r on r.id = c.run", []) if self.sort in ("dataset", "run") else ("", [])
+            tables = " left join aspects s on s.conversation = c.id and s.name = ?"
+            values.append(self.sort.removeprefix(ASPECT))
+        if apart or self.sort in ("dataset", "run"):
+            tables += " join runs r on r.id = c.run"
+        return tables, values
 
 
 def _parse_field(name: str, text: str) -> Any:
@@ -266,6 +284,8 @@ def _parse_field(name: str, text: str) -> Any:
 
 
 _CACHED_ANSWERS = 64  # maximum answers that are cached until the index changes
+_CACHED_SLOW_ANSWERS = 12  # maximum answers that take long
+_PATIENCE = 20  # times as long as an answer took, it is kept while the index changes
 _CACHED_HITS = 4  # maximum cached tables of search results
 _RUN_COLUMNS = (
     "name, scenario, dataset, seed, judge, planned, problem, state = 'running', digest, id, low, high, unit, likeness,"
@@ -276,6 +296,23 @@ _COLUMNS = (
     " c.reason, c.unscored, c.calls, c.prompt_tokens, c.completion_tokens, c.seconds, c.retries, r.scenario, r.judge,"
     " r.seed, c.at, c.rounds, c.second, r.low, r.high, r.unit"
 )
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """The facts that conversations share if their scores can be sorted together; `second`: items of a second set."""
+
+    scenario: str
+    dataset: str
+    judge: str
+    scale: str
+    second: bool
+
+    @property
+    def title(self) -> str:
+        judge = f"judged by {self.judge}" if self.judge else ""
+        parts = (self.scenario, self.dataset, "second set" if self.second else "", judge)
+        return " · ".join(filter(None, parts)) + (f", {self.scale}" if self.scale else "")
 
 
 @dataclass(slots=True)
@@ -324,6 +361,17 @@ class ListedConversation:
         return scale_text(self.low, self.high, self.unit)
 
     @property
+    def scale_words(self) -> str:
+        """The scale as words after a score: "of 100" if it begins at 0."""
+        if self.low == 0 and self.high is not None:
+            return " ".join(filter(None, (f"of {self.high:g}", self.unit)))
+        return f"on {self.scale}" if self.scale else ""
+
+    @property
+    def kind(self) -> Kind:
+        return Kind(self.scenario, self.dataset, self.judge, self.scale, bool(self.second))
+
+    @property
     def when(self) -> str:
         """The time of the last answer."""
         return time.strftime("%Y-%m-%d %H:%M", time.gmtime(self.at)) if 0 < self.at < 1e11 else ""
@@ -366,6 +414,7 @@ class IndexReader:
         self._connection.execute("pragma cache_size = -32000")
         self._kept: OrderedDict[Any, Any] = OrderedDict()
         self._kept_at = -1
+        self._slow: OrderedDict[Any, tuple[float, float, int, Any]] = OrderedDict()
         self._hits: OrderedDict[str, tuple[str, int]] = OrderedDict()
 
     def close(self) -> None:
@@ -463,6 +512,27 @@ class IndexReader:
         rows = self._connection.execute(f"select {_RUN_COLUMNS} from runs where name = ?", (name,)).fetchall()
         return RunFigures(*rows[0]) if rows else None
 
+    def run_rows(self) -> list[RunFigures]:
+        """Return all runs without the figures of their candidates, which takes less time than `runs`."""
+
+        def ask() -> list[RunFigures]:
+            rows = self._connection.execute(f"select {_RUN_COLUMNS} from runs order by place").fetchall()
+            return [RunFigures(*row) for row in rows]
+
+        return list(self._keep("run rows", ask))
+
+    def kinds(self, filter: Filter) -> set[Kind]:  # noqa: A002
+        """Return the kinds that conversations which match a filter may have."""
+        ids, kinds = self._matrix_runs(filter), set()
+        for run in self.run_rows():
+            if not filter.allows(run) or (ids is not None and run.id not in ids):
+                continue
+            for second in (False, True) if run.second_name else (False,):
+                if filter.set_is(second):
+                    scale = scale_text(run.low, run.high, run.unit)
+                    kinds.add(Kind(run.scenario, run.dataset, run.judge, scale, second))
+        return kinds
+
     def rows(self, sql: str, *values: Any) -> list[Any]:
         """Return the rows of a query."""
         return self._connection.execute(sql, values).fetchall()
@@ -471,24 +541,54 @@ class IndexReader:
         """Return the runs by matrix: those in one group have scores of the same kind on the same items."""
         return list(self._keep("groups", lambda: run_groups(self.runs())))
 
-    def cells(self, runs: Sequence[int], second: bool, tasks: Sequence[str] | None = None) -> Iterator[Any]:
-        """Iterate over (task, candidate, score, cluster, state, run's id, number) of conversations of some runs."""
-        sql = (
-            "select task, candidate, score, cluster, state, run, number from conversations"
-            f" where {'' if tasks is None else '+'}run in ({','.join(map(str, runs))}) and second = {int(second)}"
+    def scored(self, runs: Sequence[int], second: bool) -> Iterator[Any]:
+        """Iterate over (id, task, candidate, score, cluster) of the conversations of some runs."""
+        every = self._connection.execute("select count(*) from runs").fetchone()[0]
+        # If all runs are read, one scan of the table is quicker than a search for each row.
+        by_run = f"run in ({','.join(map(str, runs))}) and" if len(runs) < every else ""
+        return iter(
+            self._connection.execute(
+                f"select id, task, candidate, score, cluster from conversations where {by_run} second = {int(second)}"
+                f" order by {'run, number' if by_run else 'id'}"
+            )
         )
-        if tasks is not None:  # the plus sign makes SQLite search by task, not by run
-            sql += f" and task in ({','.join('?' * len(tasks))})"
-        return iter(self._connection.execute(f"{sql} order by run, number", tasks or ()))
+
+    def cells(self, runs: Sequence[int], second: bool, tasks: Sequence[str]) -> Iterator[Any]:
+        """Iterate over (task, candidate, score, state, run's id, number) of some runs' conversations on some tasks."""
+        sql = (  # the plus sign makes SQLite search by task, not by run
+            "select task, candidate, score, state, run, number from conversations"
+            f" where +run in ({','.join(map(str, runs))}) and second = {int(second)}"
+            f" and task in ({','.join('?' * len(tasks))}) order by run, number"
+        )
+        return iter(self._connection.execute(sql, tasks))
 
     def keep(self, name: Any, ask: Callable[[], T]) -> T:
         """Return what `ask` returns; it is kept under this name until the index changes."""
         kept: T = self._keep(name, ask)
         return kept
 
+    def keep_for_a_while(self, name: Any, ask: Callable[[], T]) -> T:
+        """Return what `ask` returns; it is kept until the index changes, and then still 20 times as long as it took.
+
+        So the answers that take long cost only a fraction of the time while a run is in progress.
+        """
+        version, now = self.version, time.monotonic()
+        if name in self._slow:
+            at, seconds, earlier, kept = self._slow[name]
+            if earlier == version or now - at < _PATIENCE * seconds:
+                self._slow.move_to_end(name)
+                value: T = kept
+                return value
+        value = ask()
+        self._slow[name] = now, time.monotonic() - now, version, value
+        self._slow.move_to_end(name)
+        if len(self._slow) > _CACHED_SLOW_ANSWERS:
+            self._slow.popitem(last=False)
+        return value
+
     def columns(self, filter: Filter) -> tuple[dict[str, str], list[str]]:  # noqa: A002
         """Return the titles of all columns by key, and the keys of the shown ones; the item is always shown."""
-        choices, runs = self.choices(), self.runs()
+        choices, runs = self.choices(), self.run_rows()
         aspects = [ASPECT + name for name in choices.aspects]
         titles: dict[str, str] = {}
         for key, column in COLUMNS.items():
@@ -509,21 +609,20 @@ class IndexReader:
         """Return the values by which a list can be filtered."""
 
         def ask() -> FilterChoices:
-            runs = self.runs()
+            runs = self.run_rows()
             ask_many = self._connection.execute
             return FilterChoices(
                 [run.name for run in runs],
                 ask_many("select candidate, count(*) from conversations group by candidate").fetchall(),
                 list(dict.fromkeys(run.scenario for run in runs if run.scenario)),
                 list(dict.fromkeys(run.dataset for run in runs if run.dataset)),
-                [*SETS] if any(run.has_second for run in runs) else [],
+                [*SETS] if any(run.second_name for run in runs) else [],
                 self._by_count("end"),
                 self._by_count("error"),
                 [name for (name,) in ask_many(_DISTINCT_ASPECTS).fetchall()],
             )
 
-        choices: FilterChoices = self._keep("choices", ask)
-        return choices
+        return self.keep_for_a_while("choices", ask)
 
     def starts(self) -> dict[str, float]:
         """Return when each run's first conversation had its last call, in seconds of the epoch, by the run's name."""
@@ -566,11 +665,38 @@ class IndexReader:
     def _ids(self, filter: Filter, limit: int, offset: int) -> list[int]:  # noqa: A002
         tables, values = filter.tables
         condition, more = filter.condition(self._hits_of(filter), self._matrix_runs(filter))
-        joined, names = filter.sort_tables
+        apart = filter.by_score and len(self.kinds(filter)) > 1
+        if condition == "1" and filter.by_score and not apart and not filter.aspect:
+            return self._ids_by_score(filter, limit, offset)
+        joined, names = filter.sort_tables(apart)
         # Rows that are sorted and skipped have only an id and the sort key.
-        inner = f"select c.id from {tables}{joined} where {condition} order by {filter.sql_order} limit ? offset ?"
+        order = filter.sql_order(apart)
+        inner = f"select c.id from {tables}{joined} where {condition} order by {order} limit ? offset ?"
         rows = self._connection.execute(inner, (*values, *names, *more, limit, offset))
         return [id for (id,) in rows]  # noqa: A001
+
+    def _ids_by_score(self, filter: Filter, limit: int, offset: int) -> list[int]:  # noqa: A002
+        """Return ids of all conversations by score or aspect: by their index, which is quicker than a sort."""
+        names = [] if filter.sort == "score" else [filter.sort[len(ASPECT) :]]
+        id_, value, known = ("conversation", "value", "aspects where name = ?") if names else (
+            "id", "score", "conversations where score is not null")  # fmt: skip
+        sql = f"select count(*) from {known}"
+        count = int(self._keep((sql, *names), lambda: self._connection.execute(sql, names).fetchone()[0]))
+        ids = []
+        if offset < count:
+            order = f"{value}{' desc' if filter.is_down else ''}, {id_}"
+            rows = self._connection.execute(
+                f"select {id_} from {known} order by {order} limit ? offset ?", (*names, limit, offset)
+            )
+            ids = [id for (id,) in rows]  # noqa: A001
+        if 0 <= limit == len(ids):
+            return ids
+        unknown = f"id not in (select {id_} from {known})" if names else "score is null"
+        rows = self._connection.execute(
+            f"select id from conversations where {unknown} order by run, number limit ? offset ?",
+            (*names, limit - len(ids) if limit >= 0 else -1, max(0, offset - count)),
+        )
+        return ids + [id for (id,) in rows]  # noqa: A001
 
     def _by_ids(self, ids: Sequence[int]) -> list[ListedConversation]:
         """Return conversations with their aspects, in the order of their ids here."""
@@ -618,8 +744,8 @@ class IndexReader:
         return name
 
     def _runs(self) -> list[RunFigures]:
-        rows = self._connection.execute(f"select {_RUN_COLUMNS} from runs order by place").fetchall()
-        runs = {run.id: run for run in (RunFigures(*columns) for columns in rows)}
+        own = self._connection.execute(f"select {_RUN_COLUMNS} from runs order by place").fetchall()
+        runs = {run.id: run for run in (RunFigures(*columns) for columns in own)}
         rows = self._connection.execute(
             f"select run, candidate, count(*), sum(state = {FINISHED}), sum(state > {FINISHED}),"
             " count(case second when 0 then score end), total(case second when 0 then score end),"

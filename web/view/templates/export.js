@@ -84,17 +84,34 @@ function sorting(query) {
   return { key: sort, down: order ? order === "down" : !TEXTS.has(sort) };
 }
 
+// Scores of different kinds cannot be compared, so that each kind is sorted by itself.
+function isApart(found, by) {
+  return (by?.key === "score" || by?.key.startsWith(ASPECT)) && new Set(found.map((one) => one.kind)).size > 1;
+}
+
 function sorted(found, by) {
   if (!by) return found;
   const value = valueOf(by.key);
   const sign = by.down ? -1 : 1;
   const known = found.filter((one) => value(one) !== null);
   const rest = found.filter((one) => value(one) === null);
+  const apart = isApart(found, by);
   known.sort((one, other) => {
-    const [a, b] = [value(one), value(other)];
-    return a < b ? -sign : a > b ? sign : 0;
+    const [a, b] = apart && one.kind !== other.kind ? [one.kind, other.kind] : [value(one), value(other)];
+    const turn = apart && one.kind !== other.kind ? 1 : sign;
+    return a < b ? -turn : a > b ? turn : 0;
   });
   return [...known, ...rest];
+}
+
+function kindRow(title, width) {
+  const made = element("tr", "kind");
+  const head = element("th");
+  head.scope = "rowgroup";
+  head.colSpan = width;
+  head.append(element("span", "", title));
+  made.append(head);
+  return made;
 }
 
 function element(tag, name, text) {
@@ -203,6 +220,12 @@ function show() {
   count.append(number, ` conversation${found.length === 1 ? "" : "s"}`);
   const none = all.some((one) => one.state === STATES.failed) || filter.get("state") !== "failed";
   if (!found.length && all.length) count.append(none ? " · No conversation matches." : " · No conversation matches: none has failed.");
+  if (filter.has("matrix")) {
+    const own = [...document.querySelectorAll("#matrices option")].find((one) => one.value === filter.get("matrix"));
+    const link = element("a", "", own?.textContent ?? "unknown");
+    if (own) link.href = `matrix.html?matrix=${own.value}`;
+    count.append(" · matrix ", link);
+  }
   if (filter.has("task")) count.append(" · task ", element("b", "", filter.get("task")));
   let shown = keys;
   const columns = filter.getAll("columns");
@@ -214,7 +237,14 @@ function show() {
   top.append(...shown.map((key) => head(key, by)));
   table.createTHead().append(top);
   const body = table.createTBody();
-  for (const one of sorted(found, by).slice((page - 1) * SIZE, page * SIZE)) body.append(...rows(one, shown));
+  const apart = isApart(found, by);
+  let before = null;
+  for (const one of sorted(found, by).slice((page - 1) * SIZE, page * SIZE)) {
+    const kind = apart && valueOf(by.key)(one) === null ? "without this figure" : one.kind;
+    if (apart && kind !== before) body.append(kindRow(kind, shown.length));
+    before = kind;
+    body.append(...rows(one, shown));
+  }
   const region = element("div", "scroll");
   region.id = "table";
   region.role = "region";

@@ -119,6 +119,8 @@ async function refresh(id) {
   const [left, top] = [scroll?.scrollLeft ?? 0, scroll?.scrollTop ?? 0];
   then.replaceChildren(...now.childNodes);
   then.querySelector(".scroll")?.scrollTo(left, top);
+  const [says, said] = [page.getElementById("says"), document.getElementById("says")];
+  if (says && said && !said.contains(document.activeElement)) said.replaceChildren(...says.childNodes);
   document.dispatchEvent(new Event("refreshed"));
 }
 
