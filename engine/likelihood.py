@@ -57,9 +57,18 @@ class Likelihood:
 
     @classmethod
     def from_record(cls, record: list[Any]) -> Likelihood:
-        """Restore what `to_record` returned. JSON has no -inf, so it is stored as null."""
-        logprobs, *fields = record
-        return cls([-math.inf if value is None else value for value in logprobs], *fields)
+        """Restore what `to_record` returned; raise `ValueError` if it is no such record.
+
+        JSON has no -inf, so it is stored as null.
+        """
+        logprobs, greedy, *more = record
+        logprobs = [-math.inf if value is None else value for value in logprobs]
+        try:
+            for values in (logprobs, *filter(None, more)):
+                sum(values)  # the quickest check that all are numbers
+        except TypeError as error:
+            raise ValueError(f"a likelihood's record is damaged: {error}") from None
+        return cls(logprobs, bool(greedy), *more)
 
 
 _MIN_LOGPROB = -9999.0  # how endpoints write -inf, which JSON lacks

@@ -71,8 +71,10 @@ class ToolCall:
 
     @classmethod
     def from_record(cls, record: Sequence[str]) -> ToolCall:
-        """Restore what `to_record` returned."""
+        """Restore what `to_record` returned; raise `ValueError` if it is no such record."""
         id_, name, arguments = record
+        if not (isinstance(id_, str) and isinstance(name, str) and isinstance(arguments, str)):
+            raise ValueError("a call's record has something other than texts")
         return cls(id_, name, arguments)
 
     @property

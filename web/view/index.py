@@ -650,7 +650,7 @@ class Indexer:
         repeated = [] if run.checked else list(self._changed_ends(writer, run))
         unended = {*writer.unended(row), *repeated}
         added = run.tail.read_additions(row.last_number, row.last_row, unended, _ROW_BATCH, writer.known(row))
-        run.checked = True
+        run.checked = not added.cut
         checksums = writer.checksums(row, [end.number for end in added.ended])
         ends = [end for end in added.ended if checksums.get(end.number) != end.checksum]
         running = run.running = is_running(run.folder.path)
@@ -706,7 +706,7 @@ class Indexer:
             so_far.seconds += c.latency
             so_far.retries += max(0, c.attempts - 1)
             so_far.at = max(so_far.at, call.call.at)
-            so_far.texts.append(c.text + "".join(f" {tool.name} {tool.arguments}" for tool in c.calls or ()))
+            so_far.texts.append(c.text[:LONGEST_TEXT] + "".join(f" {tool.name} {tool.arguments}" for tool in c.calls or ()))
         for number, together in calls.items():
             writer.called(run.row, number, together)
         writer.pace(run.row, by_slot)
