@@ -217,7 +217,9 @@ def _computed(call: RecordedCall) -> Computed:
     try:
         return computed_from_record(call.completion)
     except ValueError as error:
-        return Computed(error={"type": "ValueError", "message": f"the step's record is damaged: {error}", "at": "journal"})
+        return Computed(
+            error={"type": "ValueError", "message": f"the step's record is damaged: {error}", "at": "journal"}
+        )
 
 
 def replay_services(seed: int, clock: Clock) -> RunServices:

@@ -706,7 +706,9 @@ class Indexer:
             so_far.seconds += c.latency
             so_far.retries += max(0, c.attempts - 1)
             so_far.at = max(so_far.at, call.call.at)
-            so_far.texts.append(c.text[:LONGEST_TEXT] + "".join(f" {tool.name} {tool.arguments}" for tool in c.calls or ()))
+            so_far.texts.append(
+                c.text[:LONGEST_TEXT] + "".join(f" {tool.name} {tool.arguments}" for tool in c.calls or ())
+            )
         for number, together in calls.items():
             writer.called(run.row, number, together)
         writer.pace(run.row, by_slot)

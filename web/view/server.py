@@ -262,7 +262,8 @@ class Viewer:
         run, number = request.match_info["run"], int(request.match_info["number"])
         chosen, at = Filter.from_query(request.query), request.query.get("at", "")
         position = int(at) if at.isascii() and at.isdigit() and len(at) < 12 else None
-        return await self._indexed_page(lambda pages: pages.conversation(run, number, chosen, position))
+        part = _part(request)
+        return await self._indexed_page(lambda pages: pages.conversation(run, number, chosen, position, part=part))
 
     async def _run(self, request: web.Request) -> web.StreamResponse:
         run = request.match_info["run"]
@@ -315,7 +316,8 @@ class Viewer:
 
     async def _compare(self, request: web.Request) -> web.StreamResponse:
         left, right = (parse_conversation(request.query.get(name, ""), name) for name in ("a", "b"))
-        return await self._indexed_page(lambda pages: pages.compare(left, right))
+        part = _part(request)
+        return await self._indexed_page(lambda pages: pages.compare(left, right, part))
 
     async def _matrix(self, request: web.Request) -> web.StreamResponse:
         view = MatrixView.from_query(request.query)
@@ -411,6 +413,12 @@ class Viewer:
 
     async def _in_thread(self, ask: Callable[[], T]) -> T:
         return await asyncio.get_running_loop().run_in_executor(self._thread, ask)
+
+
+def _part(request: web.Request) -> int:
+    """Return which part of the turns is requested."""
+    text = request.query.get("turns", "")
+    return int(text) if text.isascii() and text.isdigit() and len(text) < 9 else 1
 
 
 def _plain_word(text: str) -> str:
