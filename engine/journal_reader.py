@@ -642,13 +642,13 @@ class JournalTail(History):
         started = f"{_SELECT_STARTED} order by number limit ?".format(self._sum, "number > ?")
         calls = f"{_SELECT_CALLS} limit ?".format(self._sum, "rowid > ?")
         with self._read_transaction():
-            most = self._packed.size + _BATCH_BYTES
+            limit_bytes = self._packed.size + _BATCH_BYTES
             late = self._late_numbers(last_number, known)
             unread = {*late}
             rest = self._connection.execute(started, (last_number, max(0, limit - len(late))))
             count, is_full = 0, False
             for row in chain(self._read_started(late[:limit]), rest):
-                if self._packed.size > most:
+                if self._packed.size > limit_bytes:
                     is_full = True
                     break
                 count += 1
@@ -664,7 +664,7 @@ class JournalTail(History):
                 count += 1
                 if row[0] in unread or (is_full and row[0] > additions.last_number):
                     break
-                if self._packed.size > most:
+                if self._packed.size > limit_bytes:
                     is_full = True
                     break
                 additions.last_row = row[-1]
@@ -677,7 +677,7 @@ class JournalTail(History):
             )
             for end in self._read_ends(sorted(numbers)):
                 additions.ended.append(end)
-                additions.cut = self._packed.size > most
+                additions.cut = self._packed.size > limit_bytes
                 if additions.cut:
                     break
             additions.more = is_full or additions.cut or count == limit

@@ -446,7 +446,7 @@ T = TypeVar("T", PageTurn, TurnPair)
 class TurnsPart(Generic[T]):
     """The turns, or pairs of turns, of one page: those from `first` to `last`, counted from 1, of `total`."""
 
-    shown: Sequence[T]
+    turns: Sequence[T]
     number: int
     count: int
     first: int
@@ -454,13 +454,13 @@ class TurnsPart(Generic[T]):
     total: int
 
     @classmethod
-    def of(cls, turns: Sequence[T], number: int, size: int = TURNS) -> TurnsPart[T]:
+    def select(cls, turns: Sequence[T], number: int, size: int = TURNS) -> TurnsPart[T]:
         """Return the turns of a page; the last page if there are fewer."""
         count = max(1, -(-len(turns) // size))
         number = max(1, min(number, count))
         start = (number - 1) * size
-        shown = turns[start : start + size]
-        return cls(shown, number, count, start + 1, start + len(shown), len(turns))
+        selected = turns[start : start + size]
+        return cls(selected, number, count, start + 1, start + len(selected), len(turns))
 
 
 def part_of(anchor: str) -> int:

@@ -41,7 +41,7 @@ from .conversations import (
     share_prompts,
 )
 from .findings import StudyAnswer, mean_scores_so_far
-from .index import excerpt_pattern
+from .index import excerpt_pattern, index_name
 from .list_answer import read_answer
 from .live import LiveAnswer, part_number
 from .matrix import ACROSS, MARKS, ROWS, Matrix, MatrixCell, MatrixView, chosen_group, read_cells, read_matrix
@@ -265,13 +265,12 @@ class Pages:
         page = self._read(run, number)
         chosen = filter or Filter()
         before, after = self._neighbours(listed, chosen, at)
-        shown = TurnsPart.of(page.turns, part) if self._served else TurnsPart.of(page.turns, 1, len(page.turns) or 1)
-        share_prompts(shown.shown)
+        on_page = TurnsPart.select(page.turns, part, TURNS if self._served else len(page.turns) + 1)
+        share_prompts(on_page.turns)
         query = filter_query(chosen, at)
 
         def address(part: int, anchor: str = "") -> str:
-            own = "&".join(part_ for part_ in (query, f"turns={part}" if part > 1 else "") if part_)
-            return Links().conversation(listed, own, anchor)
+            return Links().conversation(listed, f"{query}&turns={part}" if query else f"turns={part}", anchor)
 
         return self._render(
             "conversation.html",
@@ -279,9 +278,9 @@ class Pages:
             latest=latest,
             conversation=listed,
             page=page,
-            part=shown,
+            part=on_page,
             to_part=address,
-            to_turn=_to_turn(shown, address),
+            to_turn=_to_turn(on_page, address),
             before=before,
             after=after,
             filter=chosen,
@@ -321,14 +320,13 @@ class Pages:
         first, second = self._listed(*left), self._listed(*right)
         pages = [self._read(run, number) for run, number in (left, right)]
         pairs = pair_turns(*pages)
-        shown = TurnsPart.of(pairs, part)
-        limit_words(shown.shown)
+        on_page = TurnsPart.select(pairs, part)
+        limit_words(on_page.turns)
         for side in ("left", "right"):
-            share_prompts(turn for pair in shown.shown if not pair.same and (turn := getattr(pair, side)) is not None)
+            share_prompts(turn for pair in on_page.turns if not pair.same and (turn := getattr(pair, side)) is not None)
 
         def address(part: int, anchor: str = "") -> str:
-            more = (f"&turns={part}" if part > 1 else "") + (f"#{anchor}" if anchor else "")
-            return Links().compare(first, second) + more
+            return Links().compare(first, second) + f"&turns={part}" + (f"#{anchor}" if anchor else "")
 
         return self._render(
             "compare.html",
@@ -336,9 +334,9 @@ class Pages:
             first=first,
             second=second,
             pages=pages,
-            part=shown,
+            part=on_page,
             to_part=address,
-            to_turn=_to_turn(shown, address),
+            to_turn=_to_turn(on_page, address),
             differences=differences(pairs),
             alike=replace(first.kind, judge="") == replace(second.kind, judge=""),
             beside=self.reader.beside(first),
@@ -425,6 +423,8 @@ class Pages:
         ]
         for part in parts:
             part["scale"] = _scale(part["standings"])
+            for standing in part["standings"]:
+                standing["candidate"] = index_name(standing["candidate"])
             part.setdefault("set", "")
         return {
             "answer": context.answer,

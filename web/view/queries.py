@@ -16,17 +16,18 @@ from multidict import MultiMapping
 
 from viva.engine.errors import ConfigurationError
 
-from .index import FINISHED, OPEN, conversations_with_texts, fts_query
-from .run_figures import SECOND_SET, CandidateFigures, RunFigures, RunGroup, run_groups
+from .index import FINISHED, OPEN, conversations_with_texts, fts_query, index_name
+from .run_figures import SECOND_SET, CandidateFigures, RunFigures, RunGroup, run_groups, scale_text
 
 T = TypeVar("T")
 
 PAGE_SIZE = 50  # maximum conversations on one page
-_LONGEST_FIELD = 300  # maximum characters of one value
+_LONGEST_QUESTION = 1_000  # characters
 _MOST_COLUMNS = 100
 _CHUNK = 500  # maximum conversations in one query
 SETS = ("benchmark", "second")
 STATES = {"finished": 1, "failed": 2, "open": 0}
+_NAMES = frozenset({"candidate", "scenario", "dataset", "end", "error", "aspect", "task"})  # fields with such names
 ASPECT = "aspect:"  # begins the key of a column that shows the score of one aspect
 _MOST_SHOWN_ASPECTS = 6  # with more, which are those of several scenarios, no aspect is shown unless chosen
 
@@ -117,7 +118,6 @@ class Filter:
         values: dict[str, Any] = {}
         for column in fields(cls):
             text = query.get(column.name, "")
-            text = (text if column.name == "q" else text.strip())[:_LONGEST_FIELD]
             if text:
                 values[column.name] = _parse_field(column.name, text)
         if values.get("sort") in _EARLIER_SORTS:
@@ -127,14 +127,14 @@ class Filter:
             values |= {"sort": sort, "order": values.get("order", order)}
         if "columns" in values:
             every = query.getall("columns") if isinstance(query, MultiMapping) else [values["columns"]]
-            known = [name[:_LONGEST_FIELD] for name in every[:_MOST_COLUMNS] if column_of(name) is not None]
+            known = [column_key(name) for name in every[:_MOST_COLUMNS] if column_of(name) is not None]
             values["columns"] = tuple(dict.fromkeys(known))
         return cls(**values)
 
     def query(self, **changes: Any) -> str:
         """Return the filter as the query of an address with these changes; the page is 1 unless they set it."""
         changed = replace(self, **({"page": 1} | changes))
-        pairs = [(field.name, getattr(changed, field.name)) for field in fields(changed)]
+        pairs = [(field.name, _as_indexed(field.name, getattr(changed, field.name))) for field in fields(changed)]
         parameters = [
             (name, value) for name, value in pairs if value not in ("", None, ()) and (name, value) != ("page", 1)
         ]
@@ -261,7 +261,23 @@ class Filter:
         return tables, values
 
 
+def column_key(key: str) -> str:
+    """Return a column's key with the name of an aspect as the index has it."""
+    return ASPECT + index_name(key.removeprefix(ASPECT)) if key.startswith(ASPECT) else key
+
+
+def _as_indexed(name: str, value: Any) -> Any:
+    """Return a field's value with names as the index has them."""
+    return index_name(value) if name in _NAMES and isinstance(value, str) else value
+
+
 def _parse_field(name: str, text: str) -> Any:
+    if name in _NAMES:
+        return index_name(text)
+    if name == "q" and len(text) > _LONGEST_QUESTION:
+        raise ConfigurationError(f"q: expected at most {_LONGEST_QUESTION:,} characters, found {len(text):,}")
+    if name not in ("q", "run"):
+        text = text.strip()
     if name == "page":
         if not (text.isascii() and text.isdigit() and 0 < int(text) < 10**7):
             raise ConfigurationError(f"page: expected a positive integer, found '{text[:40]}'")
@@ -275,7 +291,7 @@ def _parse_field(name: str, text: str) -> Any:
             raise ConfigurationError(f"{name}: expected a number, found '{text[:40]}'")
         return value
     if name == "sort" and text.startswith(ASPECT):
-        return text
+        return column_key(text)
     choices = {"state": [*STATES], "set": [*SETS], "sort": [*COLUMNS, *_EARLIER_SORTS], "order": ["up", "down"]}
     allowed = choices.get(name, [])
     if allowed and text not in allowed:
@@ -375,15 +391,6 @@ class ListedConversation:
     def when(self) -> str:
         """The time of the last answer."""
         return time.strftime("%Y-%m-%d %H:%M", time.gmtime(self.at)) if 0 < self.at < 1e11 else ""
-
-
-def scale_text(low: float | None, high: float | None, unit: str) -> str:
-    """Return the ends of a scale and its unit, as far as they are known."""
-    if low is not None and high is not None:
-        ends = f"{low:g}–{high:g}"
-    else:
-        ends = f"from {low:g}" if low is not None else f"to {high:g}" if high is not None else ""
-    return " ".join(filter(None, (ends, unit)))
 
 
 @dataclass(slots=True)

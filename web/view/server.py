@@ -174,7 +174,6 @@ T = TypeVar("T")
 _POLICY = SECURITY_HEADERS["Content-Security-Policy"].replace("img-src 'self'", "img-src 'self' data:")
 _MOST_READERS = 2_000
 _MOST_FORM_BYTES = 64_000
-_LONGEST_NAME = 300  # characters of a run's name in an address
 _LINES_AT_ONCE = 500
 
 
@@ -330,7 +329,7 @@ class Viewer:
     async def _selection_file(self, request: web.Request) -> web.StreamResponse:
         """Send the selected conversations as JSON lines, some at a time, so that other pages need not wait."""
         selection = Selection.from_query(request.query)
-        run, only = (request.query.get(name, "")[:_LONGEST_NAME] for name in ("of", "only"))
+        run, only = (request.query.get(name, "") for name in ("of", "only"))
         response = web.StreamResponse(headers={"Content-Type": "application/jsonl"})
         response.headers["Content-Disposition"] = f'attachment; filename="{download_name(run, _plain_word(only))}"'
         lines = await self._in_thread(lambda: selection_lines(selection.conversations(self._ready().reader, run, only)))
