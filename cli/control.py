@@ -9,6 +9,7 @@ from typing import Annotated, Any
 import typer
 
 from viva.engine.errors import ConfigurationError, did_you_mean
+from viva.engine.files import shell_path
 
 from .app import command
 from .options import Json, Selected, selected_keys
@@ -91,7 +92,7 @@ def _describe_cells(sweep: Path) -> str:
     folders: list[Path] = []
     for cell in read_sweep(sweep).cells:
         folders += [sweep / cell.name, *(path for _, path in shards_of(sweep / cell.name))]
-    running = [f"`viva control {shlex.quote(str(path))}`" for path in folders if is_running(path)]
+    running = [f"`viva control {shell_path(path)}`" for path in folders if is_running(path)]
     more = f", and {len(running) - _MAX_NAMED_CELLS:,} more" if len(running) > _MAX_NAMED_CELLS else ""
     names = ", ".join(running[:_MAX_NAMED_CELLS]) + more
     now = f"these go on now: {names}" if running else "none of them goes on now on this machine"

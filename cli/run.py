@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 import typer
 
 from viva.engine.errors import ConfigurationError
+from viva.engine.files import shell_path
 from viva.orchestration.folders import fresh_folder
 
 from .app import (
@@ -409,7 +410,8 @@ def _explain(launch: Launch, result: RunResult) -> None:
         state = "interrupted" if outcome.interrupted else "not begun"
         were = "conversation was" if count == 1 else "conversations were"
         bound = "at most " if launch.prepared.is_adaptive and not outcome.interrupted else ""
-        lines.append((f"{bound}{count} {were} {state}; " if count > 0 else "") + f"resume with: viva resume {path}")
+        missing = f"{bound}{count} {were} {state}; " if count > 0 else ""
+        lines.append(f"{missing}resume with: viva resume {shell_path(path)}")
     lines += [f"viva: warning: {warning}" for warning in fitness_warnings(path)]
     for line in lines:
         print_message(line)

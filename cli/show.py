@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 import sys
 from contextlib import suppress
 from pathlib import Path
@@ -12,6 +11,7 @@ import anyio
 import typer
 
 from viva.engine.errors import ConfigurationError
+from viva.engine.files import shell_path
 
 from .app import command
 from .exit_codes import print_note
@@ -212,7 +212,7 @@ def _selected_numbers(history: History, run: Path, select: Path) -> list[int]:
     numbers = history.keys()
     keys = selected_keys(select)
     if unknown := [key for key in keys if key not in numbers]:
-        advice = f"`viva show {shlex.quote(str(run))}` lists those of this run"
+        advice = f"`viva show {shell_path(run)}` lists those of this run"
         raise ConfigurationError(f"{select}: {run} has no conversation '{unknown[0]}'; {advice}")
     return [numbers[key] for key in keys]
 
@@ -225,7 +225,7 @@ def _show_sweep(sweep: Path, conversation: str | None, json: bool) -> None:
 
     cells = recorded_cells(sweep)
     begun = [cell for cell in cells if cell.folder is not None]
-    example = f"viva show {shlex.quote(str(sweep / (begun or cells)[0].name))}"
+    example = f"viva show {shell_path(sweep / (begun or cells)[0].name)}"
     if conversation is not None:
         raise ConfigurationError(f"{sweep}: a sweep; name one of its cells instead, for example: {example}")
     if json:

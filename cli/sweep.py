@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 import typer
 
 from viva.engine.errors import ConfigurationError
+from viva.engine.files import shell_path
 
 from .app import HELP, CommandGroup, app, command
 from .exit_codes import DONE, FAILED, FAILURES, INTERRUPTED, print_error, print_message, print_note
@@ -211,10 +212,9 @@ def _run_sweep(sweep: Sweep, *, json: bool, html: Path | None, max_failures: int
         print_message(line)
     print(f"sweep folder: {sweep.out}", file=sys.stderr)
     if sweep.interrupted:
-        resume_command = (
-            f"viva resume {sweep.out}" if sweep.selection.is_whole and not sweep.spread else "the same command"
-        )
-        print(f"resume with: {resume_command}", file=sys.stderr)
+        is_whole = sweep.selection.is_whole and not sweep.spread
+        command = f"viva resume {shell_path(sweep.out)}" if is_whole else "the same command"
+        print(f"resume with: {command}", file=sys.stderr)
         sys.exit(INTERRUPTED)
     if sweep.selection.shard is not None:
         print(f"when all shards have finished, run: viva sweep merge {sweep.out}", file=sys.stderr)

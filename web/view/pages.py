@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import hashlib
 import re
-import shlex
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
@@ -20,6 +19,7 @@ from jinja2 import Environment
 from markupsafe import Markup
 
 from viva.engine.errors import JournalError
+from viva.engine.files import shell_path
 from viva.engine.run_folder import is_running
 from viva.reports.plot_style import COLOURS
 from viva.reports.tables import money
@@ -475,7 +475,7 @@ class Pages:
         failed = run.total.failed
         if path is None or run.running or run.problem or not (missing > 0 or failed):
             return None
-        folder = shlex.quote(str(resumable_folder(path)))
+        folder = shell_path(resumable_folder(path))
         lacks = [f"{missing:,} not finished"] * (missing > 0) + [f"{failed:,} failed"] * bool(failed)
         return f"{run.name}: {', '.join(lacks)}", f"viva resume {folder}" + " --retry-failed" * bool(failed)
 

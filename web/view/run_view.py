@@ -5,12 +5,12 @@ The figures are those of the run's journal, except what only the process that ru
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from pathlib import Path
 
+from viva.engine.files import shell_path
 from viva.orchestration.control import RunStatus
 from viva.orchestration.run_progress import RoleWait, estimate_remaining, moment_text
 from viva.reports.tables import money
@@ -121,8 +121,7 @@ class RoleLine:
 
 def resume_command(path: Path) -> str:
     """Return the command that continues the run, or the sweep that it is a cell of."""
-    folder = resumable_folder(path)
-    return f"viva resume {shlex.quote(str(folder))}"
+    return f"viva resume {shell_path(resumable_folder(path))}"
 
 
 def duration_text(seconds: float) -> str:

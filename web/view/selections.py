@@ -15,6 +15,7 @@ import orjson
 from multidict import MultiMapping
 
 from viva.engine.errors import ConfigurationError
+from viva.engine.files import shell_path
 from viva.orchestration.control import MOST_KEYS
 from viva.sweeps.sweep_folder import is_sweep
 
@@ -139,7 +140,7 @@ def _sweep_of(folder: Path) -> Path | None:
 
 
 def _actions(run: SelectedRun, folder: Path, all_failed: int, is_running: bool) -> Iterator[Action]:
-    name = shlex.quote(str(folder))
+    name = shell_path(folder)
     if run.failed and is_running:
         purpose, command = f"Repeat the {run.failed:,} failed, as the run goes on", f"viva control {name} requeue"
         if run.failed == all_failed or run.failed > MOST_KEYS:
@@ -151,7 +152,7 @@ def _actions(run: SelectedRun, folder: Path, all_failed: int, is_running: bool) 
             yield Action(purpose, f"{command} --select {file}", file, "failed")
     elif run.failed:
         sweep = _sweep_of(folder)
-        target = name if sweep is None else shlex.quote(str(sweep))
+        target = name if sweep is None else shell_path(sweep)
         rest = "" if sweep is None else ", and those of the sweep's other runs"
         counts = f"all {all_failed:,} failed of this run" if run.failed < all_failed else f"the {run.failed:,} failed"
         yield Action(f"Repeat {counts}{rest}", f"viva resume {target} --retry-failed")

@@ -199,10 +199,10 @@ class Viewer:
         routes = [
             web.get("/", self._overview),
             web.get("/conversations", self._conversations),
-            web.get(r"/c/{run:.+}/{number:\d{1,15}}", self._conversation),
-            web.get(r"/call/{run:.+}/{number:\d{1,15}}/{turn:\d{1,9}}", self._call),
+            web.get(r"/c/{run:[\s\S]+}/{number:\d{1,15}}", self._conversation),
+            web.get(r"/call/{run:[\s\S]+}/{number:\d{1,15}}/{turn:\d{1,9}}", self._call),
             web.get("/compare", self._compare),
-            web.get("/run/{run:.+}", self._run),
+            web.get(r"/run/{run:[\s\S]+}", self._run),
             web.get("/matrix", self._matrix),
             web.get("/selection", self._selection),
             web.get("/selection.jsonl", self._selection_file),
@@ -210,7 +210,7 @@ class Viewer:
             web.get("/events", self._events),
         ]
         if self.steering is not None:
-            routes += [web.post("/run/{run:.+}", self._steer), web.get("/link/{token}", self.steering.open_link)]
+            routes += [web.post(r"/run/{run:[\s\S]+}", self._steer), web.get("/link/{token}", self.steering.open_link)]
         templates = viewer_templates()
         templates.globals |= {"link": Links(), "root": self.root.resolve().name}
         app = page_application(
