@@ -64,9 +64,10 @@ class Likelihood:
         logprobs, greedy, *more = record
         logprobs = [-math.inf if value is None else value for value in logprobs]
         try:
-            for values in (logprobs, *filter(None, more)):
+            math.fsum(logprobs)
+            for values in filter(None, more):
                 sum(values)  # the quickest check that all are numbers
-        except TypeError as error:
+        except (TypeError, OverflowError) as error:
             raise ValueError(f"a likelihood's record is damaged: {error}") from None
         return cls(logprobs, bool(greedy), *more)
 

@@ -167,7 +167,7 @@ def tokens(logprobs: Sequence[Sequence[Any]] | None) -> list[Token]:
             chance = math.exp(min(0.0, logprob))
             words = [f"{logprob:.3f} ({100 * chance:.1f}%)"]
             words += [f"{name!r} {float(value):.3f}" for name, value in others.items() if str(name) != text]
-        except (IndexError, TypeError, ValueError, OverflowError):
+        except (LookupError, TypeError, ValueError, OverflowError):
             continue
         result.append(Token(text, sum(chance < bound for bound in _TOKEN_LEVELS), ", ".join(words)))
     return result

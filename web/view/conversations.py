@@ -274,7 +274,8 @@ class ConversationReader:
             recorded.result = end.result
         rendered, problem = _render(folder, recorded)
         page = page_turns(rendered)
-        page.problem, page.damaged, page.ended = rerun.problem or problem, damaged, end is not None
+        page.problem = "; ".join(filter(None, (rerun.problem, problem))) or None
+        page.damaged, page.ended = damaged, end is not None
         page.failure = failure_reason(end.result) if end is not None and end.failed else ""
         anchors = {id(turn.rendered.call): (turn.anchor, turn.rendered.side) for turn in reversed(page.turns)}
         page.timeline = timeline(rerun.lines, anchors)
