@@ -9,7 +9,6 @@ from typing import Annotated, Any
 import typer
 
 from viva.engine.errors import ConfigurationError, did_you_mean
-from viva.engine.files import shell_path
 
 from .app import command
 from .options import Json, Selected, selected_keys
@@ -85,6 +84,7 @@ def _check_folder(run: Path, words: list[str]) -> None:
 
 def _describe_cells(sweep: Path) -> str:
     """Return a message that names the cells, and the shards of cells, that this machine is running."""
+    from viva.engine.files import shell_path
     from viva.engine.run_folder import is_running
     from viva.sweeps.recorded_sweep import read_sweep
     from viva.sweeps.sweep_folder import shards_of

@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 import typer
 
 from viva.engine.errors import ConfigurationError
-from viva.engine.files import shell_path
 from viva.orchestration.folders import fresh_folder
 
 from .app import (
@@ -394,6 +393,7 @@ def exit_with(launch: Launch, result: RunResult, max_failures: int, code: int | 
 
 def _explain(launch: Launch, result: RunResult) -> None:
     from viva.engine.errors import SettingRefused
+    from viva.engine.files import shell_path
     from viva.reports.run_tables import failure_lines
     from viva.scenarios.fitness import fitness_warnings
 

@@ -11,7 +11,6 @@ import anyio
 import typer
 
 from viva.engine.errors import ConfigurationError
-from viva.engine.files import shell_path
 
 from .app import command
 from .exit_codes import print_note
@@ -209,6 +208,8 @@ def _find_number(history: History, run: Path, conversation: str) -> int:
 
 def _selected_numbers(history: History, run: Path, select: Path) -> list[int]:
     """Return the numbers of the conversations that a file names."""
+    from viva.engine.files import shell_path
+
     numbers = history.keys()
     keys = selected_keys(select)
     if unknown := [key for key in keys if key not in numbers]:
@@ -219,6 +220,7 @@ def _selected_numbers(history: History, run: Path, select: Path) -> list[int]:
 
 def _show_sweep(sweep: Path, conversation: str | None, json: bool) -> None:
     """List the cells of a sweep, each of which is a run."""
+    from viva.engine.files import shell_path
     from viva.sweeps.recorded_sweep import recorded_cells
 
     from .output import print_json, print_tables

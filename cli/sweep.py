@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 import typer
 
 from viva.engine.errors import ConfigurationError
-from viva.engine.files import shell_path
 
 from .app import HELP, CommandGroup, app, command
 from .exit_codes import DONE, FAILED, FAILURES, INTERRUPTED, print_error, print_message, print_note
@@ -194,6 +193,7 @@ def resume_sweep(
 
 def _run_sweep(sweep: Sweep, *, json: bool, html: Path | None, max_failures: int) -> NoReturn:
     """Run, show progress, print the cells, and exit with a code that says how the sweep ended."""
+    from viva.engine.files import shell_path
     from viva.reports.run_tables import failure_lines
     from viva.sweeps.overview import SweepOverview
 
