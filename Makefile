@@ -73,8 +73,8 @@ PYTEST := PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest
 # One more than there are CPUs: many tests wait for processes of their own.
 WORKERS := --dist worksteal --numprocesses $$(( $$(getconf _NPROCESSORS_ONLN) + 1 )) --maxprocesses 8
 
-# All but what has a target of its own; .ci/run makes those too.
-test: venv lint compiled
+# All but what has a target of its own; .ci/run makes those too. What the viewer's pages promise is tried in a browser.
+test: venv lint compiled browser
 	$(PYTEST) $(WORKERS) -m 'not browser' --ignore tests/device --ignore tests/docs/test_pages.py \
 		--ignore tests/test_packaging.py --ignore tests/test_api_docs.py --ignore tests/real
 

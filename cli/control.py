@@ -43,7 +43,7 @@ def _control(
     drain ends the run after the conversations that have begun; stop ends it after the calls in flight.
     """
     from viva.orchestration.control import ControlRequest
-    from viva.orchestration.control_socket import ask
+    from viva.orchestration.control_socket import NotRunning, ask
     from viva.reports.tables import one_line
 
     from .output import print_json, print_text
@@ -53,7 +53,12 @@ def _control(
     if select is not None:
         fields["keys"] = [*dict.fromkeys([*fields.get("keys", ()), *selected_keys(select)])]
     request = ControlRequest.read(fields)
-    answer = ask(run, request)
+    try:
+        answer = ask(run, request)
+    except NotRunning:
+        if text := _finished_text(run):
+            raise ConfigurationError(text) from None
+        raise
     if json:
         print_json(answer)
         return
@@ -80,6 +85,23 @@ def _check_folder(run: Path, words: list[str]) -> None:
         right = shlex.join(["viva", "control", named, *rest])
         raise ConfigurationError(f"'{run}' is a request and '{named}' a run: name the run first, `{right}`")
     raise ConfigurationError(f"{run}: not a run folder")
+
+
+def _finished_text(run: Path) -> str:
+    """Return that all conversations of a run have ended; "" if some have not, or their number is unknown."""
+    from viva.engine.journal_reader import History
+    from viva.engine.run_folder import RunFolder
+    from viva.orchestration.completeness import planned_in_total
+
+    folder = RunFolder.open(run)
+    planned = planned_in_total(folder)
+    with History(folder.journal) as history:
+        ended, finished = len(history.ended_numbers()), len(history.ended_numbers(failed=False))
+    if planned is None or ended < planned:
+        return ""
+    failed, quoted = ended - finished, shlex.quote(str(run))
+    advice = f"; {failed:,} failed, which `viva resume --retry-failed {quoted}` repeats" if failed else ""
+    return f"{run}: this run has ended, with all {planned:,} conversations{advice}"
 
 
 def _describe_cells(sweep: Path) -> str:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar, Union, get_a
 import typer
 
 from viva.engine.errors import ConfigurationError, choice_hint, did_you_mean
+from viva.orchestration.run_command import is_argument, option_name
 
 from .app import MODELS
 
@@ -98,8 +99,6 @@ _EXAMPLES = {
 }
 
 _MODEL = "openai:gpt-4o"
-# Options whose name differs from that of their setting.
-_OPTION_NAMES = {"patience": "--wait-for-endpoint", "by": "--group-by"}
 COMPARE_OPTION = "--compare"  # second name for the compared role's option, the same in all scenarios
 _METAVARS = {
     "max_cost": "COST", "conversation_cost": "COST", "patience": "SECONDS", "pack": "PACK", "by": "role|turn|KEY",
@@ -213,18 +212,6 @@ def _problem(detail: Any, options: dict[str, Any], file: Path | None, fields: It
     message = str(detail["msg"]).removeprefix("Value error, ")
     ending = "" if message.startswith("found") else f", found {describe_value(detail.get('input'))}"
     return f"{subject}: {message}{ending}{choice_hint(detail)}"
-
-
-def option_name(name: str) -> str:
-    """Return the option of a setting: `max_cost` is `--max-cost`, `n` is `-n`."""
-    return _OPTION_NAMES.get(name) or (f"-{name}" if len(name) == 1 else "--" + name.replace("_", "-"))
-
-
-def is_argument(field: FieldInfo) -> bool:
-    """Return True if a setting is the command's argument, without an option's name."""
-    from viva.scenarios.run_settings import ARGUMENT
-
-    return field.json_schema_extra == ARGUMENT
 
 
 def _parameter(name: str, field: FieldInfo, *, is_compared: bool = False) -> inspect.Parameter:

@@ -106,9 +106,8 @@ class _Scenarios(CommandGroup):
 
 def _command_class(name: str) -> type[WordedCommand]:
     """Return a scenario's command class; its error for an unknown role option lists the scenario's roles."""
+    from viva.orchestration.run_command import option_name
     from viva.scenarios.registry import get_scenario
-
-    from .options import option_name
 
     roles = [option_name(role.setting) for role in get_scenario(name).roles]
 

@@ -75,6 +75,8 @@ def _show(
             _list_conversations(history, _recorded_scenario(folder), is_running=is_running(run))
             if prompts or thoughts:
                 print_note("--prompts and --thoughts: name a --conversation, or add --json")
+            else:
+                _print_command(folder)
             return
         if select is not None:
             numbers = _selected_numbers(history, run, select)
@@ -159,6 +161,15 @@ def _recorded_scenario(folder: RunFolder) -> tuple[Scenario[Any, Any], Any] | No
         return recorded_settings(folder)
     except ConfigurationError:
         return None
+
+
+def _print_command(folder: RunFolder) -> None:
+    """Print the command that makes such a run, unless the scenario is not available."""
+    from viva.orchestration.run_command import recorded_command
+
+    with suppress(ConfigurationError):
+        command = recorded_command(folder.manifest, folder.path / "manifest.json")
+        print(f"# the command of such a run:\n{command}", file=sys.stderr)  # without control characters
 
 
 def _list_conversations(history: History, scenario: tuple[Scenario[Any, Any], Any] | None, *, is_running: bool) -> None:

@@ -48,6 +48,13 @@ class VivaError(Exception):
         """Return the journal's record of a failure: type and message, no secrets, nothing specific to this machine."""
         return {"type": type(self).__name__, "message": error_text(self)}
 
+    def _render_traceback_(self) -> list[str]:
+        """Return what IPython shows of an uncaught error: the lines of the user's own code, and the message."""
+        frames = [entry[1] for entry in _frames_of_error(self.__traceback__)
+                  if entry[0] == "__main__" or _frame_rank(entry) == 0]  # fmt: skip
+        lines = "".join(traceback.format_list(frames)).splitlines()
+        return [*lines, f"{type(self).__name__}: {error_text(self)}", *getattr(self, "__notes__", ())]
+
 
 class ConfigurationError(VivaError):
     """Something that the user wrote is wrong; the message names the mistake and says what to do."""

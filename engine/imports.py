@@ -74,6 +74,11 @@ def import_file(file: Path) -> ModuleType:
         NotPermitted: Nobody has granted it.
         ConfigurationError: The file does not exist, or raises; the message names the line.
     """
+    with _import_lock:  # another thread must not get a module whose code is still running
+        return _import_file(file)
+
+
+def _import_file(file: Path) -> ModuleType:
     path = absolute_path(file)
     permissions().check_code(path)
     name = f"viva_file_{path.stem}_{hashlib.sha256(str(path).encode()).hexdigest()[:8]}"

@@ -384,8 +384,9 @@ def grant_from_seal(record: Mapping[str, Any]) -> None:
     if not isinstance(code, list) or not isinstance(seal, str) or not all(isinstance(name, str) for name in code):
         return
     key = _seal_key(make=False)
-    if key is not None and hmac.compare_digest(_seal(record, code, key).encode(), seal.encode("utf-8", "replace")):
-        grant(*code)
+    with suppress(TypeError):  # nested too deeply to be written, so it is no manifest of ours
+        if key is not None and hmac.compare_digest(_seal(record, code, key).encode(), seal.encode("utf-8", "replace")):
+            grant(*code)
 
 
 def _seal(record: Mapping[str, Any], code: list[str], key: bytes) -> str:

@@ -366,8 +366,8 @@ class RunControl:
             raise ConfigurationError(f"{backend.label}: {BATCHED_LIMITS}")
         if not isinstance(backend, RetryingBackend):
             raise ConfigurationError(
-                f"{backend.label}: cannot be limited now: a local or simulated model can be limited only if its name "
-                "already had a limit when the run began (?concurrency=N)"
+                f"{backend.label}: cannot be limited now: a model whose calls cannot fail temporarily, such as a local "
+                "one, can be limited only if its name had a limit (?concurrency=N) or retries when the run began"
             )
         limits = backend.limits
         new = limits.settings() | {

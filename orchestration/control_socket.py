@@ -40,6 +40,10 @@ _MOST_CLIENTS = 16
 _LONGEST_PATH = 100  # bytes; systems take 104 to 108
 
 
+class NotRunning(ConfigurationError):
+    """No process of this machine is running the run."""
+
+
 @asynccontextmanager
 async def listening(folder: Path, control: RunControl) -> AsyncIterator[None]:
     """Accept requests for the run in this folder; without any effect where the file system has no sockets.
@@ -148,7 +152,8 @@ def ask(folder: Path, request: ControlRequest, seconds: float | None = None) -> 
         seconds: How long to wait for the answer; None for as long as any request takes.
 
     Raises:
-        ConfigurationError: No process is running it, it cannot be asked or does not answer, or the request is refused.
+        NotRunning: No process is running it.
+        ConfigurationError: It cannot be asked or does not answer, or the request is refused.
     """
     patience = _ANSWER_SECONDS if seconds is None else seconds
     path, deadline = folder / SOCKET, time.monotonic() + patience
@@ -233,7 +238,7 @@ def _unreachable(folder: Path) -> ConfigurationError:
     """Return the error for a run that cannot be asked; it says why."""
     path, quoted = folder / SOCKET, shell_path(folder)
     if not is_running(folder):
-        return ConfigurationError(
+        return NotRunning(
             f"{folder}: this run is not going on (on this machine). To continue it: `viva resume {quoted}`"
         )
     kind = _kind_of(path)

@@ -6,7 +6,9 @@ and datasets are escaped. pandas and Polars are imported when they are asked for
 
 from __future__ import annotations
 
+import math
 import re
+import reprlib
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -20,9 +22,11 @@ from viva.engine.errors import ConfigurationError
 from viva.engine.events import Event, RunStarted
 from viva.engine.imports import import_under_lock
 from viva.engine.journal_reader import History
+from viva.engine.json_data import strip_surrogates
 from viva.engine.run_folder import RunFolder
 from viva.reports.tables import DASH, Table, escape_controls, is_numeric_column, money
 from viva.scenarios.models import label_of_key, lineup_labels
+from viva.scenarios.rendering import ResultSummary, set_function
 from viva.scoring.aggregates import failure_reason
 
 from .launch import recorded_settings
@@ -32,6 +36,8 @@ Columns: TypeAlias = dict[str, list[Any]]
 _SHOWN_ROWS = 50  # of a table
 _SHOWN_CHARACTERS = 2_000  # of a text
 _UPDATE_SECONDS = 0.5
+_LONGEST_NUMBER = 18  # digits that a column of 64-bit integers can hold
+_NUMBER = re.compile(r"(?P<whole>[+-]?([0-9]{1,3}(,[0-9]{3})+|[0-9]+))(?P<rest>\.[0-9]+|)(e[+-]?[0-9]{1,3})?%?")
 _CELL = "text-align:{};padding:2px 8px"
 _PARTS = re.compile(
     r"(?P<value>[^ /]+)(?: ± (?P<error>\S+)| of (?P<of>\S+)|/(?P<per>\S+)| \((?P<low>\S+) to (?P<high>\S+)\))?"
@@ -54,21 +60,14 @@ class ReportTable(NamedTuple):
 
         Columns of figures hold numbers, rounded as in the table: `71.2 ± 3.1` becomes two columns, `NAME` and `NAME ±`;
         `71.2 (65.0 to 77.4)` becomes `NAME`, `NAME low` and `NAME high`. Percentages stay per cent, and a dash is None.
-        Repeated names get a number.
+        Repeated names get a number. The first column stays text, because it has names.
         """
         columns: Columns = {}
         for position, name in enumerate(self.header):
             cells = [row[position] for row in self.rows]
-            if not cells or not is_numeric_column(self.rows, position):
-                columns[_free_name(name, columns)] = cells
-                continue
-            matches = [_PARTS.fullmatch(cell) for cell in cells]
-            parts = [{} if match is None else match.groupdict() for match in matches]
-            columns[_free_name(name, columns)] = [_number(part.get("value")) for part in parts]
-            for part_name, pattern in _PART_NAMES.items():
-                values = [_number(part.get(part_name)) for part in parts]
-                if any(part.get(part_name) is not None for part in parts):
-                    columns[_free_name(pattern.format(name), columns)] = values
+            own = _parsed_column(cells) if position and is_numeric_column(self.rows, position) else {"value": cells}
+            for part_name, values in own.items():
+                columns[_free_name(_PART_NAMES.get(part_name, "{}").format(name), columns)] = values
         return columns
 
     def to_pandas(self) -> Any:
@@ -112,43 +111,82 @@ def _free_name(name: str, columns: Columns) -> str:
     return free
 
 
+def _parsed_column(cells: list[str]) -> Columns:
+    """Return the parts of a column's cells that occur, as numbers; the cells themselves if one is no number."""
+    matches = [_PARTS.fullmatch(cell) for cell in cells]
+    parts = [{} if match is None else match.groupdict() for match in matches]
+    try:
+        return {
+            name: [_number(part.get(name)) for part in parts]
+            for name in ("value", *_PART_NAMES)
+            if name == "value" or any(part.get(name) is not None for part in parts)
+        }
+    except ValueError:
+        return {"value": cells}
+
+
 def _number(text: str | None) -> float | int | None:
+    """Return the number that a cell shows; raise ValueError if it shows none."""
     if text is None or text == DASH:
         return None
-    plain = text.rstrip("%").replace(",", "").replace("−", "-").replace("∞", "inf")
-    return int(plain) if plain.lstrip("+-").isdigit() else float(plain)
+    plain = text.replace("−", "-")
+    if plain.removesuffix("%").lstrip("+-") == "∞":
+        return -math.inf if plain.startswith("-") else math.inf
+    match = _NUMBER.fullmatch(plain)
+    if match is None:
+        raise ValueError(f"no number: {text:.20}")
+    plain = plain.removesuffix("%").replace(",", "")
+    is_whole = plain == match["whole"].replace(",", "") and len(plain) <= _LONGEST_NUMBER
+    return int(plain) if is_whole else float(plain)
 
 
 def conversation_columns(folder: RunFolder) -> Columns:
     """Return the ended conversations of a run as columns, in run order.
 
     `key`, `candidate` and `task` name the conversation, `state` is finished or failed, `score` is None if unscored, and
-    `end` says how it ended; `error` is the reason of a failure. Further columns are the scenario's other figures.
+    `end` says how it ended; `error` is the reason of a failure. Further columns are the scenario's other figures. If
+    the run has a second set, `set` is that of a finished conversation (`SETS`).
     """
     scenario, settings = recorded_settings(folder)
-    summarise = scenario.summary_of(settings)
+    summarise, set_of = scenario.summary_of(settings), set_function(scenario, folder.manifest)
     labels = lineup_labels(scenario.roles_of(settings), folder.manifest)
-    columns: Columns = {name: [] for name in ("key", "candidate", "task", "state", "score", "end", "error")}
+    sets = [] if set_of is None else ["set"]
+    columns: Columns = {name: [] for name in ("key", "candidate", "task", *sets, "state", "score", "end", "error")}
     aspects: Columns = {}
     with History(folder.journal) as history:
         for count, ended in enumerate(history.ended()):
             candidate = label_of_key(ended.key, labels)
-            summary = None if ended.failed else summarise(ended.result)
+            summary, of_set = None, None
+            if not ended.failed:
+                try:
+                    summary = summarise(ended.result)
+                    of_set = None if set_of is None else set_of(ended.result)
+                except Exception:  # another version has recorded the result in another form
+                    summary = ResultSummary(end="from another version")
             columns["key"].append(ended.key)
             columns["candidate"].append(candidate)
             columns["task"].append(ended.key.removeprefix(f"{candidate}/"))
+            if set_of is not None:
+                columns["set"].append(of_set)
             columns["state"].append("failed" if ended.failed else "finished")
-            columns["score"].append(None if summary is None else summary.score)
+            columns["score"].append(None if summary is None else _figure(summary.score))
             columns["end"].append("" if summary is None else summary.end)
             columns["error"].append(failure_reason(ended.result) if ended.failed else None)
             figures = {} if summary is None else summary.aspects
             for name in figures.keys() - aspects.keys():
                 aspects[name] = [None] * count
             for name, values in aspects.items():
-                values.append(figures.get(name))
+                values.append(_figure(figures.get(name)))
     for name in sorted(aspects):
         columns[_free_name(name, columns)] = aspects[name]
     return columns
+
+
+def _figure(value: Any) -> float | int | None:
+    """Return a figure that a column of numbers can hold; None for what another version recorded instead."""
+    if isinstance(value, int) and abs(value) >= 2**63:
+        return math.copysign(math.inf, value)
+    return value if isinstance(value, int | float) else None
 
 
 def html_table(table: Table) -> str:
@@ -166,9 +204,15 @@ def html_table(table: Table) -> str:
     return f"<table>{caption}<thead><tr>{row('th', header)}</tr></thead><tbody>{body}</tbody></table>{rest}"
 
 
-def html_run(title: str, lines: Iterable[str], tables: Sequence[Table]) -> str:
-    """Return a run as HTML: its first table, and the other ones that have rows behind a fold."""
-    filled = [table for table in tables if table[2]]
+class ReportTables(list[ReportTable]):
+    """The tables of a report that have rows; a notebook shows them one below the other."""
+
+    def _repr_html_(self) -> str:
+        return "".join(map(html_table, self))
+
+
+def html_run(title: str, lines: Iterable[str], filled: Sequence[Table]) -> str:
+    """Return a run as HTML: its first table, and the other ones behind a fold."""
     parts = [
         f"<p><b>{_html(title)}</b></p>",
         *(f"<p>{_html(line)}</p>" for line in lines),
@@ -183,7 +227,7 @@ def html_run(title: str, lines: Iterable[str], tables: Sequence[Table]) -> str:
 def html_record(title: str, record: Mapping[str, Any]) -> str:
     """Return fields and their values as HTML; values that are neither text nor number are shown as JSON."""
     rows = "".join(
-        f'<tr><th scope="row" style="{_CELL.format("left")};vertical-align:top">{_html(name)}</th>'
+        f'<tr><th scope="row" style="{_CELL.format("left")};vertical-align:top">{_html(str(name))}</th>'
         f'<td style="{_CELL.format("left")};white-space:pre-wrap">{_html(_to_text(value))}</td></tr>'
         for name, value in record.items()
     )
@@ -191,8 +235,12 @@ def html_record(title: str, record: Mapping[str, Any]) -> str:
 
 
 def _to_text(value: Any) -> str:
-    text = value if isinstance(value, str) else orjson.dumps(value, default=_plain, option=orjson.OPT_INDENT_2).decode()
-    return text if len(text) <= _SHOWN_CHARACTERS else f"{text[:_SHOWN_CHARACTERS]}…"
+    if isinstance(value, str):
+        return value
+    try:
+        return orjson.dumps(value, default=_plain, option=orjson.OPT_INDENT_2).decode()
+    except Exception:  # nested too deeply, or with other values than JSON has
+        return reprlib.repr(value)
 
 
 def _plain(value: Any) -> Any:
@@ -200,7 +248,8 @@ def _plain(value: Any) -> Any:
 
 
 def _html(text: str) -> str:
-    return escape(escape_controls(text))
+    text = text if len(text) <= _SHOWN_CHARACTERS else f"{text[:_SHOWN_CHARACTERS]}…"
+    return escape(escape_controls(strip_surrogates(text)))
 
 
 def in_notebook() -> bool:

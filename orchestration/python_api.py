@@ -7,10 +7,11 @@
 from __future__ import annotations
 
 import asyncio
+import re
 import threading
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager, contextmanager, suppress
 from contextvars import copy_context
 from dataclasses import dataclass, field
 from os import PathLike
@@ -23,7 +24,7 @@ from pydantic import ValidationError
 from viva.engine.backends.base import Backend, ModelSpec
 from viva.engine.backends.registry import OBJECT_KIND
 from viva.engine.clock import Clock, VirtualClock
-from viva.engine.errors import ConfigurationError, did_you_mean
+from viva.engine.errors import ConfigurationError, VivaError, did_you_mean
 from viva.engine.events import Event
 from viva.engine.imports import refuse_while_loading
 from viva.engine.journal_reader import History
@@ -36,13 +37,14 @@ from viva.scenarios.function import FunctionScenario
 from viva.scenarios.registry import AnyScenario, get_scenario
 from viva.scenarios.run_settings import RunSettings
 
-from .completeness import missing_conversations, recorded_report, unfinished_text
+from .completeness import missing_conversations, planned_in_total, recorded_report, unfinished_text
 from .control import ControlRequest
 from .folders import fresh_folder
 from .launch import Launch, empty_results, forked_run, new_run, recorded_results, recorded_settings, resumed_run
 from .notebook import (
     NotebookProgress,
     ReportTable,
+    ReportTables,
     conversation_columns,
     html_record,
     html_run,
@@ -56,6 +58,30 @@ from .transcripts import Transcript, Transcripts
 Model: TypeAlias = "str | Backend"
 Models: TypeAlias = Mapping[str, "Model | Sequence[Model]"]
 _TASKS_FILE = "tasks.jsonl"
+_OPTION = re.compile(r"`[^`]*`|--(?P<no>no-)?(?P<name>[a-z][a-z-]*)")  # whole commands, in backticks, stay as they are
+_OTHER_PARAMETERS = ("out", "judge", "retry_failed", "python_tools", "scenario", "pack")
+_RENAMED = {"wait_for_endpoint": "patience"}
+
+
+@contextmanager
+def naming_parameters() -> Iterator[None]:
+    """Make errors name this API's parameters (`retry_failed`), not options of the command line (`--retry-failed`)."""
+    try:
+        yield
+    except VivaError as error:
+        error.args = (_with_parameters(str(error), RunSettings), *error.args[1:])
+        raise
+
+
+def _with_parameters(text: str, settings: type[RunSettings]) -> str:
+    def parameter(match: re.Match[str]) -> str:
+        name = (match["name"] or "").replace("-", "_")
+        name = _RENAMED.get(name, name)
+        if name not in settings.model_fields and name not in _OTHER_PARAMETERS:
+            return match[0]
+        return f"`{name}=False`" if match["no"] else f"`{name}`"
+
+    return _OPTION.sub(parameter, text)
 
 
 @dataclass(slots=True, frozen=True)
@@ -75,6 +101,7 @@ class LaunchRequest:
         _check_event_loop(self.clock)
         return self.prepare()
 
+    @naming_parameters()
     def prepare(self) -> Launch:
         """Prepare the new run for any event loop.
 
@@ -207,7 +234,8 @@ def settings_of(scenario: Scenario[Any, Any], options: Mapping[str, Any]) -> Run
             if detail["type"] == "extra_forbidden":
                 problem += did_you_mean(name, scenario.settings.model_fields)
             role = any(name == role.setting for role in scenario.roles)
-            problems.append(f"{'models: ' if role else ''}{name}: {str(problem).removeprefix('Value error, ')}")
+            problem = _with_parameters(str(problem).removeprefix("Value error, "), scenario.settings)
+            problems.append(f"{'models: ' if role else ''}{name}: {problem}")
         raise ConfigurationError(f"{scenario.name}: {'; '.join(problems)}") from None
     return settings
 
@@ -268,13 +296,15 @@ class Run:
         return recorded_report(self._folder, scoring)
 
     def tables(self, **scoring: Any) -> list[ReportTable]:
-        """Return the report as tables, each a tuple (title, header, rows) with `to_pandas` and `to_polars`."""
-        return [ReportTable(*table) for table in recorded_results(self._folder, scoring).tables()]
+        """Return the report's tables that have rows; each is a tuple (title, header, rows), and has `to_pandas`."""
+        tables = (ReportTable(*table) for table in recorded_results(self._folder, scoring).tables())
+        return ReportTables(table for table in tables if table.rows)
 
     def to_pandas(self) -> Any:
         """Return the ended conversations as a pandas data frame: a row for each, in run order.
 
-        Its columns are key, candidate, task, state, score, end, error, and the scenario's other figures by name.
+        Its columns are key, candidate, task, state, score, end, error, and the scenario's other figures by name. If the
+        run has a second set, the column `set` is "benchmark" or "second"; failed conversations have none.
 
         Raises:
             ConfigurationError: pandas is not installed.
@@ -289,14 +319,29 @@ class Run:
         """
         return to_polars(conversation_columns(self._folder))
 
+    def __repr__(self) -> str:
+        """Return scenario, folder, and how many conversations have ended."""
+        about = f"{self.manifest.get('scenario')} in {str(self.path)!r}"
+        with suppress(Exception):  # records by others or of another version
+            planned = planned_in_total(self._folder)
+            with History(self._folder.journal) as history:
+                ended = f"{len(history.ended_numbers()):,}"
+            about += f", {ended}{'' if planned is None else f' of {planned:,}'} conversations ended"
+        return f"<viva.{type(self).__name__}: {about}>"
+
     def _repr_html_(self) -> str:
         """Return the report's tables for notebooks."""
-        missing = missing_conversations(self._folder)
-        lines = []
-        if missing is not None:
-            running = is_running(self.path)
-            lines = unfinished_text(missing.to_record(), self.path, running=running).splitlines()
-        return html_run(f"{self.manifest['scenario']} in {self.path}", lines, self.tables())
+        lines: list[str] = []
+        tables: list[ReportTable] = []
+        try:
+            missing = missing_conversations(self._folder)
+            if missing is not None:
+                running = is_running(self.path)
+                lines = unfinished_text(missing.to_record(), self.path, running=running).splitlines()
+            tables = self.tables()
+        except Exception as error:  # records by others or of another version
+            lines.append(f"no report: {type(error).__name__}: {error}")
+        return html_run(f"{self.manifest.get('scenario')} in {self.path}", lines, tables)
 
     def results(self) -> Iterator[Result]:
         """Yield the ended conversations in run order, reading them lazily."""
@@ -528,7 +573,8 @@ async def resume(
     _check_event_loop(clock)
     grant(*changes.pop("python_tools", ()))
     names, backends = model_names(models or {})
-    launch = resumed_run(Path(path), clock, retry_failed=retry_failed, changes=changes, backends=backends)
+    with naming_parameters():
+        launch = resumed_run(Path(path), clock, retry_failed=retry_failed, changes=changes, backends=backends)
     for role, role_names in names.items():
         for name in [role_names] if isinstance(role_names, str) else role_names:
             if name not in launch.prepared.models:
@@ -552,7 +598,9 @@ async def fork(
         raise ConfigurationError(f"judge: expected one model, a name or a viva.Backend; found {judge!r:.80}")
     names, backends = model_names({"judge": judge})
     folder = Path(out) if out is not None else fresh_folder("fork")
-    launch = forked_run(Path(path), folder, clock, changes={"evaluator": names["judge"], **changes}, backends=backends)
+    changes = {"evaluator": names["judge"], **changes}
+    with naming_parameters():
+        launch = forked_run(Path(path), folder, clock, changes=changes, backends=backends)
     async with _running(launch, is_shown=True) as live:
         pass
     return live.ended()
@@ -617,12 +665,13 @@ async def _running(launch: Launch, *, is_shown: bool = False) -> AsyncIterator[L
         launch.events.listen(progress.hear)
     live.begin()
     try:
-        try:
-            yield live
-        except BaseException as error:
-            await live.abandon(error)
-            raise
-        await live.finish()
+        with naming_parameters():
+            try:
+                yield live
+            except BaseException as error:
+                await live.abandon(error)
+                raise
+            await live.finish()
     finally:
         if progress is not None:
             progress.update()

@@ -187,7 +187,8 @@ class RoleWait(BaseModel):
     """Calls of roles with the same models, by what they wait for.
 
     `in_flight` counts calls that were sent, `queued` those that wait at a limit (None: these models count neither),
-    `paused` those that wait until somebody resumes the run or the model. `person`: people answer the calls in flight.
+    `paused` those that wait until somebody resumes the run or the model. `person`: people answer some of the calls in
+    flight; `person_calls` counts these.
     """
 
     model_config = ConfigDict(strict=True)
@@ -195,6 +196,7 @@ class RoleWait(BaseModel):
     roles: list[str]
     models: list[str]
     person: bool = False
+    person_calls: _Count | None = None
     in_flight: _Count | None = None
     queued: _Count | None = None
     paused: _Count = 0
@@ -331,6 +333,7 @@ class WaitStatus:
             labels = list(dict.fromkeys(self._labels[name] for name in names))
             counted = [counters[name] for name in names if name in counters]
             in_flight, queued = (_sum_counts(counted, key) for key in ("in_flight", "waiting"))
+            people = [name for name in names if self._specs[name].kind == "human"]
             endpoints = [EndpointWait(model=label, since=since, reason=reason)
                          for label in labels if label in waits.lost
                          for since, reason in [waits.lost[label]]]  # fmt: skip
@@ -341,7 +344,8 @@ class WaitStatus:
                 RoleWait(
                     roles=roles,
                     models=labels,
-                    person=any(self._specs[name].kind == "human" for name in names),
+                    person=bool(people),
+                    person_calls=_sum_counts([counters[name] for name in people if name in counters], "in_flight"),
                     in_flight=in_flight,
                     queued=queued,
                     paused=0 if gate is None else sum(gate.waiting(label) for label in labels),

@@ -35,7 +35,8 @@ if TYPE_CHECKING:
 
 CHARACTERS_PER_TOKEN = 4
 SCORE = "score"
-Ranges: TypeAlias = Mapping[str, tuple[float, float]]  # by measure: its smallest and largest value; may be infinite
+# The smallest and the largest value of each measure; infinite if there is no limit.
+Ranges: TypeAlias = Mapping[str, tuple[float, float]]
 
 
 @dataclass(slots=True)
@@ -528,10 +529,6 @@ class Scenario(ABC, Generic[S, T]):
     def summary_of(self, settings: S) -> Callable[[Any], ResultSummary]:
         """Return a function from a recorded result to its summary line. Default: its score alone."""
         return summary_function(self.score_of(settings))
-
-    def score_rule(self, settings: S) -> str:
-        """Return in a sentence how a conversation's score comes about, for readers of its page. Default: nothing."""
-        return ""
 
 
 @runtime_checkable

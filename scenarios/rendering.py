@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, Protocol, runtime_checkable
 
 import orjson
 
@@ -17,7 +17,7 @@ from viva.engine.steps import Computed
 from viva.reports.tables import number
 
 if TYPE_CHECKING:
-    from .contract import Role
+    from .contract import Role, Scenario
 
 _ONE_LINE = 80  # characters; a longer value of a step is folded
 # The side of a turn: a compared model, an asking or a judging one, the data, a tool, a recorded step.
@@ -101,6 +101,14 @@ class RecordedConversation:
     error: Mapping[str, Any] | None = None
 
 
+@runtime_checkable
+class SupportsScoreRule(Protocol):
+    """A scenario that says how the score of a conversation comes about."""
+
+    def score_rule(self, settings: Any) -> str:
+        """Return the rule as a sentence for readers of a conversation's page, "" if there is none to state."""
+
+
 @dataclass(slots=True)
 class ResultSummary:
     """A recorded result as one line of a list.
@@ -174,6 +182,26 @@ def pass_mark(name: str, passed: bool | None, comment: str = "") -> Mark:
 def summary_function(score: Callable[[Any], float | None] | None) -> Callable[[Any], ResultSummary]:
     """Return a summary function for results that have only a score, or no score."""
     return lambda result: ResultSummary(None if score is None else score(result))
+
+
+SETS = ("benchmark", "second")
+
+
+def set_function(scenario: Scenario[Any, Any] | None, manifest: Mapping[str, Any]) -> Callable[[Any], str] | None:
+    """Return a function from a result to the set of its item (`SETS`); None if the run has no second set.
+
+    The function may raise any error if another version recorded the result in another form.
+    """
+    from .contract import SupportsObservations  # imports this module
+
+    if manifest.get("against") is None or not isinstance(scenario, SupportsObservations):
+        return None
+
+    def set_of(result: Any) -> str:
+        observations = scenario.observe([result])
+        return SETS[len(observations.second) > 0 and not len(observations.benchmark)]
+
+    return set_of
 
 
 def _render_step(step: Step) -> RenderedTurn:

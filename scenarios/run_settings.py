@@ -169,6 +169,9 @@ class RunSettings(BaseModel):
     # Defaults at the time of version 1 of sweep.json, which left out default values.
     first_defaults: ClassVar[dict[str, Any]] = {}
 
+    # Settings whose defaults the scenario's data may change, so that a run's command says them in any case.
+    defaults_in_data: ClassVar[frozenset[str]] = frozenset()
+
     # Values of required settings in the example of the command's help.
     examples: ClassVar[dict[str, str]] = {}
 

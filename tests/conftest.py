@@ -48,9 +48,9 @@ sys.path.insert(0, str(Path(__file__).parent / "servers"))
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark what needs a browser; `make browser-tests` runs that alone."""
+    """Mark what needs a browser and is no test of acceptance; `make browser-tests` runs that alone."""
     for item in items:
-        if "browser" in getattr(item, "fixturenames", ()):
+        if "browser" in getattr(item, "fixturenames", ()) and item.get_closest_marker("acceptance") is None:
             item.add_marker("browser")
 
 

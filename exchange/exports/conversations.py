@@ -42,7 +42,14 @@ from viva.scenarios.contract import (
 from viva.scenarios.default_aggregate import measure_interval
 from viva.scenarios.models import label_of_key
 from viva.scenarios.registry import AnyScenario
-from viva.scenarios.rendering import RecordedConversation, RenderedConversation, ResultSummary, render_plain
+from viva.scenarios.rendering import (
+    SETS,
+    RecordedConversation,
+    RenderedConversation,
+    ResultSummary,
+    render_plain,
+    set_function,
+)
 from viva.scenarios.study_cells import RunReading, StudyCell, read_results
 from viva.scoring.aggregates import failure_reason
 from viva.scoring.clustered_means import ClusteredMean, clustered_mean
@@ -205,9 +212,9 @@ def _cells_of_run(study_cells: Sequence[StudyCell]) -> Iterator[ExportCell]:
 def _criteria(
     run: RunFolder, scenario: AnyScenario, settings: Any, cell: StudyCell
 ) -> tuple[list[str], dict[str, Criterion]]:
-    """Return the distinct tasks of a cell's ended conversations, and the criteria over them."""
+    """Return the distinct tasks of a cell's ended conversations, and the criteria over those of the benchmark."""
     summary_of, ranges = scenario.summary_of(settings), score_ranges(scenario, settings)
-    labels = cell.labels
+    set_of, labels = set_function(scenario, run.manifest), cell.labels
     values: dict[str, tuple[list[float], list[str]]] = {}
     tasks: dict[str, None] = {}
     finished = 0
@@ -219,6 +226,8 @@ def _criteria(
                 continue
             task = task_of(ended.key, cell.candidate)[0]
             tasks[task] = None
+            if set_of is not None and not ended.failed and set_of(ended.result) != SETS[0]:
+                continue  # the benchmark's scores and those of a second set have no common mean
             finished += not ended.failed
             summary = {} if ended.failed else summary_scores(summary_of(ended.result))
             cluster = ""
@@ -279,7 +288,8 @@ class Conversation:
     are none if it only rated texts, or if its prompts cannot be reconstructed (`problem` says why). `scores` are those
     of the whole conversation, `turns` those of its rounds; `explanations` holds the judges' comments by criterion.
     `right` says if the first answer was correct; if the scenario does not know, it says if the score is the maximum.
-    `end` says briefly how the conversation ended, `error` why it failed.
+    `of_set` is the set of a finished one's item (`SETS`) if the run has a second set. `end` says briefly how the
+    conversation ended, `error` why it failed.
     """
 
     number: int
@@ -290,6 +300,7 @@ class Conversation:
     entries: Sequence[Entry]
     dialogs: list[Dialog]
     scores: dict[str, float | None]
+    of_set: str | None = None
     turns: list[TurnScores] = field(default_factory=list)
     explanations: dict[str, str] = field(default_factory=dict)
     right: bool | None = None
@@ -386,6 +397,7 @@ class _CellReader:
         self._numbers = iter(self._history.numbers())
         self._labels = list(cell.manifest["models"][cell.compared])
         self._summary_of = cell.scenario.summary_of(cell.settings)
+        self._set_of = set_function(cell.scenario, cell.manifest)
         self._turns_of = turn_scores(cell.scenario, cell.settings)
         self._grading = grade_reader(cell.scenario, cell.settings)
 
@@ -421,6 +433,7 @@ class _CellReader:
             conversation.scores = dict.fromkeys(cell.criteria)
         else:
             recorded.result = conversation.result = end.result
+            conversation.of_set = None if self._set_of is None else self._set_of(end.result)
             self._add_scores(conversation, self._summary_of(end.result))
         conversation.explanations = explanations(self._render(recorded))
         return conversation

@@ -27,7 +27,7 @@ def export_parquet(cells: Sequence[ExportCell], out: Path) -> TransferResult:
     arrow = import_extra("pyarrow", "parquet", "writing Parquet")
     parquet = import_extra("pyarrow.parquet", "parquet", "writing Parquet")
     metadata = {"viva": to_json([{"cell": cell.name, "figures": list(cell.figures.values())} for cell in cells])}
-    schema = _schema(arrow).with_metadata(metadata)
+    schema = _schema(arrow, any(cell.manifest.get("against") is not None for cell in cells)).with_metadata(metadata)
     result = TransferResult(files=[out])
     rows = (to_utf8_data(_row(cell, conversation)) for cell in cells for conversation in read_conversations(cell))
     with atomic_file(out) as part, parquet.ParquetWriter(part, schema, compression="zstd") as writer:
@@ -56,7 +56,7 @@ def export_datasets(cells: Sequence[ExportCell], out: Path) -> TransferResult:
     return TransferResult([out], result.records, result.notes)
 
 
-def _schema(arrow: Any) -> Any:
+def _schema(arrow: Any, has_sets: bool) -> Any:
     text, integer, real = arrow.string(), arrow.int64(), arrow.float64()
 
     def structs(**fields: Any) -> Any:
@@ -64,6 +64,7 @@ def _schema(arrow: Any) -> Any:
 
     columns = dict.fromkeys(("cell", "scenario", "candidate", "model", "dataset"), text)
     columns |= {"seed": integer, "number": integer, "key": text, "task": text, "repeat": integer, "state": text}
+    columns |= {"set": text} if has_sets else {}
     columns |= {"error": text, "end": text, "score": real, "judge": text}
     columns["scores"] = structs(criterion=text, value=real, explanation=text)
     columns["turns"] = structs(turn=integer, criterion=text, value=real)
@@ -90,6 +91,7 @@ def _row(cell: ExportCell, conversation: Conversation) -> dict[str, Any]:
         "task": conversation.task,
         "repeat": conversation.repeat,
         "state": "finished" if conversation.error is None else "failed",
+        "set": conversation.of_set,
         "error": conversation.error,
         "end": conversation.end,
         "score": next(iter(conversation.scores.values()), None),

@@ -69,6 +69,10 @@ class FlexEvalSettings(RunSettings):
     pack: FilePath = pack_option("flexeval")
 
     examples: ClassVar[dict[str, str]] = {"suite": "suite.yaml"}
+    defaults_in_data: ClassVar[frozenset[str]] = frozenset(
+        {"candidate", "grader", "graders", "interactor", "repeats", "baseline", "seed", "concurrency"}
+        | {"max_cost", "max_calls", "max_tokens_total", "max_seconds"}
+    )
 
     @model_validator(mode="before")
     @classmethod

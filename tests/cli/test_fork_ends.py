@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from pathlib import Path
 
 import orjson
+from command import viva
 from study_runs import interviewed
 
 
 def test_a_forks_ends_are_among_the_reasons(tmp_path: Path) -> None:
     # The run's evaluator ends talks early; the fork's is never readable, so that talks would go on, but they are over.
     run = interviewed(tmp_path / "run", "simulated:c?knowledge=0.2", evaluator="simulated:e?noise=0")
-    command = [sys.executable, "-m", "viva", "run", "--fork", str(run), "--out", str(tmp_path / "fork"), "--json"]
-    done = subprocess.run([*command, "--judge", "simulated:mute?malformed=1"], capture_output=True, check=False)
+    mute = ["--judge", "simulated:mute?malformed=1"]
+    done = viva("run", "--fork", run, "--out", tmp_path / "fork", "--json", *mute)
     assert done.returncode == 0, done.stderr
     one = orjson.loads(done.stdout)["candidates"]["c"]
     assert one["ends"]["transcript"] > 0

@@ -25,7 +25,7 @@ from typer.testing import CliRunner
 
 from viva.cli.exit_codes import print_note
 from viva.cli.main import app
-from viva.cli.options import option_name
+from viva.orchestration.run_command import option_name
 from viva.scenarios.registry import get_scenario, installed_scenarios
 
 

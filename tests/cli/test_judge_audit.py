@@ -2,24 +2,18 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from pathlib import Path
 
 import orjson
+from command import viva
 from viva_process import killed, started
 
-COMMAND = [sys.executable, "-m", "viva"]
 JUDGES = ["--judge", "simulated:aster-x?traits=position:0.9", "--judge", "simulated:fair?noise=0.05"]
-
-
-def _viva(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
-    return subprocess.run([*COMMAND, *map(str, arguments)], capture_output=True, text=True, check=False)
 
 
 def test_shipped_cases_at_once(tmp_path: Path) -> None:
     plot = tmp_path / "audit.svg"
-    done = _viva("judge", "audit", *JUDGES, "--retests", "2", "--out", tmp_path / "run", "--plot", plot)
+    done = viva("judge", "audit", *JUDGES, "--retests", "2", "--out", tmp_path / "run", "--plot", plot)
     assert done.returncode == 0, done.stderr
     first, second = done.stdout.splitlines()[0], " ".join(done.stdout.split("\n\n")[0].split())
     assert first.startswith("aster-x prefers the answer shown first (+")
@@ -30,10 +24,10 @@ def test_shipped_cases_at_once(tmp_path: Path) -> None:
 
 def test_a_killed_audit_is_resumed_to_the_same_report(tmp_path: Path) -> None:
     slow = ["--judge", "simulated:aster-x?latency=0.02&sigma=0&traits=position:0.9", "-n", "6", "--concurrency", "3"]
-    whole = _viva("judge", "audit", *slow, "--out", tmp_path / "whole", "--json")
+    whole = viva("judge", "audit", *slow, "--out", tmp_path / "whole", "--json")
     assert whole.returncode == 0, whole.stderr
     killed(started("judge", "audit", *slow, "--out", tmp_path / "killed"), tmp_path / "killed", 20)
-    resumed = _viva("resume", tmp_path / "killed", "--json")
+    resumed = viva("resume", tmp_path / "killed", "--json")
     assert resumed.returncode == 0, resumed.stderr
     assert resumed.stdout == whole.stdout
 
@@ -42,9 +36,9 @@ def test_the_answers_of_a_run_as_cases(tmp_path: Path) -> None:
     items = Path(__file__).parents[2] / "scenarios" / "kieval" / "items" / "science.jsonl"
     models = ["--candidate", "simulated:aster", "--candidate", "simulated:birch?knowledge=0.2"]
     models += ["--interactor", "simulated:i", "--evaluator", "simulated:e", "--rounds", "1"]
-    assert _viva("run", "kieval", "--dataset", items, "-n", "6", *models, "--out", tmp_path / "run").returncode == 0
+    assert viva("run", "kieval", "--dataset", items, "-n", "6", *models, "--out", tmp_path / "run").returncode == 0
     audit = ["judge", "audit", *JUDGES, "--run", tmp_path / "run", "--audit", "position", "--audit", "self"]
-    done = _viva(*audit, "--out", tmp_path / "audit", "--json")
+    done = viva(*audit, "--out", tmp_path / "audit", "--json")
     assert done.returncode == 0, done.stderr
     report = orjson.loads(done.stdout)
     assert report["dataset"]["cases"] >= 6
@@ -54,5 +48,5 @@ def test_the_answers_of_a_run_as_cases(tmp_path: Path) -> None:
         ("aster-x", "self"),
         ("fair", "position"),
     ]
-    again = _viva("report", tmp_path / "audit", "--json")  # from the folder alone, its cases included
+    again = viva("report", tmp_path / "audit", "--json")  # from the folder alone, its cases included
     assert again.stdout == done.stdout

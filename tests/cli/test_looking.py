@@ -281,6 +281,13 @@ def _in_terminal(*arguments: str) -> str:
     return re.sub(r"\x1b\[[0-9;]*m", "", read.decode())
 
 
+def test_the_list_is_followed_by_the_command_of_such_a_run(run: Path) -> None:
+    done = _shown(run)
+    assert done.stderr.startswith("# the command of such a run:\nviva run ")
+    assert "--candidate" in done.stderr
+    assert "viva run" not in done.stdout
+
+
 def test_prompts_of_no_conversation_in_particular_are_a_matter_for_json(run: Path) -> None:
     done = _shown(run, "--prompts")
     assert done.stdout == _shown(run).stdout

@@ -8,7 +8,9 @@ import ipaddress
 import json
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -459,6 +461,28 @@ def test_a_name_that_no_file_can_have_is_refused_by_field(name: str) -> None:
         check_names({"system": name}, "suite.yaml")
     with pytest.raises(ConfigurationError):
         import_file(Path(name.removeprefix("python:")))
+
+
+def test_a_file_that_two_threads_import_is_whole_for_both(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    events = ModuleType("events_of_this_test")
+    vars(events).update(running=threading.Event(), other_is_done=threading.Event())
+    monkeypatch.setitem(sys.modules, events.__name__, events)
+    file = tmp_path / "slow.py"
+    file.write_text(
+        "from events_of_this_test import running, other_is_done\n"
+        "running.set()\n"
+        "other_is_done.wait(0.2)\n"  # never happens before this file has ended
+        "scenarios = 1\n"
+    )
+    grant(file)
+    with ThreadPoolExecutor(1) as thread:
+        first = thread.submit(import_file, file)
+        assert vars(events)["running"].wait(60)
+        second = import_file(file)
+        is_whole = "scenarios" in vars(second)
+        vars(events)["other_is_done"].set()
+        assert second is first.result()
+        assert is_whole
 
 
 def test_a_granted_file_is_no_module_of_its_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -16,6 +16,7 @@ from typing import Any
 import orjson
 import pytest
 from browser import Browser
+from command import viva as viva_here
 
 import viva
 from viva.engine.errors import DatasetError
@@ -133,8 +134,7 @@ def test_dialogs_of_a_log_are_judged_by_a_suite(run: Path, log: Path, tmp_path: 
         "name: imported\nconversations: [dialogs.jsonl]\ncomplete: none\n"
         "metrics:\n  - {function: length}\n  - {function: is_role, arguments: {role: assistant}, level: turn}\n"
     )
-    command = [sys.executable, "-m", "viva", "suite", "run", "suite.yaml", "--out", "judged", "--json"]
-    judged = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True)
+    judged = viva_here("suite", "run", "suite.yaml", "--out", "judged", "--json", cwd=tmp_path)
     assert judged.returncode == 0, judged.stderr
     [figures] = orjson.loads(judged.stdout)["candidates"].values()
     answers = sum(one["role"] == "assistant" for line in lines for one in line["messages"])

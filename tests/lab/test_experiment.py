@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import subprocess
-import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import orjson
 import pytest
+from command import viva as viva_here
 from tiny_gguf import make_model
 
 from viva.engine.clock import RealClock
@@ -106,8 +106,7 @@ def test_a_difference_has_the_error_of_minerals() -> None:
 
 
 def _viva(*arguments: str | Path, cwd: Path) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "viva", "lab", *map(str, arguments)]
-    return subprocess.run(command, capture_output=True, text=True, check=False, cwd=cwd)
+    return viva_here("lab", *arguments, cwd=cwd)
 
 
 def test_the_command_prints_findings_on_stdout_and_says_how_far_it_is_on_stderr(tmp_path: Path) -> None:

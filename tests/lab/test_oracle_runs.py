@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import orjson
 import pytest
+from command import viva
 
 from viva.lab.world import World, write_benchmark
 
@@ -17,9 +16,8 @@ WORLD = World(1)
 
 
 def _viva(*arguments: str | Path) -> dict[str, Any]:
-    command = [sys.executable, "-m", "viva", *map(str, arguments), "--json"]
-    done = subprocess.run(command, capture_output=True, check=False)
-    assert done.returncode == 0, done.stderr.decode()
+    done = viva(*arguments, "--json")
+    assert done.returncode == 0, done.stderr
     report: dict[str, Any] = orjson.loads(done.stdout)
     return report
 

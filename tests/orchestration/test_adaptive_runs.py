@@ -35,10 +35,10 @@ from viva.orchestration.control import ControlRequest
 from viva.orchestration.control_socket import ask
 from viva.orchestration.launch import Launch, SharedResources, new_run, resumed_run
 from viva.scenarios.probes.probe import ProbeSettings
-from viva.web.view.findings import mean_scores_so_far, study_answer
+from viva.web.view.findings import study_answer
 from viva.web.view.index import Indexer, index_file
+from viva.web.view.index_figures import IndexAnalysis
 from viva.web.view.queries import IndexReader
-from viva.web.view.run_history import RunHistories
 
 MODELS = ["simulated:strong?knowledge=0.8", "simulated:weak?knowledge=0.35"]
 
@@ -528,7 +528,8 @@ def test_an_overview_shows_estimates_and_never_means_over_chosen_items(tmp_path:
     Indexer(tmp_path, file).catch_up()
     reader = IndexReader(file)
     try:
-        assert [part for part in mean_scores_so_far(reader.runs()) if part["standings"]] == []
-        assert RunHistories(reader).histories(reader.runs(), {"run": tmp_path / "run"}) == []
+        figures = IndexAnalysis(reader).figures()
+        assert figures.means == []
+        assert [histories for histories in figures.histories.values() if histories] == []
     finally:
         reader.close()

@@ -234,7 +234,7 @@ def test_a_run_with_added_items_has_the_results_of_a_run_that_began_with_them(tm
     "fields, words",
     [
         ({"do": "pause", "model": "nobody"}, "no model 'nobody'; models of this run: a, asker, b, judge"),
-        ({"do": "set", "model": "asker", "concurrency": 2}, "asker: cannot be limited now: a local or simulated model"),
+        ({"do": "set", "model": "asker", "concurrency": 2}, "asker: cannot be limited now: a model whose calls"),
         ({"do": "set", "model": "a"}, "set: expected a model and limits"),
         ({"do": "set", "concurrency": 3}, "set: expected a model and limits"),
         ({"do": "set", "model": "a", "rpm": 60, "rps": 1}, "set: expected rpm or rps, found both"),
@@ -284,6 +284,42 @@ def test_a_request_that_cannot_be_met_is_refused_in_words(tmp_path: Path, fields
             assert words in str(error.value)
 
     asyncio.run(steer())
+
+
+@case_table(
+    "options, can_be_limited",
+    [
+        ("", False),
+        ("noise=0", False),
+        ("retries=2", True),
+        ("throttle=0.01", True),
+        ("fail=0.01", True),
+        ("rpm=9", True),
+    ],
+)
+def test_a_model_can_be_limited_if_it_had_limits_or_retries(tmp_path: Path, options: str, can_be_limited: bool) -> None:
+    async def steer() -> None:
+        models = MODELS | {"interactor": f"simulated:asker?{options}"}
+        async with viva.start("kieval", models=models, dataset=str(ITEMS), n=1, out=tmp_path / "run") as live:
+            try:
+                await live.control("set", model="asker", concurrency=2, rpm=0)
+            except ConfigurationError:
+                assert not can_be_limited
+            else:
+                assert can_be_limited
+
+    asyncio.run(steer())
+
+
+@case_table("fails, advice", [(False, ""), (True, "; 2 failed, which `viva resume --retry-failed {run}` repeats")])
+def test_of_an_ended_run_nothing_is_left_to_steer(tmp_path: Path, fails: bool, advice: str) -> None:
+    run = tmp_path / "run"
+    models: Any = MODELS | {"candidate": ["simulated:a", f"simulated:b?fail={int(fails)}&retries=0"]}
+    viva.run_sync("kieval", models=models, dataset=str(ITEMS), n=2, rounds=1, out=run)
+    done = viva_here("control", run)
+    assert done.returncode == 2
+    text = f"this run has ended, with all 4 conversations{advice.format(run=run)}"
+    assert " ".join(done.stderr.split()) == f"viva: error: {run}: {text}"
 
 
 @case_table(

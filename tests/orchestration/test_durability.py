@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-import signal
 import sqlite3
 import subprocess
 import sys
@@ -14,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import orjson
 import pytest
-from viva_process import completed
+from viva_process import completed, ended, started
 
 if TYPE_CHECKING:
     from tests.servers.process import Server
@@ -62,12 +61,10 @@ def test_killed_at_five_random_moments_and_resumed_the_report_is_the_same(chaos:
     for moment in moments:
         before = len(server.log())
         # Each part begins where the journal ends, so the server meets again only what was in flight or not committed.
-        process = subprocess.Popen(
-            [sys.executable, "-m", "viva", *map(str, arguments)], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
-        )
+        process = started(*arguments)
         server.log(requests=before + max(1, moment - recorded))
-        process.send_signal(signal.SIGKILL)
-        process.wait()
+        process.kill()
+        ended(process)
         recorded = _recorded(run)
         arguments = ["resume", run, "--json"] if (run / "manifest.json").exists() else arguments
     before = len(server.log())

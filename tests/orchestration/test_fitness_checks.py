@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import orjson
 import pytest
+from viva_process import ended, started
 
 from viva.engine.clock import RealClock
 from viva.engine.permissions import grant
@@ -119,12 +117,11 @@ def test_a_run_with_an_unfit_judge_says_so_first_and_last(judge: Path, tmp_path:
     run, page = tmp_path / "run", tmp_path / "page.html"
     options = ["--dataset", ITEMS, "-n", "2", "--rounds", "1", "--candidate", "simulated:a"]
     options += ["--interactor", "simulated:i", "--evaluator", f"python:{judge}#chatty", "--html", page]
-    command = [sys.executable, "-m", "viva", "run", "kieval", *map(str, options), "--out", str(run)]
-    done = subprocess.run(command, capture_output=True, text=True, check=False, env=dict(os.environ))
-    assert done.returncode == 0, done.stderr
+    code, printed, said = ended(started("run", "kieval", *options, "--out", run))
+    assert code == 0, said
     warning = "chatty is not usable as evaluator: 12 of 12 verdicts cannot be read"
-    assert " ".join(done.stdout.split("\n\n")[0].split()) == f"Do not rely on these scores: {warning}."
-    lines = done.stderr.splitlines()
+    assert " ".join(printed.decode().split("\n\n")[0].split()) == f"Do not rely on these scores: {warning}."
+    lines = said.splitlines()
     assert "testing first if chatty is fit as evaluator" in lines[0]
     assert lines[-1] == f"viva: warning: {warning}"
     assert warning in page.read_text()

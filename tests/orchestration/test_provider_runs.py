@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import signal
 import sqlite3
-import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -58,10 +55,10 @@ def test_killed_and_resumed_the_report_is_the_same(chaos: Chaos, tmp_path: Path)
     assert len(log) == calls + 2 * len(_TROUBLE) + 1, "each failed attempt was made again, and nothing else"
 
     server.replan(plan | {"default": usual})
-    command = [sys.executable, "-m", "viva", *map(str, arguments), str(tmp_path / "killed")]
-    with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as process:
-        server.log(requests=calls // 2)
-        process.send_signal(signal.SIGKILL)
+    process = started(*arguments, tmp_path / "killed")
+    server.log(requests=calls // 2)
+    process.kill()
+    ended(process)
     before = _recorded(tmp_path / "killed")
     assert 0 < before < calls
     server.replan({"default": usual})

@@ -244,8 +244,9 @@ def test_not_tested_is_no_verdict_of_no_sign(root: Path, cheated: list[Path]) ->
 
 def test_unlike_scales_share_no_ranking(cheated: list[Path], unrelated: dict[str, Path]) -> None:
     """Another dataset, and another system, have standings of their own, in reports and in the viewer."""
-    from viva.web.view.findings import mean_scores_so_far
-    from viva.web.view.run_figures import CandidateFigures, RunFigures
+    from viva.scoring.intervals import Estimate
+    from viva.web.view.index_figures import mean_findings
+    from viva.web.view.run_figures import MeanScore, RunFigures, run_groups
 
     other = unrelated["other candidates on another dataset"]
     report = Study([*cheated, other]).report()
@@ -256,31 +257,28 @@ def test_unlike_scales_share_no_ranking(cheated: list[Path], unrelated: dict[str
     ]
     page = study_page(report)
     assert (page.about, [about for about, _ in page.further]) == ("quiz", ["other", ""])
-    runs = []
-    for scenario, name, value in (("kieval", "quiz", 70.0), ("kieval", "other", 60.0), ("flexeval", "suite", 0.9)):
-        figures = CandidateFigures("a", total=3, finished=3, scored=3, sum=3 * value)
-        runs.append(RunFigures(name, scenario, name, 1, "", 3, "", running=False, candidates={"a": figures}))
-    assert [[one["value"] for one in part["standings"]] for part in mean_scores_so_far(runs)] == [
-        [pytest.approx(70.0)],
-        [pytest.approx(60.0)],
-        [pytest.approx(0.9)],
-    ]
-    figures = CandidateFigures("a", total=3, finished=3, scored=3, sum=210.0)
-    told_apart = [("one", "123456abc"), ("other", "123456abc"), ("one", "789")]  # by judge, and by the file's content
+    means = [MeanScore("a", 3, 3, Estimate(70.0, 60.0, 80.0), True)]
+
+    def subjects(runs: list[RunFigures]) -> list[str]:
+        return [mean_findings(group, means)["about"] for group in run_groups(runs)]
+
     runs = [
-        RunFigures(f"{at}", "kieval", "quiz", 1, judge, 3, "", running=False, digest=digest, candidates={"a": figures})
-        for at, (judge, digest) in enumerate(told_apart)
+        RunFigures(name, scenario, name, 1, "", 3, "", running=False)
+        for scenario, name in (("kieval", "quiz"), ("kieval", "other"), ("flexeval", "suite"))
     ]
-    assert [part["about"] for part in mean_scores_so_far(runs)] == [
-        "quiz (123456, judged by one)",
-        "quiz (123456, judged by other)",
-        "quiz (789, judged by one)",
-    ]
-    assert [part["about"] for part in mean_scores_so_far(runs[:2])] == [
-        "quiz (judged by one)",
-        "quiz (judged by other)",
-    ]
-    assert [part["about"] for part in mean_scores_so_far(runs[:1])] == ["quiz"]
+    assert subjects(runs) == ["quiz", "other", "suite"]
+    # By judge, by the file's content, and by a setting.
+    told_apart = [("one", "123456abc", 1), ("other", "123456abc", 1), ("one", "789", 1), ("other", "123456abc", 2)]
+    runs = [
+        RunFigures(f"{at}", "kieval", "quiz", 1, judge, 3, "", running=False, digest=digest,
+                   likeness=f'{{"judge": "{judge}", "rounds": {rounds}}}')
+        for at, (judge, digest, rounds) in enumerate(told_apart)
+    ]  # fmt: skip
+    assert subjects(runs[:3]) == ["quiz (data 123456, judged by one)", "quiz (data 123456, judged by other)",
+                                  "quiz (data 789)"]  # fmt: skip
+    assert subjects(runs[:2]) == ["quiz (judged by one)", "quiz (judged by other)"]
+    assert subjects(runs[1::2]) == ["quiz (rounds 1)", "quiz (rounds 2)"]
+    assert subjects(runs[:1]) == ["quiz"]
 
 
 # -- 5: too few to tell ------------------------------------------------------------------------------------------------

@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import math
-import signal
-import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -15,7 +12,7 @@ import orjson
 import pytest
 from case_tables import case_table
 from probing import ITEMS, make_items, probe, recorded
-from viva_process import completed
+from viva_process import completed, ended, started
 
 from viva.engine.journal_reader import History
 
@@ -185,12 +182,10 @@ def test_killed_and_resumed_the_report_is_the_same(chaos: Chaos, tmp_path: Path)
     command: list[str | Path] = [*arguments, run]
     for moment in (30, 90):
         before = len(server.log())
-        process = subprocess.Popen(
-            [sys.executable, "-m", "viva", *map(str, command)], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
-        )
+        process = started(*command)
         server.log(requests=before + moment)
-        process.send_signal(signal.SIGKILL)
-        process.wait()
+        process.kill()
+        ended(process)
         command = ["resume", run, "--json"]
     recorded, before = sum(_requests(run)), len(server.log())
     assert 0 < recorded < requests

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
+from command import viva as viva_here
 from scripted import Script, scripted_models
 
 from viva.engine.clock import VirtualClock
@@ -193,6 +192,7 @@ def test_line_1_thoughts_are_shown_on_demand(tmp_path: Path) -> None:
         (("--json",), False),
         (("--json", "--thoughts"), True),
     ):
-        command = [sys.executable, "-m", "viva", "show", str(tmp_path / "run"), "--conversation", "0", *options]
-        out = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True).stdout
+        done = viva_here("show", tmp_path / "run", "--conversation", "0", *options)
+        assert done.returncode == 0, done.stderr
+        out = done.stdout
         assert ("HIDDEN" in out, "It follows." in out) == (shown, True)

@@ -19,6 +19,7 @@ from types import TracebackType
 from typing import Any
 
 _PATIENCE_SECONDS = 60
+_CODES = {"Tab": 9, "Escape": 27}  # for keys on which the browser itself acts
 
 
 @dataclass
@@ -55,8 +56,11 @@ class Page:
     def press(self, key: str) -> None:
         """Press a key, named as in ``KeyboardEvent.key``."""
         text = {"text": key} if len(key) == 1 else {"text": "\r"} if key == "Enter" else {}
+        code = {"windowsVirtualKeyCode": _CODES[key]} if key in _CODES else {}  # with it, the browser itself acts, too
         for kind in ("keyDown", "keyUp"):
-            self.browser.ask("Input.dispatchKeyEvent", type=kind, key=key, **(text if kind == "keyDown" else {}))
+            self.browser.ask(
+                "Input.dispatchKeyEvent", type=kind, key=key, **code, **(text if kind == "keyDown" else {})
+            )
 
     def leave(self, script: str) -> None:
         """Do what leads to another page, and wait until that is loaded."""

@@ -8,6 +8,7 @@ takes. Programs that must begin as a user's do, from nothing, are started with `
 from __future__ import annotations
 
 import array
+import atexit
 import contextlib
 import gc
 import json
@@ -17,6 +18,7 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
 from functools import cache
 from pathlib import Path
 from selectors import EVENT_READ, DefaultSelector
@@ -24,11 +26,16 @@ from threading import Lock
 from typing import IO, Any, Self
 
 _PRELOADED = (
-    "aiohttp.web", "chaos", "encodings.idna", "numpy", "viva.cli.progress", "viva.cli.main", "viva.cli.report",
-    "viva.cli.tables", "viva.engine.backends.openai", "viva.engine.backends.simulated",
-    "viva.orchestration.run_progress", "viva.orchestration.launch", "viva.sweeps.recorded_sweep",
-    "viva.orchestration.transcripts", "viva.scenarios.kieval.scenario", "viva.scenarios.lalaeval.commands.verbs",
-    "viva.web.grading.server", "viva.web.application",
+    "aiohttp.web", "anyio._backends._asyncio", "chaos", "encodings.idna", "encodings.utf_8_sig", "numpy",
+    "rich.console", "rich.live", "rich.table", "viva.cli.output_files", "viva.cli.progress", "viva.cli.main",
+    "viva.cli.report", "viva.cli.signals", "viva.cli.tables", "viva.engine.backends.openai",
+    "viva.engine.backends.simulated", "viva.orchestration.run_progress", "viva.orchestration.launch",
+    "viva.orchestration.transcripts", "viva.reports.studies.exam_study", "viva.scenarios.audit.scenario",
+    "viva.scenarios.flexeval.scenario", "viva.scenarios.functionchat.scenario", "viva.scenarios.fusion.scenario",
+    "viva.scenarios.grading.scenario", "viva.scenarios.kieval.qualification.scenario",
+    "viva.scenarios.kieval.scenario", "viva.scenarios.lalaeval.commands.verbs", "viva.scenarios.lalaeval.scenario",
+    "viva.scenarios.pairwise.scenario", "viva.scenarios.probes.scenario", "viva.scenarios.rephrasing.scenario",
+    "viva.sweeps.recorded_sweep", "viva.sweeps.sweep", "viva.web.grading.server", "viva.web.application",
 )  # fmt: skip
 VIVA = "viva"
 _READ_AT_START = ("PYTHON", "LD_", "LC_", "LANG", "OMP_", "FORCE_COLOR", "NO_COLOR", "TERM", "COLUMNS")
@@ -233,13 +240,33 @@ def _main() -> None:
     signal.signal(signal.SIGINT, signal.default_int_handler)
     program, arguments = given
     sys.argv = [program, *arguments]
-    if program == VIVA:
-        from viva.cli.start import main
+    try:
+        if program == VIVA:
+            from viva.cli.start import main
 
-        main()
-    else:
-        sys.path[0] = str(Path(program).parent)
-        runpy.run_path(program, run_name="__main__")
+            main()
+        else:
+            sys.path[0] = str(Path(program).parent)
+            runpy.run_path(program, run_name="__main__")
+    except SystemExit as end:
+        if not isinstance(end.code, int | None):
+            raise
+        _end(end.code or 0)
+    _end(0)
+
+
+def _end(code: int) -> None:
+    """End this process as the interpreter would, but free nothing, which would copy all pages of the template.
+
+    What cannot be written anymore is left to the interpreter.
+    """
+    threading._shutdown()  # type: ignore[attr-defined]
+    atexit._run_exitfuncs()
+    with contextlib.suppress(OSError, ValueError):
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(code)
+    sys.exit(code)
 
 
 if __name__ == "__main__":

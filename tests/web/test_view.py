@@ -1,4 +1,7 @@
-"""The viewer in a real browser, over real runs: what was found, lists, conversations, news, keys, files."""
+"""The viewer in a real browser, over real runs: what was found, lists, conversations, news, files.
+
+What people do with every page, at any width, is in test_viewer_in_browser.py.
+"""
 
 from __future__ import annotations
 
@@ -15,8 +18,10 @@ from urllib.parse import parse_qsl, unquote, urlsplit
 from urllib.request import urlopen
 
 import pytest
+from axe import violations
 from browser import Browser, Page
 from viewed_runs import HOSTILE, gated_run, make_runs, viewer
+from weighed_runs import weighed_run
 
 from viva.engine.run_folder import RunFolder
 from viva.reports.page import Evidence
@@ -65,8 +70,18 @@ def _texts(page: Page, selector: str) -> list[str]:
 def test_the_overview_answers_before_any_figure(browser: Browser, site: str) -> None:
     page = browser.open(f"{site}/", 1000)
     page.until("document.querySelector('.block .verdict').textContent.startsWith('Best: expert, ')")
-    assert page.evaluate("document.querySelector('h1').textContent") == "5 scenarios and datasets, each by itself"
+    lines = dict(zip(_texts(page, ".verdicts a"), _texts(page, ".verdicts span"), strict=True))
+    assert len(lines) == 5, "a line for each scenario and dataset"
+    assert lines["kieval · science"] == _texts(page, ".block .verdict")[0]
+    assert lines["probe · science"].startswith("expert: mean score "), "its only candidate's"
+    assert lines["hostile · tasks"] == "<i>pupil</i>: mean score 50.0 (n = 2).", (
+        "two scores are too few for an interval"
+    )
+    assert _texts(page, ".answer details p")[0].startswith("Suspected or ahead: p below 0.05")
     assert _texts(page, ".block h2")[0] == "kieval · science"
+    for at, title in enumerate(_texts(page, ".verdicts a")):
+        page.evaluate(f"document.querySelectorAll('.verdicts a')[{at}].click()")
+        assert page.evaluate("document.querySelector('.block:target h2').textContent") == title
     assert "2BackendError" in "".join(_texts(page, ".block .counts li"))
     assert any(text.endswith("hostile --retry-failed") for text in _texts(page, ".commands code"))
     assert _texts(page, ".standings .name")[:3] == ["expert", "student", "novice"]
@@ -77,14 +92,7 @@ def test_the_overview_answers_before_any_figure(browser: Browser, site: str) -> 
 
 
 def test_lists_are_filtered_ordered_and_opened_and_the_address_says_it_all(browser: Browser, site: str) -> None:
-    page = browser.open(f"{site}/conversations", 1000)
-    assert _count(page) == 171
-    page.leave(
-        "const field = document.querySelector('[name=candidate]');"
-        "field.value = 'novice'; field.dispatchEvent(new Event('change', { bubbles: true }))"
-    )
-    assert page.evaluate("location.search") == "?candidate=novice"
-    assert _count(page) == 50
+    assert _count(browser.open(f"{site}/conversations", 1000)) == 171
     page = browser.open(f"{site}/conversations?candidate=novice&run=kieval&aspect=logic&high=40&sort=low", 1000)
     scores = [float(text) for text in _texts(page, ".row [data-column='aspect:logic']")]
     assert 0 < len(scores) < 25
@@ -127,31 +135,6 @@ def test_an_interview_reads_like_one(browser: Browser, site: str) -> None:
     assert question in _texts(page, "#t4 .prompt .message .text")[-1]
 
 
-def test_keys(browser: Browser, site: str) -> None:
-    page = browser.open(f"{site}/c/kieval/1", 1000)
-    for key, at in (("j", "t1"), ("j", "t2"), ("j", "t3"), ("k", "t2")):
-        page.press(key)
-        assert page.evaluate("document.activeElement.id") == at
-    page.press("/")
-    assert page.evaluate("document.activeElement.name") == "q"
-    page.press("Escape")
-    page.press("?")
-    page.until("document.querySelector('#keys').open")
-    page.evaluate("document.querySelector('#keys').close()")
-    before = page.evaluate("getComputedStyle(document.body).backgroundColor")
-    page.press("t")
-    assert page.evaluate("getComputedStyle(document.body).backgroundColor") != before
-    page.press("t")
-    page.leave_by("c")
-    assert page.evaluate("location.pathname") == "/compare"
-    page = browser.open(f"{site}/conversations", 1000)
-    page.press("j")
-    page.press("j")
-    name = page.evaluate("document.activeElement.textContent")
-    page.leave_by("Enter")
-    assert name in page.evaluate("document.querySelector('h1').textContent")
-
-
 def test_two_judges_of_one_conversation_stand_side_by_side(browser: Browser, site: str) -> None:
     page = browser.open(f"{site}/compare?a=kieval/4&b=fork/4", 1000)
     assert _texts(page, ".heads .facts span:last-child") == ["judged by strict", "judged by lenient"]
@@ -183,7 +166,7 @@ def test_tools_are_calls_with_results(browser: Browser, site: str) -> None:
         assert "Some prompts are unknown" not in text, place
 
 
-@pytest.mark.parametrize("place", ["/c/hostile/0", "/c/hostile/1", "/conversations?run=hostile", "/",
+@pytest.mark.parametrize("place", ["/c/hostile/0", "/c/hostile/1", "/conversations?run=hostile", "/", "/run/hostile",
                                    "/compare?a=hostile/0&b=hostile/2"])  # fmt: skip
 def test_hostile_texts_do_nothing(browser: Browser, site: str, place: str) -> None:
     page = browser.open(f"{site}{place}", 360)
@@ -210,11 +193,18 @@ def test_hostile_texts_do_nothing(browser: Browser, site: str, place: str) -> No
         assert "BackendError" in page.evaluate("document.querySelector('.failure').textContent")
 
 
-@pytest.mark.parametrize("dark", [False, True])
-def test_no_page_is_wider_than_a_phone(browser: Browser, site: str, dark: bool) -> None:
-    for place in ("/", "/c/kieval/1", "/c/dialogs/0", "/compare?a=kieval/4&b=fork/4", "/none"):
-        page = browser.open(f"{site}{place}", 360, dark)
-        assert page.evaluate("document.documentElement.scrollWidth") <= 360, place
+def test_the_command_of_a_run_is_copied_and_its_figures_lead_on(browser: Browser, site: str) -> None:
+    page = browser.open(f"{site}/run/kieval", 1000)
+    assert page.complaints == []
+    page.evaluate("document.querySelector('button.copy').click()")
+    page.until("document.querySelector('button.copy').textContent !== 'Copy'")
+    words = page.evaluate("document.querySelector('button.copy').textContent + getSelection()")
+    assert words == "Copied" or "viva run kieval" in words
+    expert = page.evaluate("document.querySelector('.standings .note').textContent")
+    page.leave("document.querySelector('main a[href^=\"/matrix\"]').click()")
+    means = _texts(page, ".matrix .means td.number")
+    low, high = expert.split(",")[0].split(" to ")
+    assert any(f"{low}–{high}" in mean for mean in means)
 
 
 def test_a_run_is_watched_while_it_goes_on(browser: Browser, tmp_path: Path) -> None:
@@ -227,15 +217,11 @@ def test_a_run_is_watched_while_it_goes_on(browser: Browser, tmp_path: Path) -> 
             page = browser.open(f"{site}/", 800)
             page.until("document.querySelector('#ended').textContent === '2'")
             page.until("document.querySelector('.state').textContent.includes('in progress')")
-            for number in range(7):
-                run.stdin.write(f"{number}\n")
-            page.until("document.querySelector('#ended').textContent === '9'")
-            assert page.evaluate("performance.getEntriesByType('navigation').length") == 1, "nobody loaded it again"
             page = browser.open(f"{site}/conversations?state=open", 800)
             page.leave("document.querySelector('.row .item').click()")
             assert _texts(page, ".waiting") == ["no answer"]
             place = page.evaluate("location.pathname")
-            run.stdin.write("last\n" * 31)
+            run.stdin.write("last\n" * 38)
             run.stdin.close()
             page.until("document.querySelector('.compared .text')?.textContent.startsWith('answer')")
             assert page.evaluate("location.pathname") == place
@@ -437,3 +423,34 @@ def test_an_export_opens_from_a_disk(browser: Browser, exported: Path) -> None:
     page.leave("document.querySelector('a.compare').click()")
     assert page.evaluate("document.querySelectorAll('iframe').length") == 2
     assert page.complaints == []
+
+
+def test_marks_of_runs_over_time_are_read_with_arrow_keys(browser: Browser, tmp_path: Path) -> None:
+    for seed in (1, 2, 3):
+        weighed_run(tmp_path / "runs" / f"run-{seed}", {f"t{at}": [0.25 * seed, 0.5] for at in range(5)}, seed)
+    export_pages(tmp_path / "runs", tmp_path / "pages", index=tmp_path / "index")
+    page = browser.open(tmp_path / "pages" / "index.html", 800)
+    assert _texts(page, ".standings .note") == ["0.28 to 0.72, n = 15"] * 2, "the export has intervals, too"
+    assert _texts(page, ".histories .name") == ["m00", "m01"]
+    stops = page.evaluate("[...document.querySelectorAll('.history .mark')].map((one) => one.tabIndex)")
+    assert stops == [-1, -1, 0, -1, -1, 0], "one stop of Tab for each candidate, at its latest run"
+    page.evaluate("document.querySelector('.history .mark[tabindex=\"0\"]').focus()")
+    shown = "[...document.querySelectorAll('.value:not([hidden])')].map((one) => one.textContent)"
+    for key, run, value in (
+        ("ArrowRight", 3, "0.75"),
+        ("ArrowLeft", 2, "0.50"),
+        ("ArrowLeft", 1, "0.25"),
+        ("ArrowLeft", 1, "0.25"),
+        ("End", 3, "0.75"),
+        ("Home", 1, "0.25"),
+    ):
+        page.press(key)
+        [text] = page.evaluate(shown)
+        assert text.startswith(f"run-{run}, "), key
+        assert f": {value} (95% interval 0" in text, "on a scale of 0 to 1, figures have two decimals"
+    assert page.evaluate("document.querySelectorAll('.history .mark[tabindex=\"0\"]').length") == 2
+    page.press("Escape")
+    assert page.evaluate(shown) == []
+    assert page.evaluate("location.pathname").endswith("/index.html"), "no key has led to another page"
+    assert page.complaints == []
+    assert violations(page) == []

@@ -14,6 +14,7 @@ from urllib.request import urlopen
 
 import numpy as np
 import pytest
+from axe import violations
 from browser import Browser, Page
 from hypothesis import given
 from hypothesis import strategies as st
@@ -346,3 +347,13 @@ def test_marks_and_scores_explain_themselves(browser: Browser, site: str) -> Non
     assert "A mark with ▸ opens a comment" in note
     assert math.isclose(page.evaluate("document.documentElement.scrollWidth"), 360)
     assert "100 if the dialog passed" in _texts(browser.open(f"{site}/c/dialogs/0", 360), "#talk > .note")[0]
+
+
+@pytest.mark.parametrize(
+    "path", ["/conversations?run=kieval&candidate=novice", "/conversations?sort=score", "/matrix?behind=novice"]
+)
+def test_answers_have_no_violations(browser: Browser, site: str, path: str) -> None:
+    for width, dark in ((360, True), (1440, False)):
+        page = browser.open(f"{site}{path}", width, dark)
+        assert violations(page) == [], f"{width} px, {'dark' if dark else 'light'}"
+        assert page.evaluate("document.documentElement.scrollWidth") <= width

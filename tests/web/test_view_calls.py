@@ -1,4 +1,4 @@
-"""Calls on the viewer's pages: timeline, what a prompt adds, requests to copy, log-probabilities, differing words."""
+"""Calls as the viewer's pages show them: timeline, requests to copy, log-probabilities, differing words."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ from urllib.request import urlopen
 
 import orjson
 import pytest
-from browser import Browser
 from hypothesis import given
 from hypothesis import strategies as st
 from recorded_talks import Talks, talk
@@ -136,35 +135,6 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         with pytest.raises(HTTPError, match="404"):
             urlopen(f"{address}/c/none/1")  # is answered when the index is complete
         yield address
-
-
-@pytest.mark.parametrize(("width", "dark"), [(360, True), (1440, False)])
-def test_from_the_timeline_to_a_call_and_back(browser: Browser, site: str, width: int, dark: bool) -> None:
-    page = browser.open(f"{site}/c/talks/0", width, dark)
-    assert page.evaluate("[...document.querySelectorAll('.timeline li > span')].map((one) => one.textContent)") == [
-        "pupil", "count"]  # fmt: skip
-    labels = page.evaluate("[...document.querySelectorAll('.lane a')].map((one) => one.getAttribute('aria-label'))")
-    assert labels[0].startswith("pupil, 0.2 s")
-    assert page.evaluate("document.querySelector('.lane a:last-of-type').getAttribute('href')").startswith("#t")
-    last = "[...document.querySelectorAll('.turn.compared')].at(-1)"
-    assert "12 cached" in page.evaluate(f"{last}.querySelector('.cost').textContent")
-    assert "4 messages, 2 new" in page.evaluate(f"{last}.querySelector('.prompt').textContent")
-    page.evaluate(f"{last}.querySelector('.prompt').open = true")
-    page.until(f"{last}.querySelector('.prompt .message')")
-    assert page.evaluate(f"[...{last}.querySelectorAll('.prompt .message')].map((one) => one.matches('.known'))") == [
-        True, True, False, False]  # fmt: skip
-    page.leave(f"{last}.querySelector('a.whole').click()")
-    assert page.evaluate("[...document.querySelectorAll('.message .fresh')].length") == 2
-    shown = page.evaluate("[...document.querySelectorAll('.tokens span')].map((one) => [one.textContent, one.title])")
-    assert [text for text, _ in shown] == ["<b>It", " is", " warm."]
-    assert shown[0][1] == "-0.100 (90.5%), 'No' -2.500"
-    assert "logprobs" in page.evaluate("document.querySelector('#curl').textContent")
-    page.evaluate("document.querySelector('.copy').click()")
-    page.until("document.querySelector('.copy').textContent !== 'Copy'")
-    assert page.complaints == []
-    assert page.evaluate("document.documentElement.scrollWidth") <= width
-    page.leave_by("u")
-    assert page.evaluate("location.pathname + location.hash").startswith("/c/talks/0#t")
 
 
 @pytest.mark.parametrize(

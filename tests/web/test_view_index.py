@@ -12,27 +12,34 @@ from dataclasses import asdict, replace
 from html import unescape
 from pathlib import Path
 from typing import Any
+from urllib.error import HTTPError
 from urllib.parse import parse_qsl
+from urllib.request import urlopen
 
 import aiohttp
 import orjson
 import pytest
 from aiohttp import web
 from probing import make_items
+from viewed_runs import viewer
 
 import viva
 from viva.engine.errors import ConfigurationError
 from viva.scenarios.contract import Findings, RankedCandidate
 from viva.scenarios.rendering import RenderedConversation, RenderedTurn
+from viva.scoring.intervals import Estimate
+from viva.web.page_server import PageServer
 from viva.web.view.conversations import PageConversation, page_turns, pair_turns
 from viva.web.view.export import export_pages
-from viva.web.view.findings import StudyAnswer, mean_scores_so_far
+from viva.web.view.findings import StudyAnswer, Updater
 from viva.web.view.index import Indexer, fts_query, index_file
+from viva.web.view.index_figures import IndexAnalysis, mean_findings
+from viva.web.view.matrix import read_matrix
 from viva.web.view.pages import PageContext, Pages
 from viva.web.view.queries import Filter, IndexReader, ListedConversation
+from viva.web.view.run_figures import MeanScore, run_groups
 from viva.web.view.run_history import CandidateHistory, RunHistories
-from viva.web.view.runs import find_runs
-from viva.web.view.server import LiveUpdates
+from viva.web.view.server import LiveUpdates, Viewer
 
 
 class Says(viva.Backend):
@@ -97,7 +104,7 @@ def _histories(root: Path, index: Path) -> list[CandidateHistory]:
     Indexer(root, file).catch_up()
     reader = IndexReader(file)
     try:
-        return RunHistories(reader).histories(reader.runs(), dict(find_runs(root)))
+        return RunHistories(reader).histories(reader.runs())
     finally:
         reader.close()
 
@@ -107,7 +114,7 @@ def _histories(root: Path, index: Path) -> list[CandidateHistory]:
     [
         ([30 + at % 3 for at in range(20)], [80 - at % 5 for at in range(20)], "since first: higher (+47.0, ", True),
         ([80 - at % 5 for at in range(20)], [30 + at % 3 for at in range(20)], "since first: lower (-47.0, ", True),
-        ([50, 40, 60, 55], [55, 60, 40, 50], "since first: too few to tell (+0.0, ", False),
+        ([50, 40, 60, 55], [55, 60, 40, 50], "since first: no significant change (+0.0, ", False),
         ([90], [10], "since first: too few to tell (", False),
     ],
 )
@@ -125,6 +132,24 @@ def test_a_change_between_runs_is_claimed_only_if_its_interval_excludes_0(
     assert history.changed is changed
     low, high = history.scale
     assert all(low <= end <= high for point in history.points for end in (point.low, point.value, point.high) if end)
+
+
+def test_a_change_is_tested_by_cluster_if_items_are_repeated(tmp_path: Path) -> None:
+    """Four tasks, each 20 times: that 80 differences of 4 tasks have one sign tells little."""
+    for name, shift in (("first", 0), ("second", 9)):
+        grades = [40 + shift * (at % 4 < 3) for at in range(80)]
+        viva.run_sync(
+            graded,
+            models={"pupil": [Grades(grades)]},
+            tasks=[f"task {at}" for at in range(4)],
+            repeats=20,
+            out=tmp_path / "runs" / name,
+            concurrency=1,
+        )
+    [history] = _histories(tmp_path / "runs", tmp_path / "index")
+    assert "n = 80 common conversations in 4 clusters" in history.sentence
+    assert not history.changed
+    assert history.sentence.startswith("since first: no significant change (+6.8, ")
 
 
 def test_runs_on_other_scales_have_no_common_history(tmp_path: Path) -> None:
@@ -164,7 +189,8 @@ def _rights(run: Path, candidate: str, second: bool) -> list[float]:
 
 def test_the_benchmark_and_a_second_set_have_means_of_their_own(two_sets: tuple[Path, IndexReader]) -> None:
     root, reader = two_sets
-    parts = {part["set"]: part for part in mean_scores_so_far(reader.runs()) if part["scenario"] == "probe"}
+    means = IndexAnalysis(reader).figures().means
+    parts = {part["set"]: part for part in means if part["scenario"] == "probe"}
     assert parts["benchmark"]["about"] == "items"
     assert parts["second"]["about"] == "items (second set others)"
     for name, size in (("benchmark", 12), ("second", 8)):
@@ -176,9 +202,7 @@ def test_the_benchmark_and_a_second_set_have_means_of_their_own(two_sets: tuple[
             ]
             assert standing["n"] == len(rights) == 2 * size
             assert standing["value"] == pytest.approx(sum(rights) / len(rights))
-    histories = RunHistories(reader).histories(
-        [run for run in reader.runs() if run.scenario == "probe"], dict(find_runs(root))
-    )
+    histories = RunHistories(reader).histories([run for run in reader.runs() if run.scenario == "probe"])
     assert {history.candidate for history in histories} == {"clean", "cheat"}
     for history in histories:
         assert [point.n for point in history.points] == [12, 12]
@@ -186,15 +210,107 @@ def test_the_benchmark_and_a_second_set_have_means_of_their_own(two_sets: tuple[
         for point in history.points:
             rights = _rights(root / point.run, history.candidate, second=False)
             assert point.value == pytest.approx(sum(rights) / len(rights))
+            matrix = next(group for group in reader.groups() if point.run in group.names and not group.second)
+            [mean] = [own for own in read_matrix(reader, matrix, point.run).candidates if own.name == history.candidate]
+            assert (point.low, point.high) == (mean.low, mean.high), "one figure has one interval"
+
+
+def test_a_mean_on_the_overview_is_the_matrix_s_to_the_last_bit(two_sets: tuple[Path, IndexReader]) -> None:
+    reader = two_sets[1]
+    parts = {part["matrix"]: part for part in IndexAnalysis(reader).figures().means}
+    groups = reader.groups()
+    assert {*parts} == {group.id for group in groups}
+    for group in groups:
+        matrix = read_matrix(reader, group)
+        standings = {own["candidate"]: own for own in parts[group.id]["standings"]}
+        for own in matrix.candidates:
+            if own.n == 0:
+                assert own.name not in standings
+                continue
+            seen = [standings[own.name][name] for name in ("value", "low", "high", "n")]
+            assert seen == [own.mean, own.low, own.high, own.n]
+            assert own.low is not None
+        assert parts[group.id]["digits"] == matrix.digits
+    means = {(part["scenario"], part["set"]): part["clusters"] for part in parts.values()}
+    assert means["probe", "benchmark"] == "12", "both runs have had the same items, so 24 scores are 12 clusters"
 
 
 def test_means_are_so_far_only_until_all_has_ended(two_sets: tuple[Path, IndexReader]) -> None:
     runs = two_sets[1].runs()
+    own = [
+        MeanScore(name, 12, 12, Estimate(value, value - 5, value + 5), True)
+        for name, value in (("a", 50.0), ("b", 90.0))
+    ]
     for changes, words in (({}, False), ({"running": True}, True), ({"planned": 10_000}, True)):
-        parts = mean_scores_so_far([replace(run, **changes) for run in runs])
-        assert len(parts) == 3
-        for part in parts:
-            assert ("so far" in part["measure"], "so far" in part["sentences"][0]) == (words, words)
+        groups = run_groups([replace(run, **changes) for run in runs])
+        assert len(groups) == 3
+        for group in groups:
+            for means in (own, own[:1]):
+                part = mean_findings(group, means)
+                assert ("so far" in part["measure"], "so far" in part["sentences"][0]) == (words, words)
+
+
+def test_without_a_test_no_sentence_compares(two_sets: tuple[Path, IndexReader]) -> None:
+    root, reader = two_sets
+    figures = IndexAnalysis(reader).figures()
+    for part in figures.means:
+        [sentence] = part["sentences"]
+        names = [name for name in ("clean", "cheat") if name in sentence]
+        if part["scenario"] == "probe":
+            of_set = {"benchmark": "benchmark", "second": "second set others"}[part["set"]]
+            assert sentence == f"Mean scores only: no test compares the candidates on the {of_set}."
+            assert names == []
+        else:
+            [only] = part["standings"]
+            assert sentence == (f"clean: mean score {only['value']:.1f} (95% interval {only['low']:.1f} to "
+                                f"{only['high']:.1f}, n = 3).")  # fmt: skip
+    page = Pages(root, reader).overview(PageContext(StudyAnswer(), figures=figures))
+    answer = page.split('<section class="block"')[0]
+    assert answer.count("Mean scores only: no test compares the candidates.") == 1
+    assert "Best" not in page
+    assert "higher" not in answer
+    broken = Pages(root, reader).overview(PageContext(StudyAnswer(problem="no item"), figures=figures))
+    assert "Verdicts cannot be computed, as the notes say" in broken
+    assert "no test compares" not in broken
+    pending = Pages(root, reader).overview(PageContext(None, True, figures))
+    assert "no test compares" not in pending, "as long as the tests are being computed"
+    assert "Verdicts are being computed" in pending
+    nothing = Pages(root, reader).overview(PageContext())
+    assert nothing.count("Mean scores are being computed.") == 4, "a line at the top and one in each block"
+
+
+def test_a_dataset_without_findings_keeps_its_means_beside_one_with_findings(tmp_path: Path) -> None:
+    for name, seed in (("first", 1), ("second", 2)):
+        items = make_items(tmp_path / f"{name}.jsonl", 6, seed=seed)
+        viva.run_sync("probe", models={"candidate": ["simulated:a?knowledge=0.5"]}, dataset=str(items), shots=0,
+                      out=tmp_path / "runs" / name)  # fmt: skip
+    file = index_file(tmp_path / "runs", tmp_path / "index")
+    Indexer(tmp_path / "runs", file).catch_up()
+    reader = IndexReader(file)
+    finding = Findings(["The first is found."], "score", [RankedCandidate("a", 50.0, n=6)], "first", "probe")
+    context = PageContext(StudyAnswer([asdict(finding)]), figures=IndexAnalysis(reader).figures())
+    page = Pages(tmp_path / "runs", reader).overview(context)
+    reader.close()
+    lines = re.findall(r'<a href="#block-\w+">([^<]+)</a> <span[^>]*>([^<]+)<', page)
+    assert lines[0] == ("probe · first", "The first is found.")
+    assert [subject for subject, _ in lines] == ["probe · first", "probe · second"]
+    assert lines[1][1].startswith("a: mean score ")
+
+
+def test_ways_to_end_are_those_of_a_block_and_lead_to_its_conversations(two_sets: tuple[Path, IndexReader]) -> None:
+    root, reader = two_sets
+    page = Pages(root, reader).overview(PageContext(figures=IndexAnalysis(reader).figures()))
+    ends: dict[str, set[str]] = {}
+    for block in page.split('<section class="block"')[1:]:
+        scenario = re.findall(r'class="about">(\w+) ·', block)[0]
+        part = block.split("Ends of conversations")[1].split("</ul>")[0]
+        for query, count in re.findall(r'href="/conversations\?([^"]+)"><span class="figure">([\d,]+)<', part):
+            chosen = Filter.from_query(dict(parse_qsl(unescape(query))))
+            assert reader.count(chosen) == int(count)
+            assert {one.scenario for one in reader.listed(chosen)} == {scenario}
+            ends.setdefault(scenario, set()).add(chosen.end)
+    assert ends["probe"] == {"right", "wrong", "right, second set", "wrong, second set"}
+    assert not ends["kieval"] & ends["probe"]
 
 
 def test_ends_on_a_second_set_say_right_or_wrong_and_are_counted_apart(two_sets: tuple[Path, IndexReader]) -> None:
@@ -218,7 +334,8 @@ def test_a_block_leads_to_its_own_conversations(two_sets: tuple[Path, IndexReade
     pages = Pages(root, reader)
     finding = Findings([], "KIEval score", [RankedCandidate("clean", 50.0, n=3)], "items", "kieval")
     answer = StudyAnswer([asdict(finding)]) if tested else None
-    blocks = pages.overview_part(PageContext(answer)).split('<section class="block">')[1:]
+    context = PageContext(answer, figures=IndexAnalysis(reader).figures())
+    blocks = pages.overview_part(context).split('<section class="block"')[1:]
     seen = set()
     for block in blocks:
         scenario = re.search(r'class="about">(\w+) · items', block)
@@ -250,11 +367,65 @@ def test_an_empty_list_says_why(two_sets: tuple[Path, IndexReader], tmp_path: Pa
     nothing.close()
 
 
+def test_a_viewer_of_an_empty_folder_shows_the_first_run(tmp_path: Path) -> None:
+    root = tmp_path / "runs"
+    root.mkdir()
+    with viewer(root, tmp_path / "index") as address:
+        with pytest.raises(HTTPError, match="404"):
+            urlopen(f"{address}/c/none/1")  # is answered when the index is complete
+        assert "<h1>No run yet</h1>" in urlopen(f"{address}/").read().decode()
+        assert "there is no run in this folder yet" in urlopen(f"{address}/report").read().decode()
+        with pytest.raises(HTTPError, match="404") as refused:
+            urlopen(f"{address}/matrix")
+        assert "There is no run with a conversation yet." in refused.value.read().decode()
+        with urlopen(f"{address}/events?page=overview", timeout=60) as events:
+            _run(root / "first", Says("yes"), ["a", "b"])
+            assert any(b"/run/first" in line for line in events)
+        assert "2</span> of 2 conversations ended" in urlopen(f"{address}/").read().decode()
+
+
+@pytest.mark.parametrize(("name", "problem"), [("none", "no such folder"), ("file", "not a folder")])
+def test_only_a_folder_can_be_viewed(tmp_path: Path, name: str, problem: str) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(ConfigurationError, match=f"{name}: {problem}; "):
+        Viewer(tmp_path / name, PageServer())
+    with pytest.raises(ConfigurationError, match="no run in this folder"):
+        export_pages(tmp_path, tmp_path / "pages")
+
+
 def test_only_known_sets_can_be_chosen(two_sets: tuple[Path, IndexReader]) -> None:
     choices = two_sets[1].choices()
     assert (choices.sets, choices.scenarios) == (["benchmark", "second"], ["kieval", "probe"])
     with pytest.raises(ConfigurationError, match="set: expected one of benchmark, second, found 'third'"):
         Filter.from_query({"set": "third"})
+
+
+def test_what_is_wanted_during_a_computation_or_its_pause_is_computed_later() -> None:
+    class Counts(Updater):
+        begun, changes = 0, 3
+
+        async def compute(self) -> bool:
+            self.begun += 1
+            await asyncio.sleep(0)
+            self.changes -= 1
+            return self.changes >= 0
+
+    async def main() -> None:
+        news = asyncio.Queue[int]()
+        counts = Counts(lambda: news.put_nowait(counts.begun), least_pause=0.0)
+        counts.want()
+        await counts.wait(10)
+        assert await news.get() == 1
+        counts.want()  # in the pause
+        counts.want()
+        assert await news.get() == 2
+        counts.want()
+        await counts.wait(0)
+        counts.want()  # while it computes, or later
+        assert await news.get() == 3
+        await counts.close()
+
+    asyncio.run(main())
 
 
 def _digests(folder: Path) -> dict[str, str]:

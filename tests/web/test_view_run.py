@@ -188,6 +188,10 @@ def test_a_run_is_steered_and_watched_in_a_browser(browser: Browser, steered: St
     page.until("document.querySelector('#live .lead').textContent.startsWith('Paused: no call begins')")
     page.leave("document.querySelector('[name=do][value=resume]').form.requestSubmit()")
     page.until("document.querySelector('#live .lead').textContent === 'In progress.'")
+    moving = "document.getAnimations().length"
+    assert page.evaluate(moving) == 1
+    browser.ask("Emulation.setEmulatedMedia", features=[{"name": "prefers-reduced-motion", "value": "reduce"}])
+    page.until(f"{moving} === 0")
     assert page.complaints == []
 
 
@@ -326,6 +330,8 @@ def test_the_end_is_estimated_only_when_it_can_be_told() -> None:
         r"About \d+ min left \(95% interval \d+ min to \d+ min\), until \d\d:\d\d, if the recent pace holds\.",
         steady.remaining,
     )
+    idle = _view(RunLoad(**base, pace=[(4, 0)] * 30))
+    assert idle.pace == "In the last 5 min: no conversation and 24.0 calls a minute."
     assert "not estimated" in _view(RunLoad(**base, pace=[(4, 1)] * 30), state="paused").remaining
     assert "Every conversation has begun" in _view(RunLoad(**base, pace=[(4, 1)] * 30), total=14).remaining
     wild = RunLoad(**base, pace=[(0, 0)] * 27 + [(100, 1)] * 3)
@@ -351,16 +357,24 @@ def test_every_wait_is_a_sentence_with_its_time() -> None:
     assert first.waits[4].endswith(": <b>refused</b>"), "the template escapes it"
     assert re.fullmatch(r"batch of 500 since \d{4}-\d\d-\d\d \d\d:\d\d", first.waits[5])
     assert second.waits == ["2 waiting for a person"]
+    mixed = people | {"models": ["human:room", "m"], "person_calls": 1, "in_flight": 5}
+    assert _view(RunLoad(latest=at), roles=[mixed]).roles[0].waits == ["1 waiting for a person", "4 in flight"]
     assert third.waits == ["calls of this kind of model are not counted while they are in flight"]
 
 
 def test_an_ended_run_says_if_it_is_done() -> None:
     load = RunLoad(finished=38, failed=2, latest=1.0)
-    assert _view(load, running=False).state == "Done: all conversations have ended."
+    assert _view(load, running=False).state == "Done: all 40 conversations have ended, 2 of them failed."
+    assert _view(load, running=False).continuing == ("repeats the failed ones", "viva resume run --retry-failed")
     assert _view(load, running=False).counts == "40 of 40 conversations have ended, 2 of them failed"
     part = RunLoad(finished=3, open_calls=[1], latest=1.0)
     assert "may run elsewhere" in _view(part, running=False).state
     assert _view(part, running=False).counts == "3 of 40 conversations have ended; 1 had begun"
+    assert _view(part, running=False).continuing == ("continues it", "viva resume run")
+    assert _view(part).continuing is None
+    unknown = _view(part, planned=None, running=False)
+    unknown.now += 100
+    assert unknown.state.endswith("how many conversations it was to have is not known here.")
 
 
 def test_a_form_is_read_as_the_commands_words() -> None:

@@ -26,7 +26,13 @@ from viva.engine.run_folder import RunFolder
 from viva.orchestration.launch import recorded_settings
 from viva.orchestration.transcripts import Transcripts
 from viva.scenarios.registry import scenario_of_manifest
-from viva.scenarios.rendering import RecordedConversation, RenderedConversation, RenderedTurn, render_plain
+from viva.scenarios.rendering import (
+    RecordedConversation,
+    RenderedConversation,
+    RenderedTurn,
+    SupportsScoreRule,
+    render_plain,
+)
 from viva.scoring.aggregates import failure_reason
 
 from .calls import Timeline, models_of, timeline
@@ -322,7 +328,7 @@ def _score_rule(path: Path) -> str:
     """Return how a run's scores come about; nothing if its scenario is unknown or another version's."""
     try:
         scenario, settings = recorded_settings(RunFolder.open(path))
-        return scenario.score_rule(settings)
+        return scenario.score_rule(settings) if isinstance(scenario, SupportsScoreRule) else ""
     except Exception:
         return ""
 

@@ -15,13 +15,15 @@ from typing import Any
 import orjson
 
 from viva.engine.errors import ConfigurationError
+from viva.scenarios.rendering import SETS
 
 from ..problems import refusal_of
 from .findings import study_answer
 from .index import FINISHED, Indexer, index_file
+from .index_figures import IndexAnalysis
 from .matrix import MARKS, Matrix, MatrixCell, MatrixView, read_cells, read_matrix
 from .pages import TEMPLATES, PageContext, Pages, conversation_file
-from .queries import SETS, Filter, IndexReader, ListedConversation
+from .queries import Filter, IndexReader, ListedConversation
 from .runs import check_root, study_folders
 
 _log = logging.getLogger("viva")
@@ -63,7 +65,7 @@ def _write(pages: Pages, reader: IndexReader, root: Path, out: Path) -> int:
     answer = study_answer(study_folders(root), (root, out / "report.html"))
     if answer.problem:
         _write_file(out / "report.html", pages.problem("Cannot create the report", answer.problem))
-    _write_file(out / "index.html", pages.overview(PageContext(answer)))
+    _write_file(out / "index.html", pages.overview(PageContext(answer, figures=IndexAnalysis(reader).figures())))
     _write_file(out / "conversations.html", pages.conversations(Filter()))
     _write_file(out / "compare.html", pages.comparing())
     groups = reader.groups()

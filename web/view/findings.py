@@ -21,13 +21,11 @@ from typing import Any, NoReturn
 
 import orjson
 
-from viva.engine.errors import VivaError
+from viva.engine.errors import ConfigurationError, VivaError
 from viva.engine.journal_reader import journal_state
 from viva.engine.run_folder import installed_versions, is_running
 from viva.reports.tables import escape_controls
-from viva.scenarios.contract import Findings, RankedCandidate
 
-from .run_figures import CandidateFigures, RunFigures
 from .runs import find_runs, study_folders
 
 _log = logging.getLogger("viva")
@@ -98,6 +96,8 @@ def page_pieces(folders: list[Path], file: Path, root: Path) -> Iterator[str]:
 
     `root` is the viewed folder.
     """
+    if not folders:
+        raise ConfigurationError(f"{root}: there is no run in this folder yet")
     from viva.reports.studies.cache import users_report_cache
     from viva.reports.studies.page import study_page
     from viva.reports.studies.study import Study
@@ -121,58 +121,6 @@ def print_piece(text: str) -> None:
     """Write a piece of a page to stdout at once."""
     sys.stdout.buffer.write(text.encode("utf-8", "replace"))
     sys.stdout.buffer.flush()
-
-
-def mean_scores_so_far(runs: list[RunFigures]) -> list[dict[str, Any]]:
-    """Return mean scores in the form of findings: by dataset, set and judge, the candidates in order, best first.
-
-    The benchmark's items and those of a second set have parts of their own, which have the key `set` as in a filter.
-    Mean scores come from the index; standard errors and significance come from the study. Adaptive runs have none,
-    because they chose other items for each candidate.
-    """
-    groups: dict[tuple[str, str], dict[tuple[str, str], list[RunFigures]]] = {}
-    for run in (run for run in runs if not run.adaptive):
-        groups.setdefault((run.scenario, run.dataset), {}).setdefault((run.digest, run.judge), []).append(run)
-    findings = []
-    for scales in groups.values():
-        files, judges = (len({key[at] for key in scales}) for at in (0, 1))
-        for (digest, judge), members in scales.items():
-            apart = [digest[:6]] if files > 1 else []
-            apart += [f"judged by {judge}"] if judges > 1 and judge else []
-            seconds: dict[tuple[str, str], list[RunFigures]] = {}
-            for run in members:
-                if run.has_second:
-                    seconds.setdefault((run.second_name, run.second_digest), []).append(run)
-            findings.append(_mean_scores(members, apart, "benchmark" if seconds else ""))
-            names = [name for name, _ in seconds]
-            for (name, own_digest), own in seconds.items():
-                title = f"second set {name}" + f" {own_digest[:6]}" * (names.count(name) > 1)
-                findings.append(_mean_scores(own, [*apart, title.rstrip()], "second"))
-    return findings
-
-
-def _mean_scores(runs: Sequence[RunFigures], apart: Sequence[str], of_set: str) -> dict[str, Any]:
-    """Return one part of the mean scores. `apart` says what tells it from other parts on the same dataset."""
-    second = of_set == "second"
-    candidates: dict[str, CandidateFigures] = {}
-    for run in runs:
-        for name, figures in run.candidates.items():
-            candidates.setdefault(name, CandidateFigures(name)).add(figures)
-    standings = [
-        RankedCandidate(name, entry.second_mean, n=entry.second_scored)
-        if second
-        else RankedCandidate(name, entry.mean, n=entry.scored)
-        for name, entry in candidates.items()
-    ]
-    standings = [entry for entry in standings if entry.n]
-    standings.sort(key=lambda entry: -(entry.value or 0.0))
-    scores = ", ".join(f"{entry.candidate} {entry.value:.1f}" for entry in standings)
-    so_far = "" if all(run.is_complete for run in runs) else " so far"
-    items = f" on the {apart[-1]}" if second else f" on the {of_set}" if of_set else ""
-    sentences = [f"Mean scores{items}{so_far}: {scores}."] if standings else []
-    about = f"{runs[0].dataset} ({', '.join(apart)})" if apart else runs[0].dataset
-    part = asdict(Findings(sentences, f"mean score{so_far}", standings, about, runs[0].scenario))
-    return part | {"set": of_set}
 
 
 class ReportPieces:
@@ -213,25 +161,80 @@ class ReportPieces:
             await event.wait()
 
 
-class AnswerUpdater:
+class Updater:
+    """Computes something again when asked to, after a pause that is many times as long as the last computation.
+
+    A request during the computation or the pause is remembered. `on_change` is called when there is something new.
+    `cpu_seconds` is what the last computation took if it is known; otherwise its duration counts.
+    """
+
+    cpu_seconds: float | None = None
+
+    def __init__(self, on_change: Callable[[], None], least_pause: float = _LEAST_PAUSE) -> None:
+        self._on_change, self._least_pause = on_change, least_pause
+        self._next = 0.0
+        self._task: asyncio.Task[None] | None = None
+        self._timer: asyncio.TimerHandle | None = None
+        self._is_wanted = False
+
+    async def compute(self) -> bool:
+        """Compute, unless nothing has changed; return True if there is something new."""
+        raise NotImplementedError
+
+    def want(self) -> None:
+        """Request a computation."""
+        if self._task is not None and not self._task.done():
+            self._is_wanted = True
+        elif self._timer is None:
+            self._timer = asyncio.get_running_loop().call_later(max(0.0, self._next - time.monotonic()), self._begin)
+
+    async def wait(self, seconds: float) -> None:
+        """Wait for a computation that is due now, at most so long."""
+        if self._timer is not None and time.monotonic() >= self._next:
+            self._timer.cancel()
+            self._begin()
+        if self._task is not None and not self._task.done():
+            await asyncio.wait([self._task], timeout=seconds)
+
+    def _begin(self) -> None:
+        self._timer = None
+        self._task = asyncio.get_running_loop().create_task(self._update())
+
+    async def _update(self) -> None:
+        self._is_wanted = False
+        began = time.monotonic()
+        try:
+            if await self.compute():
+                self._on_change()
+        except Exception:
+            _log.warning("viva view: figures of the overview cannot be computed", exc_info=True)
+        seconds = time.monotonic() - began if self.cpu_seconds is None else self.cpu_seconds
+        self._next = time.monotonic() + max(self._least_pause, _PAUSE_FACTOR * seconds)
+        if self._is_wanted:
+            self._timer = asyncio.get_running_loop().call_later(self._next - time.monotonic(), self._begin)
+
+    async def close(self) -> None:
+        """End the computation."""
+        if self._timer is not None:
+            self._timer.cancel()
+        if self._task is not None and not self._task.done():
+            self._task.cancel()
+            await asyncio.wait([self._task])
+
+
+class AnswerUpdater(Updater):
     """Keeps the findings of a folder's runs up to date.
 
-    `busy`: findings are being computed. `on_answer` is called when they change. `page` is the file of the report.
+    `busy`: findings are being computed. `page` is the file of the report.
     """
 
     def __init__(self, root: Path, page: Path, on_answer: Callable[[], None] = lambda: None) -> None:
-        self._root, self.page, self._on_answer = root, page, on_answer
+        super().__init__(on_answer)
+        self._root, self.page = root, page
         self._report: ReportPieces | None = None
         self.answer: StudyAnswer | None = None
         self.busy = False
         self._state: tuple[Any, ...] = ()
-        self._next = 0.0
-        self._task: asyncio.Task[None] | None = None
-
-    def want(self) -> None:
-        """Request new findings if a journal has changed, unless they were just computed."""
-        if time.monotonic() >= self._next and (self._task is None or self._task.done()):
-            self._task = asyncio.get_running_loop().create_task(self._compute())
 
     async def report(self) -> str | ReportPieces:
         """Return the report's page if no journal has changed since it was written, else its pieces."""
@@ -280,24 +283,23 @@ class AnswerUpdater:
             pieces.end()
 
     async def close(self) -> None:
-        tasks = [self._task, self._report.task if self._report else None]
-        for task in tasks:
-            if task is not None and not task.done():
-                task.cancel()
-                await asyncio.wait([task])
+        await super().close()
+        task = self._report.task if self._report else None
+        if task is not None and not task.done():
+            task.cancel()
+            await asyncio.wait([task])
 
-    async def _compute(self) -> None:
+    async def compute(self) -> bool:
         state = await asyncio.to_thread(self._journals)
-        began = time.monotonic()
-        if state != self._state:
-            self.busy = True
-            try:
-                self.answer = await self._run_study()
-            finally:
-                self.busy = False
-            self._state = state
-            self._on_answer()
-        self._next = time.monotonic() + max(_LEAST_PAUSE, _PAUSE_FACTOR * (time.monotonic() - began))
+        if state == self._state:
+            return False
+        self.busy = True
+        try:
+            self.answer = await self._run_study()
+        finally:
+            self.busy = False
+        self._state = state
+        return True
 
     def _journals(self) -> tuple[Any, ...]:
         return tuple(journal_state(path / "journal.sqlite") for _, path in find_runs(self._root))

@@ -20,8 +20,9 @@ import tempfile
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import astuple, dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -40,6 +41,8 @@ from viva.scenarios.rendering import ResultSummary
 from viva.scenarios.run_settings import repeats_of
 from viva.scoring.aggregates import failure_reason
 
+from .run_figures import CallUsage
+from .run_record import json_text, likeness_of, manifest_part, name_of
 from .runs import find_runs
 
 LONGEST_TEXT = 200_000  # maximum searchable characters of one text
@@ -86,7 +89,7 @@ def strings_in(record: Any) -> Iterator[str]:
             yield from strings_in(value)
 
 
-_VERSION = "7"
+_VERSION = "8"
 OPEN, FINISHED, FAILED = 0, 1, 2  # states of a conversation
 _CHUNK = 500  # maximum numbers in one query
 _SLOTS = 16  # bits of a text's row id that number the texts of one conversation
@@ -124,6 +127,9 @@ create table aspects (conversation integer not null, name text not null, value r
 create index aspects_by_value on aspects (name, value);
 create table pace (run integer not null, slot integer not null, calls integer not null, ended integer not null,
     primary key (run, slot)) without rowid;
+create table usage (run integer not null, role text not null, candidate text not null, calls integer not null,
+    prompt_tokens integer not null, completion_tokens integer not null, cached_tokens integer not null,
+    first real, last real, primary key (run, role, candidate)) without rowid;
 create virtual table texts using fts5 (text, content = '', tokenize = 'unicode61 remove_diacritics 2');
 insert into texts (texts, rank) values ('hashsize', 16000000);
 """
@@ -152,6 +158,7 @@ class CallTotals:
     retries: int = 0
     at: float = 0.0
     texts: list[str] = field(default_factory=list)
+    roles: dict[str, CallUsage] = field(default_factory=dict)
 
 
 def index_file(root: Path, folder: Path | None = None) -> Path:
@@ -257,6 +264,7 @@ class IndexWriter:
         self._connection.execute(f"delete from aspects where conversation in ({conversations})", (run,))
         self._connection.execute("delete from conversations where run = ?", (run,))
         self._connection.execute("delete from pace where run = ?", (run,))
+        self._connection.execute("delete from usage where run = ?", (run,))
         self._connection.execute("delete from runs where id = ?", (run,))
 
     def set_state(self, run: IndexedRun, running: bool) -> bool:
@@ -266,6 +274,10 @@ class IndexWriter:
             "update runs set state = ? where id = ? and state != ?", (state, run.id, state)
         )
         return cursor.rowcount > 0
+
+    def plan(self, run: IndexedRun, planned: int | None) -> None:
+        """Record how many conversations a run has in all."""
+        self._connection.execute("update runs set planned = ? where id = ?", (planned, run.id))
 
     def start(self, run: IndexedRun, number: int, key: str, candidate: str, item: str, task: str, text: str) -> None:
         """Add a conversation that was admitted.
@@ -279,17 +291,30 @@ class IndexWriter:
         if cursor.rowcount > 0 and cursor.lastrowid is not None:
             self._add_text(cursor.lastrowid, 0, [key, text])
 
-    def called(self, run: IndexedRun, number: int, calls: CallTotals) -> None:
-        """Add calls to a conversation."""
+    def called(self, run: IndexedRun, number: int, calls: CallTotals) -> str:
+        """Add calls to a conversation; return its candidate, "" if its start is unknown."""
         figures = (calls.count, calls.prompt_tokens, calls.completion_tokens, calls.seconds, calls.retries, calls.at)
         row = self._connection.execute(
             "update conversations set calls = calls + ?, prompt_tokens = prompt_tokens + ?,"
             " completion_tokens = completion_tokens + ?, seconds = seconds + ?, retries = retries + ?, at = max(at, ?)"
-            " where run = ? and number = ? returning id, calls",
+            " where run = ? and number = ? returning id, calls, candidate",
             (*figures, run.id, number),
         ).fetchall()
-        for conversation, so_far in row:
+        for conversation, so_far, _ in row:
             self._add_text(conversation, min(so_far, _LAST_TEXT - 1), calls.texts)
+        return str(row[0][2]) if row else ""
+
+    def use(self, run: IndexedRun, usage: Mapping[tuple[str, str], CallUsage]) -> None:
+        """Add the usage of calls, by role and candidate."""
+        self._connection.executemany(
+            "insert into usage values (?, ?, ?, ?, ?, ?, ?, ?, ?) on conflict (run, role, candidate) do update set"
+            " calls = calls + excluded.calls, prompt_tokens = prompt_tokens + excluded.prompt_tokens,"
+            " completion_tokens = completion_tokens + excluded.completion_tokens,"
+            " cached_tokens = cached_tokens + excluded.cached_tokens,"
+            " first = min(coalesce(first, excluded.first), coalesce(excluded.first, first)),"
+            " last = max(coalesce(last, excluded.last), coalesce(excluded.last, last))",
+            ((run.id, _plain(role), candidate, *astuple(used)) for (role, candidate), used in usage.items()),
+        )
 
     def pace(self, run: IndexedRun, calls: Mapping[int, int]) -> None:
         """Add calls by the slot of time in which they ended."""
@@ -415,42 +440,11 @@ def _plain(text: str) -> str:
 
 def run_identity(manifest: dict[str, Any], journal: Path) -> str:
     """Return a key that distinguishes a run from a later one in the same folder."""
-    digest = hashlib.blake2b(orjson.dumps(manifest, default=str), digest_size=12).hexdigest()
+    digest = hashlib.blake2b(json_text(manifest).encode(), digest_size=12).hexdigest()
     try:
         return f"{digest}/{os.stat(journal).st_ino}"
     except OSError:
         return digest
-
-
-# Settings that change which items are run, when, or by whom they are started, but no conversation about an item.
-_OF_RUNS_ALONE = {
-    *("seed", "concurrency", "max_tokens_total", "max_calls", "max_cost", "max_seconds", "patience", "durability"),
-    *(
-        "n",
-        "ids",
-        "in_order",
-        "shuffled",
-        "skip_bad_items",
-        "qualify",
-        "repeats",
-        "strict",
-        "wave",
-        "until",
-        "adaptive",
-    ),
-}
-
-
-def _likeness(manifest: dict[str, Any], settings: dict[str, Any], skipped: Collection[str]) -> dict[str, Any]:
-    """Return what two runs must have in common for their scores to be compared item by item.
-
-    `skipped` are the settings that name the compared models and the data; the data's digest stands for its name.
-    """
-    common = {name: value for name, value in settings.items() if name not in _OF_RUNS_ALONE and name not in skipped}
-    models = manifest.get("models") or {}
-    common |= {role: model for role, model in models.items() if isinstance(model, str) and role not in skipped}
-    pack = manifest.get("pack") or {}
-    return common | ({"pack": f"{pack.get('name')} {pack.get('digest')}"} if pack else {})
 
 
 def _cluster_and_set(run: _FollowedRun, result: Any) -> tuple[str, bool]:
@@ -585,7 +579,11 @@ class Indexer:
             writer.forget(writer.names()[name])
         for path in new:
             position, name = paths[path]
-            followed = self._taken_up(writer, path, name, position)
+            try:
+                followed = self._taken_up(writer, path, name, position)
+            except Exception as error:  # one damaged folder must not hide other runs
+                self._say(f"{path}: {type(error).__name__}: {error}")
+                continue
             if followed is not None:
                 self._followed[path] = followed
         self._report_changes(writer.commit(texts=bool(unknown)), [])
@@ -597,16 +595,20 @@ class Indexer:
             self._say(str(error))
             return None
         manifest = folder.manifest
-        facts: dict[str, Any] = {"place": position, "scenario": str(manifest.get("scenario", ""))}
-        dataset = manifest.get("dataset") or {}
-        facts |= {"seed": manifest.get("seed"), "dataset": str(dataset.get("name", ""))}
-        facts |= {"digest": str(dataset.get("digest", ""))}
-        second = manifest.get("against")
-        if isinstance(second, dict):
-            facts |= {f"second_{key}": str(second.get(key, "")) for key in ("name", "digest")}
-        labels = next((list(model) for model in manifest.get("models", {}).values() if isinstance(model, dict)), [])
+        facts: dict[str, Any] = {"place": position, "scenario": name_of(manifest.get("scenario"))}
+        dataset, second, seed = (
+            manifest_part(manifest, "dataset"),
+            manifest_part(manifest, "against"),
+            manifest.get("seed"),
+        )
+        facts |= {"seed": seed if isinstance(seed, int) and -(2**63) <= seed < 2**63 else None}
+        facts |= {"dataset": name_of(dataset.get("name")), "digest": name_of(dataset.get("digest"))}
+        facts |= {f"second_{key}": name_of(second[key]) for key in ("name", "digest") if key in second}
+        labels = next(
+            (list(model) for model in manifest_part(manifest, "models").values() if isinstance(model, dict)), []
+        )
         summary, planned, scenario, repeats = None, None, None, 1
-        facts |= {"likeness": orjson.dumps(_likeness(manifest, manifest.get("settings") or {}, ())).decode()}
+        facts |= {"likeness": json_text(likeness_of(manifest, manifest_part(manifest, "settings"), ()))}
         facts |= {"adaptive": int(manifest.get("bank") is not None)}
         try:
             scenario, settings = recorded_settings(folder)
@@ -614,7 +616,7 @@ class Indexer:
             summary, planned = scenario.summary_of(settings), planned_in_total(folder)
             repeats = repeats_of(settings)
             compared = [role.name for role in scenario.roles_of(settings) if role.many]
-            likeness = _likeness(manifest, settings.model_dump(mode="json"), {*compared, scenario.data})
+            likeness = likeness_of(manifest, settings.model_dump(mode="json"), {*compared, scenario.data})
             facts["likeness"] = orjson.dumps(likeness).decode()
             facts["models"] = orjson.dumps({name: manifest["models"].get(name) for name in compared}).decode()
             ranges = scenario.ranges if scenario.rate else score_ranges(scenario, settings)
@@ -689,7 +691,7 @@ class Indexer:
             else:
                 cluster, is_second = _cluster_and_set(run, end.result)
                 writer.end(row, end.number, self._summary(run, end.result), end.checksum, cluster, is_second)
-        writer.set_state(row, running)
+        self._note_state(writer, run, running)
         writer.reached(row, added.last_number, added.last_row)
         texts = bool(added.started or added.calls)
         self._report_changes(writer.commit(texts=texts), [(row.name, number) for number in sorted(changed)])
@@ -718,7 +720,7 @@ class Indexer:
         calls: dict[int, CallTotals] = {}
         by_slot: Counter[int] = Counter()
         for call in added.calls:
-            by_slot[pace_slot(call.call.at)] += 1
+            by_slot[slot := pace_slot(call.call.at)] += 1
             c, so_far = call.call.completion, calls.setdefault(call.number, CallTotals())
             so_far.count += 1
             so_far.prompt_tokens += c.prompt_tokens
@@ -729,8 +731,17 @@ class Indexer:
             so_far.texts.append(
                 c.text[:LONGEST_TEXT] + "".join(f" {tool.name} {tool.arguments}" for tool in c.calls or ())
             )
+            if (used := so_far.roles.get(call.call.role)) is None:
+                used = so_far.roles[call.call.role] = CallUsage()
+            used.count(c.prompt_tokens, c.completion_tokens, c.cached_tokens)
+            if slot:
+                used.span(call.call.at - c.latency, call.call.at)
+        usage: dict[tuple[str, str], CallUsage] = {}
         for number, together in calls.items():
-            writer.called(run.row, number, together)
+            candidate = writer.called(run.row, number, together)
+            for role, used in together.roles.items():
+                usage.setdefault((role, candidate), CallUsage()).add(used)
+        writer.use(run.row, usage)
         writer.pace(run.row, by_slot)
 
     def _summary(self, run: _FollowedRun, result: Any) -> ResultSummary:
@@ -750,10 +761,18 @@ class Indexer:
 
     def _set_state(self, writer: IndexWriter, run: _FollowedRun, running: bool) -> None:
         writer.begin()
-        if writer.set_state(run.row, running):
+        if self._note_state(writer, run, running):
             self._report_changes(writer.commit(), [])
         else:
             writer.rollback()
+
+    def _note_state(self, writer: IndexWriter, run: _FollowedRun, running: bool) -> bool:
+        """Record whether a run is in progress; if it has ended, also how many conversations it had in the end."""
+        changed = writer.set_state(run.row, running)
+        if changed and not running:
+            with suppress(VivaError):  # an exam ends early, and conversations are added while a run goes on
+                writer.plan(run.row, planned_in_total(RunFolder.open(run.folder.path)))
+        return changed
 
     def _make_room(self) -> None:
         """Close the least recently read journal if many are open."""

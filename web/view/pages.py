@@ -40,15 +40,17 @@ from .conversations import (
     part_of,
     share_prompts,
 )
-from .findings import StudyAnswer, mean_scores_so_far
+from .findings import StudyAnswer
 from .index import excerpt_pattern, index_name
+from .index_figures import IndexFigures
 from .list_answer import read_answer
 from .live import LiveAnswer, part_number
 from .matrix import ACROSS, MARKS, ROWS, Matrix, MatrixCell, MatrixView, chosen_group, read_cells, read_matrix
 from .queries import PAGE_SIZE, Filter, IndexReader, ListedConversation, column_of
-from .run_figures import RunFigures
-from .run_history import BlockFailure, CandidateHistory, RunHistories, block_failures
-from .run_view import RunView, read_load, resume_command
+from .run_figures import RunFigures, RunGroup
+from .run_history import BlockFailure, CandidateHistory, block_ends, block_failures
+from .run_record import RunRecord, read_record, record_state
+from .run_view import RunResults, RunView, read_load, read_results, resume_command
 from .runs import find_runs
 from .selections import Selection, selected_runs
 from .steering import Confirmation
@@ -129,16 +131,25 @@ def filter_query(filter: Filter, position: int | None = None) -> str:  # noqa: A
 TEMPLATES = Path(__file__).with_name("templates")
 _EXCERPT = 90  # characters of an excerpt on each side of a match
 _RUNS_SHOWN = 400
+_KEPT_RUNS = 64  # runs whose records and results are kept
+_RESULT_SECONDS, _RESULT_SHARE = 2.0, 20.0  # pause between results of a run in progress; as a multiple of their time
 _MODELS_SHOWN = 60
+_PENDING = "Verdicts are being computed; these are mean scores."
+_NO_VERDICTS = "Verdicts cannot be computed, as the notes say; these are mean scores."
 _STATE_WORDS = {0: "going on", 1: "finished", 2: "failed"}
 
 
 @dataclass(slots=True)
 class PageContext:
-    """Data of a page besides its links."""
+    """Data of a page besides its links; `answer` and `figures` are None until they have been computed.
+
+    `busy`: findings are being computed; `reading`: the index is being built.
+    """
 
     answer: StudyAnswer | None = None
     busy: bool = False
+    figures: IndexFigures | None = None
+    reading: bool = False
 
 
 class Pages:
@@ -151,7 +162,8 @@ class Pages:
         self.conversations_read = ConversationReader()
         self._paths: dict[str, Path] = {}
         self._environment = viewer_templates()
-        self._histories = RunHistories(reader)
+        self._records: dict[str, tuple[Any, RunRecord]] = {}
+        self._results: dict[str, tuple[int, float, RunResults]] = {}  # by run: index version, earliest next time
 
     def close(self) -> None:
         self.conversations_read.close()
@@ -223,6 +235,8 @@ class Pages:
         """Render one page of the matrix of items and candidates."""
         groups = self.reader.groups()
         group = chosen_group(groups, view)
+        if not groups:
+            raise Refusal(404, "Nothing to compare yet", "There is no run with a conversation yet.")
         if group is None or (view.run and view.run not in group.names):
             raise Refusal(404, "Not found", "no such matrix; its runs have changed, or the address is wrong")
         matrix = read_matrix(self.reader, group, view.run)
@@ -373,6 +387,7 @@ class Pages:
             "run.html",
             0,
             view=view,
+            record=self._record(run),
             part=Markup(part),
             latest=part_number(part),
             events=urlencode({"page": "run", "run": run, "since": part_number(part)}),
@@ -398,7 +413,33 @@ class Pages:
     def _run_view(self, run: str, live: LiveAnswer | None, busy: bool) -> RunView:
         now = time.time()
         figures = self.run_figures(run)
-        return RunView(figures, read_load(self.reader, run, now), live, now, resume_command(self._path(run)), busy)
+        load, record = read_load(self.reader, run, now), self._record(run)
+        results, command = self._run_results(figures, record), resume_command(self._path(run))
+        return RunView(figures, load, live, now, command, busy, results, record.imported)
+
+    def _record(self, run: str) -> RunRecord:
+        """Return what a run was; it is read again when its manifest changes."""
+        path = self._path(run)
+        state = record_state(path)
+        kept = self._records.get(run)
+        if kept is None or kept[0] != state:
+            _make_room(self._records)
+            kept = self._records[run] = (state, read_record(path))
+        return kept[1]
+
+    def _run_results(self, figures: RunFigures, record: RunRecord) -> RunResults:
+        """Return scores and usage; those of a run in progress may be older than the index, so that they cost little."""
+        version, began = self.reader.version, time.monotonic()
+        kept = self._results.get(figures.name)
+        if kept is not None and (kept[0] == version or (figures.running and began < kept[1])):
+            return kept[2]
+        results = read_results(self.reader, figures.name, record)
+        ended = time.monotonic()
+        # The first time has imports in it.
+        pause = _RESULT_SECONDS if kept is None else max(_RESULT_SECONDS, _RESULT_SHARE * (ended - began))
+        _make_room(self._results)
+        self._results[figures.name] = version, ended + pause, results
+        return results
 
     def comparing(self) -> str:
         """Render the page of an export that shows two conversations side by side; its address names both."""
@@ -416,31 +457,30 @@ class Pages:
         runs = self.reader.runs()
         findings = context.answer.findings if context.answer is not None else []
         self._paths = self._paths if all(run.name in self._paths for run in runs) else dict(find_runs(self._root))
-        scenarios = {part["scenario"] for part in findings}
-        parts = [
-            *findings,
-            *(part for part in mean_scores_so_far(runs) if part["scenario"] not in scenarios and part["standings"]),
-        ]
-        for part in parts:
-            part["scale"] = _scale(part["standings"])
-            for standing in part["standings"]:
-                standing["candidate"] = index_name(standing["candidate"])
-            part.setdefault("set", "")
+        answer, figures = context.answer, context.figures
+        means = [] if figures is None else figures.means
+        if answer is not None and answer.problem and not findings:
+            means = [part | {"sentences": [_NO_VERDICTS]} for part in means]
+        elif answer is None and context.busy:
+            means = [part | {"sentences": [_PENDING]} for part in means]
+        parts = [_with_defaults(part) for part in (*findings, *means)]
+        for standing in (standing for part in parts for standing in part["standings"]):
+            standing["candidate"] = index_name(standing["candidate"])
+        blocks = self._blocks(runs, parts, context)
         return {
-            "answer": context.answer,
+            "answer": answer,
             "busy": context.busy,
-            "blocks": self._blocks(runs, parts, context.answer),
+            "reading": context.reading,
+            "blocks": blocks,
             "rules": list(dict.fromkeys(part["rule"] for part in parts if part["rule"])),
-            "hidden": max(0, len(runs) - _RUNS_SHOWN),
+            "figures": figures,
+            "has_means": any(not part["tested"] for block in blocks for part in block.parts),
             "running": [run for run in runs if run.running],
-            "choices": self.reader.choices(),
             "ended": sum(run.ended for run in runs),
             "planned": sum(run.planned or run.total.total for run in runs),
         }
 
-    def _blocks(
-        self, runs: list[RunFigures], parts: list[dict[str, Any]], answer: StudyAnswer | None
-    ) -> list[OverviewBlock]:
+    def _blocks(self, runs: list[RunFigures], parts: list[dict[str, Any]], context: PageContext) -> list[OverviewBlock]:
         """Return a block for each scenario and dataset, in the order of their runs."""
         blocks: dict[tuple[str, str], OverviewBlock] = {}
         for run in runs:
@@ -455,13 +495,16 @@ class Pages:
                 joint.append(block := OverviewBlock(part["scenario"], part["about"], parts=[part]))
                 if len(scenarios) > 1 and block.scenario in scenarios:
                     block.chosen = {"scenario": block.scenario}
-            else:
+            elif part["tested"] or not any(other["tested"] for other in owner.parts):
                 owner.parts.append(part)
-        failures, costs = self.reader.failures(), {} if answer is None else answer.costs
-        for block in blocks.values():
+        _add_matrices(list(blocks.values()), self.reader.groups())
+        failures, figures = self.reader.failures(), context.figures or IndexFigures([], {}, [], 0)
+        costs = {} if context.answer is None else context.answer.costs
+        for key, block in blocks.items():
             block.totals = _totals(block.runs)
-            block.histories = self._histories.histories(block.runs, self._paths)
+            block.histories = figures.histories.get(key, [])
             block.failures = block_failures(failures, block.runs)
+            block.ends = block_ends(figures.ends, block.runs)
             block.commands = [command for run in block.runs if (command := self._resume_command(run))]
             block.cost = costs.get(f"{block.scenario}\n{block.dataset}")
             block.hidden = max(0, len(block.runs) - _RUNS_SHOWN)
@@ -537,7 +580,7 @@ class Pages:
 
 @dataclass(slots=True)
 class OverviewBlock:
-    """Everything on one scenario and dataset: findings, figures by candidate, cost, histories, failures, runs.
+    """Everything on one scenario and dataset: findings, figures by candidate, cost, histories, failures, ends, runs.
 
     `commands` has pairs of what a run lacks and the command that resumes it; `cost` is None if it is unknown. `chosen`
     are the fields of a filter that select its conversations.
@@ -550,6 +593,7 @@ class OverviewBlock:
     totals: dict[str, Any] = field(default_factory=dict)
     histories: list[CandidateHistory] = field(default_factory=list)
     failures: list[BlockFailure] = field(default_factory=list)
+    ends: list[tuple[str, int]] = field(default_factory=list)
     commands: list[tuple[str, str]] = field(default_factory=list)
     cost: float | None = None
     hidden: int = 0
@@ -558,6 +602,33 @@ class OverviewBlock:
     def query(self, **more: str) -> str:
         """Return the query of a list of its conversations, with further fields of the filter."""
         return Filter(**self.chosen, **more).query()  # type: ignore[arg-type]
+
+    def query_of(self, part: dict[str, Any], candidate: str) -> str:
+        """Return the query of a list of the candidate's conversations that a part of the findings is about."""
+        several = sum(other["set"] == part["set"] for other in self.parts) > 1
+        return self.query(candidate=candidate, set=part["set"], **({"matrix": part["matrix"]} if several else {}))
+
+    @property
+    def anchor(self) -> str:
+        """The block's id in the page, which stays the same while blocks come and go."""
+        name = f"{self.scenario}/{self.dataset}".encode("utf-8", "surrogatepass")
+        return f"block-{hashlib.blake2b(name, digest_size=4).hexdigest()}"
+
+    @property
+    def is_adaptive(self) -> bool:
+        return any(run.adaptive for run in self.runs)
+
+    @property
+    def verdicts(self) -> list[tuple[str, str, bool]]:
+        """The first sentence of each part, with its subject and True if it is tested; one for all untested parts."""
+        tested = [
+            (part["about"], part["sentences"][0], True) for part in self.parts if part["tested"] and part["sentences"]
+        ]
+        untested = list(dict.fromkeys(part["sentences"][0] for part in self.parts if not part["tested"]))
+        if len(untested) > 1:
+            so_far = "" if all(run.is_complete for run in self.runs) else ", so far"
+            untested = [f"Mean scores only{so_far}: no test compares the candidates."]
+        return [*tested, *((self.dataset, sentence, False) for sentence in untested)]
 
     @property
     def title(self) -> str:
@@ -580,12 +651,34 @@ class OverviewBlock:
         return sum(figures.calls for figures in self.totals.values())
 
 
+def _make_room(kept: dict[str, Any]) -> None:
+    if len(kept) >= _KEPT_RUNS:
+        del kept[next(iter(kept))]
+
+
 def _block_of(part: dict[str, Any], blocks: list[OverviewBlock]) -> OverviewBlock | None:
     """Return the block of findings; their name may state circumstances after the dataset's name in parentheses."""
     own = [block for block in blocks if block.scenario == part["scenario"]]
     exact = [block for block in own if block.dataset == part["about"]]
     named = [block for block in own if str(part["about"]).startswith(f"{block.dataset} (")]
     return next(iter([*exact, *named, *(own if len(own) == 1 else [])]), None)
+
+
+def _add_matrices(blocks: list[OverviewBlock], groups: list[RunGroup]) -> None:
+    """Name the matrix of each part with a test, if its block has only one."""
+    for block in blocks:
+        names = {run.name for run in block.runs}
+        own = [group for group in groups if not group.second and names.issuperset(group.names)]
+        for part in block.parts:
+            if part["tested"] and len(own) == 1:
+                part["matrix"] = own[0].id
+
+
+def _with_defaults(finding: dict[str, Any]) -> dict[str, Any]:
+    """Return a part with the keys that only mean scores have, and its axis."""
+    part: dict[str, Any] = {"tested": True, "set": "", "matrix": "", "scale": None, "clusters": "", **finding}
+    low, high = part["scale"] = part["scale"] or _scale(part["standings"])
+    return {"digits": 1 if high - low > 10 else 2, **part}
 
 
 def viewer_templates() -> Environment:
@@ -596,6 +689,7 @@ def viewer_templates() -> Environment:
         "grade": mark_class,
         "seconds": format_duration,
         "points": format_points,
+        "digits": lambda value, digits: f"{value:.{digits}f}",
         "whole": lambda number: f"{number:,}",
         "money": money,
     }

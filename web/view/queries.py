@@ -15,9 +15,10 @@ from urllib.parse import parse_qsl, quote, urlencode
 from multidict import MultiMapping
 
 from viva.engine.errors import ConfigurationError
+from viva.scenarios.rendering import SETS
 
 from .index import FINISHED, OPEN, conversations_with_texts, fts_query, index_name
-from .run_figures import SECOND_SET, CandidateFigures, RunFigures, RunGroup, run_groups, scale_text
+from .run_figures import SECOND_SET, CandidateFigures, ItemScores, Kind, RunFigures, RunGroup, run_groups, scale_text
 
 T = TypeVar("T")
 
@@ -25,7 +26,6 @@ PAGE_SIZE = 50  # maximum conversations on one page
 _LONGEST_QUESTION = 1_000  # characters
 _MOST_COLUMNS = 100
 _CHUNK = 500  # maximum conversations in one query
-SETS = ("benchmark", "second")
 STATES = {"finished": 1, "failed": 2, "open": 0}
 _NAMES = frozenset({"candidate", "scenario", "dataset", "end", "error", "aspect", "task"})  # fields with such names
 ASPECT = "aspect:"  # begins the key of a column that shows the score of one aspect
@@ -312,23 +312,6 @@ _COLUMNS = (
     " c.reason, c.unscored, c.calls, c.prompt_tokens, c.completion_tokens, c.seconds, c.retries, r.scenario, r.judge,"
     " r.seed, c.at, c.rounds, c.second, r.low, r.high, r.unit"
 )
-
-
-@dataclass(frozen=True, slots=True)
-class Kind:
-    """The facts that conversations share if their scores can be sorted together; `second`: items of a second set."""
-
-    scenario: str
-    dataset: str
-    judge: str
-    scale: str
-    second: bool
-
-    @property
-    def title(self) -> str:
-        judge = f"judged by {self.judge}" if self.judge else ""
-        parts = (self.scenario, self.dataset, "second set" if self.second else "", judge)
-        return " · ".join(filter(None, parts)) + (f", {self.scale}" if self.scale else "")
 
 
 @dataclass(slots=True)
@@ -643,15 +626,29 @@ class IndexReader:
 
         return {name: start for name, start in self._keep("starts", ask).items() if start}
 
-    def scores(self, run: str, candidate: str) -> dict[str, float]:
-        """Return a candidate's scores on the benchmark's items in a run, by item."""
-        return dict(
-            self._connection.execute(
-                "select c.item, c.score from conversations c join runs r on r.id = c.run"
-                " where c.candidate = ? and r.name = ? and c.score is not null and c.second = 0",
-                (candidate, run),
-            ).fetchall()
-        )
+    def scores(self, run: int) -> dict[tuple[str, bool], ItemScores]:
+        """Return the scores of the run with this row id, by candidate and whether their items are of a second set."""
+        scores: dict[tuple[str, bool], ItemScores] = {}
+        names: dict[str, str] = {}  # the candidates share items: each name is in memory once
+        for candidate, second, item, cluster, score in self._connection.execute(
+            "select candidate, second, item, case cluster when '' then task else cluster end, score"
+            " from conversations where run = ? and score is not null",
+            (run,),
+        ):
+            own = scores.get((candidate, second))
+            if own is None:
+                own = scores[candidate, bool(second)] = ItemScores()
+            own.items.append(names.setdefault(item, item))
+            own.clusters.append(names.setdefault(cluster, cluster))
+            own.values.append(score)
+        return scores
+
+    def ends(self) -> list[tuple[str, str, int]]:
+        """Return how many conversations have ended in each way, by run: (run, end, count)."""
+        return self._connection.execute(
+            "select r.name, ends.end, ends.count from (select run, end, count(*) as count from conversations"
+            f" where state = {FINISHED} and end != '' group by run, end) ends join runs r on r.id = ends.run"
+        ).fetchall()
 
     def failures(self) -> list[tuple[str, str, str, int]]:
         """Return the failures by run and type: (run, type of the error, a reason, count)."""

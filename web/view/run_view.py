@@ -1,31 +1,42 @@
-"""Sentences of the page of a run: its state, progress, pace, end, budget, and what each role waits for.
+"""The page of a run: its state, progress, pace, end, budget, what each role waits for, scores, tokens and cost.
 
 The figures are those of the run's journal, except what only the process that runs it knows (`live`).
 """
 
 from __future__ import annotations
 
+import math
+import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from datetime import datetime
+from itertools import pairwise
 from pathlib import Path
 
+from viva.engine.errors import ConfigurationError
 from viva.engine.files import shell_path
+from viva.engine.steps import STEP_PREFIX
 from viva.orchestration.control import RunStatus
 from viva.orchestration.run_progress import RoleWait, estimate_remaining, moment_text
+from viva.reports.run_tables import token_cost
 from viva.reports.tables import money
+from viva.scenarios.models import model_labels
 from viva.sweeps.sweep_folder import resumable_folder
 
 from .index import FINISHED, OPEN, PACE_SECONDS, pace_slot
 from .live import LiveAnswer, clip_text
+from .matrix import MatrixView, read_matrix
 from .queries import IndexReader
-from .run_figures import RunFigures
+from .run_figures import CallUsage, CandidateFigures, RunFigures, RunGroup
+from .run_record import RunRecord
 
 PACE_SPAN = 300  # seconds of the recent pace
 _MOST_WINDOWS = 10  # of the recent pace
 _FEWEST_SLOTS = 3  # of the recent pace: half a minute
 _WIDEST = 20.0  # an interval that is wider, as the ratio of its ends, says nothing
 _MOST_SHOWN = 40  # roles, and sentences about one of them
+_MOST_CANDIDATES = 60
+_PAUSE_SECONDS = 600.0  # without a call
 _RECENT_SECONDS = 60.0  # after the last call, in which a run that is not running here may run elsewhere
 _NOT_COUNTED = "calls of this kind of model are not counted while they are in flight"
 _STATES = {
@@ -50,8 +61,6 @@ class RunLoad:
     failed: int = 0
     open_calls: list[int] = field(default_factory=list)
     lengths: dict[int, int] = field(default_factory=dict)
-    calls: int = 0
-    tokens: int = 0
     retries: int = 0
     latest: float = 0.0
     failures: list[tuple[str, str, int]] = field(default_factory=list)
@@ -76,19 +85,17 @@ def read_load(reader: IndexReader, run: str, now: float) -> RunLoad:
 def _read_totals(reader: IndexReader, run: str) -> RunLoad:
     load = RunLoad()
     rows = reader.rows(
-        "select state, calls, count(*), total(calls), total(prompt_tokens + completion_tokens), total(retries),"
-        " max(at) from conversations where run = (select id from runs where name = ?) group by state, calls",
+        "select state, calls, count(*), total(retries), max(at) from conversations"
+        " where run = (select id from runs where name = ?) group by state, calls",
         run,
     )
-    for state, length, count, calls, tokens, retries, latest in rows:
+    for state, length, count, retries, latest in rows:
         if state == OPEN:
             load.open_calls += [length] * count
         else:
             load.finished += count * (state == FINISHED)
             load.failed += count * (state != FINISHED)
             load.lengths[length] = load.lengths.get(length, 0) + count
-        load.calls += int(calls)
-        load.tokens += int(tokens)
         load.retries += int(retries)
         load.latest = max(load.latest, latest)
     load.failures = reader.rows(
@@ -97,6 +104,144 @@ def _read_totals(reader: IndexReader, run: str) -> RunLoad:
         run,
     )
     return load
+
+
+@dataclass(frozen=True, slots=True)
+class ScoreLine:
+    """A candidate's mean score with its 95% interval, as in the run's matrix, and counts of other conversations."""
+
+    name: str
+    value: float | None
+    low: float | None
+    high: float | None
+    n: int
+    failed: int = 0
+    scoreless: int = 0
+    suspected: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class ScoreTable:
+    """The candidates of a run on one set of items, the highest mean first; `matrix` is the query of their matrix."""
+
+    title: str
+    set: str
+    matrix: str
+    scale: str
+    ends: tuple[float, float]
+    digits: int
+    lines: list[ScoreLine]
+    hidden: int
+    adaptive: bool
+
+
+@dataclass(frozen=True, slots=True)
+class UsageLine:
+    """Calls and tokens of a role with one model; `cost` is None if it is unknown."""
+
+    role: str
+    model: str
+    calls: int
+    prompt_tokens: int
+    completion_tokens: int
+    cached_tokens: int
+    cost: float | None
+
+
+@dataclass(slots=True)
+class RunResults:
+    """Scores and usage of a run. `cost` is the sum of the known ones, None if there are none; `times` is a sentence."""
+
+    tables: list[ScoreTable] = field(default_factory=list)
+    calls: int = 0
+    tokens: int = 0
+    usage: list[UsageLine] = field(default_factory=list)
+    hidden_usage: int = 0
+    cost: float | None = None
+    unpriced: list[str] = field(default_factory=list)
+    times: str = ""
+
+
+def read_results(reader: IndexReader, run: str, record: RunRecord) -> RunResults:
+    """Return the scores and the usage of a run."""
+    results = RunResults([_score_table(reader, group, run) for group in reader.groups() if run in group.names])
+    rows = reader.rows(
+        "select role, candidate, calls, prompt_tokens, completion_tokens, cached_tokens, first, last from usage"
+        " where run = (select id from runs where name = ?)",
+        run,
+    )
+    usage: dict[tuple[str, str], CallUsage] = {}
+    for role, candidate, *counts in rows:
+        usage.setdefault((role, record.model_of(role, candidate)), CallUsage()).add(CallUsage(*counts))
+    lines = [_usage_line(role, model, used, record) for (role, model), used in usage.items()]
+    lines.sort(key=lambda line: (-line.prompt_tokens - line.completion_tokens, line.role, line.model))
+    results.usage, results.hidden_usage = lines[:_MOST_SHOWN], max(0, len(lines) - _MOST_SHOWN)
+    costs = [line.cost for line in lines if line.cost is not None]
+    results.cost = math.fsum(costs) if costs else None
+    results.unpriced = list(dict.fromkeys(line.role for line in lines if line.cost is None))[:_MOST_SHOWN]
+    total = CallUsage()
+    for used in usage.values():
+        total.add(used)
+    results.calls, results.tokens = total.calls, total.prompt_tokens + total.completion_tokens
+    results.times = _times_sentence(reader, run, total)
+    return results
+
+
+def _score_table(reader: IndexReader, group: RunGroup, run: str) -> ScoreTable:
+    matrix = read_matrix(reader, group, run)
+    figures = next((own.candidates for own in reader.runs() if own.name == run), {})
+    lines = []
+    for own in matrix.candidates:
+        counts = CandidateFigures("") if group.second else figures.get(own.name, CandidateFigures(""))
+        scoreless = max(0, counts.finished - counts.second - counts.scored)
+        lines.append(ScoreLine(own.name, own.mean, own.low, own.high, own.n, counts.failed, scoreless))
+    lines.sort(key=lambda line: math.inf if line.value is None else -line.value)
+    values = [end for line in lines for end in (line.value, line.low, line.high) if end is not None]
+    ends = min([matrix.low, *values]), max([matrix.high, *values])
+    title = "Candidates, second set" if group.second else "Candidates"
+    two_sets = any(own.second for own in figures.values())
+    set_name = "second" if group.second else "benchmark" if two_sets else ""
+    return ScoreTable(
+        title, set_name, MatrixView(matrix=group.id, run=run).query(), matrix.scale, ends, matrix.digits,
+        lines[:_MOST_CANDIDATES], max(0, len(lines) - _MOST_CANDIDATES), any(own.adaptive for own in group.runs),
+    )  # fmt: skip
+
+
+def _usage_line(role: str, model: str, used: CallUsage, record: RunRecord) -> UsageLine:
+    is_step = role.startswith(STEP_PREFIX)
+    price = [0.0, 0.0] if is_step else record.prices.get(model)
+    counts = used.prompt_tokens, used.completion_tokens, used.cached_tokens
+    cost = None if price is None else token_cost(price, *counts)
+    try:
+        label = next(iter(model_labels([model]))) if model else ""
+    except ConfigurationError:
+        label = model
+    name = f"step {role.removeprefix(STEP_PREFIX)}" if is_step else role
+    return UsageLine(clip_text(name, 80), clip_text(label, 120), used.calls, used.prompt_tokens, used.completion_tokens,
+                     used.cached_tokens, cost)  # fmt: skip
+
+
+def _times_sentence(reader: IndexReader, run: str, total: CallUsage) -> str:
+    """Return when the first and the last call were, and how long pauses between them took together."""
+    if total.first is None or total.last is None:
+        return ""
+    rows = reader.rows(
+        "select slot from pace where run = (select id from runs where name = ?) and calls and slot > 0 order by slot",
+        run,
+    )
+    gaps = [PACE_SECONDS * (later - slot) for (slot,), (later,) in pairwise(rows)]
+    pauses = sum(gap for gap in gaps if gap > _PAUSE_SECONDS)
+    first, last = _moment(total.first), _moment(total.last)
+    if first[:10] == last[:10]:  # the same day
+        last = last[11:]
+    span = f"{duration_text(total.last - total.first)} from the first call to the last"
+    idle = f"; in {duration_text(pauses)} of it no call ended" if pauses else ""
+    return f"{first} to {last} UTC: {span}{idle}" if first and last else span
+
+
+def _moment(at: float) -> str:
+    """Return a time; "" if it is that of a simulated clock."""
+    return time.strftime("%Y-%m-%d %H:%M:%S", time.gmtime(at)) if 1e9 < at < 1e11 else ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,8 +294,11 @@ class RunView:
         now: float,
         command: str,
         busy: bool = False,
+        results: RunResults | None = None,
+        imported: bool = False,
     ) -> None:
         self.figures, self.load, self.now, self.command, self.busy = figures, load, now, command, busy
+        self.results, self.imported = results or RunResults(), imported
         self.status: RunStatus | None = None if live is None else live.status
         self.problem = "" if live is None else clip_text(live.problem)
         self.ended = load.finished + load.failed
@@ -174,11 +322,26 @@ class RunView:
             return f"{_STATES.get(state, clip_text(state, 40))}."
         if self.busy:
             return "The viewer is still reading the journals."
+        failed = f", {self.load.failed:,} of them failed" if self.load.failed else ""
         if self.complete:
-            return "Done: all conversations have ended."
+            return f"Done: all {self.ended:,} conversations have ended{failed}."
+        if self.imported:
+            return f"Imported: {self.ended:,} conversations{failed}."
         if self.now - self.load.latest < _RECENT_SECONDS:
             return "No process of this machine is running this run; its last call is recent, so it may run elsewhere."
+        if self.planned is None:
+            return "Not in progress on this machine; how many conversations it was to have is not known here."
         return "Not in progress on this machine, and not finished."
+
+    @property
+    def continuing(self) -> tuple[str, str] | None:
+        """The purpose of the command that continues the run, and the command; None if there is nothing to continue."""
+        if self.running or self.busy or self.imported or self.figures.problem:
+            return None
+        if self.load.failed:
+            purpose = "repeats the failed ones" if self.complete else "continues it and repeats the failed ones"
+            return purpose, f"{self.command} --retry-failed"
+        return None if self.complete else ("continues it", self.command)
 
     @property
     def counts(self) -> str:
@@ -205,7 +368,8 @@ class RunView:
             return "Too early to tell its pace."
         calls, ended = (sum(slot[at] for slot in self.load.pace) / self.minutes for at in (0, 1))
         span = duration_text(60 * self.minutes)
-        return f"In the last {span}: {_rate(ended)} conversations and {_rate(calls)} calls a minute."
+        of_conversations = f"{_rate(ended)} conversations" if ended else "no conversation"
+        return f"In the last {span}: {of_conversations} and {_rate(calls)} calls a minute."
 
     @property
     def remaining(self) -> str:
@@ -274,8 +438,12 @@ class RunView:
 
     def _waits(self, wait: RoleWait) -> Iterator[str]:
         several = len(wait.models) > 1
-        if wait.in_flight:
-            yield f"{wait.in_flight:,} {'waiting for a person' if wait.person else 'in flight'}"
+        in_flight = wait.in_flight or 0
+        by_person = min(in_flight, in_flight if wait.person_calls is None else wait.person_calls) if wait.person else 0
+        if by_person:
+            yield f"{by_person:,} waiting for a person"
+        if in_flight > by_person:
+            yield f"{in_flight - by_person:,} in flight"
         if wait.queued:
             yield f"{wait.queued:,} queued at a limit"
         if wait.paused:

@@ -42,13 +42,12 @@ def study_folders(root: Path) -> list[Path]:
     return list(folders)
 
 
-def check_root(root: Path) -> None:
-    """Check that the folder contains runs."""
+def check_root(root: Path, *, may_be_empty: bool = False) -> None:
+    """Check that this is a folder, and that it contains runs unless it `may_be_empty`."""
     if not root.is_dir():
-        raise ConfigurationError(
-            f"{root}: no such folder; give the folder of a run or sweep, or one that contains some"
-        )
-    if not is_sweep(root) and next(find_runs(root), None) is None:
+        problem = "not a folder" if root.exists() else "no such folder"
+        raise ConfigurationError(f"{root}: {problem}; give the folder of a run or sweep, or one for runs")
+    if not may_be_empty and not is_sweep(root) and next(find_runs(root), None) is None:
         raise ConfigurationError(f"{root}: no run in this folder (a run has a manifest.json); give another folder")
 
 

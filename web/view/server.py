@@ -16,7 +16,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import aclosing
 from itertools import islice
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 from urllib.parse import quote
 
 from aiohttp import web
@@ -31,6 +31,7 @@ from ..problems import Refusal
 from ..report.html_page import frame_html
 from .findings import AnswerUpdater, ReportPieces
 from .index import Indexer, index_file, open_index
+from .index_figures import FiguresUpdater
 from .live import LiveAnswer, RunAsker, RunUpdates
 from .matrix import MatrixView
 from .pages import Links, PageContext, Pages, viewer_templates
@@ -84,8 +85,12 @@ class LiveUpdates(Broadcast):
 
     def changed(self, version: int, conversations: list[tuple[str, int]]) -> None:
         """Record a change; may be called from any thread."""
+        self.call(self._note, version, conversations)
+
+    def call(self, function: Callable[..., object], *arguments: Any) -> None:
+        """Call a function in the event loop; may be called from any thread."""
         if self._loop is not None and not self._loop.is_closed():
-            self._loop.call_soon_threadsafe(self._note, version, conversations)
+            self._loop.call_soon_threadsafe(function, *arguments)
 
     def notify_changed(self) -> None:
         """Send the overview again, because findings are new while the index is not. Call it in the event loop."""
@@ -181,7 +186,7 @@ class Viewer:
     """The pages of the runs below a folder, as a web application. `control`: the operator may steer runs."""
 
     def __init__(self, root: Path, server: PageServer, *, index: Path | None = None, control: bool = False) -> None:
-        check_root(root)
+        check_root(root, may_be_empty=True)
         self.root, self.server = root, server
         self.file = index_file(root, index)
         self.live = LiveUpdates()
@@ -191,8 +196,10 @@ class Viewer:
         # A single thread uses the index and the journals: queries are short, and this needs the least memory.
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="viva-view-pages")
         self._pages: Pages | None = None
-        self.indexer = Indexer(root, self.file, self.live.changed)
+        self._is_prepared = False
+        self.indexer = Indexer(root, self.file, self._changed)
         self.answering = AnswerUpdater(root, self.file.with_suffix(".report.html"), self.live.notify_changed)
+        self.figures = FiguresUpdater(self.file, self.live.notify_changed)
 
     def application(self) -> web.Application:
         """Make the application; the threads and the updates start and end with it."""
@@ -229,13 +236,14 @@ class Viewer:
         open_index(self.file).close()
         await self._in_thread(self._open)
         assert self._pages is not None
-        self.live.overview, self.live.on_news = self._overview_part, self.answering.want
+        self.live.overview, self.live.on_news = self._overview_part, self._want
         self.live.start(self._pages.reader.version)
         self.indexer.start()
-        self.answering.want()
+        self._want()
         yield
         await asyncio.to_thread(self.indexer.stop)
         await self.answering.close()
+        await self.figures.close()
         await self._in_thread(self._pages.close)
         self._thread.shutdown()
         self.asker.close()
@@ -250,7 +258,8 @@ class Viewer:
     # -- pages ----------------------------------------------------------------------------------------------------
 
     async def _overview(self, request: web.Request) -> web.StreamResponse:
-        self.answering.want()
+        self._want()
+        await self.figures.wait(_FIGURES_SECONDS)
         return await self._page(lambda pages: pages.overview(self._page_context()))
 
     async def _conversations(self, request: web.Request) -> web.StreamResponse:
@@ -387,8 +396,21 @@ class Viewer:
         """Render the overview's live part in the pages' thread; call it from another thread."""
         return self._thread.submit(lambda: self._ready().overview_part(self._page_context())).result()
 
+    def _want(self) -> None:
+        self.answering.want()
+        self.figures.want()
+
+    def _changed(self, version: int, conversations: list[tuple[str, int]]) -> None:
+        """Pass on a change of the index. When it is complete, prepare the overview before somebody asks for it."""
+        self.live.changed(version, conversations)
+        if self.indexer.caught_up.is_set() and not self._is_prepared:
+            self._is_prepared = True
+            self.live.call(self._want)
+            self._thread.submit(lambda: self._ready().overview_part(self._page_context()))
+
     def _page_context(self) -> PageContext:
-        return PageContext(self.answering.answer, self.answering.busy or not self.indexer.caught_up.is_set())
+        reading = not self.indexer.caught_up.is_set()
+        return PageContext(self.answering.answer, self.answering.busy or reading, self.figures.figures, reading)
 
     def _ready(self) -> Pages:
         assert self._pages is not None
@@ -424,6 +446,8 @@ def _plain_word(text: str) -> str:
     return text if text in ("open", "finished", "failed") else ""
 
 
+_FIGURES_SECONDS = 0.05  # seconds that the overview waits for figures of the index; later ones reach it as an event
+_SWITCH_SECONDS = 0.001  # a page waits so long, once for each row of a query, for a thread that computes or indexes
 _NICE = 5  # niceness: a run on the same machine has a higher priority
 _CATCH_UP_SECONDS = 10.0  # seconds that a link opened at startup waits
 
@@ -433,6 +457,7 @@ def serve(root: Path, server: PageServer, *, index: Path | None = None, control:
 
     async def main() -> None:
         os.nice(_NICE)
+        sys.setswitchinterval(_SWITCH_SECONDS)
         viewer = Viewer(root, server, index=index, control=control)
 
         def announce(address: str) -> None:

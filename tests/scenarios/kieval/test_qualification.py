@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import re
-import subprocess
-import sys
 from pathlib import Path
 
 import orjson
 import pytest
+from command import viva as viva_here
 from direct_qualification import qualified
 from viva_process import killed, started
 
@@ -135,15 +134,10 @@ def test_flaws_of_replies() -> None:
     assert reply_flaws(Completion(" \n"), []) == ["empty"]
 
 
-def _viva(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "viva", *map(str, arguments)]
-    return subprocess.run(command, capture_output=True, text=True, check=False)
-
-
 def test_the_verdict_is_the_first_thing_printed_and_survives_a_kill(tmp_path: Path) -> None:
     models = ["simulated:good", "simulated:bad?traits=constant:1&noise=0&latency=0.02&sigma=0"]
     qualify = ["qualify", *models, "--role", "evaluator", "--role", "interactor", "--concurrency", "4"]
-    whole = _viva(*qualify, "--out", tmp_path / "whole", "--html", tmp_path / "page.html")
+    whole = viva_here(*qualify, "--out", tmp_path / "whole", "--html", tmp_path / "page.html")
     assert whole.returncode == 0, whole.stderr
     answer = " ".join(whole.stdout.split("\n\n")[0].split())
     assert answer.startswith("good: usable as evaluator: tells right from wrong (AUC ")
@@ -151,10 +145,10 @@ def test_the_verdict_is_the_first_thing_printed_and_survives_a_kill(tmp_path: Pa
     assert "bad: not usable as evaluator: gives 100%" in (tmp_path / "page.html").read_text()
 
     killed(started(*qualify, "--out", tmp_path / "killed"), tmp_path / "killed", 20)
-    resumed = _viva("resume", tmp_path / "killed")
+    resumed = viva_here("resume", tmp_path / "killed")
     assert resumed.returncode == 0, resumed.stderr
     assert resumed.stdout == whole.stdout
-    assert _viva("report", tmp_path / "killed").stdout == whole.stdout
-    report = orjson.loads(_viva("report", tmp_path / "killed", "--json").stdout)
+    assert viva_here("report", tmp_path / "killed").stdout == whole.stdout
+    report = orjson.loads(viva_here("report", tmp_path / "killed", "--json").stdout)
     assert report["candidates"]["bad"]["roles"]["evaluator"]["verdict"] == "not_usable"
     assert list(report["candidates"]["good"]["roles"]) == ["evaluator", "interactor"]

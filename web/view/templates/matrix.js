@@ -95,7 +95,7 @@ function itemHead(matrix, item) {
 }
 
 function marks(matrix, show) {
-  const made = element("nav", "marks");
+  const made = element("nav", "item-kinds");
   made.ariaLabel = "Items to look at";
   const add = (text, to) => {
     const link = element("a", "", text);

@@ -94,6 +94,44 @@ function current() {
   return document.activeElement?.closest?.(".turn") ?? document.querySelector(".turn:target") ?? document;
 }
 
+// -- runs over time: one mark of each history is in the tab order, arrow keys move -----------------------------------
+
+function tabOnce() {
+  for (const plot of document.querySelectorAll("svg.history")) {
+    const marks = [...plot.querySelectorAll(".mark")];
+    for (const mark of marks) mark.tabIndex = mark === marks.at(-1) ? 0 : -1;
+  }
+}
+
+function showValue(mark, shown) {
+  const value = mark.closest("li").querySelector(".value");
+  value.textContent = mark.getAttribute("aria-label");
+  value.hidden = !shown;
+}
+
+function moveMark(event) {
+  const from = event.target.closest?.("svg.history .mark");
+  if (!from || !/^(Arrow(Left|Right)|Home|End|Escape)$/.test(event.key)) return false;
+  event.preventDefault();
+  if (event.key === "Escape") { showValue(from, false); return true; }
+  const marks = [...from.closest("svg").querySelectorAll(".mark")];
+  const at = marks.indexOf(from);
+  const to = marks[{ ArrowLeft: at - 1, ArrowRight: at + 1, Home: 0, End: marks.length - 1 }[event.key]];
+  if (!to) return true; // at the ends no key leads to another page
+  from.tabIndex = -1;
+  to.tabIndex = 0;
+  to.focus();
+  return true;
+}
+
+document.addEventListener("refreshed", tabOnce);
+for (const [kind, shown] of [["focusin", true], ["focusout", false]]) {
+  document.addEventListener(kind, (event) => {
+    const mark = event.target.closest?.("svg.history .mark");
+    if (mark) showValue(mark, shown);
+  });
+}
+
 const KEYS = {
   j: () => move(1),
   k: () => move(-1),
@@ -110,6 +148,7 @@ const KEYS = {
 
 document.addEventListener("keydown", (event) => {
   if (event.ctrlKey || event.metaKey || event.altKey || document.querySelector("dialog[open]")) return;
+  if (moveMark(event)) return;
   const typing = event.target.matches?.("input:not([type=checkbox]), select, textarea");
   if (typing && event.key === "Escape") event.target.blur();
   if (typing || !Object.hasOwn(KEYS, event.key)) return;
@@ -139,10 +178,17 @@ async function refresh(id) {
 
 function replace(part, html) {
   const open = [...part.querySelectorAll("details")].map((one) => one.open);
-  const focused = part.contains(document.activeElement) ? document.activeElement.getAttribute("href") : null;
+  const focused = part.contains(document.activeElement) ? document.activeElement : null;
+  const kind = ["a", "summary", ".mark"].find((each) => focused?.matches(each));
+  const at = kind ? [...part.querySelectorAll(kind)].indexOf(focused) : -1;
   part.innerHTML = html;
-  part.querySelectorAll("details").forEach((one, at) => { one.open = open[at] ?? false; });
-  if (focused) [...part.querySelectorAll("a")].find((one) => one.getAttribute("href") === focused)?.focus({ preventScroll: true });
+  part.querySelectorAll("details").forEach((one, number) => { one.open = open[number] ?? false; });
+  tabOnce();
+  if (!kind) return;
+  const all = [...part.querySelectorAll(kind)];
+  const same = kind === "a" ? all.find((one) => one.getAttribute("href") === focused.getAttribute("href")) : all[at];
+  if (kind === ".mark" && same) for (const mark of same.parentElement.querySelectorAll(kind)) mark.tabIndex = mark === same ? 0 : -1;
+  same?.focus({ preventScroll: true });
 }
 
 function say() { // a live region is read out only if its own text changes
@@ -192,5 +238,6 @@ document.addEventListener("DOMContentLoaded", () => {
     filters.addEventListener("change", send);
     window.addEventListener("pageshow", () => { for (const field of filters.elements) field.disabled = false; });
   }
+  tabOnce();
   listen();
 });
