@@ -106,6 +106,7 @@ def _finished_text(run: Path) -> str:
 
 def _describe_cells(sweep: Path) -> str:
     """Return a message that names the cells, and the shards of cells, that this machine is running."""
+    from viva.engine.files import shell_path
     from viva.engine.run_folder import is_running
     from viva.sweeps.recorded_sweep import read_sweep
     from viva.sweeps.sweep_folder import shards_of
@@ -113,7 +114,7 @@ def _describe_cells(sweep: Path) -> str:
     folders: list[Path] = []
     for cell in read_sweep(sweep).cells:
         folders += [sweep / cell.name, *(path for _, path in shards_of(sweep / cell.name))]
-    running = [f"`viva control {shlex.quote(str(path))}`" for path in folders if is_running(path)]
+    running = [f"`viva control {shell_path(path)}`" for path in folders if is_running(path)]
     more = f", and {len(running) - _MAX_NAMED_CELLS:,} more" if len(running) > _MAX_NAMED_CELLS else ""
     names = ", ".join(running[:_MAX_NAMED_CELLS]) + more
     now = f"these go on now: {names}" if running else "none of them goes on now on this machine"

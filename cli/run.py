@@ -392,6 +392,7 @@ def exit_with(launch: Launch, result: RunResult, max_failures: int, code: int | 
 
 def _explain(launch: Launch, result: RunResult) -> None:
     from viva.engine.errors import SettingRefused
+    from viva.engine.files import shell_path
     from viva.reports.run_tables import failure_lines
     from viva.scenarios.fitness import fitness_warnings
 
@@ -408,7 +409,8 @@ def _explain(launch: Launch, result: RunResult) -> None:
         state = "interrupted" if outcome.interrupted else "not begun"
         were = "conversation was" if count == 1 else "conversations were"
         bound = "at most " if launch.prepared.is_adaptive and not outcome.interrupted else ""
-        lines.append((f"{bound}{count} {were} {state}; " if count > 0 else "") + f"resume with: viva resume {path}")
+        missing = f"{bound}{count} {were} {state}; " if count > 0 else ""
+        lines.append(f"{missing}resume with: viva resume {shell_path(path)}")
     lines += [f"viva: warning: {warning}" for warning in fitness_warnings(path)]
     for line in lines:
         print_message(line)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 import sys
 from contextlib import suppress
 from pathlib import Path
@@ -219,23 +218,26 @@ def _find_number(history: History, run: Path, conversation: str) -> int:
 
 def _selected_numbers(history: History, run: Path, select: Path) -> list[int]:
     """Return the numbers of the conversations that a file names."""
+    from viva.engine.files import shell_path
+
     numbers = history.keys()
     keys = selected_keys(select)
     if unknown := [key for key in keys if key not in numbers]:
-        advice = f"`viva show {shlex.quote(str(run))}` lists those of this run"
+        advice = f"`viva show {shell_path(run)}` lists those of this run"
         raise ConfigurationError(f"{select}: {run} has no conversation '{unknown[0]}'; {advice}")
     return [numbers[key] for key in keys]
 
 
 def _show_sweep(sweep: Path, conversation: str | None, json: bool) -> None:
     """List the cells of a sweep, each of which is a run."""
+    from viva.engine.files import shell_path
     from viva.sweeps.recorded_sweep import recorded_cells
 
     from .output import print_json, print_tables
 
     cells = recorded_cells(sweep)
     begun = [cell for cell in cells if cell.folder is not None]
-    example = f"viva show {shlex.quote(str(sweep / (begun or cells)[0].name))}"
+    example = f"viva show {shell_path(sweep / (begun or cells)[0].name)}"
     if conversation is not None:
         raise ConfigurationError(f"{sweep}: a sweep; name one of its cells instead, for example: {example}")
     if json:

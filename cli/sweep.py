@@ -193,6 +193,7 @@ def resume_sweep(
 
 def _run_sweep(sweep: Sweep, *, json: bool, html: Path | None, max_failures: int) -> NoReturn:
     """Run, show progress, print the cells, and exit with a code that says how the sweep ended."""
+    from viva.engine.files import shell_path
     from viva.reports.run_tables import failure_lines
     from viva.sweeps.overview import SweepOverview
 
@@ -211,10 +212,9 @@ def _run_sweep(sweep: Sweep, *, json: bool, html: Path | None, max_failures: int
         print_message(line)
     print(f"sweep folder: {sweep.out}", file=sys.stderr)
     if sweep.interrupted:
-        resume_command = (
-            f"viva resume {sweep.out}" if sweep.selection.is_whole and not sweep.spread else "the same command"
-        )
-        print(f"resume with: {resume_command}", file=sys.stderr)
+        is_whole = sweep.selection.is_whole and not sweep.spread
+        command = f"viva resume {shell_path(sweep.out)}" if is_whole else "the same command"
+        print(f"resume with: {command}", file=sys.stderr)
         sys.exit(INTERRUPTED)
     if sweep.selection.shard is not None:
         print(f"when all shards have finished, run: viva sweep merge {sweep.out}", file=sys.stderr)

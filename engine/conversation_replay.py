@@ -159,7 +159,7 @@ class ReplayConversation(Conversation):
         stored, ordinal = self._count_call(STEP_PREFIX + name)
         self.computed[name] = self.computed.get(name, 0) + 1
         call, _ = await self._recorded_call(name, stored, ordinal, step_digest(name, arguments, key))
-        computed = computed_from_record(call.completion)
+        computed = _computed(call)
         self.replay.lines.append(Step(name, ordinal, computed, self.path, call.at, call.completion.latency))
         return computed
 
@@ -207,9 +207,19 @@ class ReplayConversation(Conversation):
 def entry_from_record(call: RecordedCall) -> Exchange | Step:
     """Return a transcript entry for a call or step from its record alone."""
     if call.role.startswith(STEP_PREFIX):
-        name, computed = call.role.removeprefix(STEP_PREFIX), computed_from_record(call.completion)
+        name, computed = call.role.removeprefix(STEP_PREFIX), _computed(call)
         return Step(name, call.ordinal, computed, call.branch, call.at, call.completion.latency)
     return Exchange(call.role, call.ordinal, call.completion, branch=call.branch, at=call.at)
+
+
+def _computed(call: RecordedCall) -> Computed:
+    """Return a step's result; a failure if its record is damaged."""
+    try:
+        return computed_from_record(call.completion)
+    except ValueError as error:
+        return Computed(
+            error={"type": "ValueError", "message": f"the step's record is damaged: {error}", "at": "journal"}
+        )
 
 
 def replay_services(seed: int, clock: Clock) -> RunServices:

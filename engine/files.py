@@ -6,6 +6,7 @@ import errno
 import io
 import os
 import re
+import shlex
 import sqlite3
 import stat
 from collections import deque
@@ -17,7 +18,7 @@ from itertools import count
 from pathlib import Path
 from typing import Any
 
-from .errors import ConfigurationError
+from .errors import ConfigurationError, replace_surrogates
 from .json_data import strip_surrogates
 
 
@@ -25,6 +26,12 @@ def user_cache(*names: str) -> Path:
     """Return a path below `viva` in the user's cache. Raise RuntimeError if the user has no home directory."""
     base = os.environ.get("XDG_CACHE_HOME")
     return (Path(base) if base else Path.home() / ".cache").joinpath("viva", *names)
+
+
+def shell_path(path: Path | str) -> str:
+    """Return a path as one word of a command to copy, which no program takes for an option."""
+    text = replace_surrogates(str(path))
+    return shlex.quote(f"./{text}" if text.startswith("-") else text)
 
 
 def describe_version_problem(form: str, version: Any, supported: Iterable[int | str]) -> str:

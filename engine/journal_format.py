@@ -142,7 +142,7 @@ DICTIONARIES = "dictionaries"
 DICTIONARIES_SCHEMA = f"""create table if not exists {DICTIONARIES} (
     number integer primary key, kind text not null, bytes blob not null, checksum integer not null)"""
 _MAX_DICTIONARIES = 255
-_LARGEST = 1_000_000_000  # bytes of a text, SQLite's limit for one value
+_LARGEST = 64 * 2**20  # bytes of a packed text when unpacked: no answer, and no result of a step, is longer
 _LONGEST_DICTIONARY = 16_384  # bytes; deflate looks back 32,768
 _DICTIONARY_SHARE = 20  # a dictionary is at most 1/20 of the size of its texts
 _LONGEST_SAMPLE = 2_048
@@ -158,7 +158,9 @@ class Packer:
         self._base = zlib.compressobj(6, wbits=-15, zdict=dictionary) if number else zlib.compressobj(6, wbits=-15)
 
     def pack(self, text: bytes) -> bytes | None:
-        """Return the packed form; None if it is not shorter."""
+        """Return the packed form; None if it is not shorter, or if the text is too long to be unpacked again."""
+        if len(text) > _LARGEST:
+            return None
         compressor = self._base.copy()
         data = self._head + compressor.compress(text) + compressor.flush()
         return data if len(data) < len(text) else None
@@ -167,18 +169,22 @@ class Packer:
 class Unpacker:
     """Reader for texts of one open journal, packed or plain. Dictionaries are loaded on first use.
 
-    `table` is the table of dictionaries, with its database's name if attached.
+    `table` is the table of dictionaries, with its database's name if attached. `size` is the number of bytes of all
+    texts read so far.
     """
 
-    __slots__ = ("_connection", "_dictionaries", "_table")
+    __slots__ = ("_connection", "_dictionaries", "_table", "size")
 
     def __init__(self, connection: sqlite3.Connection, table: str = DICTIONARIES) -> None:
         self._connection, self._table = connection, table
         self._dictionaries: dict[int, bytes] = {}
+        self.size = 0
 
     def text(self, value: bytes) -> str:
         """Return the text of a stored value; raise `ValueError` if the value or its dictionary is damaged."""
-        return (value if value[:1] != PACKED_MARK else self._unpack(value)).decode()
+        data = value if value[:1] != PACKED_MARK else self._unpack(value)
+        self.size += len(data)
+        return data.decode()
 
     def _unpack(self, value: bytes) -> bytes:
         number = value[1]
@@ -188,7 +194,7 @@ class Unpacker:
         except (zlib.error, sqlite3.Error) as error:
             raise ValueError(f"a packed text cannot be read: {error}") from None
         if not reader.eof:
-            raise ValueError("a packed text is cut off")
+            raise ValueError(f"a packed text is cut off, or longer than {_LARGEST:,} bytes")
         return text
 
     def _dictionary(self, number: int) -> bytes:

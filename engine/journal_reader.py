@@ -16,6 +16,7 @@ import warnings
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -35,7 +36,6 @@ from .journal_format import (
     CALL_COLUMNS,
     Unpacker,
     add_rare_fields,
-    call_checksum,
     is_call_checksum,
     short_checksum,
 )
@@ -91,6 +91,8 @@ class History:
         JournalError: The file is missing, has another version, or is so damaged that nothing can be read.
     """
 
+    most_bytes: int | None = None  # maximum bytes of the texts of one conversation
+
     def __init__(self, path: Path) -> None:
         self.path = path
         self.damage: dict[str, None] = {}
@@ -142,7 +144,13 @@ class History:
         The list ends before the first damaged call: what follows counts as not recorded.
         """
         calls: list[RecordedCall] = []
+        size = self._packed.size
         for row in self._iter_call_rows(number):
+            if self.most_bytes is not None and self._packed.size - size > self.most_bytes:
+                raise JournalError(
+                    f"{self.path}: the texts of conversation {number} are longer than {self.most_bytes // 2**20} MiB, "
+                    "too long for a page; read them with `viva show`"
+                )
             call = self._read_call(row, f"call {len(calls) + 1}")
             if call is None:
                 self.broken.add(number)
@@ -342,9 +350,8 @@ class History:
                 latency,
                 extra,
             )
-            if not self._sums:
-                call_checksum(plain_row)  # are its numbers numbers?
-            elif not is_call_checksum(checksum, plain_row):
+            # The checksum verifies the types of numbers, too, of which older journals have only that.
+            if not is_call_checksum(checksum, plain_row) and self._sums:
                 raise ValueError
             completion = Completion(text, finish, prompt_tokens, completion_tokens, latency)
             if extra:
@@ -472,6 +479,7 @@ def _is_damage(error: sqlite3.Error) -> bool:
 _CHUNK_ROWS = 500  # numbers per query
 _LONGEST_READ = 60  # seconds; a damaged file can contain the same page without end
 _STEPS_BETWEEN_CHECKS = 1_000_000  # steps of SQLite's machine, some milliseconds
+_BATCH_BYTES = 16 * 2**20  # of the texts after which `read_additions` stops
 
 
 @dataclass(slots=True)
@@ -497,7 +505,8 @@ class AddedEnd:
 class JournalAdditions:
     """Rows added since the last read: `started` has (number, key, the task's record).
 
-    The next read continues at `last_row` and `last_number`. `more` is True if there were more rows than requested.
+    The next read continues at `last_row` and `last_number`. `more` is True if there were more rows than requested;
+    `cut` is True if ends are missing because the texts are long.
     """
 
     started: list[tuple[int, str, Any]] = field(default_factory=list)
@@ -506,6 +515,7 @@ class JournalAdditions:
     last_number: int = -1
     last_row: int = 0
     more: bool = False
+    cut: bool = False
 
 
 class JournalTail(History):
@@ -516,6 +526,8 @@ class JournalTail(History):
     Raises:
         JournalError: As for `History`.
     """
+
+    most_bytes = 64 * 2**20
 
     def __init__(self, path: Path, is_stopped: Callable[[], bool] = lambda: False) -> None:
         super().__init__(path)
@@ -543,26 +555,37 @@ class JournalTail(History):
         New conversations are those after `last_number`, new calls those after `last_row`. Conversations that were added
         to a run in progress begin before some of lower numbers: if some up to `last_number` are unknown, `known` has
         the others, and those that have begun since are new, too. No call is returned before its conversation. The ends
-        belong to these conversations, to the conversations of these calls, and to the `unended` ones.
+        belong to these conversations, to the conversations of these calls, and to the `unended` ones. Fewer are
+        returned if their texts are long.
         """
         additions = JournalAdditions(last_number=last_number, last_row=last_row)
         started = f"{_SELECT_STARTED} order by number limit ?".format(self._sum, "number > ?")
         calls = f"{_SELECT_CALLS} limit ?".format(self._sum, "rowid > ?")
         with self._read_transaction():
+            limit_bytes = self._packed.size + _BATCH_BYTES
             late = self._late_numbers(last_number, known)
-            starts = list(self._read_started(late[:limit]))
-            rest = self._connection.execute(started, (last_number, limit - len(starts))).fetchall()
-            for row in [*starts, *rest]:
+            unread = {*late}
+            rest = self._connection.execute(started, (last_number, max(0, limit - len(late))))
+            count, is_full = 0, False
+            for row in chain(self._read_started(late[:limit]), rest):
+                if self._packed.size > limit_bytes:
+                    is_full = True
+                    break
+                count += 1
+                unread.discard(row[0])
                 additions.last_number = max(additions.last_number, row[0])
                 if (start := self._read_start(*row)) is not None:
                     additions.started.append((row[0], *start))
                 else:
                     self._unreadable.add(row[0])
-            is_full = len(starts) + len(rest) == limit
-            unread = {*late[limit:]}
-            answers = self._connection.execute(calls, (last_row, limit)).fetchall()
-            for row in answers:
+            is_full = is_full or count == limit
+            count = 0
+            for row in self._connection.execute(calls, (last_row, limit)):
+                count += 1
                 if row[0] in unread or (is_full and row[0] > additions.last_number):
+                    break
+                if self._packed.size > limit_bytes:
+                    is_full = True
                     break
                 additions.last_row = row[-1]
                 if (call := self._read_call(row, "a call")) is not None:
@@ -572,8 +595,12 @@ class JournalTail(History):
                 | {added.number for added in additions.calls}
                 | set(unended)
             )
-            additions.ended = list(self._read_ends(sorted(numbers)))
-            additions.more = is_full or len(answers) == limit
+            for end in self._read_ends(sorted(numbers)):
+                additions.ended.append(end)
+                additions.cut = self._packed.size > limit_bytes
+                if additions.cut:
+                    break
+            additions.more = is_full or additions.cut or count == limit
         self._warn_about_damage()
         return additions
 
@@ -590,7 +617,7 @@ class JournalTail(History):
         for at in range(0, len(numbers), _CHUNK_ROWS):
             chunk = numbers[at : at + _CHUNK_ROWS]
             query = _SELECT_STARTED.format(self._sum, f"number in ({','.join('?' * len(chunk))})")
-            yield from self._connection.execute(query, chunk).fetchall()
+            yield from self._connection.execute(query, chunk)
 
     def end_of(self, number: int) -> AddedEnd | None:
         """Return how one conversation ended; None if it has not, or if the record is damaged."""
@@ -609,7 +636,7 @@ class JournalTail(History):
             chunk = numbers[at : at + _CHUNK_ROWS]
             marks = ",".join("?" * len(chunk))
             query = _SELECT_ENDED.format(self._sum, f"number in ({marks})")
-            for row in self._connection.execute(query, chunk).fetchall():
+            for row in self._connection.execute(query, chunk):
                 if (texts := self._verify("end", *row, as_json=True)) is not None:
                     checksum = row[-1] if self._sums else len(row[2].decode())
                     yield AddedEnd(row[0], texts[0] == "failed", texts[1], checksum)

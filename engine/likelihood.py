@@ -62,13 +62,19 @@ class Likelihood:
         Raises:
             ValueError: It is no such record.
         """
-        if not isinstance(record, list) or not record or not _are_numbers(record[0]):
+        if not isinstance(record, list) or not 0 < len(record) < 5 or not isinstance(record[0], list):
             raise ValueError("no record of a likelihood")
         fields: list[Any] = [*record, *(False, None, None)[len(record) - 1 :]]
-        logprobs, greedy, means, deviations = fields
-        if type(greedy) is not bool or not all(value is None or _are_numbers(value) for value in (means, deviations)):
+        logprobs, greedy, *more = fields
+        logprobs = [-math.inf if value is None else value for value in logprobs]
+        try:
+            math.fsum(logprobs)  # the quickest check that all are numbers
+            are_numbers = all(value is None or _are_numbers(value) for value in more)
+        except (TypeError, OverflowError) as error:
+            raise ValueError(f"no record of a likelihood: {error}") from None
+        if type(greedy) is not bool or not are_numbers:
             raise ValueError("no record of a likelihood")
-        return cls([-math.inf if value is None else value for value in logprobs], greedy, means, deviations)
+        return cls(logprobs, greedy, *more)
 
 
 def _are_numbers(values: Any) -> bool:

@@ -11,7 +11,6 @@ import errno
 import fcntl
 import os
 import platform
-import shlex
 import stat
 import tempfile
 import time
@@ -25,7 +24,7 @@ import orjson
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from .errors import ConfigurationError, JournalError
-from .files import describe_version_problem, is_leftover, write_atomically
+from .files import describe_version_problem, is_leftover, shell_path, write_atomically
 from .journal import creation_advice, missing_journal_error, open_database, refuse_special_file
 from .journal_reader import has_records, has_tables, is_unfinished
 from .permissions import SEAL, grant_from_seal, permissions, seal_manifest
@@ -273,7 +272,7 @@ class RunFolder:
             self.unlock()
             raise ConfigurationError(
                 f"{self.path}: another process is running this run; if it is paused: "
-                f"`viva control {shlex.quote(str(self.path))} resume`"
+                f"`viva control {shell_path(self.path)} resume`"
             ) from None
         except OSError as error:
             self.unlock()
@@ -351,8 +350,8 @@ def _require_free_folder(path: Path, manifest: dict[str, Any]) -> None:
                 "choose another folder with --out"
             )
         raise ConfigurationError(
-            f"{path} already contains this run; continue it with `viva resume {path}` (with --retry-failed, its failed "
-            "conversations are repeated)"
+            f"{path} already contains this run; continue it with `viva resume {shell_path(path)}` (with "
+            "--retry-failed, its failed conversations are repeated)"
         )
     if path.exists() and not path.is_dir():
         raise ConfigurationError(f"{path} is not a folder; choose a folder with --out")

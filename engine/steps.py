@@ -148,6 +148,10 @@ def definition_site(function: Callable[..., Any]) -> str:
 
 
 def computed_from_record(completion: Completion) -> Computed:
-    """Restore a step's result from its row in the journal."""
+    """Restore a step's result from its row in the journal; raise `ValueError` if the row has no such result."""
     value = orjson.loads(completion.text)
-    return Computed(error=value) if completion.finish == RAISED else Computed(value)
+    if completion.finish != RAISED:
+        return Computed(value)
+    if not (isinstance(value, dict) and all(isinstance(value.get(name), str) for name in ("type", "message", "at"))):
+        raise ValueError("the record of a failed step has no type, message and at")
+    return Computed(error=value)

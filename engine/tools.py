@@ -71,10 +71,10 @@ class ToolCall:
 
     @classmethod
     def from_record(cls, record: Sequence[str]) -> ToolCall:
-        """Restore what `to_record` returned; raise `TypeError` if it is not three texts."""
+        """Restore what `to_record` returned; raise `ValueError` if it is no such record."""
         id_, name, arguments = record
         if not (isinstance(id_, str) and isinstance(name, str) and isinstance(arguments, str)):
-            raise TypeError("the record of a call of a function has other values than texts")
+            raise ValueError("a call's record has something other than texts")
         return cls(id_, name, arguments)
 
     @property

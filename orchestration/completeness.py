@@ -6,13 +6,13 @@ A report of an interrupted run says first that it is incomplete: conversations t
 from __future__ import annotations
 
 import math
-import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from viva.engine.errors import VivaError
+from viva.engine.files import shell_path
 from viva.engine.journal_reader import History
 from viva.engine.run_folder import RunFolder
 from viva.scenarios.contract import count_tasks
@@ -104,7 +104,7 @@ class MissingConversations:
 def unfinished_text(record: Mapping[str, Any], folder: Path, *, running: bool = False) -> str:
     """Return a report's field `unfinished` as a sentence; it says to resume `folder` unless the run is `running`."""
     planned, ended = record["planned"], record["ended"]
-    remaining = "the run is in progress" if running else f"viva resume {shlex.quote(str(folder))}"
+    remaining = "the run is in progress" if running else f"viva resume {shell_path(folder)}"
     text = f"{ended:,} of {planned:,} conversations; {planned - ended:,} not finished: {remaining}"
     of_ended, of_begun = record.get("calls_of_ended"), record.get("calls_of_begun")
     if of_ended is not None and of_begun is not None and of_begun > of_ended:

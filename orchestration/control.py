@@ -21,6 +21,7 @@ from viva.engine.backends.retry import RetryingBackend
 from viva.engine.cancellation import EVERY
 from viva.engine.errors import ConfigurationError, did_you_mean, replace_surrogates
 from viva.engine.events import Controlled, ConversationsAdded
+from viva.engine.files import shell_path
 from viva.engine.journal import Journal
 from viva.engine.journal_reader import EndedConversation, History
 from viva.engine.limits import Rate
@@ -201,7 +202,7 @@ class RunControl:
         self._waits = WaitStatus.from_launch(launch, launch.waits)
         self._stopping = ""
         self._requeuing = anyio.Lock()  # two requests at once would both find a conversation failed, and run it twice
-        folder = shlex.quote(replace_surrogates(str(launch.folder.path)))
+        folder = shell_path(launch.folder.path)
         self._command, self._resume = f"viva control {folder}", f"viva resume {folder}"
 
     def close(self) -> None:

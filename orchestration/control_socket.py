@@ -11,7 +11,6 @@ import asyncio
 import errno
 import logging
 import os
-import shlex
 import socket
 import stat
 import struct
@@ -25,6 +24,7 @@ import orjson
 from pydantic import ValidationError
 
 from viva.engine.errors import ConfigurationError, VivaError
+from viva.engine.files import shell_path
 from viva.engine.run_folder import is_running
 
 from .control import ControlAnswer, ControlRequest, RunControl
@@ -169,7 +169,7 @@ def ask(folder: Path, request: ControlRequest, seconds: float | None = None) -> 
     except TimeoutError:
         raise ConfigurationError(
             f"{folder}: no answer within {patience:g} s, so it is unknown if the run has done this; "
-            f"`viva control {shlex.quote(str(folder))}` shows how far it is"
+            f"`viva control {shell_path(folder)}` shows how far it is"
         ) from None
     except PermissionError:
         raise ConfigurationError(f"{path}: only the user who runs this run can steer it") from None
@@ -236,7 +236,7 @@ def _check_socket(folder: Path, path: Path) -> None:
 
 def _unreachable(folder: Path) -> ConfigurationError:
     """Return the error for a run that cannot be asked; it says why."""
-    path, quoted = folder / SOCKET, shlex.quote(str(folder))
+    path, quoted = folder / SOCKET, shell_path(folder)
     if not is_running(folder):
         return NotRunning(
             f"{folder}: this run is not going on (on this machine). To continue it: `viva resume {quoted}`"

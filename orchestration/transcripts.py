@@ -107,12 +107,17 @@ class Transcripts:
         """Return the label of the compared models in a conversation's key."""
         return label_of_key(key, self._labels)
 
-    async def replay(self, history: History, number: int) -> Replay:
-        """Replay a started conversation against its recorded calls."""
+    async def replay(self, history: History, number: int, most_calls: int | None = None) -> Replay:
+        """Replay a started conversation against its recorded calls.
+
+        If there are more than `most_calls`, prompts are not reconstructed.
+        """
         key, item = history.started(number) or ("", None)
         calls = history.calls(number)
         problem = self._problem
-        if item is None:
+        if most_calls is not None and len(calls) > most_calls:
+            problem = problem or f"it has {len(calls):,} calls, and prompts are shown for at most {most_calls:,}"
+        elif item is None:
             problem = problem or "the record of its task is damaged"
         elif self._converse is not None and self._task is not None:
             try:

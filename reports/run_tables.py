@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
+
+from viva.engine.files import shell_path
 
 from .tables import Table, money
 
@@ -32,7 +33,7 @@ def failure_lines(reasons: Mapping[str, int], folder: Path, look: str = "report"
     lines += [f"  {count:,} × {reason}" for reason, count in list(reasons.items())[:_MAX_SHOWN_REASONS]]
     if len(reasons) > _MAX_SHOWN_REASONS:
         lines.append(f"  and {len(reasons) - _MAX_SHOWN_REASONS:,} more reasons")
-    target = shlex.quote(str(folder))
+    target = shell_path(folder)
     lines.append(f"show all with: viva {look} {target}")
     cancelled = all(reason.startswith("ConversationCancelled") for reason in reasons)
     cause = "" if cancelled else "after fixing the cause, "

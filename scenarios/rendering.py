@@ -213,12 +213,19 @@ def _render_step(step: Step) -> RenderedTurn:
     elif isinstance(computed.value, str):
         turn.text = computed.value
     else:
-        text = orjson.dumps(computed.value).decode()
+        text = _json(computed.value)
         if len(text) <= _ONE_LINE:
             turn.text = text
         else:
-            turn.details.append(Detail("value", orjson.dumps(computed.value, option=orjson.OPT_INDENT_2).decode()))
+            turn.details.append(Detail("value", _json(computed.value, indented=True)))
     return turn
+
+
+def _json(value: Any, *, indented: bool = False) -> str:
+    try:
+        return orjson.dumps(value, option=orjson.OPT_INDENT_2 if indented else None).decode()
+    except TypeError as error:  # a record by others is nested deeper than viva writes any
+        return f"({error})"
 
 
 def _reading_marks(call: Exchange) -> list[Mark]:

@@ -11,6 +11,7 @@ from dataclasses import replace
 from typing import Any
 
 from viva.engine.errors import ConfigurationError
+from viva.engine.files import shell_path
 from viva.scenarios.registry import get_scenario
 from viva.scenarios.study_sections import Section, Subject
 
@@ -402,7 +403,7 @@ def _transcripts(
         keys = list(record.get("examples") or ())
         labels = _EXAMPLES.get(len(keys), tuple(str(number) for number in range(1, len(keys) + 1)))
         folder = str(record.get("folder", ""))
-        folder = shlex.quote(folders.get(folder, folder))
+        folder = shell_path(folders.get(folder, folder))
         examples: list[tuple[str, str]] = [
             (
                 Reference(label, Evidence(cell=cell["name"], key=key)),

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import shutil
 import sqlite3
+import warnings
+import zlib
 from contextlib import closing
 from pathlib import Path
 
@@ -15,7 +17,13 @@ from small_runs import small_run
 
 from viva.engine.budget import Budget
 from viva.engine.errors import JournalError, JournalNotice
-from viva.engine.journal_format import add_rare_fields
+from viva.engine.journal_format import (
+    DICTIONARIES_SCHEMA,
+    PACKED_MARK,
+    Packer,
+    add_rare_fields,
+    call_checksum,
+)
 from viva.engine.journal_reader import DAMAGE_ERRORS, History, JournalTail, has_records, journal_state
 from viva.engine.messages import Completion
 
@@ -206,3 +214,91 @@ def test_rare_fields_by_anybody_keep_the_types_of_a_call(fields: object) -> None
         assert all(isinstance(part, str) for part in call.to_record())
     for likelihood in completion.likelihoods or ():
         assert likelihood.total is not None
+
+
+def _add_call(journal: Path, number: int, ordinal: int, text: str, extra: str | None = None, size: int = 0) -> None:
+    """Record a call as viva would, with a valid checksum; with a `size`, the text is packed and unpacks to that."""
+    row = (number, "pupil", ordinal, bytes(16), text * size if size else text, "stop", 1, 1, 1.7e9, 0.1, extra)
+    deflate = zlib.compressobj(1, wbits=-15)
+    packed = PACKED_MARK + bytes(1) + deflate.compress((text * size).encode()) + deflate.flush() if size else text
+    with sqlite3.connect(journal) as connection:
+        connection.execute(
+            f"insert into calls values ({','.join('?' * 12)})", (*row[:4], packed, *row[5:], call_checksum(row))
+        )
+        if size:
+            connection.execute("update meta set value = '3' where key = 'schema'")
+            connection.execute(DICTIONARIES_SCHEMA)
+    connection.close()
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "is_valid"),
+    [
+        ("attempts", 3, True),
+        ("attempts", "3", False),
+        ("attempts", 2**64 - 1, False),
+        ("attempts", -1, False),
+        ("first_token", 0.5, True),
+        ("first_token", "soon", False),
+        ("thoughts", [1], False),
+        ("usage_note", {}, False),
+        ("cached_tokens", "y", False),
+        ("cached_tokens", None, False),
+        ("logprobs", 5, False),
+        ("pieces", {}, False),
+        ("expected", [1.5, None], True),
+        ("expected", ["x"], False),
+        ("versions", ["a"], True),
+        ("versions", "a", False),
+        ("versions", [1], False),
+        ("calls", [["1", "f", "{}"]], True),
+        ("calls", [{"name": "f"}], False),
+        ("calls", [[1, "f", "{}"]], False),
+        ("likelihoods", [[[-0.5, None], True, None, None]], True),
+        ("likelihoods", [{"total": 1}], False),
+        ("likelihoods", [[["x"], True, None, None]], False),
+        ("likelihoods", [[[-0.5], True, [[]], None]], False),
+        ("text", [], False),
+        ("latency", "x", False),
+        ("__class__", 1, False),
+        ("other", 1, False),
+    ],
+)
+def test_a_call_with_an_odd_field_is_damaged_and_others_are_read(
+    tmp_path: Path, name: str, value: object, is_valid: bool
+) -> None:
+    small_run(tmp_path / "run", count=1)
+    journal = tmp_path / "run" / "journal.sqlite"
+    _add_call(journal, 0, 70, "odd", orjson.dumps({name: value}).decode())
+    _add_call(journal, 0, 71, "last")
+    with warnings.catch_warnings(), closing(JournalTail(journal)) as tail:
+        warnings.simplefilter("ignore", JournalNotice)
+        texts = [own.call.completion.text for own in tail.read_additions(-1, 0, (), 100).calls]
+        assert texts[-2:] == ["odd", "last"] if is_valid else ("odd" not in texts and texts[-1] == "last")
+        assert bool(tail.damage) != is_valid
+
+
+def test_texts_that_unpack_to_much_are_read_in_small_batches(tmp_path: Path) -> None:
+    small_run(tmp_path / "run", count=1)
+    journal = tmp_path / "run" / "journal.sqlite"
+    for ordinal in range(70, 76):
+        _add_call(journal, 0, ordinal, "a", size=14 * 2**20)
+    _add_call(journal, 0, 80, "a", size=65 * 2**20)  # longer than anything that viva packs
+    _add_call(journal, 0, 81, "last")
+    assert journal.stat().st_size < 1_000_000
+    assert Packer().pack(b"a" * (65 * 2**20)) is None
+    with warnings.catch_warnings(), closing(JournalTail(journal)) as tail:
+        warnings.simplefilter("ignore", JournalNotice)
+        place, counts, texts = (-1, 0), [], []
+        while True:
+            added = tail.read_additions(*place, (), 100)
+            place = added.last_number, added.last_row
+            counts.append(sum(len(own.call.completion.text) for own in added.calls))
+            texts += [len(own.call.completion.text) for own in added.calls]
+            if not added.more:
+                break
+        assert max(counts) < 32 * 2**20
+        assert texts[-7:] == [14 * 2**20] * 6 + [4]
+        assert len(tail.damage) == 1
+        with pytest.raises(JournalError, match="too long for a page"):
+            tail.calls(0)

@@ -1,4 +1,4 @@
-"""A scenario whose answers have log-probabilities and cached prompts; viewers read this file alone."""
+"""Scenarios for viewers, which read this file alone: with log-probabilities and cached prompts, and of any length."""
 
 from __future__ import annotations
 
@@ -25,3 +25,23 @@ async def talk(conversation: viva.Conversation, topic: str) -> dict[str, float]:
     await conversation.compute("count", len, topic)
     await agent.ask("And then?")
     return {"score": 1.0}
+
+
+class Pupil(viva.Backend):
+    """Always gives the same answer."""
+
+    def __init__(self, label: str = "pupil") -> None:
+        self.label = label
+
+    async def generate(self, request: viva.Request) -> viva.Completion:
+        return viva.Completion("an answer", prompt_tokens=1, completion_tokens=1)
+
+
+@viva.scenario(many="pupil", score=(0, 100))
+async def questions(conversation: viva.Conversation, task: str) -> dict[str, float]:
+    """As many questions as the task's first word says."""
+    view = viva.View()
+    for number in range(int(task.split()[0])):
+        view.append("user", f"question {number}")
+        view.append("assistant", (await conversation.generate("pupil", view, viva.Sampling())).text)
+    return {"score": 50.0}

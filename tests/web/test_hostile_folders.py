@@ -24,11 +24,12 @@ from viva.engine.errors import ConfigurationError, JournalError
 from viva.engine.journal_format import call_checksum, short_checksum
 from viva.engine.run_folder import is_running
 from viva.sweeps.cells import check_cell_name
+from viva.web.view.filters import Filter
 from viva.web.view.index import IndexWriter, index_file, open_index, private_file
 from viva.web.view.indexer import Indexer
 from viva.web.view.matrix import MatrixView
 from viva.web.view.pages import PageContext, Pages
-from viva.web.view.queries import Filter, IndexReader
+from viva.web.view.queries import IndexReader
 from viva.web.view.runs import RunSearch, left_out, study_folders
 
 

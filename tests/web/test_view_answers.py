@@ -29,11 +29,12 @@ from viva.scoring.clustered_means import clustered_mean
 from viva.web.view import queries
 from viva.web.view.conversations import differences, page_turns, pair_turns
 from viva.web.view.excerpts import SearchedWords
+from viva.web.view.filters import Filter
 from viva.web.view.index import Indexer, index_file
 from viva.web.view.list_answer import ListAnswer, read_answer
 from viva.web.view.matrix import MatrixView, read_matrix
 from viva.web.view.pages import Pages
-from viva.web.view.queries import Filter, IndexReader
+from viva.web.view.queries import IndexReader
 
 
 def _reader(root: Path, index: Path) -> IndexReader:

@@ -88,7 +88,7 @@ def test_a_copied_command_is_the_request_for_any_shell(text: str, seed: int, mod
     sampling = Sampling(temperature=0.5, max_tokens=7, stop=("';",), logprobs=3)
     exchange = Exchange("pupil", 1, None, (Message("user", text),), sampling=sampling, seed=seed)
     words = shlex.split(curl_command(exchange, f"openai:{model}").replace("\\\n", " ", 3))
-    assert words[:2] == ["curl", "https://api.openai.com/v1/chat/completions"]
+    assert words[:3] == ["curl", "-g", "https://api.openai.com/v1/chat/completions"]
     sent = orjson.loads(words[-1])
     assert sent == orjson.loads(orjson.dumps(request_body(exchange, model)))
     assert (sent["messages"], sent["seed"], sent["top_logprobs"]) == ([{"role": "user", "content": text}], seed, 3)
@@ -108,7 +108,7 @@ def test_a_copied_command_is_the_request_for_any_shell(text: str, seed: int, mod
 )
 def test_no_key_goes_to_an_address_that_a_run_names(name: str | None, address: str) -> None:
     command = curl_command(Exchange("pupil", 1, None, (Message("user", "x"),)), name)
-    assert command.startswith(f"curl {address} \\\n")
+    assert command.startswith(f"curl -g {address} \\\n")
     assert "KEY" not in command
 
 

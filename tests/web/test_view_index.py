@@ -31,13 +31,14 @@ from viva.scoring.intervals import Estimate
 from viva.web.page_server import PageServer
 from viva.web.view.conversations import PageConversation, page_turns, pair_turns
 from viva.web.view.export import export_pages
+from viva.web.view.filters import Filter
 from viva.web.view.findings import StudyAnswer, Updater
 from viva.web.view.index import fts_query, index_file
 from viva.web.view.index_figures import IndexAnalysis, mean_findings
 from viva.web.view.indexer import Indexer
 from viva.web.view.matrix import read_matrix
 from viva.web.view.pages import PageContext, Pages
-from viva.web.view.queries import Filter, IndexReader, ListedConversation
+from viva.web.view.queries import IndexReader, ListedConversation
 from viva.web.view.run_figures import MeanScore, run_groups
 from viva.web.view.run_history import CandidateHistory, RunHistories
 from viva.web.view.server import LiveUpdates, Viewer

@@ -27,11 +27,12 @@ from viva.engine.errors import ConfigurationError
 from viva.reports.studies.study import Study, study_findings
 from viva.scenarios.probes.probe_report import CandidateProbes
 from viva.web.view.export import export_pages
+from viva.web.view.filters import COLUMNS, Filter
 from viva.web.view.index import index_file
 from viva.web.view.indexer import Indexer
 from viva.web.view.matrix import Matrix, MatrixView, read_cells, read_matrix
 from viva.web.view.pages import Pages
-from viva.web.view.queries import COLUMNS, Filter, IndexReader
+from viva.web.view.queries import IndexReader
 from viva.web.view.run_figures import run_groups
 from viva.web.view.selections import Selection
 

@@ -8,10 +8,11 @@ request with the part that was new, its options, the answer's tokens with their 
 from __future__ import annotations
 
 import math
+import re
 import shlex
+from bisect import bisect_left
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import pairwise
 from typing import Any
 
 import orjson
@@ -24,9 +25,12 @@ from viva.engine.messages import Sampling
 from viva.scenarios.models import label_of_key, lineups
 from viva.scenarios.registry import scenario_of_manifest
 
+_MOST_BARS = 2_000
 _THINNEST = 0.3  # per cent of the axis: a bar that can be seen
 _LONGEST_PAUSE = 0.5  # of the time in which calls were under way: longer pauses are cut to it
 _TOKEN_LEVELS = (0.99, 0.9, 0.5, 0.1)  # probabilities at which a token's shade changes
+_LONGEST_ARGUMENT = 100_000  # bytes; systems limit an argument to 131,072
+_CONTROLS = re.compile("[\x7f-\x9f]")
 _OPENAI_URL = "https://api.openai.com/v1"
 _SERVED_URL = "http://127.0.0.1:8000/v1"
 
@@ -57,12 +61,16 @@ class Lane:
 
 @dataclass(slots=True)
 class Timeline:
-    """Calls on one axis: `seconds` from the first call's start to the last one's end; `cut` are shortened pauses."""
+    """Calls on one axis: `seconds` from the first call's start to the last one's end; `cut` are shortened pauses.
+
+    Of many calls only the first are shown; `hidden` counts the others.
+    """
 
     lanes: list[Lane]
     seconds: float
     busy: float
     cut: list[float] = field(default_factory=list)
+    hidden: int = 0
 
 
 def timeline(entries: Iterable[Entry], anchors: Mapping[int, tuple[str, str]]) -> Timeline | None:
@@ -80,7 +88,10 @@ def timeline(entries: Iterable[Entry], anchors: Mapping[int, tuple[str, str]]) -
     if len(timed) < 2:
         return None
     timed.sort(key=lambda each: each[:2])
+    hidden = len(timed) - _MOST_BARS
+    timed = timed[:_MOST_BARS]
     axis, cut = _shorten([(start, end) for start, end, _ in timed])
+    times = [time for time, _ in axis]
     length = axis[-1][1] or 1.0
     lanes: dict[tuple[str, str], Lane] = {}
     reached = timed[0][0]
@@ -88,13 +99,13 @@ def timeline(entries: Iterable[Entry], anchors: Mapping[int, tuple[str, str]]) -
         name = entry.role if isinstance(entry, Exchange) else entry.name
         anchor, side = anchors.get(id(entry), ("", "step" if isinstance(entry, Step) else "asking"))
         lane = lanes.setdefault((entry.branch, name), Lane(f"{entry.branch} {name}".strip(), side))
-        left, right = (100 * _position(axis, moment) / length for moment in (start, end))
+        left, right = (100 * _position(axis, times, moment) / length for moment in (start, end))
         tries = 1 if isinstance(entry, Step) or entry.completion is None else entry.completion.attempts
         width = max(_THINNEST, right - left)
         lane.bars.append(Bar(min(left, 100 - width), width, end - start, max(0.0, start - reached), tries, anchor))
         reached = max(reached, end)
     busy = sum(end - start for start, end in _union([(start, end) for start, end, _ in timed]))
-    return Timeline(list(lanes.values()), reached - timed[0][0], busy, cut)
+    return Timeline(list(lanes.values()), reached - timed[0][0], busy, cut, max(0, hidden))
 
 
 def _seconds(entry: Entry) -> float:
@@ -128,12 +139,14 @@ def _shorten(spans: Sequence[tuple[float, float]]) -> tuple[list[tuple[float, fl
     return points, cut
 
 
-def _position(points: Sequence[tuple[float, float]], moment: float) -> float:
-    for (time, position), (later, after) in pairwise(points):
-        if moment <= later:
-            share = (moment - time) / (later - time) if later > time else 0.0
-            return position + share * (after - position)
-    return points[-1][1]
+def _position(points: Sequence[tuple[float, float]], times: Sequence[float], moment: float) -> float:
+    """Return a moment's position on the axis; `times` are those of its points."""
+    at = bisect_left(times, moment, 1)
+    if at >= len(points):
+        return points[-1][1]
+    (time, position), (later, after) = points[at - 1 : at + 1]
+    share = (moment - time) / (later - time) if later > time else 0.0
+    return position + share * (after - position)
 
 
 @dataclass(slots=True)
@@ -154,7 +167,7 @@ def tokens(logprobs: Sequence[Sequence[Any]] | None) -> list[Token]:
             chance = math.exp(min(0.0, logprob))
             words = [f"{logprob:.3f} ({100 * chance:.1f}%)"]
             words += [f"{name!r} {float(value):.3f}" for name, value in others.items() if str(name) != text]
-        except (IndexError, TypeError, ValueError, OverflowError):
+        except (LookupError, TypeError, ValueError, OverflowError):
             continue
         result.append(Token(text, sum(chance < bound for bound in _TOKEN_LEVELS), ", ".join(words)))
     return result
@@ -209,10 +222,13 @@ def curl_command(call: Exchange, name: str | None) -> str:
         key = not is_address
     elif spec is not None:
         model = spec.label
-    lines = [f"curl {shlex.quote(url.rstrip('/') + '/chat/completions')}", "-H 'Content-Type: application/json'"]
+    address = shlex.quote(f"{url.rstrip('/')}/chat/completions")
+    lines = [f"curl -g {address}", "-H 'Content-Type: application/json'"]  # -g: brackets in the address are no pattern
     lines += ['-H "Authorization: Bearer $OPENAI_API_KEY"'] if key else []
-    lines.append(f"-d {shlex.quote(_to_json(request_body(call, model)))}")
-    return " \\\n  ".join(lines)
+    body = _to_json(request_body(call, model))
+    if len(body.encode("utf-8", "replace")) > _LONGEST_ARGUMENT:
+        return " \\\n  ".join([*lines, "-d @- <<'END'"]) + f"\n{body}\nEND"
+    return " \\\n  ".join([*lines, f"-d {shlex.quote(body)}"])
 
 
 def suite_case(call: Exchange, name: str) -> str:
@@ -221,4 +237,6 @@ def suite_case(call: Exchange, name: str) -> str:
 
 
 def _to_json(value: Any) -> str:
-    return orjson.dumps(to_utf8_data(value), default=str).decode()
+    text = orjson.dumps(to_utf8_data(value), default=str).decode()
+    # A page shows control characters in another form, so they must not be in a text that is to be copied.
+    return _CONTROLS.sub(lambda match: f"\\u{ord(match[0]):04x}", text)

@@ -11,17 +11,17 @@ import math
 import os
 import re
 from collections import Counter, OrderedDict
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from difflib import SequenceMatcher
-from itertools import takewhile
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any, Generic, TypeAlias, TypeVar
 
 import orjson
 
 from viva.engine.conversation_replay import Exchange
 from viva.engine.journal_reader import JournalTail
+from viva.engine.messages import Message
 from viva.engine.run_folder import RunFolder
 from viva.orchestration.launch import recorded_settings
 from viva.orchestration.transcripts import Transcripts
@@ -37,10 +37,15 @@ from viva.scoring.aggregates import failure_reason
 
 from .calls import Timeline, models_of, timeline
 from .index import strings_in
+from .live import clip_text
 
 _OPEN_RUNS = 16
+_MOST_PAIRED = 2_000  # turns in which counterparts are looked for
 _SHORT = 20  # characters of a mark's value in a sentence
 LONG_TEXT = 6_000  # maximum characters of a text that are shown at first
+LONGEST_TEXT = 1_000_000  # maximum characters of a text that a page has
+TURNS = 1_000  # maximum turns on one page
+_MOST_CALLS = 3_000  # calls of a conversation whose prompts are reconstructed: their cost grows with the square
 
 
 @dataclass(slots=True)
@@ -48,13 +53,16 @@ class PageTurn:
     """A turn and the figures of its call.
 
     `prompt` has the numbers of the messages that the model received; the first `known` of them began its previous
-    prompt, too. `cached_tokens` are those of the prompt that came from the endpoint's cache.
+    prompt, too. On a page, the first `shared` of them are those of an earlier turn, `after`, so that the page need not
+    repeat them. `cached_tokens` are those of the prompt that came from the endpoint's cache.
     """
 
     anchor: str
     rendered: RenderedTurn
     prompt: list[int] = field(default_factory=list)
     known: int = 0
+    after: str = ""
+    shared: int = 0
     prompt_tokens: int = 0
     cached_tokens: int = 0
     completion_tokens: int = 0
@@ -100,10 +108,14 @@ class PageConversation:
 
 @dataclass(slots=True)
 class TurnPair:
-    """Two turns side by side; one is None if the other conversation has no counterpart."""
+    """Two turns side by side; one is None if the other conversation has no counterpart.
+
+    `by_words` is False if there are too many texts on the page to compare all of them word by word.
+    """
 
     left: PageTurn | None
     right: PageTurn | None
+    by_words: bool = True
 
     @property
     def same(self) -> bool:
@@ -116,7 +128,7 @@ class TurnPair:
     @property
     def changes(self) -> tuple[Pieces, Pieces] | None:
         """The texts of both turns in pieces, as of `word_changes`."""
-        if self.left is None or self.right is None:
+        if self.left is None or self.right is None or not self.by_words:
             return None
         return word_changes(self.left.rendered.text, self.right.rendered.text)
 
@@ -124,7 +136,7 @@ class TurnPair:
     def comments(self) -> tuple[dict[str, Pieces], dict[str, Pieces]]:
         """The comments of marks that both turns have, by the mark's name, in pieces as of `word_changes`."""
         pieces: tuple[dict[str, Pieces], dict[str, Pieces]] = {}, {}
-        if self.left is not None and self.right is not None:
+        if self.left is not None and self.right is not None and self.by_words:
             comments = {mark.name: mark.comment for mark in self.left.rendered.marks if mark.comment}
             for mark in self.right.rendered.marks:
                 if changes := word_changes(comments.get(mark.name, ""), mark.comment):
@@ -201,6 +213,7 @@ def _in_order(pair: TurnPair, names: Collection[str]) -> list[str]:
 
 _WORDS = re.compile(r"\s*\S+|\s+")
 _MOST_WORDS = 1_500  # of a text that is compared word by word
+_MOST_COMPARED = 400_000  # characters of all texts on a page that are compared so
 _ALIKE = 0.4  # least share of common words: below it, marks on nearly all words would say nothing
 Pieces: TypeAlias = list[tuple[str, bool]]
 
@@ -222,6 +235,16 @@ def word_changes(left: str, right: str) -> tuple[Pieces, Pieces] | None:
             if words:
                 own.append(("".join(words), operation != "equal"))
     return pieces
+
+
+def limit_words(pairs: Iterable[TurnPair]) -> None:
+    """Let only the first turns of a page be compared word by word, if their texts are long together."""
+    total = 0
+    for pair in pairs:
+        if pair.left is not None and pair.right is not None and not pair.same:
+            turns = pair.left.rendered, pair.right.rendered
+            total += sum(len(turn.text) + sum(len(mark.comment) for mark in turn.marks) for turn in turns)
+            pair.by_words = total <= _MOST_COMPARED
 
 
 @dataclass(slots=True)
@@ -247,7 +270,7 @@ class ConversationReader:
         """
         run = self._opened(path)
         history, folder = run.history, run.folder
-        rerun = asyncio.run(run.transcripts.replay(history, number))
+        rerun = asyncio.run(run.transcripts.replay(history, number, _MOST_CALLS))
         end = history.end_of(number)
         key, task = history.started(number) or ("", None)
         damaged = number in history.broken
@@ -258,7 +281,8 @@ class ConversationReader:
             recorded.result = end.result
         rendered, problem = _render(folder, recorded)
         page = page_turns(rendered)
-        page.problem, page.damaged, page.ended = rerun.problem or problem, damaged, end is not None
+        page.problem = "; ".join(filter(None, (rerun.problem, problem))) or None
+        page.damaged, page.ended = damaged, end is not None
         page.failure = failure_reason(end.result) if end is not None and end.failed else ""
         anchors = {id(turn.rendered.call): (turn.anchor, turn.rendered.side) for turn in reversed(page.turns)}
         page.timeline = timeline(rerun.lines, anchors)
@@ -314,27 +338,64 @@ def _score_rule(path: Path) -> str:
 
 
 def _render(folder: RunFolder, recorded: RecordedConversation) -> tuple[RenderedConversation, str | None]:
-    """Render a conversation with its scenario; as plain turns if the scenario is unknown or refuses the record."""
+    """Render a conversation with its scenario; as plain turns if the scenario is unknown or refuses the record.
+
+    Nothing is rendered if the records are damaged.
+    """
     try:
-        return scenario_of_manifest(folder.manifest).render_conversation(recorded), None
+        rendered, problem = scenario_of_manifest(folder.manifest).render_conversation(recorded), None
+        if damage := _damage_of(rendered):
+            raise TypeError(damage)
     except Exception as error:  # the scenario is not installed, or its recorded form was another
-        return render_plain(recorded, ()), f"its scenario cannot display it: {type(error).__name__}: {error}"
+        problem = f"its scenario cannot display it: {type(error).__name__}: {clip_text(error)}"
+        try:
+            rendered = render_plain(recorded, ())
+        except Exception as damaged:
+            rendered, problem = RenderedConversation(), f"a record is damaged: {clip_text(damaged)}"
+    return rendered, problem
+
+
+def _damage_of(rendered: RenderedConversation) -> str:
+    """Return which text of a rendered conversation is no text, as damaged results make it; "" if all are."""
+    for turn in rendered.turns:
+        texts = [turn.speaker, turn.text]
+        texts += [text for mark in turn.marks for text in (mark.name, mark.value, mark.comment, mark.best)]
+        texts += [text for tool in turn.tools for text in (tool.name, tool.arguments, tool.result or "")]
+        texts += [text for detail in turn.details for text in (detail.title, detail.text)]
+        for text in texts:
+            if not isinstance(text, str):
+                return f"expected a text, found {text!r:.80}"
+    return ""
 
 
 def page_turns(rendered: RenderedConversation) -> PageConversation:
     """Collect the messages of all prompts, and give each turn the numbers of its messages."""
     messages: dict[tuple[str, str], int] = {}
-    earlier: dict[tuple[str, str], list[int]] = {}  # the last prompt of a role in a branch
+    # The last prompt of a role in a branch, as messages and as their numbers.
+    earlier: dict[tuple[str, str], tuple[Sequence[Message], list[int]]] = {}
+    latest: dict[tuple[str, str], list[int]] = {}  # the whole prompt in numbers
+    offered: dict[bytes, str] = {}  # tools by their digest
     turns = []
+
+    def number_of(kind: str, text: str) -> int:
+        return messages.setdefault((kind, text), len(messages))
+
     for number, turn in enumerate(rendered.turns, 1):
         page_turn = PageTurn(f"t{number}", turn)
         if turn.call is not None:
-            page_turn.prompt = [messages.setdefault(message, len(messages)) for message in _sent_messages(turn.call)]
             party = turn.call.branch, turn.call.role
-            before = earlier.get(party, [])
-            pairs = zip(before, page_turn.prompt, strict=False)
-            page_turn.known = sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], pairs))
-            earlier[party] = page_turn.prompt
+            sent, (before, numbers) = turn.call.messages or (), earlier.get(party, ((), []))
+            # Prompts grow: without this comparison, the time would grow with the square of their number.
+            count = common_length(before, sent)
+            reading = [number_of(*each) for each in _texts_to_read(turn.call)]
+            page_turn.prompt = reading + numbers[:count] + [number_of(*_message_text(own)) for own in sent[count:]]
+            earlier[party] = sent, page_turn.prompt[len(reading) :]
+            if (tools := turn.call.tools) is not None:
+                if tools.digest not in offered:
+                    offered[tools.digest] = _json(tools.specs)
+                page_turn.prompt.append(number_of("tools offered", offered[tools.digest]))
+            page_turn.known = common_length(latest.get(party, []), page_turn.prompt)
+            latest[party] = page_turn.prompt
             if (completion := turn.call.completion) is not None:
                 page_turn.prompt_tokens, page_turn.completion_tokens = (
                     completion.prompt_tokens,
@@ -346,32 +407,94 @@ def page_turns(rendered: RenderedConversation) -> PageConversation:
     return PageConversation(turns, rendered, list(messages))
 
 
-def _sent_messages(call: Exchange) -> Iterator[tuple[str, str]]:
-    """Iterate over the messages of a request as (kind, text)."""
+def common_length(first: Sequence[Any], second: Sequence[Any]) -> int:
+    """Return the number of equal entries at the start of two sequences."""
+    low, high = 0, min(len(first), len(second))
+    middle = high  # usually, one sequence continues the other
+    while low < high:
+        if first[low:middle] == second[low:middle]:
+            low = middle
+        else:
+            high = middle - 1
+        middle = (low + high + 1) // 2
+    return low
+
+
+def share_prompts(turns: Iterable[PageTurn]) -> None:
+    """Note which messages the turns of one page share with an earlier one of the same role."""
+    latest: dict[Any, PageTurn] = {}
+    for turn in turns:
+        if turn.rendered.call is None or not turn.prompt:
+            continue
+        branch, role = turn.rendered.call.branch, turn.rendered.call.role
+        before = latest.get((branch, role)) or latest.get(role)
+        if before is not None:
+            turn.after, turn.shared = before.anchor, common_length(before.prompt, turn.prompt)
+        latest[branch, role] = latest[role] = turn
+
+
+def _texts_to_read(call: Exchange) -> Iterator[tuple[str, str]]:
+    """Iterate over the texts of a reading as (kind, text)."""
     if call.reading is not None:
         yield "text", call.reading.shared + call.reading.context
         for text in call.reading.continuations:
             yield "continuation", text
-    for message in call.messages or ():
-        calls = "\n".join(f"{tool_call.name}({tool_call.arguments})" for tool_call in message.calls)
-        yield message.role, "\n".join(filter(None, (message.content, calls)))
-    if call.tools is not None:
-        yield "tools offered", _json(call.tools.specs)
+
+
+def _message_text(message: Message) -> tuple[str, str]:
+    calls = "\n".join(f"{tool_call.name}({tool_call.arguments})" for tool_call in message.calls)
+    return message.role, "\n".join(filter(None, (message.content, calls)))
 
 
 def _json(value: Any) -> str:
     return orjson.dumps(value, option=orjson.OPT_INDENT_2).decode()
 
 
+T = TypeVar("T", PageTurn, TurnPair)
+
+
+@dataclass(slots=True)
+class TurnsPart(Generic[T]):
+    """The turns, or pairs of turns, of one page: those from `first` to `last`, counted from 1, of `total`."""
+
+    turns: Sequence[T]
+    number: int
+    count: int
+    first: int
+    last: int
+    total: int
+
+    @classmethod
+    def select(cls, turns: Sequence[T], number: int, size: int = TURNS) -> TurnsPart[T]:
+        """Return the turns of a page; the last page if there are fewer."""
+        count = max(1, -(-len(turns) // size))
+        number = max(1, min(number, count))
+        start = (number - 1) * size
+        selected = turns[start : start + size]
+        return cls(selected, number, count, start + 1, start + len(selected), len(turns))
+
+
+def part_of(anchor: str) -> int:
+    """Return the number of the page that has a turn, by the turn's anchor."""
+    return (int(anchor.removeprefix("t")) - 1) // TURNS + 1
+
+
 def pair_turns(left: PageConversation, right: PageConversation) -> list[TurnPair]:
     """Pair the turns of two conversations by speaker and round.
 
     Turns without a counterpart stand alone, in the order of the rounds; turns outside any round come before or after
-    them.
+    them. In long conversations, so do all turns after the first that has another speaker or round.
     """
     first, second = ([(turn.rendered.round, turn.rendered.speaker) for turn in side.turns] for side in (left, right))
-    pairs = []
-    for operation, a, b, c, d in SequenceMatcher(None, first, second, autojunk=False).get_opcodes():
+    alike = common_length(first, second)
+    pairs = [TurnPair(*both) for both in zip(left.turns[:alike], right.turns[:alike], strict=True)]
+    rest = first[alike:], second[alike:]
+    if max(map(len, rest)) > _MOST_PAIRED:
+        operations = [("replace", 0, len(rest[0]), 0, len(rest[1]))]
+    else:
+        operations = list(SequenceMatcher(None, *rest, autojunk=False).get_opcodes())
+    for operation, *ends in operations:
+        a, b, c, d = (end + alike for end in ends)
         if operation == "equal":
             pairs += [TurnPair(*both) for both in zip(left.turns[a:b], right.turns[c:d], strict=True)]
         else:

@@ -6,6 +6,7 @@ data.
 
 from __future__ import annotations
 
+import logging
 import shutil
 from dataclasses import asdict
 from pathlib import Path
@@ -16,15 +17,18 @@ import orjson
 from viva.engine.errors import ConfigurationError
 from viva.scenarios.rendering import SETS
 
+from ..problems import refusal_of
+from .filters import Filter
 from .findings import study_answer
 from .index import FINISHED, index_file
 from .index_figures import IndexAnalysis
 from .indexer import Indexer
 from .matrix import MARKS, Matrix, MatrixCell, MatrixView, read_cells, read_matrix
 from .pages import TEMPLATES, PageContext, Pages, conversation_file
-from .queries import Filter, IndexReader, ListedConversation
+from .queries import IndexReader, ListedConversation
 from .runs import check_root, study_folders
 
+_log = logging.getLogger("viva")
 _MARK_FILE = "viva-export.json"  # marks the folder of an export, so that a later export may replace it
 _ASSETS = ("view.js", "table.js", "export.js", "matrix.js", "compare.js")
 _ITEMS_AT_ONCE = 500  # items of a matrix in one query
@@ -81,11 +85,21 @@ def _write(pages: Pages, reader: IndexReader, root: Path, out: Path) -> int:
             target = out / conversation_file(conversation)
             if count == 0 or not target.parent.exists():
                 target.parent.mkdir(parents=True, exist_ok=True)
-            _write_file(target, pages.conversation(conversation.run, conversation.number, depth=2))
+            _write_file(target, _conversation_page(pages, conversation))
             data.write(_conversation_record(conversation, matrix_of) + b",\n")
             count += 1
         data.write(b"];\n")
     return count
+
+
+def _conversation_page(pages: Pages, conversation: ListedConversation) -> str:
+    """Return the page of a conversation; if it cannot be shown, a page that says why."""
+    try:
+        return pages.conversation(conversation.run, conversation.number, depth=2)
+    except Exception as error:
+        problem = refusal_of(error)
+        _log.warning("viva view: conversation %d of %s: %s", conversation.number, conversation.run, problem.detail)
+        return pages.problem("Cannot be shown", problem.detail, depth=2)
 
 
 def _matrix_record(matrix: Matrix, reader: IndexReader) -> dict[str, Any]:

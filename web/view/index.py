@@ -83,7 +83,7 @@ def strings_in(record: Any) -> Iterator[str]:
             waiting += reversed(value.values() if isinstance(value, dict) else value)
 
 
-_VERSION = "8"
+_VERSION = "9"
 OPEN, FINISHED, FAILED = 0, 1, 2  # states of a conversation
 _CHUNK = 500  # maximum numbers in one query
 _SLOTS = 16  # bits of a text's row id that number the texts of one conversation
@@ -306,6 +306,7 @@ class IndexWriter:
             cursor = self._connection.execute("insert into runs (name, identity) values (?, ?)", (name, identity))
             assert cursor.lastrowid is not None
             row = (cursor.lastrowid, identity, -1, 0)
+        facts = facts | {name: index_name(facts[name]) for name in _NAMED & facts.keys()}
         columns = ", ".join(f"{column} = ?" for column in facts)
         self._connection.execute(f"update runs set {columns} where id = ?", (*facts.values(), row[0]))
         return IndexedRun(row[0], name, row[2], row[3])
@@ -366,7 +367,7 @@ class IndexWriter:
         """
         cursor = self._connection.execute(
             "insert or ignore into conversations (run, number, key, candidate, item, task) values (?, ?, ?, ?, ?, ?)",
-            (run.id, number, _plain(key), _plain(candidate), _plain(item), _plain(task)),
+            (run.id, number, _plain(key), index_name(candidate), index_name(item), index_name(task)),
         )
         if cursor.rowcount > 0 and cursor.lastrowid is not None:
             self._add_text(cursor.lastrowid, 0, [key, text])
@@ -411,18 +412,20 @@ class IndexWriter:
         self, run: IndexedRun, number: int, summary: ResultSummary, checksum: int, cluster: str, second: bool
     ) -> None:
         """Record that a conversation has finished. `second`: its item is of a second set."""
-        columns = (FINISHED, summary.score, summary.end, "", "", summary.unscored, checksum, summary.rounds, cluster)
+        end, own = index_name(summary.end), index_name(cluster)
+        columns = (FINISHED, summary.score, end, "", "", summary.unscored, checksum, summary.rounds, own)
         row = self._ended(run, number, *columns, int(second))
         for conversation in row:
             self._connection.execute("delete from aspects where conversation = ?", (conversation,))
             self._connection.executemany(
                 "insert into aspects values (?, ?, ?)",
-                [(conversation, _plain(name), value) for name, value in summary.aspects.items()],
+                [(conversation, index_name(name), value) for name, value in summary.aspects.items()],
             )
 
     def fail(self, run: IndexedRun, number: int, error: str, reason: str, checksum: int) -> None:
         """Record that a conversation has failed. `error` is the type, `reason` a line about it."""
-        columns = (FAILED, None, "failed", error, reason, 0, checksum, None, "", 0)
+        reason = reason[:_LONGEST_REASON]
+        columns = (FAILED, None, "failed", index_name(error), reason, 0, checksum, None, "", 0)
         for conversation in self._ended(run, number, *columns):
             self._add_text(conversation, _LAST_TEXT, [reason])
 
@@ -493,6 +496,23 @@ def pace_slot(at: float) -> int:
 def conversations_with_texts() -> str:
     """Return the subquery for conversations that contain the words of its one parameter."""
     return f"select distinct rowid >> {_SLOTS} from texts where texts match ?"
+
+
+_LONGEST_REASON = 1_000  # characters
+_LONGEST_NAME = 200
+_NAMED = frozenset({"scenario", "dataset", "judge", "unit", "second_name"})  # columns of runs
+
+
+def index_name(text: str) -> str:
+    """Return a name as the index has it: a very long one is cut, and a digest distinguishes it from others.
+
+    So lists stay short, and every name fits into an address.
+    """
+    plain = _plain(text)
+    if len(plain) <= _LONGEST_NAME:
+        return plain
+    digest = hashlib.blake2b(plain.encode(), digest_size=6).hexdigest()
+    return f"{plain[: _LONGEST_NAME - len(digest) - 1]}…{digest}"
 
 
 def _plain(text: str) -> str:

@@ -19,8 +19,8 @@ from typing import Any
 from viva.scenarios.contract import Findings, RankedCandidate
 
 from .findings import Updater
-from .queries import IndexReader, scale_text
-from .run_figures import ItemScores, MeanScore, RunFigures, RunGroup, decimals, mean_score
+from .queries import IndexReader
+from .run_figures import ItemScores, MeanScore, RunFigures, RunGroup, decimals, mean_score, scale_text
 from .run_history import CandidateHistory, RunHistories
 
 _MOST_SCORES = 250_000  # maximum scores in memory, besides those of the last two runs

@@ -34,7 +34,7 @@ from viva.scenarios.rendering import SETS, ResultSummary, set_function
 from viva.scenarios.run_settings import repeats_of
 from viva.scoring.aggregates import failure_reason
 
-from .index import CallTotals, IndexedRun, IndexWriter, is_damage, pace_slot, remove_index, strings_in
+from .index import LONGEST_TEXT, CallTotals, IndexedRun, IndexWriter, is_damage, pace_slot, remove_index, strings_in
 from .live import clip_text
 from .run_figures import CallUsage
 from .run_record import json_text, likeness_of, manifest_part, name_of
@@ -383,7 +383,7 @@ class Indexer:
         repeated = [] if run.checked else list(self._changed_ends(writer, run))
         unended = {*writer.unended(row), *repeated}
         added = run.tail.read_additions(row.last_number, row.last_row, unended, _ROW_BATCH, writer.known(row))
-        run.checked = True
+        run.checked = not added.cut
         running = run.running = is_running(run.folder.path)
         if not (added.started or added.calls or added.ended or added.more):
             self._set_state(writer, run, running)
@@ -450,7 +450,9 @@ class Indexer:
             so_far.seconds += c.latency if 0.0 <= c.latency <= _LARGEST_COUNT else 0.0
             so_far.retries += _count(c.attempts - 1)
             so_far.at = max(so_far.at, call.call.at if slot else 0.0)
-            so_far.texts.append(c.text + "".join(f" {tool.name} {tool.arguments}" for tool in c.calls or ()))
+            so_far.texts.append(
+                c.text[:LONGEST_TEXT] + "".join(f" {tool.name} {tool.arguments}" for tool in c.calls or ())
+            )
             if (used := so_far.roles.get(call.call.role)) is None:
                 used = so_far.roles[call.call.role] = CallUsage()
             used.count(prompt_tokens, completion_tokens, _count(c.cached_tokens))

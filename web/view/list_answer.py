@@ -17,8 +17,9 @@ from viva.scenarios.contract import SCORE
 from viva.scenarios.registry import get_scenario
 from viva.scoring.clustered_means import coded_clustered_mean
 
+from .filters import Filter
 from .matrix import CandidateMean, Codes, Floats, Matrix, declared_range, others_means, read_matrix
-from .queries import Filter, IndexReader
+from .queries import IndexReader
 from .run_figures import RunGroup
 
 _LEVEL = 0.95

@@ -23,16 +23,15 @@ from viva.scenarios.default_aggregate import measure_interval
 from viva.scoring.clustered_means import coded_clustered_mean
 from viva.scoring.item_bank import LEAST_ANSWERS, negative_rest_correlations
 
-from .index import FAILED, OPEN
-from .queries import IndexReader, scale_text
-from .run_figures import RunGroup
+from .index import FAILED, OPEN, index_name
+from .queries import IndexReader
+from .run_figures import RunGroup, scale_text
 
 ROWS, ACROSS = 50, 24  # maximum items and candidates on one page
 LEVELS = 5  # colours
 _ROUNDING = 1e-9  # differences up to this fraction of the scale are rounding
 _ROW_ORDERS = {"item": False, "mean": False, "spread": True}  # True: the largest first
 MARKS = {"fail": "all fail", "pass": "all pass", "worse": "better models do worse"}  # values of `show`: marks
-_LONGEST_FIELD = 300
 _DIGITS = re.compile(r"\d+")
 Floats = NDArray[np.float64]
 Codes = NDArray[np.intp]
@@ -68,7 +67,7 @@ class MatrixView:
         values: dict[str, Any] = {}
         allowed = {"sort": [*_ROW_ORDERS], "order": ["up", "down"], "candidates": ["mean"], "show": [*MARKS]}
         for name in (column.name for column in fields(cls)):
-            text = query.get(name, "").strip()[:_LONGEST_FIELD]
+            text = query.get(name, "")
             if not text:
                 continue
             if name in ("page", "across"):
@@ -78,7 +77,7 @@ class MatrixView:
             elif name in allowed and text not in allowed[name]:
                 raise ConfigurationError(f"{name}: expected one of {', '.join(allowed[name])}, found '{text[:40]}'")
             else:
-                values[name] = text
+                values[name] = index_name(text) if name == "behind" else text
         return cls(**values)
 
     @property

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import hashlib
 import re
-import shlex
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
@@ -19,7 +18,8 @@ from urllib.parse import quote, urlencode
 from jinja2 import Environment
 from markupsafe import Markup
 
-from viva.engine.errors import VivaError
+from viva.engine.errors import JournalError, VivaError
+from viva.engine.files import shell_path
 from viva.engine.run_folder import is_running
 from viva.grading.run_answers import has_answer
 from viva.reports.plot_style import COLOURS
@@ -30,14 +30,27 @@ from ..page_server import render, template_environment
 from ..problems import Refusal
 from ..report.html_page import isolated
 from .calls import curl_command, suite_case, tokens
-from .conversations import ConversationReader, differences, pair_turns
+from .conversations import (
+    LONGEST_TEXT,
+    TURNS,
+    ConversationReader,
+    PageConversation,
+    TurnsPart,
+    differences,
+    limit_words,
+    pair_turns,
+    part_of,
+    share_prompts,
+)
 from .excerpts import SearchedWords
+from .filters import Filter, column_of
 from .findings import StudyAnswer
+from .index import index_name
 from .index_figures import IndexFigures
 from .list_answer import read_answer
 from .live import LiveAnswer, part_number
 from .matrix import ACROSS, MARKS, ROWS, Matrix, MatrixCell, MatrixView, chosen_group, read_cells, read_matrix
-from .queries import PAGE_SIZE, Filter, IndexReader, ListedConversation, column_of
+from .queries import PAGE_SIZE, IndexReader, ListedConversation
 from .run_figures import RunFigures, RunGroup
 from .run_history import BlockFailure, CandidateHistory, block_ends, block_failures
 from .run_record import RunRecord, read_record, record_state
@@ -259,19 +272,32 @@ class Pages:
         return self._render("selection.html", 0, selection=selection, runs=runs, count=count, filter=selection.filter)
 
     def conversation(self, run: str, number: int, filter: Filter | None = None, at: int | None = None,  # noqa: A002
-                     depth: int = 0) -> str:  # fmt: skip
-        """Render a conversation; its neighbours are those at `at` in the filtered list (None: those in its run)."""
+                     depth: int = 0, part: int = 1) -> str:  # fmt: skip
+        """Render a part of a conversation's turns, all in an export.
+
+        Its neighbours are those at `at` in the filtered list (None: those in its run).
+        """
         latest = self._latest()
         listed = self._listed(run, number)
-        page = self.conversations_read.read(self._path(run), number)
+        page = self._read(run, number)
         chosen = filter or Filter()
         before, after = self._neighbours(listed, chosen, at)
+        on_page = TurnsPart.select(page.turns, part, TURNS if self._served else len(page.turns) + 1)
+        share_prompts(on_page.turns)
+        query = filter_query(chosen, at)
+
+        def address(part: int, anchor: str = "") -> str:
+            return Links().conversation(listed, f"{query}&turns={part}" if query else f"turns={part}", anchor)
+
         return self._render(
             "conversation.html",
             depth,
             latest=latest,
             conversation=listed,
             page=page,
+            part=on_page,
+            to_part=address,
+            to_turn=_to_turn(on_page, address),
             before=before,
             after=after,
             filter=chosen,
@@ -284,7 +310,7 @@ class Pages:
     def call(self, run: str, number: int, turn: int) -> str:
         """Render the call behind a turn of a conversation, which counts from 1."""
         listed = self._listed(run, number)
-        page = self.conversations_read.read(self._path(run), number)
+        page = self._read(run, number)
         page_turn = page.turns[turn - 1] if 0 < turn <= len(page.turns) else None
         if page_turn is None or page_turn.rendered.call is None:
             raise Refusal(404, "Not found", f"turn {turn} of conversation {number} in the run '{run}' is no call")
@@ -296,6 +322,9 @@ class Pages:
             conversation=listed,
             page=page,
             turn=page_turn,
+            back=Links().conversation(
+                listed, f"turns={part_of(page_turn.anchor)}" if turn > TURNS else "", page_turn.anchor
+            ),
             call=call,
             model=page.models.get(call.role),
             tokens=tokens(None if call.completion is None else call.completion.logprobs),
@@ -303,18 +332,28 @@ class Pages:
             case=suite_case(call, f"{listed.key}#{turn}") if chat else "",
         )
 
-    def compare(self, left: tuple[str, int], right: tuple[str, int]) -> str:
-        """Render two conversations side by side."""
+    def compare(self, left: tuple[str, int], right: tuple[str, int], part: int = 1) -> str:
+        """Render a part of two conversations side by side."""
         first, second = self._listed(*left), self._listed(*right)
-        pages = [self.conversations_read.read(self._path(run), number) for run, number in (left, right)]
+        pages = [self._read(run, number) for run, number in (left, right)]
         pairs = pair_turns(*pages)
+        on_page = TurnsPart.select(pairs, part)
+        limit_words(on_page.turns)
+        for side in ("left", "right"):
+            share_prompts(turn for pair in on_page.turns if not pair.same and (turn := getattr(pair, side)) is not None)
+
+        def address(part: int, anchor: str = "") -> str:
+            return Links().compare(first, second) + f"&turns={part}" + (f"#{anchor}" if anchor else "")
+
         return self._render(
             "compare.html",
             0,
             first=first,
             second=second,
             pages=pages,
-            pairs=pairs,
+            part=on_page,
+            to_part=address,
+            to_turn=_to_turn(on_page, address),
             differences=differences(pairs),
             alike=replace(first.kind, judge="") == replace(second.kind, judge=""),
             beside=self.reader.beside(first),
@@ -411,8 +450,8 @@ class Pages:
         """Render the page of an export that shows two conversations side by side; its address names both."""
         return self._render("comparing.html", 0)
 
-    def problem(self, title: str, text: str) -> str:
-        return self._render("refused.html", 0, refusal=Refusal(500, title, text))
+    def problem(self, title: str, text: str, depth: int = 0) -> str:
+        return self._render("refused.html", depth, refusal=Refusal(500, title, text))
 
     def style(self) -> str:
         return self._environment.get_template("view.css").render(colours=COLOURS)
@@ -430,6 +469,8 @@ class Pages:
         elif answer is None and context.busy:
             means = [part | {"sentences": [_PENDING]} for part in means]
         parts = [_with_defaults(part) for part in (*findings, *means)]
+        for standing in (standing for part in parts for standing in part["standings"]):
+            standing["candidate"] = index_name(standing["candidate"])
         blocks = self._blocks(runs, parts, context)
         return {
             "answer": answer,
@@ -483,7 +524,7 @@ class Pages:
         failed = run.total.failed
         if path is None or run.running or run.problem or not (missing > 0 or failed):
             return None
-        folder = shlex.quote(str(resumable_folder(path)))
+        folder = shell_path(resumable_folder(path))
         lacks = [f"{missing:,} not finished"] * (missing > 0) + [f"{failed:,} failed"] * bool(failed)
         return f"{run.name}: {', '.join(lacks)}", f"viva resume {folder}" + " --retry-failed" * bool(failed)
 
@@ -517,6 +558,13 @@ class Pages:
         if conversation is None:
             raise Refusal(404, "Not found", f"no conversation {number} in the run '{run}'")
         return conversation
+
+    def _read(self, run: str, number: int) -> PageConversation:
+        path = self._path(run)
+        try:
+            return self.conversations_read.read(path, number)
+        except JournalError as error:
+            raise Refusal(500, "Cannot be shown", str(error)) from None
 
     def _path(self, run: str) -> Path:
         """Return the folder of a run; only runs found below the root are ever opened."""
@@ -646,6 +694,7 @@ def viewer_templates() -> Environment:
     """Load the viewer's templates."""
     environment = template_environment(TEMPLATES)
     environment.filters |= {
+        "bounded": bounded_text,
         "grade": mark_class,
         "isolated": isolated,
         "seconds": format_duration,
@@ -655,6 +704,24 @@ def viewer_templates() -> Environment:
         "money": money,
     }
     return environment
+
+
+def _to_turn(part: TurnsPart[Any], address: Callable[[int, str], str]) -> Callable[[str], str]:
+    """Return a function that returns the address of a turn from its anchor: on this page, or on that of its part."""
+
+    def to_turn(anchor: str) -> str:
+        if part.count == 1 or part_of(anchor) == part.number:
+            return f"#{anchor}"
+        return address(part_of(anchor), anchor)
+
+    return to_turn
+
+
+def bounded_text(text: str) -> str:
+    """Return a text, or the first part of a very long one, and say so."""
+    if len(text) <= LONGEST_TEXT:
+        return text
+    return f"{text[:LONGEST_TEXT]}\n… ({len(text) - LONGEST_TEXT:,} more characters; `viva show` writes all)"
 
 
 def mark_class(level: float | None) -> Markup:

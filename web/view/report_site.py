@@ -12,9 +12,9 @@ from viva.reports.page import Evidence
 from viva.scenarios.study_cells import StudyCell
 
 from ..report.html_page import Site
+from .filters import Filter
 from .matrix import MatrixCell
 from .pages import Links
-from .queries import Filter
 from .runs import find_runs
 
 _PAGES = ("overview", "conversations", "matrix", "report")

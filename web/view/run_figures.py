@@ -225,6 +225,15 @@ class RunGroup:
         return [run.name for run in self.runs]
 
 
+def scale_text(low: float | None, high: float | None, unit: str) -> str:
+    """Return the ends of a scale and its unit, as far as they are known."""
+    if low is not None and high is not None:
+        ends = f"{low:g}–{high:g}"
+    else:
+        ends = f"from {low:g}" if low is not None else f"to {high:g}" if high is not None else ""
+    return " ".join(filter(None, (ends, unit)))
+
+
 _MOST_DIFFERENCES = 3  # settings named in a title
 _LONGEST_VALUE = 80  # characters of a setting in a title
 

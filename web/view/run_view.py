@@ -6,7 +6,6 @@ The figures are those of the run's journal, except what only the process that ru
 from __future__ import annotations
 
 import math
-import shlex
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
@@ -15,6 +14,7 @@ from itertools import pairwise
 from pathlib import Path
 
 from viva.engine.errors import ConfigurationError
+from viva.engine.files import shell_path
 from viva.engine.steps import STEP_PREFIX
 from viva.orchestration.control import RunStatus
 from viva.orchestration.run_progress import RoleWait, estimate_remaining, moment_text
@@ -267,8 +267,7 @@ class RoleLine:
 
 def resume_command(path: Path) -> str:
     """Return the command that continues the run, or the sweep that it is a cell of."""
-    folder = resumable_folder(path)
-    return f"viva resume {shlex.quote(str(folder))}"
+    return f"viva resume {shell_path(resumable_folder(path))}"
 
 
 def duration_text(seconds: float) -> str:

@@ -15,13 +15,16 @@ import orjson
 from multidict import MultiMapping
 
 from viva.engine.errors import ConfigurationError
+from viva.engine.files import shell_path
 from viva.orchestration.control import MOST_KEYS
 from viva.sweeps.sweep_folder import is_sweep
 
+from .filters import Filter
 from .index import FAILED, FINISHED
-from .queries import Filter, IndexReader, ListedConversation
+from .queries import IndexReader, ListedConversation
 
 _MOST_NAMED = 20  # maximum conversations that a command names one by one
+_LONGEST_KEY = 1_000  # characters of a key in a command
 _MOST_RUNS = 20  # runs of which commands are shown
 _MOST_PICKED = 500
 _MOST_LEVELS = 8  # levels of folders between a sweep and a cell
@@ -148,32 +151,36 @@ def _sweep_of(folder: Path) -> Path | None:
 
 
 def _actions(run: SelectedRun, folder: Path, all_failed: int, is_running: bool, is_gradable: bool) -> Iterator[Action]:
-    name = shlex.quote(str(folder))
+    name = shell_path(folder)
     if run.failed and is_running:
         purpose, command = f"Repeat the {run.failed:,} failed, while the run goes on", f"viva control {name} requeue"
         if run.failed == all_failed or run.failed > MOST_KEYS:
             yield Action(f"Repeat all {all_failed:,} failed, while the run goes on", f"{command} --failed")
-        elif run.failed <= _MOST_NAMED:
+        elif run.failed <= _MOST_NAMED and _are_short(run.failed_keys):
             yield Action(purpose, f"{command} {_words(run.failed_keys)}")
         else:
             file = download_name(run.name, "failed")
             yield Action(purpose, f"{command} --select {file}", file, "failed")
     elif run.failed:
         sweep = _sweep_of(folder)
-        target = name if sweep is None else shlex.quote(str(sweep))
+        target = name if sweep is None else shell_path(sweep)
         rest = "" if sweep is None else ", and those of the sweep's other runs"
         counts = f"all {all_failed:,} failed of this run" if run.failed < all_failed else f"the {run.failed:,} failed"
         yield Action(f"Repeat {counts}{rest}", f"viva resume {target} --retry-failed")
-    if run.total == 1:
+    if run.total == 1 and _are_short(run.keys):
         yield Action("Read it in the terminal", f"viva show {name} {_option('--conversation', run.keys[0])}")
     else:
         file = download_name(run.name)
-        purpose = f"Write the {run.total:,} transcripts as JSON lines"
+        purpose = f"Write the {run.total:,} transcript{'s' * (run.total != 1)} as JSON lines"
         yield Action(purpose, f"viva show {name} --json --select {file}", file)
     if is_gradable:
         file, purpose = download_name(run.name, "finished"), f"Let people grade the {run.finished:,} finished"
         command = f"viva grade queue {name} --select {file} --out {_file_name(run.name)}-grades"
         yield Action(purpose, command, file, "finished")
+
+
+def _are_short(keys: Sequence[str]) -> bool:
+    return all(len(key) <= _LONGEST_KEY for key in keys)
 
 
 def _option(name: str, value: str) -> str:

@@ -30,6 +30,7 @@ from ..broadcast import EVENT_STREAM, Broadcast, server_sent_event
 from ..page_server import PageServer, html_response, page_application, see_other
 from ..problems import Refusal
 from ..report.html_page import frame_html
+from .filters import Filter
 from .findings import AnswerUpdater, ReportPieces
 from .index import index_file, is_damage, open_index, private_file
 from .index_figures import FiguresUpdater
@@ -37,7 +38,7 @@ from .indexer import Indexer
 from .live import LiveAnswer, RunAsker, RunUpdates
 from .matrix import MatrixView
 from .pages import Links, PageContext, Pages, viewer_templates
-from .queries import Filter, IndexReader
+from .queries import IndexReader
 from .report_site import report_site
 from .run_figures import RunFigures
 from .runs import check_root
@@ -181,7 +182,6 @@ T = TypeVar("T")
 _POLICY = SECURITY_HEADERS["Content-Security-Policy"].replace("img-src 'self'", "img-src 'self' data:")
 _MOST_READERS = 2_000
 _MOST_FORM_BYTES = 64_000
-_LONGEST_NAME = 300  # characters of a run's name in an address
 _LINES_AT_ONCE = 500
 
 
@@ -216,10 +216,10 @@ class Viewer:
         routes = [
             web.get("/", self._overview),
             web.get("/conversations", self._conversations),
-            web.get(r"/c/{run:.+}/{number:\d{1,15}}", self._conversation),
-            web.get(r"/call/{run:.+}/{number:\d{1,15}}/{turn:\d{1,9}}", self._call),
+            web.get(r"/c/{run:[\s\S]+}/{number:\d{1,15}}", self._conversation),
+            web.get(r"/call/{run:[\s\S]+}/{number:\d{1,15}}/{turn:\d{1,9}}", self._call),
             web.get("/compare", self._compare),
-            web.get("/run/{run:.+}", self._run),
+            web.get(r"/run/{run:[\s\S]+}", self._run),
             web.get("/matrix", self._matrix),
             web.get("/selection", self._selection),
             web.get("/selection.jsonl", self._selection_file),
@@ -227,7 +227,7 @@ class Viewer:
             web.get("/events", self._events),
         ]
         if self.steering is not None:
-            routes += [web.post("/run/{run:.+}", self._steer), web.get("/link/{token}", self.steering.open_link)]
+            routes += [web.post(r"/run/{run:[\s\S]+}", self._steer), web.get("/link/{token}", self.steering.open_link)]
         templates = viewer_templates()
         templates.globals |= {"link": Links(), "root": self.root.resolve().name}
         app = page_application(
@@ -280,7 +280,8 @@ class Viewer:
         run, number = request.match_info["run"], int(request.match_info["number"])
         chosen, at = Filter.from_query(request.query), request.query.get("at", "")
         position = int(at) if at.isascii() and at.isdigit() and len(at) < 12 else None
-        return await self._indexed_page(lambda pages: pages.conversation(run, number, chosen, position))
+        part = _part(request)
+        return await self._indexed_page(lambda pages: pages.conversation(run, number, chosen, position, part=part))
 
     async def _run(self, request: web.Request) -> web.StreamResponse:
         run = request.match_info["run"]
@@ -344,7 +345,8 @@ class Viewer:
 
     async def _compare(self, request: web.Request) -> web.StreamResponse:
         left, right = (parse_conversation(request.query.get(name, ""), name) for name in ("a", "b"))
-        return await self._indexed_page(lambda pages: pages.compare(left, right))
+        part = _part(request)
+        return await self._indexed_page(lambda pages: pages.compare(left, right, part))
 
     async def _matrix(self, request: web.Request) -> web.StreamResponse:
         view = MatrixView.from_query(request.query)
@@ -357,7 +359,7 @@ class Viewer:
     async def _selection_file(self, request: web.Request) -> web.StreamResponse:
         """Send the selected conversations as JSON lines, some at a time, so that other pages need not wait."""
         selection = Selection.from_query(request.query)
-        run, only = (request.query.get(name, "")[:_LONGEST_NAME] for name in ("of", "only"))
+        run, only = (request.query.get(name, "") for name in ("of", "only"))
         response = web.StreamResponse(headers={"Content-Type": "application/jsonl"})
         response.headers["Content-Disposition"] = f'attachment; filename="{download_name(run, _plain_word(only))}"'
         lines = await self._in_thread(lambda: selection_lines(selection.conversations(self._ready().reader, run, only)))
@@ -464,6 +466,12 @@ class Viewer:
         self.indexer.rebuild()
         self.indexer.caught_up.wait(_CATCH_UP_SECONDS)
         return ask()
+
+
+def _part(request: web.Request) -> int:
+    """Return which part of the turns is requested."""
+    text = request.query.get("turns", "")
+    return int(text) if text.isascii() and text.isdigit() and len(text) < 9 else 1
 
 
 def _plain_word(text: str) -> str:

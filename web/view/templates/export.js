@@ -70,8 +70,9 @@ titles.set("item", "item");
 const keys = [...document.querySelectorAll("th[data-column]")].map((head) => head.dataset.column);
 
 function valueOf(key) {
-  if (key.startsWith(ASPECT)) return (one) => one.aspects[key.slice(ASPECT.length)] ?? null;
-  return VALUES[key];
+  const name = key.slice(ASPECT.length);
+  if (key.startsWith(ASPECT)) return (one) => Object.hasOwn(one.aspects, name) ? one.aspects[name] : null;
+  return Object.hasOwn(VALUES, key) ? VALUES[key] : undefined;
 }
 
 function sorting(query) {

@@ -16,12 +16,25 @@ function switchTheme() {
 
 // -- prompts: a turn has message numbers, the page has each message once ---------------------------------------------
 
+function numbersOf(prompt) { // a prompt has only the numbers that an earlier one on the page has not
+  const beside = [...document.querySelectorAll("details.prompt")].filter((one) => one.dataset.of === prompt.dataset.of);
+  const byTurn = new Map(beside.map((one) => [one.dataset.turn, one]));
+  const parts = [];
+  let end = Infinity;
+  for (let one = prompt; one && end > 0; one = byTurn.get(one.dataset.after)) {
+    const shared = Number(one.dataset.shared ?? 0);
+    if (end > shared) parts.push(one.dataset.messages.split(" ").filter(Boolean).slice(0, end - shared));
+    end = Math.min(end, shared);
+  }
+  return parts.reverse().flat();
+}
+
 function fillPrompt(prompt) {
   if (prompt.dataset.filled) return;
   prompt.dataset.filled = "yes";
   const all = document.getElementById(prompt.dataset.of)?.children ?? [];
   const known = Number(prompt.dataset.known ?? 0);
-  prompt.dataset.messages.split(" ").forEach((number, at) => {
+  numbersOf(prompt).forEach((number, at) => {
     const message = all[Number(number)]?.cloneNode(true);
     if (!message) return;
     if (at < known) message.classList.add("known");
