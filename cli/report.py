@@ -43,14 +43,14 @@ class ReportOutputs:
         return not (self.csv is None and self.parquet is None and self.html is None)
 
 
-def _read_study(folders: Sequence[Path], scorer: str | None, *, fresh: bool) -> Study:
+def _read_study(folders: Sequence[Path], scorer: str | None, *, fresh: bool, strict: bool) -> Study:
     """Return the study of several runs, with its report computed."""
     from viva.engine.event_loop import gc_tuned
     from viva.reports.studies.cache import users_report_cache
     from viva.reports.studies.study import Study
 
     with gc_tuned():  # a study has many columns and tables without reference cycles
-        study = Study(folders, scorer, None if fresh else users_report_cache())
+        study = Study(folders, scorer, None if fresh else users_report_cache(), strict=strict)
         study.report()
     return study
 
@@ -70,9 +70,12 @@ def _print_verdicts(study: Study) -> None:
 
 
 def report_study(
-    folders: Sequence[Path], scorer: str | None, outputs: ReportOutputs, *, print_it: bool = True
+    folders: Sequence[Path], scorer: str | None, outputs: ReportOutputs, *, print_it: bool = True, strict: bool = True
 ) -> Study:
-    """Report several runs as one study, which is returned: print it and write its files."""
+    """Report several runs as one study, which is returned: print it and write its files.
+
+    Without `strict`, runs that cannot be read are left out, and a warning names them.
+    """
     from viva.reports.studies.export import check_parquet, write_csv, write_parquet
     from viva.reports.tables import escape_controls, to_latex, to_markdown
 
@@ -82,7 +85,7 @@ def report_study(
     check_output_files({"--csv": outputs.csv, "--parquet": outputs.parquet, "--html": outputs.html})
     if outputs.parquet is not None:
         check_parquet()
-    study = _read_study(folders, scorer, fresh=outputs.fresh)
+    study = _read_study(folders, scorer, fresh=outputs.fresh, strict=strict)
     report = study.report()
     if outputs.csv is not None:
         write_csv(report, outputs.csv)
@@ -152,7 +155,7 @@ def _report(
 
     if json + markdown + latex > 1:
         raise ConfigurationError("--json, --markdown and --latex exclude each other: each prints on stdout")
-    folders = [run for folder in folders for run in _runs_of(folder)]
+    named, folders = folders, [run for folder in folders for run in _runs_of(folder)]
     outputs = ReportOutputs(json=json, markdown=markdown, latex=latex, csv=csv, parquet=parquet, html=html, fresh=fresh)
     if are_exams(folders):
         if scorer or times or markdown or latex or outputs.files:
@@ -161,7 +164,9 @@ def _report(
         return
     # A single run prints its own tables, even if files are written as well. Markup and other scorers need a study.
     alone = len(folders) == 1 and scorer is None and not (markdown or latex or is_sweep(folders[0]))
-    study = report_study(folders, scorer, outputs, print_it=not alone) if not alone or outputs.files else None
+    study = None
+    if not alone or outputs.files:  # whoever names a run wants it in the report
+        study = report_study(folders, scorer, outputs, print_it=not alone, strict=folders == list(named))
     if times and not alone:
         raise ConfigurationError("--times adds to the tables of a single run; name one, without --scorer or a markup")
     if alone:
@@ -201,7 +206,7 @@ def _print_run_verdicts(run: Path, candidates: int, study: Study | None, *, fres
 
     judged = any(map(gathers_evidence, find_cells([run])))
     if judged or candidates > 1:
-        study = study or _read_study([run], None, fresh=fresh)
+        study = study or _read_study([run], None, fresh=fresh, strict=True)
         # Findings without a rule only repeat what the run says.
         if judged or any(finding.rule for finding in study_findings(study.report())):
             _print_verdicts(study)

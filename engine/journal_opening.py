@@ -87,6 +87,8 @@ def open_for_reading(path: Path) -> OpenedJournal:
             raise JournalError(f"{path}: not a regular file, so not a viva journal")
         _refuse_special_auxiliaries(path)
     except FileNotFoundError:
+        if path.exists():  # then it is the current folder that is missing
+            raise
         raise missing_journal_error(path) from None
     except OSError as error:
         raise JournalError(f"{path}: cannot be read: {error.strerror}") from None

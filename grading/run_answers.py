@@ -165,8 +165,9 @@ def make_questions(
 
 
 def has_answer(turns: Iterable[RenderedTurn]) -> bool:
-    """Return True if a compared model has answered, if only with an empty text; reading given texts is no answer."""
-    return any(turn.side == "compared" and (turn.call is None or turn.call.reading is None) for turn in turns)
+    """Return False if all that compared models have done is to read given texts; an empty answer is one, too."""
+    compared = [turn for turn in turns if turn.side == "compared"]
+    return not compared or any(turn.call is None or turn.call.reading is None for turn in compared)
 
 
 class _TurnReader:

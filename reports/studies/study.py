@@ -414,7 +414,8 @@ class Study:
     `on_run` is called with the number of runs that were read, and of all. `scorings` has by system how its results are
     scored: by `scorer`, or as the runs themselves were. With a `cache`,
     results of earlier reports with unchanged inputs are neither read nor computed again; the report is the same, byte
-    for byte. Runs that cannot be read are left out of a study of several; its warnings name them first.
+    for byte. Runs that cannot be read are left out of a study of several, and its warnings name them first; a `strict`
+    study refuses them.
 
     Raises:
         ConfigurationError: if a folder is neither a run nor a sweep, or the runs do not agree on a scorer and none is
@@ -428,9 +429,11 @@ class Study:
         scorer: str | None = None,
         cache: ReportCache | None = None,
         on_run: Callable[[int, int], None] | None = None,
+        *,
+        strict: bool = False,
     ) -> None:
         self._folders, self._scorer = folders, scorer
-        self._left_out: dict[str, str] = {}
+        self._left_out: dict[str, str] | None = None if strict else {}
         cells = find_cells(folders, self._left_out)
         # Means over chosen items compare no models: exams have estimates instead.
         self._cells = [cell for cell in cells if not cell.is_adaptive]
@@ -442,10 +445,10 @@ class Study:
         self._report: dict[str, Any] | None = None if cache is None else cache.load(key, {})
         if self._report is None:
             items: dict[str, ItemNumbers] = {}
-            unusable = len(self._left_out)
+            unusable = len(self._left_out or ())
             self._readings = read_cells(self._cells, self._groups, self.scorings, items, cache, on_run, self._left_out)
             self._catalogue = ItemCatalogue(items)
-            damaged = len(self._left_out) > unusable or any(reading.damaged for reading in self._readings)
+            damaged = len(self._left_out or ()) > unusable or any(reading.damaged for reading in self._readings)
             if damaged:
                 self._cells = [reading.cell for reading in self._readings]
                 self._groups = group_systems(cell.scenario for cell in self._cells)
@@ -461,7 +464,7 @@ class Study:
             identity = (cell.name, cell.folder, cell.candidate, cell.model, cell.dataset, cell.seed, cell.evaluator)
             parts.append((key, identity, cell.planned, cell.until))
         running = {str(cell.run.path) for cell in self.cells if cell.run is not None and is_running(cell.run.path)}
-        return cache_key("report", STUDY_VERSION, parts, self._left_out, sorted(running))
+        return cache_key("report", STUDY_VERSION, parts, self._left_out or {}, sorted(running))
 
     def report(self) -> dict[str, Any]:
         """Return everything as plain data; docs/reports.md describes the fields."""
@@ -552,7 +555,7 @@ class Study:
         report["cells"] = self._records()
         if self._exams:
             report["adaptive"] = exam_records(self._exams, self._left_out if self._cells else None)
-            self._exams = [cell for cell in self._exams if cell.folder not in self._left_out]
+            self._exams = [cell for cell in self._exams if cell.folder not in (self._left_out or ())]
         report |= self._shortcomings(report["cells"], report.get("adaptive", []))
         for group in self._groups:
             study = group.study
@@ -622,8 +625,9 @@ class Study:
 
     def _unusable_runs(self) -> list[str]:
         """Return sentences about runs that are left out."""
-        reasons = [f"left out: {name}: {reason}" for name, reason in self._left_out.items()]
-        names = list(self._left_out)[_MAX_NAMED_RUNS:]
+        left_out = self._left_out or {}
+        reasons = [f"left out: {name}: {reason}" for name, reason in left_out.items()]
+        names = list(left_out)[_MAX_NAMED_RUNS:]
         if names:
             listed = ", ".join(names[:_MAX_LISTED_RUNS]) + (", …" if len(names) > _MAX_LISTED_RUNS else "")
             reasons[_MAX_NAMED_RUNS:] = [f"{len(names):,} more unusable runs are left out: {listed}"]

@@ -30,7 +30,8 @@ from viva.web.view import queries
 from viva.web.view.conversations import differences, page_turns, pair_turns
 from viva.web.view.excerpts import SearchedWords
 from viva.web.view.filters import Filter
-from viva.web.view.index import Indexer, index_file
+from viva.web.view.index import index_file
+from viva.web.view.indexer import Indexer
 from viva.web.view.list_answer import ListAnswer, read_answer
 from viva.web.view.matrix import MatrixView, read_matrix
 from viva.web.view.pages import Pages
@@ -131,7 +132,7 @@ def test_unlike_conversations_have_no_common_mean(root: Path, reader: IndexReade
         group.id: sum(run.total.total for run in group.runs) for group in reader.groups()
     }
     words = _words(Pages(root, reader).conversations(Filter()))
-    assert "6 kinds whose scores are not alike" in words
+    assert "6 kinds of conversations whose scores are not alike" in words
     assert "Mean score" not in words
     one = answer.kinds[0].group
     assert reader.count(Filter(matrix=one.id)) == answer.kinds[0].count
@@ -173,7 +174,7 @@ DIFFERENCES = {
     "constant": ({f"t{at}": [own, own + 0.25] for at, own in enumerate(LEVELS)}, "0.25 below the mean of the other "
                  "candidate on each item"),
     "noise": ({f"t{at}": [own, LEVELS[-1 - at]] for at, own in enumerate(LEVELS)}, "0.00 from the mean of the other "
-              "candidate (95% interval −0.24 to 0.24), not significant"),
+              "candidate (95% interval of the difference −0.24 to 0.24), not significant"),
     "clear": ({f"t{at}": [own / 2, own] for at, own in enumerate(LEVELS)}, "below the mean of the other candidate "
               "(95% interval"),
     "alone": ({f"t{at}": [own] for at, own in enumerate(LEVELS)}, "Mean score 0.45 on 0–1 points"),

@@ -205,8 +205,8 @@ def test_a_matrix_counts_repeats_once_and_says_what_all_and_none_can(tmp_path: P
     assert cells[rows["t2"].name, "m00"].count == 2, "both runs are in one cell"
     assert cells[rows["t4"].name, "m00"].state == "failed"
     [note] = [note for note in matrix.notes if "better models" in note]
-    assert note == ("Too few models to tell on which items better models do worse: that needs 20 models with different "
-                    "scores, and this has 3.")  # fmt: skip
+    assert note == ("On which items better models do worse cannot be tested with 3 models: that needs 20 with "
+                    "different scores. Look at items that good models fail.")  # fmt: skip
     assert matrix.counts == {"fail": 1, "pass": 1, "worse": None}
     assert [row.name for row in matrix.rows(MatrixView(show="pass"))] == [rows["t10"].name]
     page = Pages(tmp_path / "runs", reader).matrix(MatrixView(show="fail", sort="mean"))

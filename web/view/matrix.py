@@ -387,8 +387,8 @@ def _notes(matrix: Matrix, tested: int, *, adaptive: bool) -> list[str]:
     count = len(matrix.candidates)
     if not tested and count < LEAST_ANSWERS:
         notes.append(
-            "Too few models to tell on which items better models do worse: that needs "
-            f"{LEAST_ANSWERS} models with different scores, and this has {count}."
+            f"On which items better models do worse cannot be tested with {count} model{'s' * (count != 1)}: "
+            f"that needs {LEAST_ANSWERS} with different scores. Look at items that good models fail."
         )
     elif not tested:
         notes.append(

@@ -183,7 +183,7 @@ class DifficultySection(Section[InterviewMaterial]):
             for row, record in zip(rows, listed, strict=True):
                 row.append(number(record["discrimination"], 2) if record["n"] >= LEAST_ANSWERS else DASH)
         else:
-            title += f"; how well they separate good candidates from weak ones shows from {LEAST_ANSWERS} candidates on"
+            title += f"; discrimination is shown with {LEAST_ANSWERS} candidates or more"
         return [(title, header, rows), _items_needed_table(report)]
 
     def rows(self, report: Record) -> Iterator[Row]:

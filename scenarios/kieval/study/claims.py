@@ -445,7 +445,12 @@ def _contamination_sentences(judged: Sequence[Record]) -> Iterator[str]:
         by_verdict.setdefault(record["verdict"], []).append(record)
     if suspected := by_verdict.get("suspected"):
         yield f"Contamination suspected: {_join_names(suspected)}."
-        yield "; ".join(f"{record['candidate']}: {', '.join(_suspicions(record))}" for record in suspected) + "."
+        yield (
+            "; ".join(
+                f"{record['candidate']}: {', '.join(_suspicions(record))}{_contrary(record)}" for record in suspected
+            )
+            + "."
+        )
         probed = [test for record in judged for test in record["tests"] if test["test"] == "texts"]
         if probed and all(test["p_corrected"] < LEVEL for test in probed):
             yield _ALL_RECALL
@@ -459,6 +464,16 @@ def _contamination_sentences(judged: Sequence[Record]) -> Iterator[str]:
     if untested := by_verdict.get("not_tested"):
         why = f"requires {FEWEST_CANDIDATES} candidates that differ in accuracy, or a second set of texts"
         yield f"Not tested for contamination: {_join_names(untested)} ({why})."
+
+
+def _contrary(record: Record) -> str:
+    """Return what a suspected candidate's other test says if it has the power to find contamination and did not."""
+    for test in record["tests"]:
+        if test["p_corrected"] >= LEVEL and test["power"] >= POWER:
+            if test["test"] == "texts":
+                return f", but recall of the texts shows no sign (AUC {number(test['value'], 2)})"
+            return ", but the interviews show no sign"
+    return ""
 
 
 def _by_tests(judged: Sequence[Record]) -> Iterable[tuple[tuple[str, ...], list[Record]]]:

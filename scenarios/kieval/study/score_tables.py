@@ -306,7 +306,7 @@ class Ablation(Section[InterviewMaterial]):
                     *(number(variant["accuracy"] and variant["accuracy"]["r"], 3) for variant in variants),
                 ]
             )
-        note = "interviews that ended at a flag have no score without early stop"
+        note = "only interviews that were run without early stop have a score without it"
         title = f"KIEval with and without decaying weights and early stop: {title_facts(report)}; {note}"
         return [(title, header, rows)]
 

@@ -47,7 +47,8 @@ def test_suspects_come_first_with_what_speaks_against_them() -> None:
     found = of(report([texts(0.9, 0.0001), line()], [texts(), line()], [line(-31.5, 0.004)], [texts(), line()]))
     assert found.sentences == [
         "Contamination suspected: a, c.",
-        "a: recalls the texts (AUC 0.90, p < 0.001); c: 31.5 below the line (p = 0.004).",
+        "a: recalls the texts (AUC 0.90, p < 0.001), but the interviews show no sign; c: 31.5 below the line "
+        "(p = 0.004).",
         "No sign of contamination in 2 tested candidates: b, d.",
         "Best: a, 90.0 (95% interval 86.0 to 93.0).",
         "b is second with 80.0, significantly lower (Holm-corrected p = 0.001).",
