@@ -119,6 +119,9 @@ def open_for_reading(path: Path) -> OpenedJournal:
     if opened.version not in READABLE_VERSIONS:
         opened.close()
         raise unreadable_version_error(path, opened.version)
+    if missing := {"started", "calls", "ended"} - names_in_file(opened.connection):
+        opened.close()
+        raise JournalError(f"{path}: the file is damaged: it has no table '{min(missing)}'; restore it from a copy")
     return opened
 
 

@@ -378,15 +378,21 @@ def seal_manifest(record: Mapping[str, Any]) -> dict[str, Any]:
 
 def grant_from_seal(record: Mapping[str, Any]) -> None:
     """Grant the code in a manifest's seal; a manifest by another user, or a modified one, grants nothing."""
+    grant(*sealed_code(record))
+
+
+def sealed_code(record: Mapping[str, Any]) -> list[str]:
+    """Return the code that a manifest's seal grants: none if it is by another user, or was modified."""
     seal_record = record.get(SEAL)
     code = seal_record.get("code") if isinstance(seal_record, dict) else None
     seal = seal_record.get("seal") if isinstance(seal_record, dict) else None
     if not isinstance(code, list) or not isinstance(seal, str) or not all(isinstance(name, str) for name in code):
-        return
+        return []
     key = _seal_key(make=False)
     with suppress(TypeError):  # nested too deeply to be written, so it is no manifest of ours
         if key is not None and hmac.compare_digest(_seal(record, code, key).encode(), seal.encode("utf-8", "replace")):
-            grant(*code)
+            return code
+    return []
 
 
 def _seal(record: Mapping[str, Any], code: list[str], key: bytes) -> str:

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 # Options whose name differs from that of their setting.
 _OPTION_NAMES = {"patience": "--wait-for-endpoint", "by": "--group-by"}
 _MOST_NAMED = 5
+_PLAIN = frozenset(" _-+=./:,@%")  # characters of remarks besides letters and digits
 _WIDTH = 76  # characters of a line, unless one option is longer
 
 
@@ -134,10 +135,18 @@ def recorded_command(manifest: dict[str, Any], file: Path) -> RunCommand:
     Raises:
         ConfigurationError: The manifest is invalid, or its scenario is not available; the message says which.
     """
-    from .manifest import read_manifest_settings
+    from viva.engine.permissions import sealed_code
+
+    from .manifest import code_file, read_manifest_settings
 
     scenario, settings = read_manifest_settings(manifest, file)
-    return run_command(scenario, settings, manifest)
+    command = run_command(scenario, settings, manifest)
+    code = [word for word in command.words if word.startswith("python:")]
+    if (code or code_file(manifest) is not None) and not sealed_code(manifest):
+        # Whoever pastes a command that names code permits it.
+        named = _one_line(code[0] if code else code_file(manifest))
+        return RunCommand(remarks=[f"no command: it would run Python code that you have not permitted, {named}"])
+    return command
 
 
 def _text(value: Any) -> str:
@@ -173,6 +182,9 @@ def _remarks(scenario: AnyScenario, values: Mapping[str, Any], manifest: Mapping
 
 
 def _one_line(value: Any) -> str:
-    """Return a recorded value as one short line of printable characters."""
+    """Return a recorded value as one short line without signs that mean something to a shell.
+
+    An interactive zsh does not know comments.
+    """
     text = str(value)[:200]
-    return "".join(letter if letter.isprintable() else " " for letter in text)
+    return " ".join("".join(letter if letter.isalnum() or letter in _PLAIN else " " for letter in text).split())

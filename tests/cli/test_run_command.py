@@ -172,7 +172,7 @@ def test_a_shell_reads_the_words_that_were_quoted() -> None:
 @case_table(
     "manifest, values, remark",
     [
-        ({"imported": {"from": "inspect\n# rm"}}, {}, "imported from inspect # rm: no command of viva made this run"),
+        ({"imported": {"from": "inspect\n# rm"}}, {}, "imported from inspect rm: no command of viva made this run"),
         ({"shard": {"index": 2, "of": 8, "attempt": "x"}}, {}, "this run is shard 2 of 8"),
         ({"shard": [1]}, {}, ""),
         ({"added": [{"n": 3, "tasks": 3}]}, {}, "conversations were added while it ran"),
@@ -222,3 +222,26 @@ def test_the_command_of_a_recorded_run_is_that_of_its_settings(caught: None, tmp
     with pytest.raises(ConfigurationError) as refused:
         recorded_command(orjson.loads(edited), file)
     assert key not in str(refused.value)
+
+
+@pytest.mark.parametrize("sign", [*";&|<>()$`\\\"'*?[]{}~!^#\n\x1b"])
+def test_what_a_manifest_says_in_remarks_has_no_signs_of_a_shell(sign: str) -> None:
+    """An interactive zsh takes comment lines for commands."""
+    scenario = next(each for each in installed_scenarios() if each.name == "kieval")
+    settings = scenario.settings.model_validate(_base(scenario))
+    for manifest in ({"imported": {"from": f"x{sign}y"}}, {"shard": {"index": f"x{sign}y", "of": 3}}):
+        [remark] = [text for text in run_command(scenario, settings, manifest).remarks if "x" in text]
+        assert "x y" in remark
+
+
+@pytest.mark.parametrize("model", ["simulated:m", "python:/tmp/theirs.py#model"])
+def test_a_command_never_names_code_that_this_user_has_not_permitted(
+    model: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whoever pastes a command that names code permits that code."""
+    scenario = next(each for each in installed_scenarios() if each.name == "kieval")
+    settings = scenario.settings.model_validate(_base(scenario) | {"candidate": [model]})
+    monkeypatch.setattr("viva.orchestration.manifest.read_manifest_settings", lambda *_: (scenario, settings))
+    command = recorded_command({"granted": {"code": ["/tmp/theirs.py"], "seal": "0"}}, tmp_path)
+    assert bool(command.words) == ("python:" not in model)
+    assert ("you have not permitted" in str(command)) == ("python:" in model)

@@ -150,7 +150,7 @@ _EDITS: dict[str, tuple[Edit, str]] = {
     "lying kind": (_rows("pragma writable_schema = on", "update sqlite_master set type = 'table', rootpage = 3,"
                          f" sql = 'create  view ended as {_ENDLESS} i as number from n' where name = 'ended'"),
                    "malformed"),
-    "no calls": (_rows("drop table calls"), "no such table: calls"),
+    "no calls": (_rows("drop table calls"), "it has no table 'calls'"),
     "FIFO": (_special("journal.sqlite", os.mkfifo), "not a regular file"),
     "FIFO of changes": (_special("journal.sqlite-journal", os.mkfifo), "not a regular file"),
     "FIFO of the log": (_special("journal.sqlite-wal", os.mkfifo), "not a regular file"),

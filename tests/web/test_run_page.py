@@ -126,7 +126,7 @@ def test_what_was_run_is_in_the_page(root: Path, tmp_path: Path) -> None:
         assert re.search(r"\d{4}-\d\d-\d\d [\d:]{8} to .* UTC: \d+ s from the first call to the last", text)
         assert "cost 0.00" in text
         objects = _text(pages.run("quiz", None))
-        assert "# pupil: object:short?price_in=2.0&price_out=10.0 is an object of a Python program" in objects
+        assert "# pupil: object:short price_in=2.0 price_out=10.0 is an object of a Python program" in objects
         assert "max_cost 5 default: none" in objects
 
 

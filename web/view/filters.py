@@ -270,7 +270,7 @@ def _parse_field(name: str, text: str) -> Any:
     if name not in ("q", "run"):
         text = text.strip()
     if name == "page":
-        if not (text.isascii() and text.isdigit() and 0 < int(text) < 10**7):
+        if not (text.isascii() and text.isdigit() and len(text) < 8 and int(text) > 0):
             raise ConfigurationError(f"page: expected a positive integer, found '{text[:40]}'")
         return int(text)
     if name in ("low", "high"):

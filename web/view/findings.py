@@ -33,7 +33,7 @@ from viva.engine.journal_reader import journal_state
 from viva.engine.run_folder import installed_versions, is_running
 from viva.reports.tables import escape_controls
 
-from .runs import find_runs, left_out, study_folders
+from .runs import RunSearch, find_runs, left_out, study_folders
 
 _log = logging.getLogger("viva")
 _PAUSE_FACTOR = 20  # pause before the next computation, as a multiple of the last computation's duration
@@ -271,8 +271,8 @@ class AnswerUpdater(Updater):
         return self._report
 
     def _written_page(self, key: str) -> str | None:
-        with suppress(OSError, ValueError):
-            page = self.page.read_text("utf-8")
+        with suppress(OSError, ValueError), open(self.page, encoding="utf-8", opener=_open_own) as file:
+            page = file.read()
             if page.endswith(comment := _key_comment(key)):
                 return page.removesuffix(comment)
         return None
@@ -315,7 +315,9 @@ class AnswerUpdater(Updater):
         return True
 
     def _journals(self) -> tuple[Any, ...]:
-        return tuple(journal_state(path / "journal.sqlite") for _, path in find_runs(self._root))
+        search, files = RunSearch(self._root), ("journal.sqlite", "manifest.json")
+        runs = [(name, *(journal_state(path / file) for file in files)) for name, path in search.runs()]
+        return *runs, *search.notes
 
     @asynccontextmanager
     async def _process(self, *arguments: str) -> AsyncIterator[asyncio.subprocess.Process]:
@@ -357,6 +359,15 @@ class AnswerUpdater(Updater):
         except OSError as error:
             reason = str(error)
         return StudyAnswer(problem=f"cannot create the report: {reason}; to see more: {self._command()}")
+
+
+def _open_own(path: str, flags: int) -> int:
+    """Open a file that is no link and belongs to this user: in a folder of others it could be anything."""
+    descriptor = os.open(path, flags | getattr(os, "O_NOFOLLOW", 0))
+    if hasattr(os, "geteuid") and os.fstat(descriptor).st_uid != os.geteuid():
+        os.close(descriptor)
+        raise PermissionError(f"{path}: belongs to another user")
+    return descriptor
 
 
 def _key_comment(key: str) -> str:

@@ -71,7 +71,7 @@ class MatrixView:
             if not text:
                 continue
             if name in ("page", "across"):
-                if not (text.isascii() and text.isdigit() and 0 < int(text) < 10**7):
+                if not (text.isascii() and text.isdigit() and len(text) < 8 and int(text) > 0):
                     raise ConfigurationError(f"{name}: expected a positive integer, found '{text[:40]}'")
                 values[name] = int(text)
             elif name in allowed and text not in allowed[name]:

@@ -20,6 +20,7 @@ _MOST_FOLDERS = 5_000  # maximum folders to search
 _LARGEST_SWEEP = 16 << 20  # bytes of a sweep's manifest that is read again and again
 _LEAST_SHARE = 20  # folders that are searched in each of many folders, before the others get less
 _MOST_NOTES = 20
+_LONGEST_NOTE = 300  # characters
 
 
 class RunSearch:
@@ -122,6 +123,7 @@ class RunSearch:
             return False
 
     def _note(self, sentence: str) -> None:
+        sentence = sentence.replace(f"{self._root}{os.sep}", "")[:_LONGEST_NOTE]
         if len(self.notes) < _MOST_NOTES and sentence not in self.notes:
             self.notes.append(sentence)
 
