@@ -250,7 +250,7 @@ def test_few_candidates_tell_no_discrimination(make_study: Make, candidates: tup
     [section] = [section for section in study_page(study, plots=False).sections if section.anchor == "difficulty"]
     title, header, rows = section.tables[0]
     assert ("discrimination" in header) is shown
-    assert ("shows from 20 candidates on" in title) is not shown
+    assert ("discrimination is shown with 20 candidates or more" in title) is not shown
     assert [row[-1] for row in rows] == (["–", "0.50"] if shown else ["6", "19"])
 
 
