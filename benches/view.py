@@ -179,7 +179,7 @@ def pages(run: Path, index: Path, conversations: int) -> tuple[dict[str, tuple[f
             "a word of every text": "/conversations?q=because",
             "a word of few texts": f"/conversations?q={_WORDS[17]}&candidate=candidate-2",
             "a conversation": "/c/run/4321",
-            "a call": "/call/run/4321/1",
+            "a call": "/call/run/4321/2",
             "two side by side": "/compare?a=run/4320&b=run/4321",
             "a run": "/run/run",
             "matrix of a run": "/matrix?run=run",
