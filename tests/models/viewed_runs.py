@@ -15,6 +15,10 @@ from typing import Any
 from small_dialogs import dialog_lines, write_lines
 
 import viva
+from viva.web.view.index import index_file
+from viva.web.view.indexer import Indexer
+from viva.web.view.pages import Pages
+from viva.web.view.queries import IndexReader
 
 SCIENCE = Path(__file__).parents[2] / "scenarios" / "kieval" / "items" / "science.jsonl"
 MARKUP = "<script>window.hurt = 1</script><img src=x onerror='window.hurt = 2'><b>bold</b> &amp; {{ 7 * 7 }}"
@@ -152,3 +156,15 @@ def _viewer(root: Path, index: Path, folder: Path | None, *options: str) -> Iter
     finally:
         process.terminate()
         ended(process)
+
+
+@contextmanager
+def opened_pages(root: Path, index: Path) -> Iterator[Pages]:
+    """The pages of the runs below a folder, indexed in this process."""
+    file = index_file(root, index)
+    Indexer(root, file).catch_up()
+    pages = Pages(root, IndexReader(file))
+    try:
+        yield pages
+    finally:
+        pages.close()

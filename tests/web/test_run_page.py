@@ -6,7 +6,6 @@ import json
 import re
 import shutil
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from html import unescape
 from pathlib import Path
 from typing import Any
@@ -14,7 +13,7 @@ from typing import Any
 import pytest
 from case_tables import case_table
 from probing import make_items
-from viewed_runs import MARKUP
+from viewed_runs import MARKUP, opened_pages
 
 import viva
 from viva.web.view.index import IndexWriter, index_file
@@ -66,24 +65,13 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return root
 
 
-@contextmanager
-def _pages(root: Path, index: Path) -> Iterator[Pages]:
-    file = index_file(root, index)
-    Indexer(root, file).catch_up()
-    pages = Pages(root, IndexReader(file))
-    try:
-        yield pages
-    finally:
-        pages.close()
-
-
 def _text(html: str) -> str:
     """The words of a page's main part."""
     return " ".join(unescape(re.sub(r"<[^>]*>", " ", html.partition("<main")[2])).split())
 
 
 def test_a_run_that_has_ended_says_its_answer_first(root: Path, tmp_path: Path) -> None:
-    with _pages(root, tmp_path) as pages:
+    with opened_pages(root, tmp_path) as pages:
         html = pages.run("quiz", None)
         text = _text(html)
         found = [text.find(words) for words in (
@@ -114,7 +102,7 @@ def test_a_run_that_has_ended_says_its_answer_first(root: Path, tmp_path: Path) 
 
 
 def test_what_was_run_is_in_the_page(root: Path, tmp_path: Path) -> None:
-    with _pages(root, tmp_path) as pages:
+    with opened_pages(root, tmp_path) as pages:
         text = _text(pages.run("probe", None))
         assert "Failures" not in text
         assert "viva run probe --seed 11" in text
@@ -182,7 +170,7 @@ def edited(root: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pag
         file = shutil.copytree(root / "probe", folder / f"a{number}") / "manifest.json"
         file.write_text(json.dumps(edit(json.loads(file.read_text()))))
     shutil.copytree(root / "quiz", folder / "b")
-    with _pages(folder, tmp_path_factory.mktemp("index")) as pages:
+    with opened_pages(folder, tmp_path_factory.mktemp("index")) as pages:
         yield pages
 
 

@@ -1,4 +1,4 @@
-"""What lists, comparisons and transcripts say before their rows: means, differences, and what marks mean."""
+"""Answers before the rows of lists, comparisons and transcripts: means, differences, and the meaning of marks."""
 
 from __future__ import annotations
 

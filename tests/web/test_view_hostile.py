@@ -8,7 +8,6 @@ import sqlite3
 import subprocess
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
 from html import unescape
 from pathlib import Path
 from typing import Any
@@ -21,7 +20,7 @@ from browser import Browser
 from hypothesis import given
 from hypothesis import strategies as st
 from recorded_talks import Pupil, questions
-from viewed_runs import viewer
+from viewed_runs import opened_pages, viewer
 
 import viva
 from viva.engine.conversation_replay import Exchange
@@ -44,28 +43,15 @@ from viva.web.view.conversations import (
 )
 from viva.web.view.export import export_pages
 from viva.web.view.filters import Filter
-from viva.web.view.index import index_file, index_name
-from viva.web.view.indexer import Indexer
+from viva.web.view.index import index_name
 from viva.web.view.matrix import MatrixView
-from viva.web.view.pages import PageContext, Pages, bounded_text
-from viva.web.view.queries import IndexReader
+from viva.web.view.pages import PageContext, bounded_text
 from viva.web.view.selections import Selection
 
 
 def _run(out: Path, tasks: list[str], *labels: str) -> Path:
     viva.run_sync(questions, models={"pupil": [Pupil(label) for label in labels or ["pupil"]]}, tasks=tasks, out=out)
     return out
-
-
-@contextmanager
-def _pages(root: Path, index: Path) -> Iterator[Pages]:
-    file = index_file(root, index)
-    Indexer(root, file).catch_up()
-    pages = Pages(root, IndexReader(file))
-    try:
-        yield pages
-    finally:
-        pages.close()
 
 
 def _add_call(run: Path, role: str, text: str, extra: str | None = None, finish: str = "stop") -> None:
@@ -114,7 +100,7 @@ def test_no_odd_record_takes_a_page_or_an_export(tmp_path: Path, scenario: str) 
             file.write_bytes(
                 orjson.dumps({key: value for key, value in record.items() if key != "code"} | {"scenario": scenario})
             )
-    with _pages(root, tmp_path / "index") as pages:
+    with opened_pages(root, tmp_path / "index") as pages:
         listed = list(pages.reader.every())
         assert len(listed) == len(ODD_CALLS) + len(results)
         for own in listed:
@@ -144,7 +130,7 @@ def test_very_long_names_are_short_in_lists_and_their_links_lead_to_them(tmp_pat
     tasks = [f"1 {'t' * 5_000}{end}" for end in ("", "x", "y")]
     run = _run(tmp_path / "run", tasks, "c" * 300, "c" * 300 + "-weak")
     _set_end(run, 0, "failed", {"type": "E" * 100_000, "message": "m" * 100_000, "at": "a" * 100_000})
-    with _pages(tmp_path, tmp_path / "index") as pages:
+    with opened_pages(tmp_path, tmp_path / "index") as pages:
         every = {
             "list": pages.conversations(Filter()),
             "overview": pages.overview(PageContext()),

@@ -1,4 +1,4 @@
-"""What people do with the viewer, at 360, 768 and 1440 px, in light and dark: `make test` runs this in a Chromium.
+"""Acceptance of the viewer in a Chromium, at 360, 768 and 1440 px, in light and dark; `make test` runs it.
 
 Sorting, filtering, from the matrix to a transcript, the timeline, live updates, all of it by keys alone; accessibility,
 width, the content policy and requests of every kind of page. Further tests of pages are those of `make browser-tests`.

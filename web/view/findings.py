@@ -18,6 +18,7 @@ import threading
 import time
 import traceback
 import warnings
+from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import asdict, dataclass, field
@@ -181,7 +182,7 @@ class ReportPieces:
             await event.wait()
 
 
-class Updater:
+class Updater(ABC):
     """Computes something again when asked to, after a pause that is many times as long as the last computation.
 
     A request during the computation or the pause is remembered. `on_change` is called when there is something new.
@@ -197,9 +198,9 @@ class Updater:
         self._timer: asyncio.TimerHandle | None = None
         self._is_wanted = False
 
+    @abstractmethod
     async def compute(self) -> bool:
         """Compute, unless nothing has changed; return True if there is something new."""
-        raise NotImplementedError
 
     def want(self) -> None:
         """Request a computation."""
